@@ -32,7 +32,7 @@ impl PermitCounter {
         self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
     }
 
-    /// Takes a permit if at most `most` permits are then open.
+    /// Takes a permit, unless more than `most` permits would then be open.
     pub fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
         if self.is_closed() {
             return None;

@@ -29,7 +29,8 @@ const LONG_POLL: u64 = 12 << 10;
 /// The maximum number of connections if memory sets no limit.
 const MOST_CONNECTIONS: u64 = 8192;
 
-/// The maximum number of guests. Most guests have sent their request before the agent accepts them, so they leave at once.
+/// The maximum number of open guests: connections that end after one answer. Most guests have sent their request before the agent accepts
+/// them, so the agent answers and closes them at once.
 const MOST_GUESTS: u64 = 128;
 
 /// The minimum number of connections. A smaller number would refuse pods even on a quiet node.

@@ -160,7 +160,7 @@ pub(super) fn probe(name: DialectName) -> ReadinessRequest {
 }
 
 impl Aws {
-    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide the
+    /// Decides the new entitlement of a pod. `before` is its previous entitlement. Returns `None` until the agent has read the annotations that decide the
     /// entitlement.
     ///
     /// The pod keeps its leases if its access (the role and how to assume it) is unchanged and the leases come from the current broker.

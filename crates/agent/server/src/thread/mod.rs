@@ -148,7 +148,7 @@ const ENDED_AT_ONCE: usize = 8;
 /// The time after the start of the shutdown in which the thread still accepts waiting connections.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// The time after the start of the shutdown in which the thread still accepts connections, if another agent has replaced this one.
+/// If another agent has replaced this one, the thread still accepts connections for this time after the start of the shutdown.
 /// The kernel defers connections whose clients have sent nothing. When the thread stops deferring, the kernel offers such a
 /// connection after its next retransmission. Retransmissions come one and three seconds after the connect.
 const REPLACED_ACCEPTS: Duration = Duration::from_millis(2100);
