@@ -23,8 +23,8 @@
 //!
 //! A list shows the pods at one moment, and only a watch that starts at that moment reports later changes. So the view is not
 //! current until the API server has opened the first watch. The view is also not current while the watch restarts because its
-//! position was lost. An API server that reports a lost position also serves the kubelet, so the agent does not assume an
-//! outage. If the API server then stops responding, the agent assumes an outage.
+//! position was lost. The agent then does not assume an outage, because an API server that reports a lost position responds, and the
+//! kubelet can get new pods from it. If the API server then stops responding, the agent assumes an outage.
 //!
 //! The proof does not cover data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
