@@ -32,7 +32,7 @@ impl ExperimentPlan {
     /// Whether `--max-rate` alone rules out this experiment.
     #[must_use]
     pub fn is_barred(&self, case: &DiagnosisInput<'_>) -> bool {
-        let is_bounded = case.known.max_rate.is_some() && case.base().is_some();
+        let is_bounded = case.known.max_rate.is_some() && case.half_limit_experiment().is_some();
         is_bounded && (self.make)(case).is_some_and(|experiment| exceeds(&experiment, case))
     }
 }
@@ -70,16 +70,16 @@ pub static PLANS: &[ExperimentPlan] = &[
     plan("many clients", many_clients),
     ExperimentPlan { max_times: 2, ..plan("all places at once", at_once) },
     ExperimentPlan { max_times: 4, ..plan("row of bursts", row) },
-    plan("address in place of name", literal),
+    plan("address in place of name", ip_address_target),
     plan("another source", another_source),
     plan("two connections", two_connections),
     plan("idle connections", idle),
     plan("long base", long_base),
     plan("head", head),
-    plan("connections kept", kept),
-    plan("connections not kept", not_kept),
+    plan("connections kept", keep_alive_on),
+    plan("connections not kept", keep_alive_off),
     ExperimentPlan { is_harmful: true, ..plan("far over", far_over) },
-    ExperimentPlan { is_harmful: true, ..plan("long line", long_line) },
+    ExperimentPlan { is_harmful: true, ..plan("long line", long_queue) },
     ExperimentPlan { is_harmful: true, ..plan("held connections", held) },
 ];
 
@@ -88,11 +88,11 @@ const PATIENCE: f64 = 2.0;
 /// The most extra requests in flight, as seconds of the rate. By then the growth of a queue is plain.
 const DAMAGE: f64 = 0.7;
 
-fn patience(case: &DiagnosisInput<'_>) -> f64 {
+fn response_time_limit(case: &DiagnosisInput<'_>) -> f64 {
     PATIENCE.max(10.0 * case.service_time()).min(case.known.timeout)
 }
 
-fn bound(case: &DiagnosisInput<'_>, rate: f64) -> usize {
+fn max_in_flight(case: &DiagnosisInput<'_>, rate: f64) -> usize {
     (DAMAGE * rate + 4.0 * rate * case.service_time() + 30.0) as usize
 }
 
@@ -101,18 +101,18 @@ fn seconds(time: f64) -> Duration {
 }
 
 /// The highest rate of a load, in requests per second.
-fn most(case: &DiagnosisInput<'_>) -> f64 {
-    users(case).min(case.known.generator.unwrap_or(f64::INFINITY))
+fn max_experiment_rate(case: &DiagnosisInput<'_>) -> f64 {
+    user_max_rate(case).min(case.known.generator.unwrap_or(f64::INFINITY))
 }
 
 /// The most requests in one second: `--max-rate`.
-fn users(case: &DiagnosisInput<'_>) -> f64 {
+fn user_max_rate(case: &DiagnosisInput<'_>) -> f64 {
     case.known.max_rate.unwrap_or(f64::INFINITY)
 }
 
 /// Poisson spacing, or constant spacing if a random second could exceed `--max-rate` (by five standard deviations).
 fn by_chance(case: &DiagnosisInput<'_>, rate: f64) -> RequestSpacing {
-    if rate + 5.0 * rate.sqrt() + 5.0 > users(case) {
+    if rate + 5.0 * rate.sqrt() + 5.0 > user_max_rate(case) {
         RequestSpacing::Constant
     } else {
         RequestSpacing::Poisson
@@ -125,61 +125,91 @@ fn rounded(rate: f64, most: f64) -> f64 {
     let unit = 10f64.powf(rate.max(1e-6).log10().floor() - 3.0);
     let whole = |digits: f64| if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit.round() };
     let (near, below) = (whole((rate / unit).round()), whole((rate / unit).round() - 1.0));
-    if near > most { below } else { near }
+    if near_the_limit > most { below } else { near_the_limit }
 }
 
 fn experiment(case: &DiagnosisInput<'_>, name: &'static str, load: ExperimentLoad, rate: f64) -> Experiment {
-    let patience = patience(case);
+    let patience = response_time_limit(case);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
-    Experiment { name, load, variation, most_in_flight: bound(case, rate), drain: seconds(patience + 0.2) }
+    Experiment {
+        name,
+        load,
+        variation,
+        most_in_flight: max_in_flight(case, rate),
+        drain: seconds(patience + 0.2),
+    }
 }
 
-fn at(
+fn experiment_at_share(
     case: &DiagnosisInput<'_>,
     name: &'static str,
     share: f64,
     lasts: f64,
     spacing: RequestSpacing,
 ) -> Experiment {
-    let rate = rounded(case.known.limit * share, most(case));
+    let rate = rounded(case.known.limit * share, max_experiment_rate(case));
     let spacing = if spacing == RequestSpacing::Poisson { by_chance(case, rate) } else { spacing };
     experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
 /// The experiment with another variation but the same time limit.
-fn with(experiment: Experiment, mut variation: Variation) -> Experiment {
+fn with_variation(experiment: Experiment, mut variation: Variation) -> Experiment {
     variation.timeout = experiment.variation.timeout;
     Experiment { variation, ..experiment }
 }
 
 /// The duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
-fn long(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
+fn duration_for_requests(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
     (requests / (case.known.limit * share)).clamp(least, 2.0 * least)
 }
 
 /// The experiment at half the limit.
 #[must_use]
-pub fn base(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "base", 0.5, long(case, 0.5, 2.0, 60.0), RequestSpacing::Constant)
+pub fn half_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
+    experiment_at_share(
+        case,
+        "base",
+        0.5,
+        duration_for_requests(case, 0.5, 2.0, 60.0),
+        RequestSpacing::Constant,
+    )
 }
 
 /// The experiment at 90 % of the limit with constant spacing: a cap refuses requests there, and a token bucket does not.
 #[must_use]
-pub fn near(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "near", 0.9, long(case, 0.9, 1.5, 60.0), RequestSpacing::Constant)
+pub fn near_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
+    experiment_at_share(
+        case,
+        "near",
+        0.9,
+        duration_for_requests(case, 0.9, 1.5, 60.0),
+        RequestSpacing::Constant,
+    )
 }
 
 /// The experiment at 150 % of the limit, with random spacing. With constant spacing, a limiter without a bucket would interfere with the
 /// pattern.
 #[must_use]
-pub fn over(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "over", 1.5, long(case, 1.5, 2.0, 60.0), RequestSpacing::Poisson)
+pub fn overload(case: &DiagnosisInput<'_>) -> Experiment {
+    experiment_at_share(
+        case,
+        "over",
+        1.5,
+        duration_for_requests(case, 1.5, 2.0, 60.0),
+        RequestSpacing::Poisson,
+    )
 }
 
 /// The recovery check: 40 % of the limit after an overload.
 #[must_use]
 pub fn recovery_check(case: &DiagnosisInput<'_>) -> Experiment {
-    at(case, "again", 0.4, long(case, 0.4, 0.5, 12.0), RequestSpacing::Constant)
+    experiment_at_share(
+        case,
+        "again",
+        0.4,
+        duration_for_requests(case, 0.4, 0.5, 12.0),
+        RequestSpacing::Constant,
+    )
 }
 
 fn one_client(case: &DiagnosisInput<'_>) -> Option<Experiment> {
@@ -192,12 +222,12 @@ fn many_clients(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     // With fewer than two requests per client, the load is only a burst and shows no throughput.
     let experiment = clients(case, "many clients", all);
     let least = ExperimentLoad::Clients { clients: all, lasts: seconds(0.0), requests: 2 * all as u64 };
-    (most_in_a_second(&least) <= users(case)).then_some(experiment)
+    (most_in_a_second(&least) <= user_max_rate(case)).then_some(experiment)
 }
 
 fn clients(case: &DiagnosisInput<'_>, name: &'static str, clients: usize) -> Experiment {
     let lasts = 0.8_f64.max(12.0 * case.service_time()).min(2.0);
-    let requests = (3.0 * case.known.limit).ceil().min(users(case).floor()) as u64;
+    let requests = (3.0 * case.known.limit).ceil().min(user_max_rate(case).floor()) as u64;
     let load = ExperimentLoad::Clients { clients, lasts: seconds(lasts), requests };
     let experiment = experiment(case, name, load, case.known.limit);
     Experiment { most_in_flight: clients, ..experiment }
@@ -212,7 +242,7 @@ fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     // The distance between bursts must be long enough for all requests to end, whether the target serves them concurrently or one by one.
     let every = (2.5 * case.service_time() + 1.5 * size / case.known.limit).max(0.02);
     // At most this many bursts can start in one second under `--max-rate`.
-    let begin = (users(case) / size).floor();
+    let begin = (user_max_rate(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
     let times = (2.5 / every).clamp(5.0, 20.0) as u64;
     Some(bursts(case, "all places at once", (size as u64, times), every, 0.1))
@@ -251,21 +281,22 @@ fn rows(places: f64) -> usize {
     if places < 5.0 { 4 } else { 2 }
 }
 
-fn literal(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.known.target_is_name || case.base()?.view.watched.lookups.is_empty() {
+fn ip_address_target(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+    if !case.known.target_is_name || case.half_limit_experiment()?.view.watched.lookups.is_empty() {
         return None;
     }
-    let experiment = at(case, "address in place of name", 0.5, 1.0, RequestSpacing::Constant);
-    Some(with(experiment, Variation { literal: true, ..Variation::NONE }))
+    let experiment =
+        experiment_at_share(case, "address in place of name", 0.5, 1.0, RequestSpacing::Constant);
+    Some(with_variation(experiment, Variation { literal: true, ..Variation::NONE }))
 }
 
 fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.over()?.view.hits.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
+    if !case.strongest_overload()?.view.hits.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
         return None;
     }
     let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
-    let experiment = at(case, "another source", 0.5, lasts, RequestSpacing::Constant);
-    Some(with(experiment, Variation { another_source: true, ..Variation::NONE }))
+    let experiment = experiment_at_share(case, "another source", 0.5, lasts, RequestSpacing::Constant);
+    Some(with_variation(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
 /// The number of requests over two connections. Few servers allow more than a thousand requests per connection.
@@ -283,17 +314,17 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let connections = Variation { connections: Some(2), ..Variation::NONE };
     let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
     // Two clients without pauses are too much load for a target that serves only one or two requests concurrently.
-    let experiment = if users(case).is_finite() {
+    let experiment = if user_max_rate(case).is_finite() {
         let rate = (0.8 * limit).min(1.6 / service.max(1e-6));
-        at(case, "two connections", rate / limit, long(rate), RequestSpacing::Constant)
+        experiment_at_share(case, "two connections", rate / limit, long(rate), RequestSpacing::Constant)
     } else if case.in_flight_at_limit() > 3.0 {
         let lasts = seconds((USES / 2.0 * service).min(4.0));
         let load = ExperimentLoad::Clients { clients: 2, lasts, requests: USES as u64 };
         experiment(case, "two connections", load, limit)
     } else {
-        at(case, "two connections", 0.8, long(0.8 * limit), RequestSpacing::Constant)
+        experiment_at_share(case, "two connections", 0.8, long(0.8 * limit), RequestSpacing::Constant)
     };
-    Some(with(experiment, connections))
+    Some(with_variation(experiment, connections))
 }
 
 /// Four seconds, or longer if failures are rare: until enough failures are expected to tell a habit from chance.
@@ -305,79 +336,97 @@ fn until_some_fail(case: &DiagnosisInput<'_>, rate: f64) -> f64 {
 
 /// Bursts with 0.6 s of idle time between them, three in all. A server or middlebox that closes idle connections meets the next burst.
 fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    case.known.keep_alive.then(|| left_alone(case, "idle connections", 2, 0.6))
+    case.known.keep_alive.then(|| bursts_with_idle_time(case, "idle connections", 2, 0.6))
 }
 
 /// Two bursts on a few connections, with this idle time between them, in seconds.
 #[must_use]
 pub fn idle_for(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
-    left_alone(case, "idle for", 1, idle)
+    bursts_with_idle_time(case, "idle for", 1, idle)
 }
 
-fn left_alone(case: &DiagnosisInput<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
+fn bursts_with_idle_time(case: &DiagnosisInput<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
     // The burst is no larger than the concurrent capacity, because a request that waits shortens the idle time.
     let size = (0.8 * case.in_flight_at_limit()).clamp(2.0, 8.0);
-    let size = size.min((users(case) / (times + 1) as f64).max(1.0)) as u64;
+    let size = size.min((user_max_rate(case) / (times + 1) as f64).max(1.0)) as u64;
     bursts(case, name, (size, times + 1), idle + case.service_time(), 0.0)
 }
 
 fn long_base(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    Some(at(case, "long base", 0.5, 4.0, RequestSpacing::Constant))
+    Some(experiment_at_share(case, "long base", 0.5, 4.0, RequestSpacing::Constant))
 }
 
 fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if case.base()?.view.mean_bytes() < 500.0 {
+    if case.half_limit_experiment()?.view.mean_bytes() < 500.0 {
         return None;
     }
-    let experiment = at(case, "head", 1.5, long(case, 1.5, 1.5, 60.0), RequestSpacing::Poisson);
-    Some(with(experiment, Variation { head: true, ..Variation::NONE }))
+    let experiment = experiment_at_share(
+        case,
+        "head",
+        1.5,
+        duration_for_requests(case, 1.5, 1.5, 60.0),
+        RequestSpacing::Poisson,
+    );
+    Some(with_variation(experiment, Variation { head: true, ..Variation::NONE }))
 }
 
-fn kept(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+fn keep_alive_on(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if case.known.keep_alive {
         return None;
     }
-    let experiment = at(case, "connections kept", 1.5, long(case, 1.5, 1.5, 60.0), RequestSpacing::Poisson);
-    Some(with(experiment, Variation { keep_alive: Some(true), ..Variation::NONE }))
+    let experiment = experiment_at_share(
+        case,
+        "connections kept",
+        1.5,
+        duration_for_requests(case, 1.5, 1.5, 60.0),
+        RequestSpacing::Poisson,
+    );
+    Some(with_variation(experiment, Variation { keep_alive: Some(true), ..Variation::NONE }))
 }
 
-fn not_kept(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.known.keep_alive {
         return None;
     }
-    let experiment =
-        at(case, "connections not kept", 1.5, long(case, 1.5, 1.5, 60.0), RequestSpacing::Poisson);
-    Some(with(experiment, Variation { keep_alive: Some(false), ..Variation::NONE }))
+    let experiment = experiment_at_share(
+        case,
+        "connections not kept",
+        1.5,
+        duration_for_requests(case, 1.5, 1.5, 60.0),
+        RequestSpacing::Poisson,
+    );
+    Some(with_variation(experiment, Variation { keep_alive: Some(false), ..Variation::NONE }))
 }
 
 /// A stronger overload, because a little more than the fill rate does not empty a large bucket in two seconds.
 fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let over = case.last_named("over")?;
-    let sound = over.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
-    let quick =
-        over.view.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
-    let may = FAR * case.known.limit <= most(case);
-    (sound && quick && may).then(|| at(case, "far over", FAR, 2.0, RequestSpacing::Poisson))
+    let sound = overload.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
+    let quick = overload.view.response_times().quantile(0.95)
+        < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
+    let may = FAR * case.known.limit <= max_experiment_rate(case);
+    (sound && quick && may).then(|| experiment_at_share(case, "far over", FAR, 2.0, RequestSpacing::Poisson))
 }
 
 /// The most connections of an experiment.
 const MOST_IN_FLIGHT: f64 = 6_000.0;
 /// The load of strong overloads, as a multiple of the limit.
 const FAR: f64 = 2.5;
-/// The longest wait of the last request in the queue, in seconds, and the shortest that is worth the experiment. The queue of [`over`]
+/// The longest wait of the last request in the queue, in seconds, and the shortest that is worth the experiment. The queue of [`overload`]
 /// grows to one second.
 const LINE: (f64, f64) = (1.8, 1.1);
 /// The time limit for a proxy that tries three times, in seconds.
 const TRIED: f64 = 4.5;
 
-/// A longer queue than that of [`over`], with a long time limit. It shows proxies that give up after more than a second or that retry.
-fn long_line(case: &DiagnosisInput<'_>) -> Option<Experiment> {
+/// A longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a second or that retry.
+fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let waits = LINE.0.min(MOST_IN_FLIGHT / case.known.limit);
     let queues = matches!(signs::ramp(case), Some((1, _))) && !matches!(signs::one_time(case), Some((1, _)));
-    if !queues || waits < LINE.1 || FAR * case.known.limit > most(case) {
+    if !queues || waits < LINE.1 || FAR * case.known.limit > max_experiment_rate(case) {
         return None;
     }
-    let experiment = at(case, "long line", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
+    let experiment =
+        experiment_at_share(case, "long line", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
     let patience = TRIED.min(case.known.timeout);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
@@ -390,16 +439,22 @@ fn long_line(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 
 fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let held = (1.5 * case.in_flight_at_limit()).ceil() as usize + 50;
-    let experiment = at(case, "held connections", 0.4, long(case, 0.4, 1.0, 30.0), RequestSpacing::Constant);
-    Some(with(experiment, Variation { held, ..Variation::NONE }))
+    let experiment = experiment_at_share(
+        case,
+        "held connections",
+        0.4,
+        duration_for_requests(case, 0.4, 1.0, 30.0),
+        RequestSpacing::Constant,
+    );
+    Some(with_variation(experiment, Variation { held, ..Variation::NONE }))
 }
 
 /// More connections than a common backlog holds, at one rate and at twice that rate. The number of hanging requests shows whether a cap
 /// causes them.
 #[must_use]
-pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
+pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
     let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
-    if rate > most(case) {
+    if rate > max_experiment_rate(case) {
         return None;
     }
     let name = if twice { "twice as much over" } else { "much over" };
@@ -418,7 +473,8 @@ pub fn much_over(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
 #[must_use]
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);
-    let rate = rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit), most(case));
+    let rate =
+        rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit), max_experiment_rate(case));
     let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Constant };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =

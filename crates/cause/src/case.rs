@@ -90,13 +90,13 @@ impl<'a> DiagnosisInput<'a> {
 
     /// The last experiment at half the limit.
     #[must_use]
-    pub fn base(&self) -> Option<ValidExperiment<'a>> {
+    pub fn half_limit_experiment(&self) -> Option<ValidExperiment<'a>> {
         self.last_named("base")
     }
 
     /// The strongest overload experiment.
     #[must_use]
-    pub fn over(&self) -> Option<ValidExperiment<'a>> {
+    pub fn strongest_overload(&self) -> Option<ValidExperiment<'a>> {
         self.last_named("far over").or_else(|| self.last_named("over"))
     }
 
@@ -124,7 +124,8 @@ impl<'a> DiagnosisInput<'a> {
     /// The response times of good responses at half the limit.
     #[must_use]
     pub fn base_response_times(&self) -> SortedSamples {
-        self.base().map_or(SortedSamples::of(std::iter::empty()), |base| base.view.response_times())
+        self.half_limit_experiment()
+            .map_or(SortedSamples::of(std::iter::empty()), |base| base.view.response_times())
     }
 
     /// The response time at very low load, in seconds.
@@ -137,7 +138,7 @@ impl<'a> DiagnosisInput<'a> {
         let times = |done: ValidExperiment<'_>| {
             SortedSamples::of(done.view.good().map(ObservedRequest::service_time))
         };
-        let base = self.base().map_or(SortedSamples::of(std::iter::empty()), times);
+        let base = self.half_limit_experiment().map_or(SortedSamples::of(std::iter::empty()), times);
         if base.count() == 0 {
             return self.known.service;
         }
@@ -151,7 +152,7 @@ impl<'a> DiagnosisInput<'a> {
     /// A connect takes one round trip. The 25 % quantile of the connects counts, because the first connects may wake sleeping parts.
     #[must_use]
     pub fn work_time(&self) -> f64 {
-        let trip = self.base().map_or(0.0, |base| {
+        let trip = self.half_limit_experiment().map_or(0.0, |base| {
             SortedSamples::of(base.view.opened_connections().map(|one| one.connect)).quantile(0.25)
         });
         let service = self.service_time();

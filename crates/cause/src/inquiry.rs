@@ -161,7 +161,7 @@ impl Inquiry {
             self.recovery = RecoveryState::Calm;
         }
         if experiment.name == "again" && ran && !invalid {
-            self.learn_again();
+            self.learn_recovery_check();
         } else if ran && !invalid && self.is_deserted() {
             self.recovery = RecoveryState::Look;
         }
@@ -228,10 +228,11 @@ impl Inquiry {
         let look = self.recovery == RecoveryState::Look;
         let next = if look { Some(battery::recovery_check(&self.case())) } else { self.repetition() };
         let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
-        let next =
-            next.or_else(|| if self.has_calm() { self.suspicion().or_else(|| self.choose()) } else { None });
+        let next = next.or_else(|| {
+            if self.succeeded_at_half_limit() { self.suspicion().or_else(|| self.choose()) } else { None }
+        });
         let next = next.filter(|next| self.affords(next))?;
-        if self.has_to_keep_away(&next) {
+        if self.needs_pause_before(&next) {
             self.put_off = Some(next);
             return Some(InquiryStep::Pause(APART));
         }
@@ -239,7 +240,7 @@ impl Inquiry {
     }
 
     /// Whether this experiment and the last one together may exceed `--max-rate` in one second, so that a pause must separate them.
-    fn has_to_keep_away(&self, next: &Experiment) -> bool {
+    fn needs_pause_before(&self, next: &Experiment) -> bool {
         let last = self.report.experiments.last().filter(|last| last.observation.impossible.is_none());
         let crowded = |last: &ExperimentRecord| {
             [last.experiment.load.clone(), next.load.clone()].iter().any(battery::is_bursty)
@@ -257,8 +258,8 @@ impl Inquiry {
 
     /// Whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL path looks like a
     /// concurrency cap.
-    fn has_calm(&self) -> bool {
-        self.case().base().is_some_and(|base| base.view.good().next().is_some())
+    fn succeeded_at_half_limit(&self) -> bool {
+        self.case().half_limit_experiment().is_some_and(|base| base.view.good().next().is_some())
     }
 
     fn affords(&self, next: &Experiment) -> bool {
@@ -275,15 +276,15 @@ impl Inquiry {
             return None;
         }
         self.repeated = true;
-        Some(battery::base(&self.case()))
+        Some(battery::half_the_limit(&self.case()))
     }
 
     fn opening(&self) -> Option<Experiment> {
         let case = self.case();
         let makes = [
-            ("base", battery::base as fn(&DiagnosisInput<'_>) -> Experiment),
-            ("near", battery::near),
-            ("over", battery::over),
+            ("base", battery::half_the_limit as fn(&DiagnosisInput<'_>) -> Experiment),
+            ("near", battery::near_the_limit),
+            ("over", battery::overload),
         ];
         // An invalid experiment is repeated. An impossible or empty one is not.
         let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
@@ -323,19 +324,19 @@ impl Inquiry {
             let plans = PLANS
                 .iter()
                 .filter(|plan| plan.is_harmful == harms && case.times_used(plan.name) < plan.max_times);
-            let worth = plans.filter_map(|plan| Some((self.worth(plan, &odds)?, plan)));
+            let worth = plans.filter_map(|plan| Some((self.information_per_second(plan, &odds)?, plan)));
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
         let plan = best(false).or_else(|| best(true)).map(|(_, plan)| plan);
         plan.and_then(|plan| plan.experiment(&case))
-            .or_else(|| self.settle(&odds))
-            .or_else(|| self.last_look())
+            .or_else(|| self.connection_cap_experiment(&odds))
+            .or_else(|| self.reused_connection_experiment())
             .or_else(|| self.bisect())
     }
 
     /// An experiment with old connections, if none ran yet. A keep-alive race shows only on old connections and can accompany any other
     /// cause.
-    fn last_look(&self) -> Option<Experiment> {
+    fn reused_connection_experiment(&self) -> Option<Experiment> {
         let case = self.case();
         let old = ["two connections", "idle connections"];
         let mut plans =
@@ -355,7 +356,7 @@ impl Inquiry {
     }
 
     /// The expected information of an experiment in bits per second; none if the experiment is not possible.
-    fn worth(&self, plan: &ExperimentPlan, odds: &CausePosterior) -> Option<f64> {
+    fn information_per_second(&self, plan: &ExperimentPlan, odds: &CausePosterior) -> Option<f64> {
         let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
         let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment));
         let told: f64 = rules.map(|rule| odds.expected_information(rule)).sum();
@@ -366,9 +367,11 @@ impl Inquiry {
 
     /// Experiments that find the connection cap if requests hang. A cap far above a limiter shows only at a higher rate. They run last,
     /// because they are the heaviest.
-    fn settle(&self, odds: &CausePosterior) -> Option<Experiment> {
+    fn connection_cap_experiment(&self, odds: &CausePosterior) -> Option<Experiment> {
         let case = self.case();
-        let hang = case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.hangs()) > 0.05);
+        let hang = case
+            .strongest_overload()
+            .is_some_and(|over| over.view.share_where(|hit| hit.outcome.hangs()) > 0.05);
         let capped = odds.leading() == CauseClass::ConnectionCap;
         if !(capped || odds.leading() == CauseClass::HangingLimiter)
             || !hang
@@ -377,15 +380,16 @@ impl Inquiry {
             return None;
         }
         let few = capped.then(|| battery::few_connections(&case));
-        let much = [battery::much_over(&case, false), battery::much_over(&case, true)];
+        let much = [battery::many_new_connections(&case, false), battery::many_new_connections(&case, true)];
         // Both rates are needed: one alone shows nothing.
-        let much = much.into_iter().flatten().filter(|_| battery::much_over(&case, true).is_some());
+        let much =
+            much.into_iter().flatten().filter(|_| battery::many_new_connections(&case, true).is_some());
         let next = few.into_iter().chain(much).find(|next| case.times_attempted(next.name) == 0);
         next.filter(|next| self.affords(next))
     }
 
     /// Learns from a recovery check whether the target has recovered.
-    fn learn_again(&mut self) {
+    fn learn_recovery_check(&mut self) {
         let case = self.case();
         let failed = case.last_named("again").is_some_and(|again| is_degraded(&again.view, &case));
         if !failed {
@@ -414,7 +418,7 @@ impl Inquiry {
     /// Updates the report. If the target has gone down, only earlier observations count.
     fn conclude(&mut self) {
         let gone = self.case().last_answered();
-        let before = gone.map(|last| before_it_went(&self.report.experiments, last));
+        let before = gone.map(|last| experiments_before_outage(&self.report.experiments, last));
         let case = DiagnosisInput {
             known: &self.known,
             tried: before.as_deref().unwrap_or(&self.report.experiments),
@@ -445,7 +449,7 @@ impl Inquiry {
         odds: &CausePosterior,
     ) -> Vec<crate::report::DiagnosedCause> {
         // Without a valid overload there are no observations of how the target breaks.
-        if self.invalid >= INVALID && case.over().is_none() {
+        if self.invalid >= INVALID && case.strongest_overload().is_none() {
             return vec![words::generator(&self.report.experiments)];
         }
         let causes = if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.causes() };
@@ -467,7 +471,7 @@ const MOST_FOR_COUNT: f64 = 600.0;
 
 /// The observations before the target went down: all experiments up to the last answered one, and from that one the requests that had ended
 /// by the last good response.
-fn before_it_went(tried: &[ExperimentRecord], last: usize) -> Vec<ExperimentRecord> {
+fn experiments_before_outage(tried: &[ExperimentRecord], last: usize) -> Vec<ExperimentRecord> {
     let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
     if let Some(last) = before.last_mut() {
         let hits = &mut last.observation.requests;
@@ -486,8 +490,9 @@ fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
     // Missing local ports are a fault of this machine, not of the target.
     let failed =
         view.share_where(|hit| !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort));
-    let before =
-        case.base().map_or(0.0, |base| base.view.share_where(|hit| hit.outcome != ObservedOutcome::Good));
+    let before = case
+        .half_limit_experiment()
+        .map_or(0.0, |base| base.view.share_where(|hit| hit.outcome != ObservedOutcome::Good));
     let slow = view.response_times().median() > 4.0 * case.base_response_times().quantile(0.95) + 0.05;
     failed > before + 0.3 || slow || view.is_down()
 }

@@ -59,7 +59,7 @@ pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: the target refuses requests above the limit quickly.
 pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.over()?;
+    let over = case.strongest_overload()?;
     let share = refused(case, &over.view);
     sign_present(
         share > 0.02 && share * over.view.count() > 4.5,
@@ -75,7 +75,7 @@ fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
 
 /// Sign: good responses above the limit are as fast as at half the limit.
 pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let (over, base) = (case.over()?.view, case.base_response_times());
+    let (over, base) = (case.strongest_overload()?.view, case.base_response_times());
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
     sign_present(
         is_flat(case, &over),
@@ -89,7 +89,7 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: response times grow throughout the overload.
 pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let last = case.over()?.view.last_third().response_times();
+    let last = case.strongest_overload()?.view.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
     let seen = format!(
         "p50 of the response time was {} in the last third of the overload and {} at low load",
@@ -100,7 +100,7 @@ pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
-    let over = case.over()?;
+    let over = case.strongest_overload()?;
     let share = over.view.goodput() / case.known.limit;
     Some((
         share,
@@ -116,7 +116,7 @@ pub fn comes_through(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests above the limit hang while the other requests are as fast as before.
 pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.over()?.view;
+    let over = case.strongest_overload()?.view;
     let share = over.share_where(|hit| hit.outcome.hangs());
     let seen = format!("at a rate above the limit, {} of the requests got no response", percent(share));
     sign_present(share > 0.05 && (is_flat(case, &over) || over.response_times().count() < 5), seen)
@@ -149,7 +149,7 @@ fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
     if !case.known.keep_alive || !are_kept(case) {
         return None;
     }
-    let loads = [case.over()?, case.last_named("near")?];
+    let loads = [case.strongest_overload()?, case.last_named("near")?];
     let hits = loads.iter().flat_map(|done| done.view.hits.iter());
     let hanging: Vec<_> = hits
         .filter(|hit| hit.outcome.hangs() && hit.sent.is_some())
@@ -173,8 +173,8 @@ fn cut_new(view: &ExperimentStats<'_>) -> f64 {
 
 /// Sign: the target closes new connections above the limit but not at half the limit.
 pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let base = cut_new(&case.base()?.view);
-    let loads = [case.over(), case.last_named("much over")];
+    let base = cut_new(&case.half_limit_experiment()?.view);
+    let loads = [case.strongest_overload(), case.last_named("much over")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
     let seen = format!(
         "at a rate above the limit, the target closed the new connections of {} of the requests; at half the limit, the share was {}",
@@ -210,19 +210,19 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
 
 /// Sign: the target closes reused connections under requests at the same share at every rate.
 pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let calm = [case.base(), case.last_named("near"), case.last_named("long base")];
+    let calm = [case.half_limit_experiment(), case.last_named("near"), case.last_named("long base")];
     let (mut ends, mut requests) = (0.0, 0.0_f64);
     for done in calm.iter().flatten() {
         ends += races(case, &done.view);
         requests += done.view.count();
     }
-    let over = case.over()?.view;
+    let over = case.strongest_overload()?.view;
     let share = ends / requests.max(1.0);
     let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
     let seen = format!(
         "at rates below the limit, the target closed the reused connection of {ends:.0} of {requests:.0} requests"
     );
-    case.base()?;
+    case.half_limit_experiment()?;
     sign_present(ends >= 2.0 && alike, seen)
 }
 
@@ -298,7 +298,7 @@ fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
 
 /// Sign: stalls end with the periods of a CPU quota.
 pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
-    case.base()?;
+    case.half_limit_experiment()?;
     let holds = is_throttled(case);
     let not = if holds { "" } else { "not " };
     sign_present(
@@ -316,7 +316,7 @@ pub fn still_for(case: &DiagnosisInput<'_>) -> f64 {
 
 /// Sign: the target stalls for a constant time, even below the limit. The sign has no outcome if a CPU quota causes the stalls.
 pub fn stands_still(case: &DiagnosisInput<'_>) -> SignOutcome {
-    case.base()?;
+    case.half_limit_experiment()?;
     if is_throttled(case) {
         return None;
     }
@@ -386,7 +386,7 @@ pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
 
 /// Sign: responses come in step with the period of a CPU quota.
 pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let loads = [case.last_named("near"), case.over()];
+    let loads = [case.last_named("near"), case.strongest_overload()];
     // With fewer responses, chance alone is in step (causes-study.md, section 5).
     let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
     let strength = loads.map(|done| answers_phase_coherence(&done.view, PERIOD)).reduce(f64::max)?;
@@ -401,7 +401,7 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: DNS lookups take a large part of the response time.
 pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let [base, over] = [case.base()?.view, case.over()?.view];
+    let [base, over] = [case.half_limit_experiment()?.view, case.strongest_overload()?.view];
     let share = |view: &ExperimentStats<'_>| {
         let sum: f64 = view.watched.lookups.iter().sum();
         let all: f64 = view.good().map(ObservedRequest::response_time).sum();
@@ -419,7 +419,7 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: response bodies at the limit need less than 2 Mbit/s, which fills no link.
 pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let bytes = case.base()?.view.mean_bytes() * case.known.limit;
+    let bytes = case.half_limit_experiment()?.view.mean_bytes() * case.known.limit;
     sign_present(
         bytes < 250e3,
         format!("at the limit, response bodies take {:.0} kB/s of bandwidth", bytes / 1e3),
@@ -434,7 +434,7 @@ const RETRANSMITTED: f64 = 0.95;
 /// Without keep-alive and without TLS, an unchanged connect time proves nothing: the kernel completes connects even if the server is slow
 /// to accept. The sign then has no outcome.
 pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let (base, over) = (case.base()?.view, case.over()?.view.last_third());
+    let (base, over) = (case.half_limit_experiment()?.view, case.strongest_overload()?.view.last_third());
     // A connect that waited for a retransmitted SYN shows a full accept queue, not the cost of a handshake.
     let at_once = |carrier: &RequestConnection| carrier.connect < RETRANSMITTED;
     if over.opened_connections().count() > 2 * over.opened_connections().filter(at_once).count() {
@@ -457,7 +457,7 @@ pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: connects took whole seconds, because the kernel retransmitted the SYN.
 pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.over()?.view;
+    let over = case.strongest_overload()?.view;
     let late = |carrier: &RequestConnection| {
         carrier.connect > RETRANSMITTED && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect
     };
@@ -471,7 +471,7 @@ pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests above the limit fail with a gateway's status after a constant time.
 pub fn one_time(case: &DiagnosisInput<'_>) -> SignOutcome {
-    gave_up(&case.over()?.view)
+    gave_up(&case.strongest_overload()?.view)
 }
 
 /// Sign: requests in a long queue fail with a gateway's status after a constant time.
@@ -498,7 +498,7 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
 
 /// Sign: late in the overload, some responses stay fast while others become slower and slower.
 pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let last = case.over()?.view.last_third().response_times();
+    let last = case.strongest_overload()?.view.last_third().response_times();
     let (base, service) = (case.base_response_times(), case.service_time());
     let (fast, slow) = (last.quantile(0.2), last.quantile(0.93));
     let holds = fast < 1.6 * service + 0.005 && slow > 4.0 * base.quantile(0.95) + 0.02;
@@ -514,8 +514,8 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: this machine has no free local port.
 pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
-    case.base()?;
-    let loads = [case.base(), case.last_named("near"), case.over()];
+    case.half_limit_experiment()?;
+    let loads = [case.half_limit_experiment(), case.last_named("near"), case.strongest_overload()];
     let share = loads
         .iter()
         .flatten()
@@ -529,7 +529,7 @@ pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: the name of the target does not resolve.
 pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let share = case.over()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
+    let share = case.strongest_overload()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
     sign_present(
         share > 0.01,
         format!("the lookup of the target's name found no address for {} of the requests", percent(share)),
@@ -626,7 +626,7 @@ const BUSY: [f64; 2] = [0.55, 0.04];
 
 /// Sign: whether the requests in flight at the limit can keep one worker, only a small cap, or nothing busy.
 pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
-    case.base()?;
+    case.half_limit_experiment()?;
     let places = case.in_flight_at_limit();
     let outcome = BUSY.iter().filter(|bound| places < **bound).count();
     Some((outcome, format!("at the limit, the target has {places:.2} requests in flight on average")))
@@ -688,7 +688,7 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: goodput after the first refusal is below the limit, about the limit, or above it. A bucket admits its fill rate. A cap admits more
 /// under a higher load and starts to refuse far below its capacity.
 pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.over()?;
+    let over = case.strongest_overload()?;
     if refused(case, &over.view) < 0.02 {
         return None;
     }
@@ -711,7 +711,7 @@ const SAMPLE: usize = 200;
 /// Sign: whether refusals depend on the requests in flight. A cap refuses exactly when its places are taken. A bucket refuses by the
 /// earlier arrivals, however quickly they were served.
 pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.over()?.view;
+    let over = case.strongest_overload()?.view;
     if refused(case, &over) < 0.02 {
         return None;
     }
@@ -767,7 +767,7 @@ pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Whether the second experiment did better than the first: `by` times the goodput, or a far lower median.
-fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> (bool, String) {
+fn raises_goodput(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> (bool, String) {
     let (x, y) = (before.goodput(), after.goodput());
     let (p, q) = (before.response_times().median(), after.response_times().median());
     let chance = (x / before.span().max(0.1) + y / after.span().max(0.1)).sqrt();
@@ -785,7 +785,7 @@ fn lifts(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> 
 /// Sign: keep-alive raises the limit.
 pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections kept")?;
-    let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.2);
+    let (holds, seen) = raises_goodput(&case.strongest_overload()?.view, &done.view, 1.2);
     sign_present(holds, format!("with keep-alive, {seen}"))
 }
 
@@ -793,7 +793,7 @@ pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections not kept")?;
     let [before, after] =
-        [case.over()?.view, done.view].map(|view| view.share_where(|hit| hit.outcome.hangs()));
+        [case.strongest_overload()?.view, done.view].map(|view| view.share_where(|hit| hit.outcome.hangs()));
     if before < 0.05 {
         return None;
     }
@@ -808,7 +808,8 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: requests no longer lose their connection when each request opens a new connection.
 pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("connections not kept")?;
-    let before = races(case, &case.base()?.view).max(races(case, &case.over()?.view));
+    let before =
+        races(case, &case.half_limit_experiment()?.view).max(races(case, &case.strongest_overload()?.view));
     if before < 2.0 {
         return None;
     }
@@ -830,7 +831,7 @@ pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     if unknown > 0.5 {
         return None;
     }
-    let (holds, seen) = lifts(&case.over()?.view, &done.view, 1.25);
+    let (holds, seen) = raises_goodput(&case.strongest_overload()?.view, &done.view, 1.25);
     sign_present(holds, format!("with HEAD requests, {seen}"))
 }
 
@@ -847,7 +848,8 @@ pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: requests are faster without the DNS lookup.
 pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("address in place of name")?;
-    let [before, after] = [case.base()?.view, done.view].map(|view| view.response_times().median());
+    let [before, after] =
+        [case.half_limit_experiment()?.view, done.view].map(|view| view.response_times().median());
     sign_present(
         after < 0.7 * before,
         format!(
@@ -922,9 +924,9 @@ mod tests {
         };
         let calm: Vec<_> = (0..40).map(good).collect();
         let experiments = [
-            (battery::base(&nothing), calm.clone()),
-            (battery::near(&nothing), calm),
-            (battery::over(&nothing), over),
+            (battery::half_the_limit(&nothing), calm.clone()),
+            (battery::near_the_limit(&nothing), calm),
+            (battery::overload(&nothing), over),
         ];
         let request = |at: usize, (outcome, carrier): (ObservedOutcome, RequestConnection)| {
             let due = at as f64 / 20.0;

@@ -42,7 +42,7 @@ fn figure(name: &'static str, value: Option<f64>, unit: &'static str) -> Vec<Cau
 }
 
 fn goodput(case: &DiagnosisInput<'_>) -> Option<f64> {
-    case.over().map(|over| over.view.goodput())
+    case.strongest_overload().map(|over| over.view.goodput())
 }
 
 /// The time of the first refused or hanging request, and the number of requests before it.
@@ -53,7 +53,7 @@ fn first_failure(done: &ValidExperiment<'_>) -> Option<(f64, f64)> {
 }
 
 fn bucket(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let Some(over) = case.over() else { return Vec::new() };
+    let Some(over) = case.strongest_overload() else { return Vec::new() };
     let Some((time, admitted)) = first_failure(&over) else { return Vec::new() };
     let span = over.view.span();
     let later = over.view.good().filter(|hit| hit.due > time).count() as f64;
@@ -79,7 +79,7 @@ fn workers(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 
 /// The number of requests that wait in the queue before the target refuses one.
 fn queue(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let Some(over) = case.over() else { return Vec::new() };
+    let Some(over) = case.strongest_overload() else { return Vec::new() };
     let refused = over.view.hits.iter().filter(|hit| hit.outcome.is_status()).filter_map(|hit| hit.sent);
     let waiting = SortedSamples::of(refused.take(50).map(|at| over.view.in_flight_at(at))).median();
     let room = waiting - case.in_flight_at_limit();
@@ -87,7 +87,7 @@ fn queue(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 }
 
 fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let Some(over) = case.over() else { return Vec::new() };
+    let Some(over) = case.strongest_overload() else { return Vec::new() };
     let refused = over.view.hits.iter().filter(|hit| hit.outcome.is_status()).filter_map(|hit| hit.sent);
     let places = SortedSamples::of(refused.take(200).map(|at| over.view.in_flight_at(at))).median();
     // By Erlang B, ten places refuse one request in a thousand at 0.31 of their capacity; with more places this share rises.
@@ -110,7 +110,7 @@ pub fn one_in_a_thousand(places: f64) -> f64 {
 }
 
 fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let Some(over) = case.over() else { return Vec::new() };
+    let Some(over) = case.strongest_overload() else { return Vec::new() };
     let serving = |done: &ValidExperiment<'_>| {
         let mut numbers: Vec<_> = done
             .view
@@ -153,7 +153,7 @@ fn handshake(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         SortedSamples::of(view.opened_connections().map(|one| one.tls.unwrap_or(0.0) + one.connect)).median()
     };
     let name = if case.known.tls { "handshake" } else { "connect" };
-    figure(name, case.base().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
+    figure(name, case.half_limit_experiment().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
 /// The idle time of connections between bursts, in seconds; none for other loads.
@@ -241,7 +241,8 @@ fn chain(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         (times.count() > 0).then(|| (view.response_times().quantile(1.0), times.median()))
     };
     // A good response took at most one try, so the slowest good response estimates the length of one try.
-    let Some((slowest, time)) = given_up(case.over()).or_else(|| given_up(case.last_named("long line")))
+    let Some((slowest, time)) =
+        given_up(case.strongest_overload()).or_else(|| given_up(case.last_named("long line")))
     else {
         return Vec::new();
     };
@@ -273,7 +274,7 @@ fn pauses(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 }
 
 fn uneven(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let Some(over) = case.over() else { return Vec::new() };
+    let Some(over) = case.strongest_overload() else { return Vec::new() };
     let last = over.view.last_third();
     let bound = 1.6 * case.service_time() + 0.02;
     let slow = last.good().filter(|hit| hit.response_time() > bound).count() as f64
@@ -283,7 +284,7 @@ fn uneven(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 }
 
 fn lookups(case: &DiagnosisInput<'_>) -> Option<f64> {
-    let base = case.base()?;
+    let base = case.half_limit_experiment()?;
     Some(SortedSamples::of(base.view.watched.lookups.iter().copied()).median())
 }
 
@@ -298,7 +299,7 @@ fn ports(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 }
 
 fn bandwidth(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let bytes = case.over().map(|over| over.view.goodput() * over.view.mean_bytes());
+    let bytes = case.strongest_overload().map(|over| over.view.goodput() * over.view.mean_bytes());
     figure("bytes", bytes, "bytes/s")
 }
 
@@ -341,7 +342,7 @@ mod tests {
                 carrying_connection: carrier,
             }
         };
-        let experiment = battery::base(&DiagnosisInput { known: &known, tried: &[] });
+        let experiment = battery::half_the_limit(&DiagnosisInput { known: &known, tried: &[] });
         let watched = ExperimentObservation {
             requests: idle.iter().map(hit).collect(),
             ..ExperimentObservation::default()

@@ -139,7 +139,10 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     if (0.4..1.5).contains(&places) {
         ties.push(tie(&[DelayingLimiter, CpuSaturation], "look for a limit that delays requests in the proxy's configuration; if the server is idle under load, this limiter is the cause and not the server's worker"));
     }
-    if case.over().is_some_and(|over| over.view.share_where(|hit| hit.outcome.is_status()) > 0.05) {
+    if case
+        .strongest_overload()
+        .is_some_and(|over| over.view.share_where(|hit| hit.outcome.is_status()) > 0.05)
+    {
         ties.push(tie(&[PoolSaturation, ConcurrencyCap], "look at the server's queue length and its concurrency limit: a pool with a short queue looks like a slightly higher concurrency cap to clients"));
     }
     ties
