@@ -41,10 +41,11 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let listing = if token.is_some() { asker.get(ROLES, &headers) } else { without };
     let role = role(&listing);
     let (tries, good) = match &role {
-        Ok(role) => asker.attempt_credentials(10, &[ROLES, role].concat(), &headers, lacks, None),
+        Ok(role) => asker.attempt_credentials(10, &[ROLES, role].concat(), &headers, missing_field, None),
         Err(_) => (Vec::new(), None),
     };
-    let life = good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| lives(&good, (site.wall)()));
+    let life =
+        good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| parse_lifetime(&good, (site.wall)()));
     // No other server has the credentials of the instance itself, which exist beside those of its role.
     let own = asker.get("/latest/meta-data/identity-credentials/ec2/info", &headers);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
@@ -77,7 +78,7 @@ fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOut
     let named = (site.environment)(name).map(|url| (name, url));
     let is_ipv6 = is("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "ipv6");
     let usual = if is_ipv6 { "[fd00:ec2::254]:80" } else { "169.254.169.254:80" };
-    Some(CredentialServer::new("AWS's metadata service", named, InvalidServerVariable::url, usual))
+    Some(CredentialServer::new("AWS's metadata service", named, InvalidServerVariable::parse_url, usual))
 }
 
 fn status(answer: &Result<FetchResponse, FetchError>) -> Option<u16> {
@@ -116,7 +117,7 @@ fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPri
 
 /// The part that a document of keys lacks, if any. botocore needs all four fields; the SDKs for Ruby, PHP and Rust also fail for another
 /// `Code`.
-pub(super) fn lacks(document: &FetchResponse) -> Option<&'static str> {
+pub(super) fn missing_field(document: &FetchResponse) -> Option<&'static str> {
     let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
         return Some("without a JSON document of keys");
     };
@@ -139,7 +140,7 @@ struct Document {
 }
 
 /// The lifetime of the credentials in a response, at this time.
-pub(super) fn lives(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
+pub(super) fn parse_lifetime(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
     let document: Document = serde_json::from_slice(document.body())
         .map_err(|_| ProbeError::Absent("its response has no valid Expiration"))?;
     let now =

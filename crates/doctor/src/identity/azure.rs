@@ -29,15 +29,17 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Ok(first) => first,
         Err(why) => return CloudServerOutcome::Absent(wanted, why),
     };
-    let Some(said) = said(&first) else { return CloudServerOutcome::from_unexpected(wanted, [&first]) };
-    let lacks = if says_life { lacks_life } else { lacks_end };
+    let Some(said) = parse_token_response(&first) else {
+        return CloudServerOutcome::from_unexpected(wanted, [&first]);
+    };
+    let lacks = if says_life { missing_lifetime_field } else { missing_expiry_field };
     let principal = principal(&first, &said, lacks);
     // The server allows five requests per second ("Azure Instance Metadata Service: rate limiting").
     let (tries, good) = match first.status() {
         200 => asker.attempt_credentials(4, path, &headers, lacks, Some(first)),
         _ => (Vec::new(), None),
     };
-    let life = good.as_ref().and_then(self::said).and_then(|said| said.lives((site.wall)()));
+    let life = good.as_ref().and_then(self::parse_token_response).and_then(|said| said.lives((site.wall)()));
     let is_machines_own = if is_machines {
         let own = asker.get("/metadata/instance?api-version=2021-02-01", &headers);
         own.ok().map(|answer| answer.status() == 200)
@@ -62,7 +64,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
 ///
 /// Azure's responses about tokens are JSON with a token or an error. Other clouds' servers may also refuse in JSON, but name themselves. A
 /// server that gives a token counts as Azure's, because SDKs use it.
-fn said(answer: &FetchResponse) -> Option<AzureTokenResponse> {
+fn parse_token_response(answer: &FetchResponse) -> Option<AzureTokenResponse> {
     let is_others = answer.header("server") == "EC2ws" || !answer.header("metadata-flavor").is_empty();
     let all: Value = serde_json::from_slice(answer.body()).ok()?;
     // App Service's errors have a number and a message.
@@ -118,13 +120,13 @@ fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFi
 
 /// The part that a response lacks to be a valid token, if any. For instance metadata, MSAL needs the token and its lifetime; for other
 /// endpoints, the token and its expiry (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
-fn lacks_life(token: &FetchResponse) -> Option<&'static str> {
-    let is_whole = is_token(token) && said(token).is_some_and(|said| said.left.is_some());
+fn missing_lifetime_field(token: &FetchResponse) -> Option<&'static str> {
+    let is_whole = is_token(token) && parse_token_response(token).is_some_and(|said| said.left.is_some());
     (!is_whole).then_some("without an access_token and its lifetime (expires_in)")
 }
 
-fn lacks_end(token: &FetchResponse) -> Option<&'static str> {
-    let is_whole = is_token(token) && said(token).is_some_and(|said| said.end.is_some());
+fn missing_expiry_field(token: &FetchResponse) -> Option<&'static str> {
+    let is_whole = is_token(token) && parse_token_response(token).is_some_and(|said| said.end.is_some());
     (!is_whole).then_some("without an access_token and its expiry (expires_on)")
 }
 

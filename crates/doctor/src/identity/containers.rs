@@ -7,7 +7,7 @@ use seawall_probe::files::ProbeError;
 use serde::Deserialize;
 
 use super::ask::{CloudServerClient, RequestBudget};
-use super::aws::{lacks, lives};
+use super::aws::{missing_field, parse_lifetime};
 use super::lent::{
     CloudServerOutcome, CredentialServer, InvalidServerVariable, RespondingServer, ServerPrincipal,
     no_lifetime_reason,
@@ -49,8 +49,9 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Err(why) => return CloudServerOutcome::Absent(wanted, why),
     };
     let principal = principal(&first);
-    let (tries, good) = asker.attempt_credentials(10, "", &headers, lacks, Some(first));
-    let life = good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| lives(&good, (site.wall)()));
+    let (tries, good) = asker.attempt_credentials(10, "", &headers, missing_field, Some(first));
+    let life =
+        good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| parse_lifetime(&good, (site.wall)()));
     let server = RespondingServer {
         wanted: wanted.clone(),
         attempts: tries,
@@ -73,7 +74,7 @@ fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOut
         return Some(Ok(CredentialServer { server_description: whose, place, named_by: Some(RELATIVE) }));
     }
     let url = (site.environment)(FULL)?;
-    Some(CredentialServer::new(whose, Some((FULL, url)), InvalidServerVariable::url, ECS))
+    Some(CredentialServer::new(whose, Some((FULL, url)), InvalidServerVariable::parse_url, ECS))
 }
 
 /// The addresses beside loopback that SDKs accept over plain HTTP: those of the ECS agent and of EKS Pod Identity (boto/botocore,

@@ -23,7 +23,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let wanted = match CredentialServer::new(
         "Google's metadata server",
         named,
-        InvalidServerVariable::host,
+        InvalidServerVariable::parse_host,
         "169.254.169.254:80",
     ) {
         Ok(wanted) => wanted,

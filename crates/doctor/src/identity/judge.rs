@@ -397,11 +397,11 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
         }
     };
     let largest = server.windows.iter().map(|window| window.seconds).max().unwrap_or(0);
-    let whole = life.whole.map_or_else(String::new, |whole| format!(" of {}", spoken(whole)));
+    let whole = life.whole.map_or_else(String::new, |whole| format!(" of {}", format_seconds(whole)));
     let text = format!(
         "the credentials of {whose} have {}{whole} left; the SDK with the largest refresh window renews credentials that have less than {} left",
-        spoken(life.left),
-        spoken(largest)
+        format_seconds(life.left),
+        format_seconds(largest)
     );
     let found = DoctorFinding::ok(LIFE, text)
         .with_measurement("left", life.left as f64, "s")
@@ -434,8 +434,9 @@ const CALM: i64 = 5;
 /// The SDKs that fetch credentials at each call, now or later, and the status.
 fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(DoctorStatus, String)> {
     let whole = life.whole.unwrap_or(i64::MAX);
-    let who =
-        |is: &dyn Fn(&SdkRefreshWindow) -> bool| told_windows(windows.iter().filter(|window| is(window)));
+    let who = |is: &dyn Fn(&SdkRefreshWindow) -> bool| {
+        describe_refresh_windows(windows.iter().filter(|window| is(window)))
+    };
     let ever = who(&|window| window.seconds >= whole);
     let now = who(&|window| window.seconds >= life.left);
     let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
@@ -458,9 +459,14 @@ fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(
     (!soon.is_empty()).then_some((DoctorStatus::Warning, text))
 }
 
-fn told_windows<'a>(windows: impl Iterator<Item = &'a SdkRefreshWindow>) -> String {
+fn describe_refresh_windows<'a>(windows: impl Iterator<Item = &'a SdkRefreshWindow>) -> String {
     let told = windows.map(|window| {
-        format!("{} ({} window, {})", window.client, spoken(window.seconds), requests(window.requests))
+        format!(
+            "{} ({} window, {})",
+            window.client,
+            format_seconds(window.seconds),
+            requests(window.requests)
+        )
     });
     told.collect::<Vec<_>>().join(", ")
 }
@@ -470,7 +476,7 @@ fn requests(count: u32) -> String {
 }
 
 /// Formats a duration, such as `43 min`, `14.5 min` or `50 s`.
-fn spoken(seconds: i64) -> String {
+fn format_seconds(seconds: i64) -> String {
     match seconds {
         ..120 => format!("{seconds} s"),
         120..7200 => format!("{} min", (seconds as f64 / 6.0).round() / 10.0),

@@ -45,13 +45,13 @@ pub(super) enum InvalidServerVariable {
 
 impl InvalidServerVariable {
     /// Parses `HOST[:PORT]`.
-    pub(super) fn host(value: &str) -> Result<HttpUrl, Self> {
+    pub(super) fn parse_host(value: &str) -> Result<HttpUrl, Self> {
         let is_url = ["http://", "https://"].iter().any(|scheme| value.trim().starts_with(scheme));
         HttpUrl::of_host(value).ok_or(if is_url { Self::UrlForHost } else { Self::NoHost })
     }
 
     /// Parses `http://HOST[:PORT][/PATH]`.
-    pub(super) fn url(value: &str) -> Result<HttpUrl, Self> {
+    pub(super) fn parse_url(value: &str) -> Result<HttpUrl, Self> {
         let is_https = value.trim().starts_with("https://");
         HttpUrl::of_url(value).ok_or(if is_https { Self::Https } else { Self::NoUrl })
     }

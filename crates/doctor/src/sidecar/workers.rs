@@ -53,7 +53,7 @@ impl WorkerCpuLimit {
         }
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Limited(whose, cores) => format!("{whose} {}", pluralize(*cores, "core")),
             Self::Unlimited(cores) => {
@@ -100,7 +100,7 @@ pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> Do
     let count = info.concurrency as f64;
     let late =
         if stalls > 0 { format!("; workers stalled for 200 ms {stalls} times") } else { String::new() };
-    let text = format!("Envoy has {}; {}{late}", pluralize(count, "worker"), cpu.told());
+    let text = format!("Envoy has {}; {}{late}", pluralize(count, "worker"), cpu.describe());
     let found = DoctorFinding::ok(WORKERS, text).with_measurement("workers", count, "threads");
     let found = match cpu.most() {
         Some(cores) => found.with_measurement("cores", cores, "cores"),

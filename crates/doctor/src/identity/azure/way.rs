@@ -58,7 +58,7 @@ impl AzureEndpoint {
             wanted: CredentialServer::new(
                 "Azure's metadata service",
                 named,
-                InvalidServerVariable::url,
+                InvalidServerVariable::parse_url,
                 "169.254.169.254:80",
             )?,
             path: "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F",
@@ -95,7 +95,7 @@ fn endpoint(
     named: (&'static str, String),
     version: &str,
 ) -> Result<CredentialServer, CloudServerOutcome> {
-    let mut wanted = CredentialServer::new(whose, Some(named), InvalidServerVariable::url, "")?;
+    let mut wanted = CredentialServer::new(whose, Some(named), InvalidServerVariable::parse_url, "")?;
     let path = wanted.place.target();
     let and = if path.contains('?') { '&' } else { '?' };
     wanted.place.path =
