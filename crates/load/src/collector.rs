@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-use crate::books::SenderReport;
+use crate::accounting::SenderReport;
 use crate::clock::Nanos;
 use crate::interval::IntervalStats;
 use crate::stats::LoadStats;
@@ -71,7 +71,7 @@ impl Collector {
                 return CollectorEvent::Ended;
             }
             match self.harvest.recv_timeout(patience) {
-                Ok(harvest) => self.take(harvest),
+                Ok(harvest) => self.add_sender_report(harvest),
                 Err(RecvTimeoutError::Timeout) => return CollectorEvent::Timeout,
                 // Threads that panicked; what the others handed over is told.
                 Err(RecvTimeoutError::Disconnected) => {
@@ -82,7 +82,7 @@ impl Collector {
                 break to;
             }
         };
-        self.tell(to)
+        self.close_interval(to)
     }
 
     /// Takes the sum of all intervals.
@@ -126,7 +126,7 @@ impl Collector {
 
     /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
     /// need: the first to come is taken as it is, for the cleared figures of the last interval.
-    fn take(&mut self, SenderReport { sender, mut stats, to, ended }: SenderReport) {
+    fn add_sender_report(&mut self, SenderReport { sender, mut stats, to, ended }: SenderReport) {
         let Some((thread, busy_poll)) = self.threads.get_mut(sender).zip(self.busy_poll.get_mut(sender))
         else {
             return;
@@ -158,7 +158,7 @@ impl Collector {
         (all && ended <= to).then_some(to)
     }
 
-    fn tell(&mut self, to: Nanos) -> CollectorEvent<'_> {
+    fn close_interval(&mut self, to: Nanos) -> CollectorEvent<'_> {
         self.current.to = to.max(self.current.from);
         self.current.stats.in_flight_peak = self.threads.iter().map(|thread| thread.peak).sum();
         self.total.add(&self.current.stats);

@@ -161,7 +161,7 @@ impl ControlState {
     }
 
     /// Tells those who send, if they are elsewhere.
-    fn tell(&self, change: RemoteCommand) {
+    fn send_remote_command(&self, change: RemoteCommand) {
         if let Some(afar) = &self.afar {
             // Whoever carried it there is gone, and with him the run.
             let _ = afar.changes.send(change);
@@ -183,8 +183,8 @@ impl ControlState {
         self.wakers.iter().for_each(SenderWaker::wake);
         match command {
             RunCommand::Run => {}
-            RunCommand::Drain => self.tell(RemoteCommand::Drain),
-            RunCommand::Abort => self.tell(RemoteCommand::Abort),
+            RunCommand::Drain => self.send_remote_command(RemoteCommand::Drain),
+            RunCommand::Abort => self.send_remote_command(RemoteCommand::Abort),
         }
     }
 
@@ -212,7 +212,7 @@ impl ControlState {
 
     /// Returns the reason why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last look at
     /// them, or in fewer outcomes than a share is looked at for, has spent them all the same.
-    pub(crate) fn early(&self) -> Option<RunStopReason> {
+    pub(crate) fn early_end_reason(&self) -> Option<RunStopReason> {
         let why = self.ended().map(|(_, why)| why);
         why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(RunStopReason::ErrorBudget))
     }
@@ -246,7 +246,7 @@ impl ControlState {
     }
 
     /// Changes what is steered, and has every thread look at it.
-    fn steer<R>(&self, change: impl FnOnce(&mut LiveSettings) -> R) -> R {
+    fn change_settings<R>(&self, change: impl FnOnce(&mut LiveSettings) -> R) -> R {
         let mut steered = self.lock();
         let result = change(&mut steered);
         self.revision.fetch_add(1, Ordering::Release);
@@ -322,11 +322,11 @@ impl Control {
     /// was due since then is late.
     #[must_use]
     pub fn set_rate_from(&self, from: Nanos, rate: RequestRate) -> bool {
-        let has_changed = self.0.steer(|steered| {
+        let has_changed = self.0.change_settings(|steered| {
             self.0.reschedule(steered, from, |schedule, at| schedule.with_rate_from(at, rate))
         });
         if has_changed {
-            self.0.tell(RemoteCommand::Rate(rate, from));
+            self.0.send_remote_command(RemoteCommand::Rate(rate, from));
         }
         has_changed
     }
@@ -347,13 +347,13 @@ impl Control {
     /// rate, of which the hits would have nowhere to go.
     #[must_use]
     pub fn set_concurrency(&self, clients: NonZero<usize>) -> bool {
-        let has_changed = self.0.steer(|steered| {
+        let has_changed = self.0.change_settings(|steered| {
             let closed = matches!(*steered.arrivals, ArrivalModel::Closed);
             steered.in_flight = if closed { clients.get() } else { steered.in_flight };
             closed
         });
         if has_changed {
-            self.0.tell(RemoteCommand::Clients(clients));
+            self.0.send_remote_command(RemoteCommand::Clients(clients));
         }
         has_changed
     }
@@ -366,11 +366,11 @@ impl Control {
 
     /// The same from that instant of the run on; of a closed loop, which has no schedule, from now on.
     pub fn pause_from(&self, from: Nanos) {
-        self.0.steer(|steered| {
+        self.0.change_settings(|steered| {
             steered.paused = true;
             self.0.reschedule(steered, from, Schedule::with_pause_from)
         });
-        self.0.tell(RemoteCommand::Pause(from));
+        self.0.send_remote_command(RemoteCommand::Pause(from));
     }
 
     /// The end of a pause.
@@ -380,11 +380,11 @@ impl Control {
 
     /// The same from that instant of the run on; of a closed loop from now on.
     pub fn resume_from(&self, from: Nanos) {
-        self.0.steer(|steered| {
+        self.0.change_settings(|steered| {
             steered.paused = false;
             self.0.reschedule(steered, from, Schedule::with_resume_from)
         });
-        self.0.tell(RemoteCommand::Resume(from));
+        self.0.send_remote_command(RemoteCommand::Resume(from));
     }
 
     /// True if the run is paused.

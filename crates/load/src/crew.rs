@@ -129,11 +129,11 @@ impl IdleSender {
                 Ok(SenderCommand::Trial(part)) => return Some(part),
                 Ok(SenderCommand::Warm { connections, answer }) => {
                     // Those that have ended by now are lacking.
-                    self.look_after(events).ok()?;
+                    self.poll_idle_connections(events).ok()?;
                     self.warm(connections, Some(answer));
                 }
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) => self.look_after(events).ok()?,
+                Err(TryRecvError::Empty) => self.poll_idle_connections(events).ok()?,
             }
             self.answer();
         }
@@ -152,27 +152,30 @@ impl IdleSender {
     fn warm(&mut self, connections: usize, answer: Option<ReplyChannel>) {
         self.warming = answer;
         let now = self.clock.now();
-        self.travel(|pool, desk| pool.warm(connections, now, desk));
+        self.run_transport(|pool, desk| pool.warm(connections, now, desk));
     }
 
     /// A connection that the server closes is let go now, and not by the first hit that would have had it.
-    fn look_after(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<()> {
+    fn poll_idle_connections(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<()> {
         let now = self.clock.now();
         self.pool.network.wait(events, now, now + LOOK)?;
         let now = self.clock.now();
         for event in &*events {
             if let Some(token) = token(event) {
-                self.travel(|pool, desk| pool.drive(token, event.flags, now, desk));
+                self.run_transport(|pool, desk| pool.drive(token, event.flags, now, desk));
             }
         }
-        self.travel(|pool, desk| pool.adopt_resolved(now, desk));
-        self.travel(|pool, desk| pool.expire_attempts(now, desk));
-        self.travel(|pool, desk| pool.flush(now, desk));
+        self.run_transport(|pool, desk| pool.adopt_resolved(now, desk));
+        self.run_transport(|pool, desk| pool.expire_attempts(now, desk));
+        self.run_transport(|pool, desk| pool.flush(now, desk));
         Ok(())
     }
 
     /// Nothing is told of flights, because there are none.
-    fn travel(&mut self, act: impl FnOnce(&mut ConnectionPool<EventPoller>, &mut TransportContext<'_>)) {
+    fn run_transport(
+        &mut self,
+        act: impl FnOnce(&mut ConnectionPool<EventPoller>, &mut TransportContext<'_>),
+    ) {
         let mut desk =
             TransportContext { flights: &mut self.flights, supply: &self.supply, stats: &mut self.stats };
         act(&mut self.pool, &mut desk);

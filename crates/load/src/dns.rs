@@ -156,7 +156,7 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
         let (place, kind, query) = pending.swap_remove(at);
         answers[place] = match read(&datagram, &query, kind) {
             Some(DnsReply::Addresses(addresses)) => Some(addresses),
-            Some(DnsReply::Cut) => again(server, &query, kind),
+            Some(DnsReply::Cut) => retry_over_tcp(server, &query, kind),
             None => None,
         };
     }
@@ -164,7 +164,7 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
 }
 
 /// Asks a server over TCP.
-fn again(server: SocketAddr, query: &Query, kind: Rtype) -> Option<Vec<IpAddr>> {
+fn retry_over_tcp(server: SocketAddr, query: &Query, kind: Rtype) -> Option<Vec<IpAddr>> {
     match read(&over_tcp(server, query.as_stream_slice(), PATIENCE).ok()?, query, kind) {
         Some(DnsReply::Addresses(addresses)) => Some(addresses),
         Some(DnsReply::Cut) | None => None,

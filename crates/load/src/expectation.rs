@@ -1,7 +1,7 @@
 //! Conditions that a response must meet to count as good: `--expect`, and `# expect=…` of a target.
 //!
 //! [`Expectation`] parses one condition, [`ExpectationSet`] holds all conditions of a target. [`check`] tests a response while it
-//! arrives: the transport feeds it, [`crate::course`] asks it for the verdict. This module knows no connection and no statistics. A
+//! arrives: the transport feeds it, [`crate::request_lifecycle`] asks it for the verdict. This module knows no connection and no statistics. A
 //! response whose status is outside 200 to 399 is an error already, so no condition is tested on it.
 
 pub(crate) mod check;

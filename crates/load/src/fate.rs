@@ -2,7 +2,7 @@
 //!
 //! Figures are sums ([`crate::stats`]), and records are for files. What stands between the two are plain values, handed over with
 //! the interval in which the hits ended and kept no longer: how many of them are worth keeping only their reader knows. Made by
-//! [`crate::books`] for a load that asks for them.
+//! [`crate::accounting`] for a load that asks for them.
 
 use crate::clock::Nanos;
 use crate::fault::{OutcomeClass, RequestFault};

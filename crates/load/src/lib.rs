@@ -4,13 +4,12 @@
 //! share of the [`schedule`] and its own histograms; [`results`] reads and writes what vegeta reads and writes;
 //! [`timeline`] sums records for reports. Called by the tool and by the search methods on top of it.
 
-mod books;
+mod accounting;
 pub mod by_variant;
 pub mod clock;
 pub mod collector;
 pub mod configuration;
 pub mod control;
-mod course;
 mod crew;
 pub mod dns;
 pub mod engine;
@@ -30,6 +29,7 @@ pub mod proxy;
 pub mod rate;
 pub mod recorder;
 pub mod request;
+mod request_lifecycle;
 pub mod resolve;
 pub mod response_samples;
 mod resting;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::books::{Accounting, AccountingConfig, CollectorLink, SenderReport};
+use crate::accounting::{Accounting, AccountingConfig, CollectorLink, SenderReport};
 use crate::clock::RunClock;
 use crate::control::ControlState;
 use crate::plan::LoadSpec;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use crate::books::AccountingConfig;
+use crate::accounting::AccountingConfig;
 use crate::clock::{Nanos, nanos};
 use crate::control::ErrorBudget;
 use crate::recorder::SlowOutputPolicy;

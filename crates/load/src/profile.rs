@@ -115,7 +115,8 @@ fn stage<R: BufRead>(
             steps(sentence, [rate(from)?, rate(to)?, rate(by)?], time(length)?)
         }
         ["sine", mean, "by", amplitude, "every", period, "for", length] => {
-            let (mean, amplitude) = (rate(mean)?.per_second(), rate(amplitude)?.per_second());
+            let (mean, amplitude) =
+                (rate(mean)?.requests_per_second(), rate(amplitude)?.requests_per_second());
             if amplitude > mean {
                 return Err(sense(sentence, "the amplitude must not exceed the mean rate"));
             }
@@ -134,7 +135,9 @@ fn speed(sentence: &str, word: &str) -> Result<f64, ProfileError> {
     if is_nothing(word) {
         return Ok(0.0);
     }
-    word.parse::<RequestRate>().map(RequestRate::per_second).map_err(|reason| bad_word(sentence, reason))
+    word.parse::<RequestRate>()
+        .map(RequestRate::requests_per_second)
+        .map_err(|reason| bad_word(sentence, reason))
 }
 
 fn is_nothing(word: &str) -> bool {
@@ -159,7 +162,7 @@ fn steps(
     [from, to, by]: [RequestRate; 3],
     length: Duration,
 ) -> Result<Vec<ProfileStage>, ProfileError> {
-    let (from, to, by) = (from.per_second(), to.per_second(), by.per_second());
+    let (from, to, by) = (from.requests_per_second(), to.requests_per_second(), by.requests_per_second());
     let count = ((to - from).abs() / by + 1e-9).floor();
     if count >= MOST_STEPS {
         return Err(sense(sentence, "the stage has more than 10000 steps"));

@@ -56,7 +56,7 @@ impl RequestRate {
 
     /// Hits per second.
     #[must_use]
-    pub fn per_second(self) -> f64 {
+    pub fn requests_per_second(self) -> f64 {
         self.hits as f64 * SECOND as f64 / self.period as f64
     }
 
@@ -79,7 +79,7 @@ impl RequestRate {
 
 impl fmt::Display for RequestRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/s", self.per_second())
+        write!(f, "{}/s", self.requests_per_second())
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
         {
             let Ok(RateSetting::Exact(rate)) = text.parse() else { panic!("{text}") };
             let wanted: f64 = text.parse().unwrap();
-            assert!((rate.per_second() - wanted).abs() <= wanted * 1e-11, "{text}: {rate:?}");
+            assert!((rate.requests_per_second() - wanted).abs() <= wanted * 1e-11, "{text}: {rate:?}");
         }
     }
 

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::books::{Accounting, OutcomeTally};
+use crate::accounting::{Accounting, OutcomeTally};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::control::{ControlState, LiveSettings, RunCommand, RunStopReason};
 use crate::fault::RequestFault;
@@ -159,14 +159,14 @@ impl SenderLoop {
         while !self.is_finished() {
             self.wait(&mut events);
             self.refresh();
-            self.obey();
+            self.apply_command();
             for event in &events {
                 self.on_event(event);
-                self.release();
+                self.send_due_requests();
             }
             self.look_again();
             self.rested();
-            self.release();
+            self.send_due_requests();
             self.expire();
             self.run_transport(ConnectionPool::flush);
             self.tick();
@@ -233,7 +233,7 @@ impl SenderLoop {
         }
     }
 
-    fn obey(&mut self) {
+    fn apply_command(&mut self) {
         match self.shared.commanded() {
             RunCommand::Run => {}
             RunCommand::Drain => self.end_for_command(),
@@ -241,13 +241,13 @@ impl SenderLoop {
         }
         if let Some((revision, steered)) = self.shared.changed(self.progress.revision) {
             self.progress.revision = revision;
-            self.follow(steered);
+            self.apply_settings(steered);
         }
     }
 
     /// Goes on as it is steered now.
     #[cold]
-    fn follow(&mut self, steered: LiveSettings) {
+    fn apply_settings(&mut self, steered: LiveSettings) {
         let LiveSettings { arrivals, in_flight, paused } = steered;
         self.cursor.replace(arrivals, paused);
         self.rules.in_flight = share(in_flight, self.index, self.shared.gauges.len());
@@ -291,7 +291,7 @@ impl SenderLoop {
 
     /// Sends what is due.
     #[inline]
-    fn release(&mut self) {
+    fn send_due_requests(&mut self) {
         if self.progress.now < self.progress.next_due || self.progress.over.is_some() {
             return;
         }

@@ -151,7 +151,7 @@ impl TrialState {
             elapsed: ended.saturating_sub(self.warm_up),
             written,
             input_error: exhausted.and_then(|exhausted| exhausted.mistake),
-            stop_reason: self.control.0.early(),
+            stop_reason: self.control.0.early_end_reason(),
             threads: self.threads,
             total: self.collector.total(),
         }

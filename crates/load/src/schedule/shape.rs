@@ -40,7 +40,7 @@ pub enum RateShape {
 impl RateShape {
     pub(super) fn rate(&self, at: Nanos, length: Option<Nanos>) -> f64 {
         match self {
-            Self::Hold(rate) => rate.per_second(),
+            Self::Hold(rate) => rate.requests_per_second(),
             Self::Ramp { from, to } => from + (to - from) * at as f64 / length.unwrap_or(at.max(1)) as f64,
             Self::Sine { mean, amplitude, period } => mean + amplitude * swing(at, *period).sin(),
             Self::Replay(_) => self.hits_until(at, length) as f64 / ONE * SECOND as f64 / at.max(1) as f64,
@@ -49,7 +49,7 @@ impl RateShape {
 
     pub(super) fn peak(&self, length: Option<Nanos>) -> f64 {
         match self {
-            Self::Hold(rate) => rate.per_second(),
+            Self::Hold(rate) => rate.requests_per_second(),
             Self::Ramp { from, to } => from.max(*to),
             Self::Sine { mean, amplitude, .. } => mean + amplitude,
             Self::Replay(_) => self.rate(length.unwrap_or(SECOND), length),

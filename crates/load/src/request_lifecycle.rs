@@ -38,7 +38,7 @@ impl SenderLoop {
     ) {
         self.instruct(act);
         while let Some(event) = self.pool.next_event() {
-            self.note(event);
+            self.handle_request_event(event);
         }
     }
 
@@ -58,12 +58,12 @@ impl SenderLoop {
 
     /// Handles an event of a request in flight. Later events must not have earlier times. Events of requests of an earlier trial are in no figures.
     #[inline]
-    fn note(&mut self, event: RequestEvent) {
+    fn handle_request_event(&mut self, event: RequestEvent) {
         if !self.flights.is_current(event.key()) {
             return;
         }
         match event {
-            RequestEvent::Sent(key, at) => self.sent(key, at),
+            RequestEvent::Sent(key, at) => self.record_sent(key, at),
             RequestEvent::Wrote(key, at) => {
                 self.advance(at);
                 self.accounting.record_written(self.flights.get_mut(key), at);
@@ -71,7 +71,7 @@ impl SenderLoop {
             RequestEvent::Head(key, at) => self.flights.get_mut(key).begin_answer(at),
             RequestEvent::Done(key, at) => {
                 self.advance(at.seen);
-                self.conclude(key, at);
+                self.finish_answered(key, at);
             }
             RequestEvent::Failed(failure) => {
                 self.advance(failure.at);
@@ -83,7 +83,7 @@ impl SenderLoop {
 
     /// A flight's timeout counts from its first send: what it waited for a connection was not the server's time.
     #[inline]
-    fn sent(&mut self, key: InFlightKey, at: Nanos) {
+    fn record_sent(&mut self, key: InFlightKey, at: Nanos) {
         let flight = self.flights.get_mut(key);
         if flight.sent.is_some() {
             return;
@@ -98,7 +98,7 @@ impl SenderLoop {
     }
 
     /// A flight with a complete answer is done or redirected.
-    fn conclude(&mut self, key: InFlightKey, at: ArrivalTime) {
+    fn finish_answered(&mut self, key: InFlightKey, at: ArrivalTime) {
         // The figures of the interval before have been handed over.
         let interval_begins = self.progress.interval_end.saturating_sub(self.rules.interval);
         let flight = self.flights.get_mut(key);
