@@ -38,8 +38,10 @@ impl Judgement {
         machine: Vec<MachineFinding>,
         objectives: Option<&Objectives>,
     ) -> Self {
-        let reasons: Vec<_> =
-            selfcheck::of_run(outcome).into_iter().chain(machine.iter().filter_map(against)).collect();
+        let reasons: Vec<_> = selfcheck::reasons_against_run(outcome)
+            .into_iter()
+            .chain(machine.iter().filter_map(against))
+            .collect();
         let objectives = objectives.map(|objectives| objectives.check(summary)).unwrap_or_default();
         Self { generator_verdict: worst(&reasons), reasons, machine, objectives }
     }

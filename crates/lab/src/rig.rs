@@ -134,7 +134,7 @@ impl LocalDriver {
 
     /// Returns the switch that stops everything at once.
     #[must_use]
-    pub fn stop(&self) -> StopSwitch {
+    pub fn stop_switch(&self) -> StopSwitch {
         self.stop.clone()
     }
 
@@ -234,7 +234,7 @@ impl LocalDriver {
         })?;
         let fails = fails(&own, blocks.complete());
         let lack = port_shortage(no_port, carried.outcome.total.completed, fails, port_range());
-        let [against, delay] = self.against(&carried, own.most_in_flight, no_port);
+        let [against, delay] = self.invalid_reasons(&carried, own.most_in_flight, no_port);
         let against =
             join_reasons(lack.into_iter().chain(against).chain(blocks.tally().invalid_reason(fails)));
         let beside = summarize(&carried.outcome.total);
@@ -265,7 +265,7 @@ impl LocalDriver {
             return Err(SessionError::Impossible("the experiment's rate is out of range".into()));
         };
         let load = self.beginning_at_next_request(share.scale_load(load));
-        let mut held = self.hold(own.variation.held)?;
+        let mut held = self.open_idle_connections(own.variation.held)?;
         if !share.is_part() && !self.stop.sleep(experiments::quiet_period(experiment)) {
             return Ok(ExperimentObservation::default());
         }
@@ -278,7 +278,8 @@ impl LocalDriver {
             share.is_over() || unanswered(&load, progress, ended) > own.most_in_flight as u64
         })?;
         let no_port = experiments::without_port(&fates);
-        let against = self.against(&carried, own.most_in_flight as f64, no_port).into_iter().flatten();
+        let against =
+            self.invalid_reasons(&carried, own.most_in_flight as f64, no_port).into_iter().flatten();
         let tally = experiments::leave_out_bunches(&own, share.parts(), &mut fates);
         let invalid = join_reasons(against.chain(tally.invalid_reason(false)));
         let total = &carried.outcome.total;
@@ -295,7 +296,7 @@ impl LocalDriver {
     }
 
     /// So many connections to the target that carry nothing.
-    fn hold(&self, connections: usize) -> Result<IdleConnections, SessionError> {
+    fn open_idle_connections(&self, connections: usize) -> Result<IdleConnections, SessionError> {
         if connections == 0 {
             return Ok(IdleConnections::default());
         }
@@ -307,7 +308,12 @@ impl LocalDriver {
 
     /// Returns the reason why a load says nothing about the target, in words. The second text says by how much this machine was late, if that is
     /// much.
-    fn against(&self, carried: &TrialResult, most_in_flight: f64, no_port: u64) -> [Option<String>; 2] {
+    fn invalid_reasons(
+        &self,
+        carried: &TrialResult,
+        most_in_flight: f64,
+        no_port: u64,
+    ) -> [Option<String>; 2] {
         let room = self.room as u64;
         // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
         let few = most_in_flight > room as f64 && !self.session_config().multiplexes();
@@ -316,7 +322,7 @@ impl LocalDriver {
     }
 
     /// Describes an error, and closes all sessions if a thread has died, because the rest of such a session is useless.
-    fn told(&mut self, error: &SessionError) -> String {
+    fn describe_error(&mut self, error: &SessionError) -> String {
         if matches!(error, SessionError::Start(TrialStartError::SenderDied)) {
             self.sessions.close_all();
         }
@@ -333,7 +339,7 @@ impl LocalDriver {
         }
         let clock = RunClock::start();
         let seen = try_it(self).unwrap_or_else(|error| TrialObservation {
-            invalid: Some(self.told(&error)),
+            invalid: Some(self.describe_error(&error)),
             ..TrialObservation::default()
         });
         TrialObservation {
@@ -343,7 +349,7 @@ impl LocalDriver {
         }
     }
 
-    fn calibrated(&self) -> Option<(f64, usize)> {
+    fn measure_generator(&self) -> Option<(f64, usize)> {
         let senders = (self.session_config().cpus / 2).max(1);
         let sinks: Vec<_> = (0..senders).map(|_| NullServer::start()).collect::<Result<_, _>>().ok()?;
         let requests = sinks.iter().map(|sink| plain(&format!("http://{}/", sink.address())));
@@ -485,9 +491,10 @@ impl ExperimentTarget for LocalDriver {
             Err(SessionError::Impossible(why)) => {
                 ExperimentObservation { impossible: Some(why), ..ExperimentObservation::default() }
             }
-            Err(error) => {
-                ExperimentObservation { invalid: Some(self.told(&error)), ..ExperimentObservation::default() }
-            }
+            Err(error) => ExperimentObservation {
+                invalid: Some(self.describe_error(&error)),
+                ..ExperimentObservation::default()
+            },
         };
         self.sessions.end_varied();
         ExperimentObservation {
@@ -513,8 +520,11 @@ impl TargetDriver for LocalDriver {
 
     fn calibrate(&mut self) -> Calibration {
         let clock = RunClock::start();
-        let found =
-            if self.stop.is_stopped() { None } else { self.calibrated().filter(|(rate, _)| *rate > 0.0) };
+        let found = if self.stop.is_stopped() {
+            None
+        } else {
+            self.measure_generator().filter(|(rate, _)| *rate > 0.0)
+        };
         let how = match found {
             Some((rate, senders)) => format!(
                 "{:.0} % of {rate:.0} requests/s, the highest rate that {senders} sending thread(s) reached against a test \

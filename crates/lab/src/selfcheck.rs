@@ -22,7 +22,7 @@ const LEAST_LAG: Nanos = SECOND / 1000;
 
 /// Returns the reasons in the run's own figures against the generator.
 #[must_use]
-pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
+pub fn reasons_against_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
     [send_lag(outcome), not_sent(outcome), output_blocked(outcome), records_dropped(outcome)]
         .into_iter()
         .flatten()
@@ -31,7 +31,7 @@ pub fn of_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
 
 /// Returns the reasons against the generator in a part of a run, in words. `threads` is the number of sending threads.
 #[must_use]
-pub fn of_stretch(stretch: &IntervalStats, threads: usize) -> Vec<String> {
+pub fn reasons_against_interval(stretch: &IntervalStats, threads: usize) -> Vec<String> {
     let IntervalStats { from, to, stats } = stretch;
     let all = to.saturating_sub(*from).saturating_mul(threads as u64);
     let stood = stats.output_blocked > all / 100;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn checks(total: LoadStats) -> Vec<String> {
-        of_run(&outcome(total)).iter().map(|reason| reason.check.to_string()).collect()
+        reasons_against_run(&outcome(total)).iter().map(|reason| reason.check.to_string()).collect()
     }
 
     #[test]
@@ -168,7 +168,10 @@ mod tests {
             })
         };
         let verdicts = |saturated| {
-            of_run(&endless(saturated)).iter().map(|reason| reason.check.to_string()).collect::<Vec<_>>()
+            reasons_against_run(&endless(saturated))
+                .iter()
+                .map(|reason| reason.check.to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(verdicts(0), ["not-sent", "results"]);
         assert_eq!(verdicts(SECOND / 2), ["results"]);
@@ -235,7 +238,7 @@ mod tests {
                 stop_reason: early,
                 ..RunOutcome::from_stats(total, SECOND / 2)
             };
-            worst(&of_run(&outcome))
+            worst(&reasons_against_run(&outcome))
         };
         let early = Some(RunStopReason::Commanded);
         assert_eq!(ended(158, early), GeneratorVerdict::Valid);
@@ -250,7 +253,7 @@ mod tests {
     #[test]
     fn hits_not_sent_are_the_generators_fault_unless_the_bound_was_reached() {
         let total = LoadStats { sent: 900, ..LoadStats::default() };
-        assert_eq!(worst(&of_run(&outcome(total.clone()))), GeneratorVerdict::GeneratorLimited);
+        assert_eq!(worst(&reasons_against_run(&outcome(total.clone()))), GeneratorVerdict::GeneratorLimited);
         assert_eq!(checks(LoadStats { saturated: SECOND / 2, ..total }), [""; 0]);
     }
 }

@@ -133,7 +133,7 @@ fn clients_that_get_no_answer_are_late_and_are_closed_without_being_errors() {
 fn who_stops_it_ends_the_clients_and_none_asks_after_that() {
     let (server, inside) = counting(usize::MAX);
     let mut rig = rig(&server, None);
-    let stop = rig.stop();
+    let stop = rig.stop_switch();
     let stopper = std::thread::spawn(move || {
         while inside.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();

@@ -290,7 +290,7 @@ fn silent() -> (Server, Arc<AtomicUsize>) {
 fn who_stops_it_ends_the_load_and_nothing_is_sent_after_that() {
     let (server, got) = silent();
     let mut rig = rig(&server);
-    let (stop, seen_by) = (rig.stop(), Arc::clone(&got));
+    let (stop, seen_by) = (rig.stop_switch(), Arc::clone(&got));
     let stopper = std::thread::spawn(move || {
         while seen_by.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();

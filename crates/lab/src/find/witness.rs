@@ -68,7 +68,7 @@ impl<'g> InstrumentedDriver<'g> {
     }
 
     /// Looks, has it done, and looks again if that is worth a window; says how long the looks took.
-    fn around<T>(
+    fn with_snapshots<T>(
         &mut self,
         carry: impl FnOnce(&mut dyn TargetDriver) -> T,
         worth: impl FnOnce(&T, Option<Duration>) -> Option<(String, ClientLoad)>,
@@ -106,9 +106,9 @@ impl SearchTarget for InstrumentedDriver<'_> {
         }
         let worth = |seen: &TrialObservation, _| {
             let during = || format!("{} at {:.1} requests/s", purpose_name(offer.purpose), offer.rate);
-            broke(offer, seen).then(|| (during(), missed(&seen.blocks)))
+            missed_goal(offer, seen).then(|| (during(), missed(&seen.blocks)))
         };
-        let (seen, looks) = self.around(|ground| SearchTarget::carry_out(ground, offer), worth);
+        let (seen, looks) = self.with_snapshots(|ground| SearchTarget::carry_out(ground, offer), worth);
         TrialObservation { took: seen.took + looks, ..seen }
     }
 
@@ -126,7 +126,7 @@ impl ExperimentTarget for InstrumentedDriver<'_> {
             let is_known = watched.invalid.is_none() && !watched.requests.is_empty();
             is_known.then(|| (experiment.name.to_owned(), missed_hits(&watched.requests, bound)))
         };
-        let (watched, looks) = self.around(|ground| ground.run_experiment(experiment), worth);
+        let (watched, looks) = self.with_snapshots(|ground| ground.run_experiment(experiment), worth);
         ExperimentObservation { took: watched.took + looks, ..watched }
     }
 
@@ -164,7 +164,7 @@ impl closed::ClosedTarget for InstrumentedDriver<'_> {
 const OVERLOADS: [&str; 2] = ["over", "far over"];
 
 /// True if the clients missed the goal: the trial is bad by itself, or it used up the burst allowance that it was to use up.
-fn broke(offer: &TrialSpec, seen: &TrialObservation) -> bool {
+fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     let is_bad = match offer.rule {
         StopRule::Whole(standard) | StopRule::Decided(standard) => {
             standard.judge(&TrialEvidence::of(offer.rate, &seen.blocks, &standard)) == TrialVerdict::Bad

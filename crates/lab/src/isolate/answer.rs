@@ -248,7 +248,7 @@ impl IsolateReport {
     ) -> Self {
         let findings = study.findings();
         let cells: Vec<_> = study.cells().collect();
-        let way = |at: usize| way(plan, at, times.get(at), counts.get(at));
+        let way = |at: usize| variant_result(plan, at, times.get(at), counts.get(at));
         let reference = way(0);
         let usual = middle(&cells);
         let variants: Vec<_> = findings
@@ -274,7 +274,7 @@ impl IsolateReport {
             stop_detail,
             overloaded_variant,
             generator_warnings: Vec::new(),
-            config: told(plan),
+            config: isolate_config(plan),
             duration_seconds,
             reference,
             variants,
@@ -572,7 +572,7 @@ fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
     }
 }
 
-fn told(plan: &IsolatePlan) -> IsolateConfig {
+fn isolate_config(plan: &IsolatePlan) -> IsolateConfig {
     let asked = &plan.config;
     let Forecast { middle, tail, .. } = asked.forecast();
     IsolateConfig {
@@ -598,7 +598,7 @@ fn quantile(percent: f64) -> f64 {
     (100.0 * percent).round() / 10_000.0
 }
 
-fn way(
+fn variant_result(
     plan: &IsolatePlan,
     at: usize,
     times: Option<&LatencyHistogram>,

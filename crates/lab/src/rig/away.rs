@@ -25,7 +25,7 @@ impl OutageDetector {
     /// These have ended.
     pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         for fate in fates {
-            if is_nobody(experiments::how(fate)) {
+            if is_target_absent(experiments::observed_outcome(fate)) {
                 self.row += 1;
                 self.last = self.last.max(fate.end);
             } else {
@@ -41,7 +41,7 @@ impl OutageDetector {
 }
 
 /// A connection that does not stand in its time may wait for its turn; one that is refused, or closed without a word, does not.
-fn is_nobody(how: ObservedOutcome) -> bool {
+fn is_target_absent(how: ObservedOutcome) -> bool {
     matches!(how, ObservedOutcome::Refused | ObservedOutcome::Cut)
 }
 

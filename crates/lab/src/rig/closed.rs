@@ -52,7 +52,7 @@ impl LocalDriver {
             .fastest
             .max(sum(&blocks, BlockCounts::ended) / (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS));
         let lack = port_shortage(no_port, carried.outcome.total.completed, false, port_range());
-        let against = self.against(&carried, f64::from(offer.clients), no_port);
+        let against = self.invalid_reasons(&carried, f64::from(offer.clients), no_port);
         let invalid = join_reasons(lack.into_iter().chain(against.into_iter().flatten()));
         Ok(TrialObservation {
             blocks,

@@ -114,7 +114,7 @@ pub(super) fn leave_out_bunches(
 
 /// Returns the number of these requests that found no free port.
 pub(super) fn without_port(fates: &[CompletedRequest]) -> u64 {
-    fates.iter().filter(|fate| how(fate) == ObservedOutcome::NoPort).count() as u64
+    fates.iter().filter(|fate| observed_outcome(fate) == ObservedOutcome::NoPort).count() as u64
 }
 
 /// In the order in which they were due, without those that were never sent. Their times count from the first of them, or from the first
@@ -133,7 +133,7 @@ fn hit(fate: &CompletedRequest, first: Nanos) -> ObservedRequest {
         sent: fate.sent.map(since),
         lag: seconds(fate.generator_lag),
         end: since(fate.end),
-        outcome: how(fate),
+        outcome: observed_outcome(fate),
         bytes: fate.bytes_in,
         carrying_connection: fate.carrier.map(carrier),
     }
@@ -156,7 +156,7 @@ fn seconds(nanos: Nanos) -> f64 {
 }
 
 /// Returns the outcome of a request as an experiment sees it.
-pub(super) fn how(fate: &CompletedRequest) -> ObservedOutcome {
+pub(super) fn observed_outcome(fate: &CompletedRequest) -> ObservedOutcome {
     match fate.outcome {
         Ok(status) if OutcomeClass::of_status(status) == OutcomeClass::Good => ObservedOutcome::Good,
         Ok(status) => ObservedOutcome::Status(status),
