@@ -141,7 +141,7 @@ struct AttackOutputs {
 impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
     fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
-        let facts = facts::of(args, plan);
+        let facts = facts::describe_run(args, plan);
         if args.is_unbounded() {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(

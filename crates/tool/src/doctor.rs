@@ -93,7 +93,7 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         draft.commit(&DoctorReport::new(worst, &found).to_json()?)?;
     }
     show(&screen::counts_line(&found), beside)?;
-    Ok(ExitCode::from(code(worst)))
+    Ok(ExitCode::from(exit_code(worst)))
 }
 
 /// The largest `resolv.conf`: of a thousand times a pod's.
@@ -175,7 +175,7 @@ fn show(text: &str, beside: bool) -> anyhow::Result<()> {
     }
 }
 
-fn code(worst: DoctorStatus) -> u8 {
+fn exit_code(worst: DoctorStatus) -> u8 {
     match worst {
         DoctorStatus::Ok => exit::SUCCESS,
         DoctorStatus::Unknown => exit::UNDECIDED,
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn the_worst_finding_is_the_exit_code() {
-        let codes =
-            [DoctorStatus::Ok, DoctorStatus::Unknown, DoctorStatus::Warning, DoctorStatus::Error].map(code);
+        let codes = [DoctorStatus::Ok, DoctorStatus::Unknown, DoctorStatus::Warning, DoctorStatus::Error]
+            .map(exit_code);
         assert_eq!(codes, [0, 8, 10, 9]);
     }
 }

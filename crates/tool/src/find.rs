@@ -69,7 +69,7 @@ pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Resu
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let progress = FindProgress::to_stderr()?;
-    let site = ground::open(kit, progress.observer())?;
+    let site = ground::build_search_setup(kit, progress.observer())?;
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
 }
 
@@ -146,7 +146,7 @@ fn carry_out(
     {
         writeln!(stderr(), "{why}")?;
     }
-    let code = code(&answer, signals.received());
+    let code = exit_code(&answer, signals.received());
     if let Some(page) = page {
         page.end(answer);
     }
@@ -164,7 +164,7 @@ fn write(answer: &FindReport, files: ReportFiles) -> anyhow::Result<()> {
     let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
     let text = screen::text(answer, columns.unwrap_or(screen::WIDE));
     let written = files.write(|| Ok(answer.to_json()?), || page::render(answer));
-    written.and(if has_stdout { tell(&text) } else { show(&text) })
+    written.and(if has_stdout { print_to_stderr(&text) } else { show(&text) })
 }
 
 fn show(text: &str) -> anyhow::Result<()> {
@@ -173,7 +173,7 @@ fn show(text: &str) -> anyhow::Result<()> {
 }
 
 /// What is shown where standard output is a file's; it may be closed.
-fn tell(text: &str) -> anyhow::Result<()> {
+fn print_to_stderr(text: &str) -> anyhow::Result<()> {
     let _ = stderr().lock().write_all(text.as_bytes());
     Ok(())
 }
@@ -185,7 +185,7 @@ fn read_earlier_report(path: &Path) -> anyhow::Result<FindReport> {
 }
 
 /// A signal that cut a run off comes first; then how it ended.
-fn code(answer: &FindReport, signal: Option<i32>) -> u8 {
+fn exit_code(answer: &FindReport, signal: Option<i32>) -> u8 {
     match (signal, answer.stop_reason, answer.outcome) {
         (Some(signal), Some(FindStopReason::Signal), _) => exit::from_signal(signal),
         (_, _, FindOutcome::Found) => exit::SUCCESS,

@@ -121,10 +121,10 @@ fn compared(
     let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
     let answer = isolate(paths, plan, &mut |study, so_far| {
-        tell(plan, study, is_live);
+        print_progress(plan, study, is_live);
         if let Some(page) = &mut page {
             page.set_answer(so_far());
-            page.show_activity(doing(plan, study));
+            page.show_activity(progress_text(plan, study));
         }
     });
     if is_live {
@@ -170,7 +170,7 @@ fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
 }
 
 /// How far it is, so long after its last segment ended.
-fn doing(plan: &IsolatePlan, study: &Study) -> ActivityText {
+fn progress_text(plan: &IsolatePlan, study: &Study) -> ActivityText {
     let (spent, budget) = (study.spent(), format_wait(plan.config.budget.as_secs_f64()));
     let cells = pluralize(study.cells().count() as u64, "time bucket");
     let ways = pluralize(plan.config.designs.len() as u64, "variant");
@@ -182,8 +182,8 @@ fn doing(plan: &IsolatePlan, study: &Study) -> ActivityText {
 }
 
 /// One line that lives on a terminal, elsewhere one for each segment.
-fn tell(plan: &IsolatePlan, study: &Study, is_live: bool) {
-    let line = doing(plan, study)(Duration::ZERO);
+fn print_progress(plan: &IsolatePlan, study: &Study, is_live: bool) {
+    let line = progress_text(plan, study)(Duration::ZERO);
     let _ = if is_live {
         // A line that goes on below itself is not written over.
         let wide = columns(stderr()).unwrap_or(80).saturating_sub(1).max(1);

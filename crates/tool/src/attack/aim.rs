@@ -93,7 +93,7 @@ impl TargetFlags<'_> {
         }
         let mut lines = String::new();
         for url in &self.urls {
-            writeln!(lines, "{} {}\n", self.request.method(), request_args::url(url)?)?;
+            writeln!(lines, "{} {}\n", self.request.method(), request_args::parse_url(url)?)?;
         }
         Ok(Box::new(Cursor::new(lines)))
     }

@@ -11,7 +11,7 @@ use crate::find::words::pluralize;
 use crate::times::brief_time;
 
 /// Facts of a plan that came from these flags.
-pub(super) fn of(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
+pub(super) fn describe_run(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
     let open = matches!(plan.load.arrivals, ArrivalModel::Open(_));
     RunInfo {
         target: target(args, &plan.setup.source),

@@ -60,7 +60,7 @@ impl LiveSetup {
             LiveMode::View => Some(LiveOutput::View(Screen::open().context("--live view")?)),
             LiveMode::Auto => default_medium(args),
         };
-        Ok(Self { facts: facts::of(args, plan), show })
+        Ok(Self { facts: facts::describe_run(args, plan), show })
     }
 
     /// Whether what shows the run has the terminal for itself.
@@ -212,7 +212,7 @@ impl KeyControl<'_> {
         let Some(rate) = self.requested_rate.or_else(|| self.control.offered()) else { return };
         let rate = RequestRate::from_per_second(rate * factor).filter(|_| !self.control.is_ending());
         if let Some(rate) = rate.filter(|&rate| self.control.set_rate(rate)) {
-            self.requested_rate = Some(rate.per_second());
+            self.requested_rate = Some(rate.requests_per_second());
         }
     }
 }

@@ -137,7 +137,10 @@ impl DistributedAttack {
     }
 
     /// True if there is something that somebody should know at once.
-    fn learn(&mut self, PodUpdate { pod, kind: what, .. }: PodUpdate<IntervalStats, LoadPartResult>) -> bool {
+    fn handle_pod_update(
+        &mut self,
+        PodUpdate { pod, kind: what, .. }: PodUpdate<IntervalStats, LoadPartResult>,
+    ) -> bool {
         let trial = self.begun.trial;
         match what {
             PodUpdateKind::Started { trial: of, at, within } if of == trial => {
@@ -281,7 +284,7 @@ impl DistributedAttack {
     /// What speaks against this load: of the whole, and of each pod.
     fn reasons(&self, outcome: &RunOutcome) -> Vec<VerdictReason> {
         let rows = self.pods.rows();
-        let whole = selfcheck::of_run(outcome).into_iter().chain(self.short(&rows));
+        let whole = selfcheck::reasons_against_run(outcome).into_iter().chain(self.short(&rows));
         whole.chain(rows.iter().flat_map(|row| self.reasons_of_pod(row))).collect()
     }
 
@@ -385,7 +388,7 @@ impl RunningAttack for DistributedAttack {
         let (mut looked, mut has_missed) = (0, false);
         while !self.gather.is_over() {
             self.forward();
-            let news = self.fleet.next(PATIENCE).is_some_and(|news| self.learn(news));
+            let news = self.fleet.next(PATIENCE).is_some_and(|news| self.handle_pod_update(news));
             let now = self.now();
             // Of a thousand pods each line is news, and being late is no matter of milliseconds.
             let is_time = now.saturating_sub(looked) >= nanos(PATIENCE);
@@ -409,7 +412,7 @@ impl RunningAttack for DistributedAttack {
         let by = self.now().saturating_add(REASONS);
         while !self.pods_without_reason.is_empty() && self.now() < by {
             let news = self.fleet.next(PATIENCE);
-            news.into_iter().for_each(|news| _ = self.learn(news));
+            news.into_iter().for_each(|news| _ = self.handle_pod_update(news));
         }
     }
 

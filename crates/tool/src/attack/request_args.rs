@@ -97,7 +97,7 @@ fn media_type(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// Something else was typed, which is named with the flag that takes it.
-pub(crate) fn url(text: &str) -> anyhow::Result<String> {
+pub(crate) fn parse_url(text: &str) -> anyhow::Result<String> {
     let is_one = !text.contains(|letter: char| letter.is_whitespace() || letter.is_control());
     ensure!(is_one, "{text:?} is not a URL: it contains a space");
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
@@ -123,7 +123,7 @@ mod tests {
             ("localhost/?next=https://b/", "http://localhost/?next=https://b/"),
             ("https://a/", "https://a/"),
         ] {
-            assert_eq!(url(typed).unwrap(), meant);
+            assert_eq!(parse_url(typed).unwrap(), meant);
         }
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         for (typed, said) in [("POST", "--method POST"), ("a b", "contains a space"), (path, "--targets /")] {
-            let error = url(typed).unwrap_err().to_string();
+            let error = parse_url(typed).unwrap_err().to_string();
             assert!(error.contains(said), "{error}");
         }
     }

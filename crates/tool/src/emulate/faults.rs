@@ -10,13 +10,13 @@ use super::parse;
 #[command(next_help_heading = "Faults")]
 pub(super) struct FaultArgs {
     /// Delay of every response
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::parse_duration)]
     latency: Duration,
     /// Additional random delay, uniform from 0 to this
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::parse_duration)]
     jitter: Duration,
     /// Share of requests that fail
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::parse_share)]
     error_rate: f64,
     /// Status of failed requests
     #[arg(long, value_name = "STATUS", default_value_t = 500, value_parser = clap::value_parser!(u16).range(400..600))]
@@ -25,16 +25,16 @@ pub(super) struct FaultArgs {
     #[arg(long)]
     html_errors: bool,
     /// Share of requests that never get a response
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::parse_share)]
     hang_rate: f64,
     /// Share of requests whose connection is closed without a response
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::parse_share)]
     close_rate: f64,
     /// Share of requests answered with half of the JSON
-    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::share)]
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::parse_share)]
     garbage_rate: f64,
     /// Limit requests per second, per endpoint
-    #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::throttle)]
+    #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::parse_throttle)]
     throttle: Option<Throttle>,
     /// What happens to requests above the limit
     #[arg(long, value_enum, default_value_t = ExcessPolicy::Refuse, requires = "throttle")]

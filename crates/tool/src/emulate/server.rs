@@ -73,7 +73,7 @@ fn cause(text: &str) -> Result<String, String> {
 const LONGEST: Duration = Duration::from_secs(3600);
 
 fn service_time(text: &str) -> Result<Duration, String> {
-    let time = parse::duration(text)?;
+    let time = parse::parse_duration(text)?;
     if time <= LONGEST { Ok(time) } else { Err("expected at most 1h".to_owned()) }
 }
 

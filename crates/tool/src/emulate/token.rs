@@ -42,7 +42,7 @@ pub(super) struct EmulateTokenArgs {
     #[arg(long, value_name = "AUD", required = true)]
     audience: Vec<String>,
     /// How long the token is valid
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::parse_lifetime)]
     lifetime: Duration,
     /// File for the token (mode 0600) [default: standard output]
     #[arg(long, value_name = "FILE")]

@@ -126,7 +126,7 @@ impl FromStr for MaxRate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
-            RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
+            RateSetting::Exact(rate) => Ok(Self(rate.requests_per_second())),
             RateSetting::Unlimited => {
                 Err("expected a finite rate; without the flag there is no limit".to_owned())
             }

@@ -19,10 +19,10 @@ pub(super) fn run(before: &Path, after: &Path) -> anyhow::Result<ExitCode> {
     let (before, after) = (super::read_earlier_report(before)?, super::read_earlier_report(after)?);
     let compared = compare(&before, &after).context("cannot compare the runs")?;
     super::show(&text(&compared, &before, &after))?;
-    Ok(ExitCode::from(code(compared.change)))
+    Ok(ExitCode::from(exit_code(compared.change)))
 }
 
-fn code(change: ComparisonVerdict) -> u8 {
+fn exit_code(change: ComparisonVerdict) -> u8 {
     match change {
         ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::NotWorse => exit::SUCCESS,
         ComparisonVerdict::Worse => exit::SLO_MISSED,

@@ -55,14 +55,17 @@ pub(super) struct SearchSetup {
 ///
 /// # Errors
 /// Nothing can be sent from here.
-pub(super) fn open(kit: FindSessionConfig, observer: Option<BlockObserver>) -> anyhow::Result<SearchSetup> {
+pub(super) fn build_search_setup(
+    kit: FindSessionConfig,
+    observer: Option<BlockObserver>,
+) -> anyhow::Result<SearchSetup> {
     let reach = Some(ReachCheck::of(kit.list.requests(), &kit.travel, &kit.style)?);
-    let (bound, (rig, side)) = (kit.latency_bound, rig(kit)?);
+    let (bound, (rig, side)) = (kit.latency_bound, build_local_driver(kit)?);
     let rig = match observer {
         Some(observer) => rig.with_observer(observer),
         None => rig,
     };
-    let stop = rig.stop();
+    let stop = rig.stop_switch();
     let stop = Arc::new(move || stop.stop());
     Ok(SearchSetup { ground: Box::new(rig), stop, sight: sight(side), latency_bound: bound, reach })
 }
@@ -71,7 +74,7 @@ pub(super) fn open(kit: FindSessionConfig, observer: Option<BlockObserver>) -> a
 ///
 /// # Errors
 /// The system refuses so many open files.
-pub(crate) fn rig(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, ServerSide)> {
+pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, ServerSide)> {
     let FindSessionConfig {
         list,
         travel,

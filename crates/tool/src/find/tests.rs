@@ -31,7 +31,7 @@ use serde_json::Value;
 use super::ground::{SearchSetup, sight};
 use super::plan::FindCommandPlan;
 use super::progress::FindProgress;
-use super::{ReportFiles, carry_out, code, page, screen};
+use super::{ReportFiles, carry_out, exit_code, page, screen};
 use crate::exit;
 use crate::searching::{AnswerPage, SearchStatus};
 
@@ -302,13 +302,16 @@ fn one_of_thirty(late_above: Option<f64>) -> FindReport {
 #[test]
 fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
     let [never, late] = [None, Some(300.0)].map(one_of_thirty);
-    assert_eq!((never.outcome, code(&never, None)), (FindOutcome::UnstableBaseline, exit::UNSTABLE_BASELINE));
+    assert_eq!(
+        (never.outcome, exit_code(&never, None)),
+        (FindOutcome::UnstableBaseline, exit::UNSTABLE_BASELINE)
+    );
     let line = |answer: &FindReport| screen::summary(answer).0;
     assert!(
         line(&never)
             .starts_with("UNSTABLE BASELINE: the target misses the goal at every tested rate from 20/s to ")
     );
-    assert_eq!((late.outcome, code(&late, None)), (FindOutcome::Found, exit::SUCCESS));
+    assert_eq!((late.outcome, exit_code(&late, None)), (FindOutcome::Found, exit::SUCCESS));
     assert!(
         line(&late).starts_with("FOUND: the target does not break, but responses become late "),
         "{}",
@@ -501,11 +504,11 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
 
 #[test]
 fn each_outcome_has_a_code_and_a_signal_comes_first() {
-    let codes: Vec<_> = each().iter().map(|(_, answer)| code(answer, None)).collect();
+    let codes: Vec<_> = each().iter().map(|(_, answer)| exit_code(answer, None)).collect();
     assert_eq!(codes, [0, 7, 5, 4, 6, 8]);
     let (_, interrupted) = each().pop().unwrap();
-    assert_eq!((code(&interrupted, Some(2)), code(&interrupted, Some(15))), (130, 143));
-    assert_eq!(code(&found(), Some(2)), 0, "a signal after the end is no interruption");
+    assert_eq!((exit_code(&interrupted, Some(2)), exit_code(&interrupted, Some(15))), (130, 143));
+    assert_eq!(exit_code(&found(), Some(2)), 0, "a signal after the end is no interruption");
 }
 
 /// What a page in the middle of a search is told.

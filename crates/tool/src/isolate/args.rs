@@ -102,7 +102,7 @@ impl FromStr for IsolateRate {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse::<RateSetting>().map_err(|error| error.to_string())? {
-            RateSetting::Exact(rate) => Ok(Self(rate.per_second())),
+            RateSetting::Exact(rate) => Ok(Self(rate.requests_per_second())),
             RateSetting::Unlimited => Err("expected a finite rate that the target sustains".to_owned()),
         }
     }

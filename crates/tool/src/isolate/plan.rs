@@ -284,7 +284,7 @@ fn drafts(
     looks: LookupScope,
 ) -> anyhow::Result<VariantDrafts> {
     if let (Some(a), Some(b)) = (&args.a, &args.b) {
-        let (a, b) = (request_args::url(a)?, request_args::url(b)?);
+        let (a, b) = (request_args::parse_url(a)?, request_args::parse_url(b)?);
         let reference = VariantDraft::named("a", redact_url(&a));
         let b = VariantDraft { url: Some(b.clone()), ..VariantDraft::named("b", redact_url(&b)) };
         return Ok(VariantDrafts { reference, variants: vec![b] });

@@ -231,7 +231,7 @@ impl DistributedArgs {
             self.dry_run && self.keep_job,
             "--keep-job does not work with --dry-run, which creates no Job: leave it out".to_owned(),
         );
-        let is_in_volume = |path: &str| self.volume.iter().any(|volume| holds(volume.path(), path));
+        let is_in_volume = |path: &str| self.volume.iter().any(|volume| volume_contains(volume.path(), path));
         let is_by_pods = (!self.volume.is_empty() || self.dry_run) && self.attach_job.is_none();
         refuse(
             is_by_pods && beside.output.is_some_and(|path| path != STDOUT && !is_in_volume(path)),
@@ -242,7 +242,7 @@ impl DistributedArgs {
         );
         let mut paths: Vec<_> = self.volume.iter().map(|volume| volume.path()).collect();
         paths.sort_unstable();
-        let within = paths.windows(2).find(|pair| holds(pair[0], pair[1]) || pair[0] == pair[1]);
+        let within = paths.windows(2).find(|pair| volume_contains(pair[0], pair[1]) || pair[0] == pair[1]);
         refuse(
             within.is_some(),
             "two --volume flags have the same path, or one path contains the other".to_owned(),
@@ -262,7 +262,7 @@ fn random_suffix() -> anyhow::Result<String> {
 }
 
 /// Whether a path is of something in a volume.
-fn holds(volume: &str, path: &str) -> bool {
+fn volume_contains(volume: &str, path: &str) -> bool {
     path.strip_prefix(volume).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
         && !path.contains("/../")
 }

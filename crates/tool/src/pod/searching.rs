@@ -51,7 +51,7 @@ pub(super) fn run(
     let ears = TrialReceiver::<SearchTask>::listen(place.heartbeat, &hand, voice)?;
     let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));
     let observer = Arc::clone(&teller);
-    let (rig, _) = ground::rig(kit)?;
+    let (rig, _) = ground::build_local_driver(kit)?;
     let mut rig = rig.with_observer(Box::new(move |_, blocks| {
         observer.lock().unwrap_or_else(PoisonError::into_inner).add(blocks, TOGETHER);
     }));
@@ -59,7 +59,7 @@ pub(super) fn run(
     voice.send(&PodReport::<(), ()>::Ready(ready(place, 0)));
     Ok(serve(&ears, place, (&hand, voice), |begin| {
         let enough = Arc::new(AtomicBool::new(false));
-        hand.attach(Box::new(FindHandle { enough: Arc::clone(&enough), stop: rig.stop() }));
+        hand.attach(Box::new(FindHandle { enough: Arc::clone(&enough), stop: rig.stop_switch() }));
         let part = LoadPart { start_at: begin.at, place: begin.shard, load_number: begin.trial, enough };
         let result = carry_out(&mut rig, begin, &part, &teller);
         hand.detach();

@@ -221,7 +221,7 @@ impl IntervalReporter {
     }
 
     fn add(&mut self, interval: &IntervalStats, threads: usize) {
-        self.doubts.extend(selfcheck::of_stretch(interval, threads));
+        self.doubts.extend(selfcheck::reasons_against_interval(interval, threads));
         self.doubts.extend(self.quota.describe_throttling());
         if interval.stats.in_flight_peak >= self.max_in_flight as u64 {
             let most = self.max_in_flight;

@@ -110,7 +110,7 @@ impl CommandHandler {
             () => "running",
         };
         let load = match (command, control.offered()) {
-            (ControlSocketCommand::Rate(rate), _) => format!("rate={}/s", rate.per_second()),
+            (ControlSocketCommand::Rate(rate), _) => format!("rate={}/s", rate.requests_per_second()),
             (_, Some(rate)) => format!("rate={rate}/s"),
             (_, None) => format!("concurrency={}", control.concurrency()),
         };

@@ -63,10 +63,10 @@ pub(super) struct AwsTrustArgs {
     #[arg(long, value_name = "AUD", default_value = "sts.amazonaws.com")]
     pub(super) audience: Vec<String>,
     /// Let a ServiceAccount assume a role (name or ARN), and associate the two at EKS; may repeat
-    #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
+    #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::parse_role_grant)]
     pub(super) allow: Vec<RoleGrantArg>,
     /// Associate a ServiceAccount at EKS with this role instead of its role of --allow; may repeat
-    #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::role_grant)]
+    #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::parse_role_grant)]
     pub(super) associate: Vec<RoleGrantArg>,
     /// Let every caller assume any role that no other flag names
     #[arg(long)]
@@ -75,7 +75,7 @@ pub(super) struct AwsTrustArgs {
     #[arg(long)]
     pub(super) node_may_assume: bool,
     /// Create a user that can assume every role that the flags name, and write its keys to a file; may repeat
-    #[arg(long, value_name = "NAME=FILE", value_parser = parse::user_file)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_file)]
     pub(super) user: Vec<UserFile>,
     /// ExternalId that a signed request must carry to assume a role that the flags name
     #[arg(long, value_name = "ID")]
@@ -86,10 +86,10 @@ pub(super) struct AwsTrustArgs {
 #[command(next_help_heading = "Sessions")]
 pub(super) struct SessionArgs {
     /// Longest session that a caller can request of a role that the flags name
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::parse_lifetime)]
     pub(super) max_session: Duration,
     /// Longest life of a session, whatever life was requested and allowed
-    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse::lifetime)]
+    #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse::parse_lifetime)]
     pub(super) session_lifetime: Duration,
     /// Write expiry times of sessions with fractions of a second
     #[arg(long)]
@@ -100,7 +100,7 @@ pub(super) struct SessionArgs {
 #[command(next_help_heading = "Instance of the metadata service")]
 pub(super) struct InstanceArgs {
     /// Account
-    #[arg(long, value_name = "ID", default_value = "123456789012", value_parser = parse::account)]
+    #[arg(long, value_name = "ID", default_value = "123456789012", value_parser = parse::parse_aws_account)]
     pub(super) account: String,
     /// Region
     #[arg(long, value_name = "REGION", default_value = "eu-west-1")]
@@ -139,7 +139,7 @@ pub(super) struct AwsDemoArgs {
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=ROLE]; the default role is SERVICEACCOUNT
-    #[arg(value_name = "PODS", value_parser = parse::aws_pod)]
+    #[arg(value_name = "PODS", value_parser = parse::parse_aws_pod)]
     pub(super) pods: Vec<AwsPodArg>,
 }
 
@@ -153,7 +153,7 @@ impl AwsTrustArgs {
 
 impl InstanceArgs {
     /// The ARN of a role that is given by name, or as one.
-    pub(super) fn arn(&self, role: &str) -> String {
+    pub(super) fn role_arn_from(&self, role: &str) -> String {
         if role.starts_with("arn:") {
             role.to_owned()
         } else {

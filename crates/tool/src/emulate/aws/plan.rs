@@ -112,13 +112,17 @@ impl AwsDemoPod {
 impl EmulateAwsArgs {
     fn options(&self, keys: KeySet, pods: &[AwsDemoPod], users: &[UserKeys]) -> AwsEmulatorOptions {
         let audiences = self.trust.audience.iter().cloned().collect();
-        let named =
-            self.trust.allow.iter().map(|grant| (grant.workload.subject(), self.instance.arn(&grant.role)));
+        let named = self
+            .trust
+            .allow
+            .iter()
+            .map(|grant| (grant.workload.subject(), self.instance.role_arn_from(&grant.role)));
         let grants: Vec<_> =
             named.chain(pods.iter().map(|pod| (pod.workload.subject(), pod.role.clone()))).collect();
-        let node = self.instance.arn(&self.instance.node_role);
+        let node = self.instance.role_arn_from(&self.instance.node_role);
         let associated = self.trust.associate.iter();
-        let associated = associated.map(|grant| (grant.workload.subject(), self.instance.arn(&grant.role)));
+        let associated =
+            associated.map(|grant| (grant.workload.subject(), self.instance.role_arn_from(&grant.role)));
         AwsEmulatorOptions {
             listen: self.listen,
             providers: vec![OidcProvider { issuer: self.trust.issuer.clone(), keys, audiences }],
@@ -176,7 +180,12 @@ impl EmulateAwsArgs {
             let file = format!("{}.{}.token", workload.namespace, workload.service_account);
             let role = demo.role.as_deref().unwrap_or(&workload.service_account);
             let token = token.context("cannot sign a token")?;
-            Ok(AwsDemoPod { role: self.instance.arn(role), workload, token_file: folder.join(file), token })
+            Ok(AwsDemoPod {
+                role: self.instance.role_arn_from(role),
+                workload,
+                token_file: folder.join(file),
+                token,
+            })
         };
         let pods = self.demo.pods.iter().map(pod).collect::<anyhow::Result<Vec<_>>>()?;
         Ok((issuer.key_set().context("cannot publish the key")?, pods))

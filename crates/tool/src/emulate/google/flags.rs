@@ -64,13 +64,13 @@ pub(super) struct GoogleTrustArgs {
     #[arg(long, value_name = "//iam.googleapis.com/…")]
     pub(super) provider: Option<String>,
     /// Let a Kubernetes ServiceAccount impersonate a Google service account; may repeat
-    #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::grant, conflicts_with = "allow_all")]
+    #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::parse_impersonation_grant, conflicts_with = "allow_all")]
     pub(super) allow: Vec<ImpersonationGrant>,
     /// Let every ServiceAccount impersonate every service account
     #[arg(long)]
     pub(super) allow_all: bool,
     /// Longest life of a token, whatever life was requested
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::lifetime)]
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::parse_lifetime)]
     pub(super) token_lifetime: Duration,
     /// Allow lifetimes above one hour, up to twelve, as an organisation policy can
     #[arg(long)]
@@ -126,7 +126,7 @@ pub(super) struct GoogleDemoArgs {
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=EMAIL]; the default is SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com
-    #[arg(value_name = "PODS", value_parser = parse::google_pod)]
+    #[arg(value_name = "PODS", value_parser = parse::parse_google_pod)]
     pub(super) pods: Vec<GooglePodArg>,
 }
 
