@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use crate::battery::{self, ExperimentPlan, PLANS};
 use crate::case::DiagnosisInput;
 use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
+use crate::experiment_plans::{self, ExperimentPlan, PLANS};
 use crate::odds::{self, CausePosterior, ObservedSign, RULES};
 use crate::report::{DiagnosisReport, ExperimentRecord};
 use crate::signs;
@@ -176,9 +176,9 @@ impl Inquiry {
     /// The number of consecutive invalid experiments that ends the inquiry.
     fn most_invalid(&self) -> usize {
         let Some((last, before)) = self.report.experiments.split_last() else { return INVALID };
-        let most = battery::most_in_a_second(&last.experiment.load);
+        let most = experiment_plans::most_in_a_second(&last.experiment.load);
         let valid = before.iter().filter(|tried| is_valid(tried));
-        let sent = valid.map(|tried| battery::most_in_a_second(&tried.experiment.load));
+        let sent = valid.map(|tried| experiment_plans::most_in_a_second(&tried.experiment.load));
         if sent.fold(0.0, f64::max) >= most { DISTURBED } else { INVALID }
     }
 
@@ -226,7 +226,8 @@ impl Inquiry {
             return Some(InquiryStep::Pause(REST));
         }
         let look = self.recovery == RecoveryState::Look;
-        let next = if look { Some(battery::recovery_check(&self.case())) } else { self.repetition() };
+        let next =
+            if look { Some(experiment_plans::recovery_check(&self.case())) } else { self.repetition() };
         let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
         let next = next.or_else(|| {
             if self.succeeded_at_half_limit() { self.suspicion().or_else(|| self.choose()) } else { None }
@@ -243,7 +244,7 @@ impl Inquiry {
     fn needs_pause_before(&self, next: &Experiment) -> bool {
         let last = self.report.experiments.last().filter(|last| last.observation.impossible.is_none());
         let crowded = |last: &ExperimentRecord| {
-            [last.experiment.load.clone(), next.load.clone()].iter().any(battery::is_bursty)
+            [last.experiment.load.clone(), next.load.clone()].iter().any(experiment_plans::is_bursty)
         };
         self.known.max_rate.is_some() && last.is_some_and(crowded)
     }
@@ -276,15 +277,15 @@ impl Inquiry {
             return None;
         }
         self.repeated = true;
-        Some(battery::half_the_limit(&self.case()))
+        Some(experiment_plans::half_the_limit(&self.case()))
     }
 
     fn opening(&self) -> Option<Experiment> {
         let case = self.case();
         let makes = [
-            ("base", battery::half_the_limit as fn(&DiagnosisInput<'_>) -> Experiment),
-            ("near", battery::near_the_limit),
-            ("over", battery::overload),
+            ("base", experiment_plans::half_the_limit as fn(&DiagnosisInput<'_>) -> Experiment),
+            ("near", experiment_plans::near_the_limit),
+            ("over", experiment_plans::overload),
         ];
         // An invalid experiment is repeated. An impossible or empty one is not.
         let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
@@ -351,7 +352,7 @@ impl Inquiry {
         let (alive, closed) = sizes::idle_between(&case)?;
         let open = closed > IDLE_APART * alive && case.times_attempted("idle for") < HALVINGS;
         (raced && open)
-            .then(|| battery::idle_for(&case, (alive * closed).sqrt()))
+            .then(|| experiment_plans::idle_for(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
     }
 
@@ -379,11 +380,16 @@ impl Inquiry {
         {
             return None;
         }
-        let few = capped.then(|| battery::few_connections(&case));
-        let much = [battery::many_new_connections(&case, false), battery::many_new_connections(&case, true)];
+        let few = capped.then(|| experiment_plans::few_connections(&case));
+        let much = [
+            experiment_plans::many_new_connections(&case, false),
+            experiment_plans::many_new_connections(&case, true),
+        ];
         // Both rates are needed: one alone shows nothing.
-        let much =
-            much.into_iter().flatten().filter(|_| battery::many_new_connections(&case, true).is_some());
+        let much = much
+            .into_iter()
+            .flatten()
+            .filter(|_| experiment_plans::many_new_connections(&case, true).is_some());
         let next = few.into_iter().chain(much).find(|next| case.times_attempted(next.name) == 0);
         next.filter(|next| self.affords(next))
     }

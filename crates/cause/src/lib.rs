@@ -10,10 +10,10 @@
 //!
 //! The crate `lab` runs the experiments, and the tool shows the report.
 
-pub mod battery;
 pub mod case;
 pub mod class;
 pub mod experiment;
+pub mod experiment_plans;
 pub mod inquiry;
 pub mod odds;
 pub mod report;

@@ -890,7 +890,7 @@ pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::battery;
+    use crate::experiment_plans;
     use crate::inquiry::SearchFindings;
     use crate::report::ExperimentRecord;
     use crate::watched::ExperimentObservation;
@@ -924,9 +924,9 @@ mod tests {
         };
         let calm: Vec<_> = (0..40).map(good).collect();
         let experiments = [
-            (battery::half_the_limit(&nothing), calm.clone()),
-            (battery::near_the_limit(&nothing), calm),
-            (battery::overload(&nothing), over),
+            (experiment_plans::half_the_limit(&nothing), calm.clone()),
+            (experiment_plans::near_the_limit(&nothing), calm),
+            (experiment_plans::overload(&nothing), over),
         ];
         let request = |at: usize, (outcome, carrier): (ObservedOutcome, RequestConnection)| {
             let due = at as f64 / 20.0;

@@ -308,7 +308,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::battery;
+    use crate::experiment_plans;
     use crate::inquiry::SearchFindings;
     use crate::report::ExperimentRecord;
     use crate::watched::ExperimentObservation;
@@ -342,7 +342,7 @@ mod tests {
                 carrying_connection: carrier,
             }
         };
-        let experiment = battery::half_the_limit(&DiagnosisInput { known: &known, tried: &[] });
+        let experiment = experiment_plans::half_the_limit(&DiagnosisInput { known: &known, tried: &[] });
         let watched = ExperimentObservation {
             requests: idle.iter().map(hit).collect(),
             ..ExperimentObservation::default()

@@ -1,9 +1,9 @@
 //! The texts about causes: evidence, ties with the means to decide them, exclusions, causes without a test. This module decides nothing.
 
-use crate::battery::PLANS;
 use crate::case::DiagnosisInput;
 use crate::class::CauseClass;
 use crate::experiment::Experiment;
+use crate::experiment_plans::PLANS;
 use crate::odds::{self, CausePosterior, ObservedSign};
 use crate::report::{
     CauseEvidence, CauseTie, DiagnosedCause, ExcludedCause, ExperimentRecord, UndecidedCause,

@@ -6,21 +6,21 @@
 //! call of the SDK fetches new ones. The check shows no credential: of such a response it shows only times and the owner, and no text that
 //! contains a part of a secret from this run.
 
-mod ask;
 mod aws;
 mod azure;
 mod containers;
+mod credential_server;
 mod google;
 mod judge;
-mod lent;
 mod names;
 mod secrets;
+mod server_client;
 #[cfg(test)]
 mod tests;
 mod windows;
 
-use self::ask::RequestBudget;
-use self::lent::{CloudServerOutcome, RespondingServer};
+use self::credential_server::{CloudServerOutcome, RespondingServer};
+use self::server_client::RequestBudget;
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::DoctorFinding;
 

@@ -7,16 +7,16 @@
 //! [`server_side`] reads the target's own metrics. [`remote`] has the tasks and results of generators on other machines. This crate knows no
 //! commands, exit codes or pages. The tool calls it.
 
-pub mod carry;
 pub mod find;
-pub mod ground;
+pub mod generator_resources;
 pub mod isolate;
 pub mod judgement;
 pub mod machine;
-pub mod means;
 pub mod objective;
 pub mod remote;
 pub mod rig;
+pub mod running_trial;
 pub mod selfcheck;
 pub mod server_side;
+pub mod target_driver;
 pub mod verdict;

@@ -6,19 +6,19 @@
 //! generator's part of a common load, `held` idle connections, and `sink` the test server for the calibration. A [`StopSwitch`] ends everything. The
 //! tool's `find` calls this module; [`crate::isolate`] sends through the same sessions and searches its variants with rigs.
 
-mod away;
-mod beside;
 mod blocks;
-mod bunches;
 mod closed;
-mod doubts;
 mod experiments;
-mod held;
-mod kit;
+mod idle_connections;
 mod launched;
+mod outage_detector;
 mod part;
+mod send_bursts;
+mod sessions;
 mod sink;
 mod stop;
+mod trial_details;
+mod validity;
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -27,14 +27,14 @@ use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::ExperimentTarget;
 use seawall_cause::watched::ExperimentObservation;
 use seawall_load::clock::{Nanos, RunClock, nanos};
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
-use seawall_load::fate::CompletedRequest;
 use seawall_load::plan::LoadSpec;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::RequestList;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
 use seawall_load::session::{LoadSession, TrialStartError};
 use seawall_load::stats::LoadStats;
-use seawall_load::supply::RequestList;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::evidence::TrialEvidence;
 use seawall_search::offer::{StopRule, TrialSpec};
@@ -42,23 +42,23 @@ use seawall_search::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use seawall_search::target::SearchTarget;
 use seawall_search::vote::TrialVerdict;
 
-use self::away::OutageDetector;
-pub use self::beside::summarize;
 use self::blocks::BlockBuilder;
-use self::doubts::{ValidityLimits, join_reasons, port_shortage};
 pub(crate) use self::experiments::{rate, record_every_request};
-use self::held::IdleConnections;
-pub use self::kit::SessionConfig;
-pub(crate) use self::kit::SessionError;
-use self::kit::{MAX_SESSIONS, SessionPool};
+use self::idle_connections::IdleConnections;
 use self::launched::LaunchedBlocks;
+use self::outage_detector::OutageDetector;
 pub use self::part::LoadPart;
 use self::part::LoadShare;
+pub use self::sessions::SessionConfig;
+pub(crate) use self::sessions::SessionError;
+use self::sessions::{MAX_SESSIONS, SessionPool};
 use self::sink::NullServer;
 pub use self::stop::StopSwitch;
-use crate::carry::{RunningTrial, TrialProgress, TrialResult};
-use crate::ground::{Calibration, TargetDriver};
-use crate::means;
+pub use self::trial_details::summarize;
+use self::validity::{ValidityLimits, join_reasons, port_shortage};
+use crate::generator_resources;
+use crate::running_trial::{RunningTrial, TrialProgress, TrialResult};
+use crate::target_driver::{Calibration, TargetDriver};
 use seawall_probe::LocalFiles;
 use seawall_probe::files::HostFiles;
 use seawall_probe::net::{self, PORT_RANGE};
@@ -104,7 +104,7 @@ impl LocalDriver {
         spacing: ArrivalSpacing,
         bound: Option<Duration>,
     ) -> std::io::Result<Self> {
-        let room = kit.limit_connections(means::raise_open_files()?);
+        let room = kit.limit_connections(generator_resources::raise_open_files()?);
         let (sessions, stop) = (SessionPool::new(kit), StopSwitch::default());
         Ok(Self {
             sessions,

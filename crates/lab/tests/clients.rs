@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use seawall_lab::ground::TargetDriver;
 use seawall_lab::rig::{LocalDriver, SessionConfig};
+use seawall_lab::target_driver::TargetDriver;
 use seawall_load::plan::TransportOptions;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
-use seawall_load::supply::RequestList;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::closed::{ClosedCriteria, ClosedStopRule, ClosedTarget, ClosedTrialSpec};
 use seawall_search::goal::SearchGoal;

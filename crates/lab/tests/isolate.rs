@@ -12,9 +12,9 @@ use seawall_lab::find::answer::{ConnectionPolicy, FindOutcome as End, FindStopRe
 use seawall_lab::find::compare;
 use seawall_lab::find::progress::NoopWatcher;
 use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, ReportedStopReason, VariantVerdict};
-use seawall_lab::isolate::bench::LocalVariantRunner;
 use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches, VariantCapacity};
-use seawall_lab::isolate::ways::{VariantLabel, VariantSetup};
+use seawall_lab::isolate::local_runner::LocalVariantRunner;
+use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
 use seawall_lab::isolate::{IsolatePlan, isolate};
 use seawall_lab::rig::LocalDriver;
 use seawall_load::clock::{RunClock, SECOND};

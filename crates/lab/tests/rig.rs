@@ -12,14 +12,14 @@ use std::time::Duration;
 use seawall_cause::experiment::{self, Experiment, Variation};
 use seawall_cause::subject::ExperimentTarget;
 use seawall_cause::watched::{ExperimentObservation, ObservedOutcome};
-use seawall_lab::ground::TargetDriver;
 use seawall_lab::rig::{LocalDriver, SessionConfig};
+use seawall_lab::target_driver::TargetDriver;
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::expectation::ExpectationSet;
 use seawall_load::plan::TransportOptions;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
-use seawall_load::supply::RequestList;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_search::goal::SearchGoal;
@@ -226,7 +226,8 @@ fn holds_by(rig: &mut LocalDriver, profile: Profile, limit: f64) -> Result<(), S
     let report = searching.report();
     let doubted = report.trials.iter().filter(|trial| trial.seen.invalid.is_some()).count();
     let cliff = report.cliff;
-    let within = |bracket: seawall_search::belief::Bracket| bracket.lower <= limit && limit <= bracket.upper;
+    let within =
+        |bracket: seawall_search::limit_posterior::Bracket| bracket.lower <= limit && limit <= bracket.upper;
     let tested = || {
         cliff.highest_good.unwrap_or(0.0) <= 1.05 * limit
             && cliff.lowest_bad.is_none_or(|bad| bad >= 0.95 * limit)

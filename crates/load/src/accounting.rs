@@ -6,16 +6,16 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use crate::clock::{Nanos, RunClock};
-use crate::fate::CompletedRequest;
+use crate::completed_request::CompletedRequest;
 use crate::fault::{OutcomeClass, RequestFault};
-use crate::flights::InFlightRequest;
+use crate::in_flight::InFlightRequest;
 use crate::outcomes::TARGETS;
 use crate::record::{ConnectionTimings, Record, RecordedConnection, Zone, ZonedTimestamp};
 use crate::recorder::Recorder;
 use crate::request::PreparedRequest;
+use crate::request_source::SenderRequests;
 use crate::schedule::Arrival;
 use crate::stats::{FinishedRequest, LoadStats};
-use crate::supply::SenderRequests;
 use crate::transport::exchange::ReceivedResponse;
 
 /// The rules of the accounts, which are the same for all threads of a trial. Its instants are session time.

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::clock::{Nanos, nanos};
 use crate::engine::{RunPlan, TransportOptions};
+use crate::request_source::RequestSource;
 use crate::schedule::{ArrivalModel, ArrivalSpacing, ProfileStage, RateShape};
 use crate::sender::SaturationPolicy;
-use crate::supply::RequestSource;
 
 /// The version of the documents that `attack` writes: the summary and the time series. A key that changes its meaning or goes makes
 /// the next version; a new key does not.
@@ -173,8 +173,8 @@ mod tests {
     use super::*;
     use crate::clock::SECOND;
     use crate::request::{PreparedRequest, RequestFraming};
+    use crate::request_source::RequestList;
     use crate::schedule::Schedule;
-    use crate::supply::RequestList;
     use crate::target::{Target, Weight};
 
     #[test]

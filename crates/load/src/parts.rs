@@ -10,11 +10,11 @@ use crate::clock::RunClock;
 use crate::control::ControlState;
 use crate::plan::LoadSpec;
 use crate::recorder::{RecordBatch, Recorder, SlowOutputPolicy, WriterTimeout};
+use crate::request_source::SenderRequests;
 use crate::schedule::{ScheduleCursor, ScheduleShard, SequenceCounter, StopCondition};
 use crate::sender::{SenderConfig, SenderTask};
 use crate::session::share;
 use crate::stats::LoadStats;
-use crate::supply::SenderRequests;
 use crate::transport::exchange::CaptureOptions;
 
 /// Builds the part of a trial for each thread.

@@ -15,11 +15,11 @@ use crate::clock::{Nanos, nanos};
 use crate::control::ErrorBudget;
 use crate::recorder::SlowOutputPolicy;
 use crate::request::{Origin, RequestFraming};
+use crate::request_source::RequestSource;
 use crate::resolve::DialOptions;
 use crate::results::ResultFormat;
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::sender::{SaturationPolicy, SenderConfig};
-use crate::supply::RequestSource;
 use crate::variant::VariantProtocol;
 
 /// Everything a run is: a session and the load of its one trial.

@@ -2,7 +2,7 @@
 
 use crate::clock::Nanos;
 use crate::fault::{OutcomeClass, RequestFault};
-use crate::flights::InFlightKey;
+use crate::in_flight::InFlightKey;
 use crate::poller::EventPoller;
 use crate::schedule::Arrival;
 use crate::sender::SenderLoop;

@@ -14,12 +14,12 @@ use crate::accounting::{Accounting, OutcomeTally};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::control::{ControlState, LiveSettings, RunCommand, RunStopReason};
 use crate::fault::RequestFault;
-use crate::flights::InFlightTable;
+use crate::in_flight::InFlightTable;
 use crate::poller::{Event, EventPoller, token};
+use crate::request_source::{RequestAvailability, SenderRequests};
 use crate::resting::PausedSlots;
 use crate::schedule::{Arrival, NextArrival, ScheduleCursor};
 use crate::session::share;
-use crate::supply::{RequestAvailability, SenderRequests};
 use crate::transport::exchange::CaptureOptions;
 use crate::transport::pool::ConnectionPool;
 

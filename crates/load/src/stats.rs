@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::by_variant::StatsByVariant;
 use crate::clock::Nanos;
-use crate::fate::CompletedRequest;
+use crate::completed_request::CompletedRequest;
 use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
 use crate::outcomes::TargetOutcomes;
 use crate::request::{PreparedRequest, without_secrets};

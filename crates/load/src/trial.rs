@@ -15,11 +15,11 @@ use crate::outcome::{RunOutcome, handed_out};
 use crate::parts::SenderTaskBuilder;
 use crate::plan::LoadSpec;
 use crate::recorder::{self, WriterTimeout};
+use crate::request_source::InputEnd;
 use crate::results::EncodeError;
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::session::LoadSession;
 use crate::stats::LoadStats;
-use crate::supply::InputEnd;
 
 /// A trial under way. Dropping it aborts it and waits for the threads to be done with it.
 pub struct LoadTrial<'s> {

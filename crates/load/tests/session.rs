@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, RunClock, SECOND};
 use seawall_load::collector::CollectorEvent;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
 use seawall_load::engine::{LoadSession, LoadSpec, LoadTrial, RunOutcome, RunPlan, TrialStartError};
-use seawall_load::fate::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::{RequestList, RequestReader, RequestSource};
 use seawall_load::schedule::{
     self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleShard, StopCondition,
 };
-use seawall_load::supply::{RequestList, RequestReader, RequestSource};
 use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::Server;

@@ -12,10 +12,10 @@ use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunOutcome, RunPlan};
 use seawall_load::recorder::SlowOutputPolicy;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
 use seawall_load::stats::LoadStats;
-use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::{Target, Weight};
 use seawall_testkit::server::Server;
 

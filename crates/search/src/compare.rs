@@ -3,8 +3,8 @@
 //! A [`ComparedRun`] has the data of a search that a comparison needs. The caller makes it from a report or reads it from a file. The
 //! comparison requires equal texts for the arrival process and the connections and does not interpret them.
 
-use crate::belief::Bracket;
 use crate::goal::SearchGoal;
+use crate::limit_posterior::Bracket;
 use crate::report::{SearchOutcome, SearchReport};
 
 /// The data of one search for a comparison.

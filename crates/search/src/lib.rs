@@ -11,11 +11,11 @@
 //!
 //! The crate has no code for HTTP, for the causes of a limit or for reports' layout. The tool calls it.
 
-pub mod belief;
 pub mod closed;
 pub mod compare;
 pub mod evidence;
 pub mod goal;
+pub mod limit_posterior;
 pub mod normal;
 pub mod offer;
 pub mod profile;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::belief::Bracket;
 use crate::evidence::TrialEvidence;
 use crate::goal::SearchGoal;
+use crate::limit_posterior::Bracket;
 use crate::offer::TrialSpec;
 use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialVerdict};

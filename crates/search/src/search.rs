@@ -24,8 +24,8 @@ mod unkept;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::belief::{Bracket, FailureCurves, LimitKind, LimitPosterior, WeightedEvidence};
 use crate::goal::SearchGoal;
+use crate::limit_posterior::{Bracket, FailureCurves, LimitKind, LimitPosterior, WeightedEvidence};
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{OverloadRecovery, QuotaExhaustion, RateTrial, SearchOutcome};

@@ -4,27 +4,27 @@
 //! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`helm`] and [`page`] let others steer it.
 
 mod about;
-pub(crate) mod aim;
 pub(crate) mod args;
-mod facts;
-pub(crate) mod helm;
+pub(crate) mod connection_args;
+pub(crate) mod control_socket;
+mod distributed;
 pub(crate) mod intervals;
 mod latency_chart;
 mod live;
 pub(crate) mod load_args;
 mod log;
 mod machine;
-mod many;
 mod objectives;
 mod page;
 pub(crate) mod plan;
 mod pods;
 mod prometheus;
 pub(crate) mod request_args;
+mod run_info;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod summary;
-pub(crate) mod travel;
+pub(crate) mod targets;
 mod unreachable;
 mod written;
 
@@ -34,10 +34,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use seawall_lab::carry::{RunningTrial, TrialResult};
+use seawall_lab::generator_resources;
 use seawall_lab::judgement::Judgement;
-use seawall_lab::means;
 use seawall_lab::objective::Objectives;
+use seawall_lab::running_trial::{RunningTrial, TrialResult};
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::control::RunStopReason;
 use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
@@ -50,13 +50,13 @@ use seawall_load::summary::Summary;
 use self::about::RunMetadata;
 pub(crate) use self::args::AttackArgs;
 use self::args::SummaryFormat;
-use self::helm::{CommandHandler, ControlSocket};
+use self::control_socket::{CommandHandler, ControlSocket};
+use self::distributed::DistributedAttack;
+use self::distributed::records::{self, PodRecords};
 use self::intervals::{IntervalsFooter, IntervalsWriter};
 use self::live::{LiveDisplay, LiveSetup};
 use self::load_args::RecordsOutput;
 use self::log::PendingHdrLog;
-use self::many::DistributedAttack;
-use self::many::records::{self, PodRecords};
 use self::objectives::ObjectiveReport;
 use self::page::{AttackPage, AttackPageContent};
 use self::pods::{AttackPodStatus, PodTracker};
@@ -67,7 +67,7 @@ use self::unreachable::UnreachableWarning;
 use self::written::OutputFiles;
 use crate::exit;
 use crate::generator_state;
-use crate::on::crew::{self, AcquireOutcome};
+use crate::on::ready_pods::{self, AcquireOutcome};
 use crate::on::{self, DistributedOptions};
 use crate::page::PageServer;
 
@@ -141,13 +141,13 @@ struct AttackOutputs {
 impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
     fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
-        let facts = facts::describe_run(args, plan);
+        let facts = run_info::describe_run(args, plan);
         if args.is_unbounded() {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(
                 stderr(),
                 "seawall: {} (defaults; -q, -n, -c and -z change them)",
-                facts::headline(&facts)
+                run_info::headline(&facts)
             );
         }
         if args.slo.as_ref().is_some_and(Objectives::limits_wrong_answers) && !plan::has_conditions(plan) {
@@ -192,7 +192,7 @@ fn run_to_end(
     if let Some(helm) = &mut helm {
         helm.start(run.control(), plan::most_clients()?)?;
     }
-    let load = facts::headline(&facts);
+    let load = run_info::headline(&facts);
     // The view has the terminal for itself and says the same.
     let unreachable = (!stage.is_view()).then(UnreachableWarning::default);
     let live = stage.start(run.control(), run.pods())?;

@@ -21,7 +21,7 @@ use seawall_doctor::{
 use seawall_probe::LocalFiles;
 
 use self::report::DoctorReport;
-use crate::draft::{AtomicFile, is_stdout};
+use crate::atomic_file::{AtomicFile, is_stdout};
 use crate::exit;
 
 /// Flags of `seawall doctor`.

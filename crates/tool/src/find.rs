@@ -6,7 +6,6 @@
 
 pub(crate) mod args;
 pub(crate) mod gate;
-pub(crate) mod ground;
 mod page;
 pub(crate) mod plan;
 mod pods;
@@ -14,6 +13,7 @@ pub(crate) mod progress;
 pub(crate) mod reach;
 mod resumed;
 pub(crate) mod screen;
+pub(crate) mod search_setup;
 mod sent;
 pub(crate) mod signals;
 #[cfg(test)]
@@ -28,19 +28,19 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{FindOutcome, FindReport, FindStopReason};
-use seawall_lab::find::witness::InstrumentedDriver;
+use seawall_lab::find::server_evidence::InstrumentedDriver;
 use seawall_lab::find::{closed, empty_report, find, has_nothing_left, read};
 use seawall_load::files::InputFiles as Read;
 
 pub(crate) use self::args::FindArgs;
-use self::ground::{FindSessionConfig, SearchSetup};
 use self::plan::FindCommandPlan;
 use self::pods::FindPodGroup;
 use self::progress::{FindProgress, PageWatcher};
+use self::search_setup::{FindSessionConfig, SearchSetup};
 use self::signals::TerminationSignals;
-use crate::draft::ReportFiles;
+use crate::atomic_file::ReportFiles;
 use crate::exit;
-use crate::on::crew::{self, AcquireOutcome};
+use crate::on::ready_pods::{self, AcquireOutcome};
 use crate::on::{self, DistributedOptions};
 use crate::searching::SearchPage;
 use crate::wrap::columns;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Resu
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let progress = FindProgress::to_stderr()?;
-    let site = ground::build_search_setup(kit, progress.observer())?;
+    let site = search_setup::build_search_setup(kit, progress.observer())?;
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
 }
 
@@ -95,7 +95,7 @@ fn from_pods(
     let site = SearchSetup {
         ground: Box::new(pods),
         stop,
-        sight: ground::sight(kit.server_side),
+        sight: search_setup::sight(kit.server_side),
         latency_bound: bound,
         reach: None,
     };

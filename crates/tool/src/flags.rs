@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::foreign;
+use crate::other_load_tools;
 
 /// The arguments with every `-word` spelled `--word`, and what hey, oha and ab call otherwise in our words.
 pub(crate) fn normalise(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -20,7 +20,7 @@ pub(crate) fn normalise(args: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
             if i == 0 || literal { arg } else { two_dashes(&arg).unwrap_or(arg) }
         })
         .collect();
-    foreign::translate(words)
+    other_load_tools::translate(words)
 }
 
 fn two_dashes(arg: &OsStr) -> Option<OsString> {

@@ -4,6 +4,7 @@
 //! makes of all of them a checked plan, `lab` carries it out, on [`pods`] where these are to send, [`limits`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
 
 mod args;
+mod factors;
 mod file;
 mod limits;
 mod page;
@@ -12,8 +13,7 @@ mod pods;
 mod screen;
 #[cfg(test)]
 mod tests;
-mod vary;
-mod way;
+mod variant_draft;
 
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::num::NonZero;
@@ -22,22 +22,22 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use seawall_isolate::study::Study;
+use seawall_lab::generator_resources::available_cores;
 use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, VariantVerdict};
 use seawall_lab::isolate::limits::{CapacityPlan, CapacityReport};
 use seawall_lab::isolate::{IsolatePlan, VariantRunner, empty_report, isolate};
-use seawall_lab::means::available_cores;
 use seawall_lab::rig::StopSwitch;
 use seawall_load::files::InputFiles as Read;
 
 pub(crate) use self::args::IsolateArgs;
 use self::plan::IsolateRun;
 use self::pods::IsolatePods;
-use crate::draft::ReportFiles;
+use crate::atomic_file::ReportFiles;
 use crate::exit;
 use crate::find::signals::TerminationSignals;
 use crate::find::words::{format_wait, pluralize};
 use crate::on;
-use crate::on::crew::{self, AcquireOutcome};
+use crate::on::ready_pods::{self, AcquireOutcome};
 use crate::page::PageServer;
 use crate::searching::{ActivityText, SearchPage};
 use crate::wrap::{columns, cut};

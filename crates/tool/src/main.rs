@@ -1,19 +1,19 @@
 //! `seawall`, the load laboratory: one file per command, this one only chooses.
 
+mod atomic_file;
 mod attack;
 mod doctor;
-mod draft;
 mod emulate;
 mod encode;
 mod expect;
 mod find;
 mod flags;
-mod foreign;
 mod generator_state;
 mod go;
 mod help;
 mod isolate;
 mod on;
+mod other_load_tools;
 mod page;
 mod plot;
 mod pod;
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
     let done = match parse(&typed) {
         Ok(cli) => {
-            for note in foreign::notes(&typed) {
+            for note in other_load_tools::notes(&typed) {
                 // Standard error may be closed; the run goes on.
                 let _ = writeln!(stderr(), "seawall: note: {note}");
             }
@@ -117,7 +117,7 @@ fn parse(typed: &[OsString]) -> Result<Cli, ExitCode> {
         Some(words) => {
             let rest =
                 matched(&flags::normalise(words.iter().cloned())).err().and_then(|error| error.tip(&words));
-            Some(foreign::missing_command(&words, rest))
+            Some(other_load_tools::missing_command(&words, rest))
         }
         None => error.tip(&words),
     };
@@ -143,21 +143,21 @@ impl UsageError {
     fn tip(&self, words: &[OsString]) -> Option<String> {
         match self {
             Self::Mistake(mistake) => Some(mistake.clone()),
-            Self::Clap(error) => foreign::tip(error, words),
+            Self::Clap(error) => other_load_tools::tip(error, words),
         }
     }
 
     fn with_command(&self, typed: &[OsString]) -> Option<Vec<OsString>> {
         match self {
             Self::Mistake(_) => None,
-            Self::Clap(error) => foreign::with_command(error, typed),
+            Self::Clap(error) => other_load_tools::with_command(error, typed),
         }
     }
 }
 
 /// The command line, from words that [`flags`] has spelled.
 fn matched(words: &[OsString]) -> Result<Cli, UsageError> {
-    if let Some(mistake) = foreign::mistake(words) {
+    if let Some(mistake) = other_load_tools::mistake(words) {
         return Err(UsageError::Mistake(mistake));
     }
     let parsed = help::arrange(Cli::command()).try_get_matches_from(words);

@@ -5,9 +5,9 @@
 
 pub(crate) mod args;
 pub(crate) mod argv;
-pub(crate) mod asked;
-pub(crate) mod crew;
 pub(crate) mod given;
+pub(crate) mod options;
+pub(crate) mod ready_pods;
 
 use std::io::{Write as _, stdout};
 
@@ -16,10 +16,10 @@ use seawall_fleet::manifest;
 use seawall_load::files::InputFiles;
 
 pub(crate) use self::args::{DistributedArgs, OnPodLoss};
-pub(crate) use self::asked::{
+pub(crate) use self::options::{
     CommandContext, DistributedAction, DistributedOptions, LoadCommand, RecordDestination, STDOUT,
 };
-pub(crate) use self::crew::CleanupGuard;
+pub(crate) use self::ready_pods::CleanupGuard;
 
 /// Whether what makes the pods is all that is asked for, of a command whose plan was made of these files: then it is printed.
 ///

@@ -4,7 +4,7 @@
 //! functions, [`server`] answers those that it lets in, [`events`] is the stream of one page. It has a thread of its own with a
 //! runtime of its own: whoever measures hands news over without waiting ([`PageFeed`]), and shares nothing else with it.
 
-mod door;
+mod access_control;
 mod events;
 mod places;
 mod server;
@@ -18,7 +18,7 @@ use anyhow::Context as _;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use self::door::{PageAuth, PageToken};
+use self::access_control::{PageAuth, PageToken};
 
 /// What a page shows, and what its buttons do. Lives in the page's thread and never hears of a request.
 pub(crate) trait PageContent: Send + 'static {

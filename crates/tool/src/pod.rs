@@ -5,14 +5,14 @@
 //! and that nobody gives any, [`hand`] is what both have on the trial under way; [`sending`] does what `attack` asks for, [`searching`] what `find` does, [`comparing`] what `isolate` does. Knows nothing
 //! of Kubernetes: its place among the pods is all that it is told.
 
+mod command_listener;
 mod comparing;
-mod ears;
-mod hand;
+mod pod_output;
 mod records;
 mod searching;
 mod sending;
 mod share;
-mod voice;
+mod trial_control;
 
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -25,14 +25,14 @@ use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use seawall_fleet::materials::ARGUMENTS;
 use seawall_fleet::protocol::{BeginTrial, HEARTBEAT_SECONDS, INDEX_VARIABLE, PodReady, VERSION};
-use seawall_lab::means;
+use seawall_lab::generator_resources;
 use seawall_lab::remote::QuotaWatch;
 use seawall_probe::LocalFiles;
 use serde::de::DeserializeOwned;
 
-use self::ears::TrialReceiver;
-use self::hand::{PodExitReason, TrialController};
-use self::voice::PodOutput;
+use self::command_listener::TrialReceiver;
+use self::pod_output::PodOutput;
+use self::trial_control::{PodExitReason, TrialController};
 use crate::{Cli, Command, exit, flags};
 
 /// What a pod is told when it is made.
@@ -125,5 +125,5 @@ fn serve<W: DeserializeOwned + Send + 'static>(
     if why == PodExitReason::HeartbeatLost {
         voice.send_failure(format!("received no heartbeat for {} s", place.heartbeat.as_secs_f64()));
     }
-    ExitCode::from(ears::exit_code(why))
+    ExitCode::from(command_listener::exit_code(why))
 }

@@ -6,9 +6,9 @@ use super::client::ModelTarget;
 use super::parts::KeepAlivePolicy;
 use super::plants::{PlantedTarget, SINGLE};
 use super::scores::{self, DiagnosisScore, score, share};
-use crate::battery;
 use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
+use crate::experiment_plans;
 use crate::inquiry::{Inquiry, InquiryStep, SearchFindings, load_seconds};
 use crate::report::DiagnosisReport;
 use crate::subject::ExperimentTarget;
@@ -607,7 +607,9 @@ fn due(plant: &mut PlantedTarget) -> Vec<f64> {
                 inquiry.record_pause(time, goes_on);
             }
             InquiryStep::RunExperiment(experiment) => {
-                assert!(battery::most_in_a_second(&experiment.load) <= plant.known.max_rate.unwrap());
+                assert!(
+                    experiment_plans::most_in_a_second(&experiment.load) <= plant.known.max_rate.unwrap()
+                );
                 let quiet = match experiment.load {
                     ExperimentLoad::Bursts { quiet, .. } => quiet.as_secs_f64(),
                     _ => 0.0,

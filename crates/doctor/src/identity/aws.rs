@@ -8,12 +8,12 @@ use seawall_probe::files::{ProbeError, ProbeResult};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::ask::{CloudServerClient, RequestBudget};
-use super::lent::{
+use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure, is_sendable_text, no_lifetime_reason,
 };
 use super::names::is_role;
+use super::server_client::{CloudServerClient, RequestBudget};
 use super::windows::{INSTANCES, INSTANCES_TIMEOUT};
 use crate::check::CheckContext;
 

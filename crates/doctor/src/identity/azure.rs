@@ -1,19 +1,19 @@
 //! Azure's instance metadata, or an endpoint of App Service and similar platforms, as MSAL and azidentity use them.
 
-mod way;
+mod endpoint;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
-use self::way::AzureEndpoint;
-use super::ask::{CloudServerClient, RequestBudget};
-use super::lent::{
+use self::endpoint::AzureEndpoint;
+use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, MissingFieldCheck, RespondingServer, ServerPrincipal, is_plain,
     is_sendable_text, no_lifetime_reason,
 };
 use super::names::is_client;
+use super::server_client::{CloudServerClient, RequestBudget};
 use super::windows::{AZURE, AZURE_TIMEOUT};
 use crate::check::CheckContext;
 

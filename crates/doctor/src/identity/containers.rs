@@ -6,13 +6,13 @@ use seawall_fetch::FetchResponse;
 use seawall_probe::files::ProbeError;
 use serde::Deserialize;
 
-use super::ask::{CloudServerClient, RequestBudget};
 use super::aws::{missing_field, parse_lifetime};
-use super::lent::{
+use super::credential_server::{
     CloudServerOutcome, CredentialServer, InvalidServerVariable, RespondingServer, ServerPrincipal,
     no_lifetime_reason,
 };
 use super::names::{is_account, is_role_arn};
+use super::server_client::{CloudServerClient, RequestBudget};
 use super::windows::{CONTAINERS, CONTAINERS_TIMEOUT};
 use crate::check::CheckContext;
 use crate::web::HttpUrl;

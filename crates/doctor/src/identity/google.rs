@@ -3,12 +3,12 @@
 use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
-use super::ask::{CloudServerClient, RequestBudget};
-use super::lent::{
+use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, InvalidServerVariable, RespondingServer,
     ServerPrincipal, is_sendable_text, no_lifetime_reason,
 };
 use super::names::is_service_account;
+use super::server_client::{CloudServerClient, RequestBudget};
 use super::windows::{GOOGLE, GOOGLE_TIMEOUT};
 use crate::check::CheckContext;
 

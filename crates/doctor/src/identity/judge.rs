@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_fetch::FetchError;
 
-use super::lent::{
+use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialResult, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure,
 };

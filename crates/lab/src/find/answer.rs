@@ -474,7 +474,7 @@ pub enum ReportedVerdict {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReportedTrial {
-    /// The purpose of the load. [`super::told::purpose_name`] lists the values.
+    /// The purpose of the load. [`super::report_builder::purpose_name`] lists the values.
     pub purpose: String,
     /// The offered rate. In a closed loop, the rate at which requests completed.
     pub rate: f64,

@@ -19,9 +19,9 @@ use super::answer::{
 };
 use super::plan::FindPlan;
 use super::progress::FindWatcher;
+use super::report_builder;
 use super::steps::StepRunner;
-use super::told;
-use crate::ground::TargetDriver;
+use crate::target_driver::TargetDriver;
 
 /// Most clients where nobody says otherwise: without a bound on latency a queue bears any number of them.
 pub const MAX_CLIENTS: u32 = 4096;
@@ -83,7 +83,7 @@ pub(super) fn build_report(
         }),
         failure_mode: report.failure_mode.map(Into::into),
         trials: report.trials.iter().map(reported_trial).collect(),
-        ..told::search_report(plan, &nothing, cut)
+        ..report_builder::search_report(plan, &nothing, cut)
     }
 }
 
@@ -154,7 +154,7 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
     let (evidence, blocks) = (&trial.finding.evidence, &trial.seen.blocks);
     let seconds = (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS);
     ReportedTrial {
-        purpose: told::purpose_name(trial.spec.purpose).to_owned(),
+        purpose: report_builder::purpose_name(trial.spec.purpose).to_owned(),
         rate: sum(blocks, |block| block.ended()) / seconds,
         clients: Some(trial.spec.clients),
         start_seconds: trial.began.as_secs_f64(),
@@ -165,15 +165,15 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
         weight: f64::from(u8::from(trial.counts)),
         goodput: evidence.goodput,
         error_ratio: evidence.errors.value(),
-        top_failure: told::top_failure(&trial.seen.details),
-        response_seconds: told::response_times(&trial.seen.details),
+        top_failure: report_builder::top_failure(&trial.seen.details),
+        response_seconds: report_builder::response_times(&trial.seen.details),
         late_ratio: is_judged_late(trial).then(|| evidence.late.value()),
         invalid_reason: trial.seen.invalid.clone(),
         generator_delay: None,
         port_exhaustions: trial.seen.no_port,
         is_target_down: trial.seen.target_is_down,
         is_interrupted: trial.seen.interrupted,
-        blocks: blocks.iter().map(told::reported_block).collect(),
+        blocks: blocks.iter().map(report_builder::reported_block).collect(),
     }
 }
 
@@ -188,8 +188,8 @@ fn why(trial: &search::ClosedTrial) -> String {
         return invalid.clone();
     }
     let evidence = &trial.finding.evidence;
-    let errors = told::describe_errors(evidence.errors, &trial.seen.details);
-    let late = format!("{} late responses", told::format_percent(evidence.late.value()));
+    let errors = report_builder::describe_errors(evidence.errors, &trial.seen.details);
+    let late = format!("{} late responses", report_builder::format_percent(evidence.late.value()));
     match trial.trial_verdict {
         _ if trial.finding.hangs => "most requests got no response".to_owned(),
         vote::TrialVerdict::Good => "sustained".to_owned(),

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use seawall_search::belief::Bracket;
 use seawall_search::compare::{self as search, ComparedRun};
+use seawall_search::limit_posterior::Bracket;
 use seawall_search::report;
 
 use super::answer::{FindOutcome, FindReport};

@@ -13,12 +13,12 @@ pub mod compare;
 pub mod plan;
 pub mod progress;
 pub mod read;
+pub mod report_builder;
 pub mod resume;
+pub mod server_evidence;
 mod steps;
 #[cfg(test)]
 mod tests;
-pub mod told;
-pub mod witness;
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use self::plan::FindPlan;
 use self::progress::{FindStep, FindWatcher};
 use self::resume::ResumeError;
 use self::steps::StepRunner;
-use crate::ground::{Calibration, TargetDriver};
+use crate::target_driver::{Calibration, TargetDriver};
 
 /// Carries out a run, or what is left of an earlier one.
 ///
@@ -57,7 +57,7 @@ pub fn find(
         Some(earlier) => earlier,
         None => match calibrate(ground, &mut steps) {
             (generator, false) => ResumeState::none(plan, generator),
-            (generator, true) => return Ok(told::unstarted_report(plan, generator, steps.spent())),
+            (generator, true) => return Ok(report_builder::unstarted_report(plan, generator, steps.spent())),
         },
     };
     let ResumeState { generator, mut search, mut grants, took } = earlier;
@@ -67,13 +67,13 @@ pub fn find(
     let is_shortened = plan.shortens_search(until);
     // Where nothing was found there is no cause to look for, and not all of its time is kept for it; but it may be found then.
     let has_time = matches!(cut, Some(FindStopReason::Budget | FindStopReason::Inconclusive))
-        || cut.is_none() && told::is_contradicted(&search.report());
-    if has_time && plan.looks_for_cause && !told::is_found(&search.report()) {
+        || cut.is_none() && report_builder::is_contradicted(&search.report());
+    if has_time && plan.looks_for_cause && !report_builder::is_found(&search.report()) {
         // What was planned with less time is planned anew, as it is by whoever continues the run from its file.
         let so_far = FindReport {
             generator_capacity: generator.clone(),
             budget_log: grants.clone(),
-            ..told::search_report(plan, &search.report(), cut)
+            ..report_builder::search_report(plan, &search.report(), cut)
         };
         search = resume::search(plan, &so_far)?;
         let until = steps.left().map(|left| left / 3);
@@ -85,7 +85,7 @@ pub fn find(
         cut = Some(FindStopReason::Budget);
     }
     let report = search.report();
-    let mut answer = told::search_report(plan, &report, cut);
+    let mut answer = report_builder::search_report(plan, &report, cut);
     (answer.generator_capacity, answer.budget_log) = (generator, grants);
     if plan.looks_for_cause {
         look_for_cause(ground, plan, &report, &mut answer, &mut steps);
@@ -99,7 +99,7 @@ pub fn find(
 pub fn empty_report(plan: &FindPlan) -> FindReport {
     FindReport {
         stop_reason: None,
-        ..told::unstarted_report(plan, GeneratorCapacity::default(), Duration::ZERO)
+        ..report_builder::unstarted_report(plan, GeneratorCapacity::default(), Duration::ZERO)
     }
 }
 
@@ -188,9 +188,9 @@ fn look_for_cause(
     steps: &mut StepRunner<'_, impl FindWatcher>,
 ) {
     if answer.outcome == FindOutcome::GeneratorLimited {
-        told::blame_generator(answer);
+        report_builder::blame_generator(answer);
     }
-    let lacked_ports = told::rate_that_ran_out_of_ports(answer);
+    let lacked_ports = report_builder::rate_that_ran_out_of_ports(answer);
     let limit = lacked_ports.or_else(|| broken_at(report, answer));
     let Some(limit) = limit.filter(|_| answer.stop_reason != Some(FindStopReason::Signal)) else { return };
     // A backlog that is full of a search's connections would let none of an inquiry's in.
@@ -201,9 +201,9 @@ fn look_for_cause(
     }
     let mut inquiry = Inquiry::new(SearchFindings {
         limit,
-        service: told::baseline_response_time(report).unwrap_or(0.0),
+        service: report_builder::baseline_response_time(report).unwrap_or(0.0),
         timeout: plan.timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64()),
-        failure_share: told::baseline_failure_share(report),
+        failure_share: report_builder::baseline_failure_share(report),
         keep_alive: plan.connections.keep_alive,
         tls: plan.target.uses_tls,
         target_is_name: plan.target.has_host_name,
@@ -214,13 +214,14 @@ fn look_for_cause(
     let cut = steps.run_inquiry(ground, &mut inquiry, answer);
     if cut == Some(FindStopReason::Budget) {
         let next = inquiry.next_step();
-        told::add_not_run(
+        report_builder::add_not_run(
             answer,
             if let inquiry::InquiryStep::RunExperiment(next) = &next { Some(next.name) } else { None },
         );
     }
     answer.stop_reason = cut.or(answer.stop_reason);
-    let tell = if lacked_ports.is_some() { told::add_port_findings } else { told::add_cause };
+    let tell =
+        if lacked_ports.is_some() { report_builder::add_port_findings } else { report_builder::add_cause };
     tell(answer, inquiry.report());
 }
 
@@ -237,7 +238,7 @@ fn is_broken_twice(answer: &FindReport) -> bool {
 /// None where nothing that is tried would have anything to be held against.
 fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
     match report.outcome {
-        Some(SearchOutcome::UnstableBaseline) => told::highest_offered_rate(report),
+        Some(SearchOutcome::UnstableBaseline) => report_builder::highest_offered_rate(report),
         _ if answer.is_found() => {
             let FindReport { breaking_rate: cliff, latency_breaking_rate: knee, .. } = answer;
             cliff.estimate.or(cliff.lowest_bad_rate).or(knee.estimate).or(knee.lowest_bad_rate)

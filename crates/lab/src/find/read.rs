@@ -10,7 +10,7 @@ use super::answer::{
     ClosedLoopResult, FIND_VERSION, FindReport, ReportedBlock, ReportedClientLimit, ReportedLimit,
     ReportedTrial, ServerSideWindow,
 };
-use super::witness;
+use super::server_evidence;
 
 /// Bytes of a file: some hundred times those of a thorough run.
 const MOST: u64 = 64 << 20;
@@ -114,7 +114,10 @@ fn check(answer: &FindReport) -> Result<(), FindReportError> {
         "a time must be at least 0",
     )?;
     says(!is_figure(answer.duration_seconds), "a time must be at least 0")?;
-    says(answer.server_metrics.len() > witness::MAX_WINDOWS, "too many entries in \"server_metrics\"")?;
+    says(
+        answer.server_metrics.len() > server_evidence::MAX_WINDOWS,
+        "too many entries in \"server_metrics\"",
+    )?;
     says(
         !answer.server_metrics.iter().all(is_window),
         "an entry of \"server_metrics\" needs times of at least 0 and likelihood ratios above 0",

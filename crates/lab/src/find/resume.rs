@@ -12,7 +12,7 @@ use seawall_search::seen::{BlockCounts, TrialDetails, TrialObservation};
 
 use super::answer::{BudgetGrant, FindConfig, FindReport, ReportedTrial, RequestFingerprint};
 use super::plan::FindPlan;
-use super::told;
+use super::report_builder;
 
 /// The reason why a run cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +146,8 @@ fn next_offer(search: &mut RateSearch) -> Option<TrialSpec> {
 }
 
 fn is_same(offer: &TrialSpec, trial: &ReportedTrial) -> bool {
-    told::purpose_name(offer.purpose) == trial.purpose && (offer.rate / trial.rate - 1.0).abs() < SAME
+    report_builder::purpose_name(offer.purpose) == trial.purpose
+        && (offer.rate / trial.rate - 1.0).abs() < SAME
 }
 
 fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {

@@ -17,7 +17,7 @@ use seawall_search::target::SearchTarget;
 use super::answer::{FindReport, FindStopReason};
 use super::plan::FindPlan;
 use super::progress::{BudgetStatus, FindStep, FindWatcher};
-use super::told;
+use super::report_builder;
 
 /// Time that is counted, and whoever is told.
 pub(super) struct StepRunner<'w, W> {
@@ -77,7 +77,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         loop {
             let left = end.map_or(Duration::MAX, |end| end.saturating_sub(self.spent));
             let cut = match search.next_step() {
-                search::SearchStep::Finished => return told::stop_reason(search),
+                search::SearchStep::Finished => return report_builder::stop_reason(search),
                 search::SearchStep::Pause(time) if time > left => Some(FindStopReason::Budget),
                 search::SearchStep::Pause(time) => {
                     let goes_on = self.step(FindStep::Rest(time), || target.rest(time), |_| time);
@@ -111,9 +111,9 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
             return Some(FindStopReason::Budget);
         }
         search.record_trial(&fitted, seen);
-        let came = search.last_trial().map(told::reported_trial);
+        let came = search.last_trial().map(report_builder::reported_trial);
         self.watcher.step_finished(&FindStep::Offer(&fitted), came.as_ref(), self.time());
-        self.watcher.report_changed(&|| told::search_report(self.plan, &search.report(), None));
+        self.watcher.report_changed(&|| report_builder::search_report(self.plan, &search.report(), None));
         None
     }
 
@@ -169,7 +169,9 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
                         self.step(step, || subject.run_experiment(&experiment), |watched| watched.took);
                     let interrupted = watched.interrupted;
                     inquiry.record_experiment(&experiment, watched);
-                    self.watcher.report_changed(&|| told::with_experiments(found.clone(), inquiry.report()));
+                    self.watcher.report_changed(&|| {
+                        report_builder::with_experiments(found.clone(), inquiry.report())
+                    });
                     if interrupted {
                         return Some(FindStopReason::Signal);
                     }

@@ -28,8 +28,8 @@ use super::compare::{ComparisonVerdict, RunComparisonError, compare, differences
 use super::plan::{FindPlan, TargetInfo};
 use super::progress::{BudgetStatus, FindStep, FindWatcher, NoopWatcher};
 use super::resume::ResumeError;
-use super::{empty_report, find, has_nothing_left, is_broken_twice, read, resume, told};
-use crate::ground::{Calibration, TargetDriver};
+use super::{empty_report, find, has_nothing_left, is_broken_twice, read, report_builder, resume};
+use crate::target_driver::{Calibration, TargetDriver};
 
 /// A simulated target that counts what is asked of it.
 pub(super) struct Field {
@@ -373,7 +373,7 @@ fn of_several_targets_the_list_is_suspected_before_a_balancer() {
     let told = |targets: usize, class| {
         let mut answer = searched();
         answer.config.target_count = targets;
-        told::add_cause(&mut answer, &blamed(class));
+        report_builder::add_cause(&mut answer, &blamed(class));
         answer
     };
     let answer = told(2, Cause::UnevenBalancing);
@@ -405,7 +405,7 @@ fn blamed(class: Cause) -> report::DiagnosisReport {
 #[test]
 fn of_an_inquiry_that_ran_out_of_time_the_experiment_is_named() {
     let mut answer = searched();
-    told::add_not_run(&mut answer, Some("churn"));
+    report_builder::add_not_run(&mut answer, Some("churn"));
     assert_eq!(answer.not_run, ["the experiment \"churn\" and all later experiments"]);
 }
 
@@ -890,7 +890,7 @@ fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     let plan = plan();
     let report = resume::search(&plan, &searched()).unwrap().report();
     let stated = |report: &SearchReport| {
-        let answer = told::search_report(&plan, report, None);
+        let answer = report_builder::search_report(&plan, report, None);
         (answer.outcome, answer.undecided_reason)
     };
     assert_eq!(stated(&report), (FindOutcome::Found, None));
@@ -918,7 +918,7 @@ fn only_a_search_with_less_time_than_its_profile_is_cut_short_by_the_budget() {
     assert!(!plan.shortens_search(None));
     let mut report = resume::search(&plan, &searched()).unwrap().report();
     (report.outcome, report.cliff.lowest_bad) = (None, None);
-    let of = |cut| told::search_report(&plan, &report, Some(cut)).outcome;
+    let of = |cut| report_builder::search_report(&plan, &report, Some(cut)).outcome;
     assert_eq!(of(FindStopReason::Inconclusive), FindOutcome::Undecided);
     assert_eq!(of(FindStopReason::Budget), FindOutcome::Interrupted);
 }

@@ -1,6 +1,6 @@
 //! Counts of one variant's requests: how many were sent, and how many failed for which reason.
 
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

@@ -3,7 +3,7 @@
 //!
 //! [`CapacitySearches::next_search`] says which variant is searched next, with which plan and budget.
 //! [`CapacitySearches::record`] takes the result and compares it with the reference. Each search is one of [`crate::find`]. The
-//! caller runs it, for real variants with [`LocalVariantRunner::driver`](super::bench::LocalVariantRunner::driver).
+//! caller runs it, for real variants with [`LocalVariantRunner::driver`](super::local_runner::LocalVariantRunner::driver).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -437,7 +437,7 @@ mod tests {
             outcome: End::Found,
             breaking_rate: cliff,
             duration_seconds: took,
-            ..crate::find::told::search_report(&plan(), &report, None)
+            ..crate::find::report_builder::search_report(&plan(), &report, None)
         }
     }
 

@@ -6,12 +6,12 @@
 //! module knows no flags, files or pages. The tool's `isolate` calls it.
 
 pub mod answer;
-pub mod bench;
 pub mod counts;
 pub mod limits;
+pub mod local_runner;
 pub mod part;
 pub(crate) mod slots;
-pub mod ways;
+pub mod variant_setup;
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use self::answer::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::counts::RequestCounts;
-use self::ways::VariantLabel;
+use self::variant_setup::VariantLabel;
 
 /// Carries segments out, with sessions of the load engine or on simulated paths.
 pub trait VariantRunner {

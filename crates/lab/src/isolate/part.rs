@@ -5,7 +5,7 @@ use seawall_isolate::segment::{Design, Segment};
 use seawall_load::schedule::ScheduleShard;
 use seawall_load::session::LoadSession;
 
-use super::bench::{CellLoad, LocalVariantRunner};
+use super::local_runner::{CellLoad, LocalVariantRunner};
 use super::slots::{CellSamples, CellShare, CompactTimes};
 use crate::remote::segments::SentSegmentPart;
 use crate::rig::SessionError;

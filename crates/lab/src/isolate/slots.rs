@@ -2,7 +2,7 @@
 
 use seawall_isolate::slot::{Cell, CellStats, SendLateness};
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ use seawall_load::interval::{CompactInterval, IntervalStats};
 use seawall_probe::{FindingGrade, MachineFinding};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::carry::TrialResult;
+use crate::running_trial::TrialResult;
 use crate::verdict::VerdictReason;
 
 /// One generator's part of a load.

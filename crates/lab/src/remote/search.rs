@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::compact::{pack, unpack};
 use super::mirrors::{BlockRow, ExperimentMirror, HitRow, OfferMirror};
-use crate::ground::Calibration;
+use crate::target_driver::Calibration;
 
 /// Most bytes in which the hits of one part are told.
 const MOST_OF_HITS: usize = 2 << 20;

@@ -8,11 +8,11 @@
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::schedule::{Schedule, ScheduleShard};
 use seawall_search::seen::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
-use super::bunches::{BurstTally, SendBursts};
+use super::send_bursts::{BurstTally, SendBursts};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 

@@ -11,18 +11,18 @@
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::plan::LoadSpec;
 use seawall_load::schedule::{ArrivalModel, StopCondition};
 use seawall_search::closed::{ClosedTarget, ClosedTrialSpec};
 use seawall_search::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation, sum};
 
-use super::away::OutageDetector;
 use super::blocks::{block_index, block_start, count_ended, entry_mut, usable_bound};
-use super::doubts::{join_reasons, port_shortage};
-use super::kit::SessionError;
+use super::outage_detector::OutageDetector;
+use super::sessions::SessionError;
+use super::validity::{join_reasons, port_shortage};
 use super::{LocalDriver, experiments, port_range, run_load};
-use crate::means::MOST_IN_FLIGHT;
+use crate::generator_resources::MOST_IN_FLIGHT;
 
 impl LocalDriver {
     /// Most clients that can be kept busy: each needs a connection, and so a descriptor, unless connections carry several requests.

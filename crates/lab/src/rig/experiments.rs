@@ -6,7 +6,7 @@ use std::time::Duration;
 use seawall_cause::experiment::{self, Experiment};
 use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::{OutcomeClass, RequestFault, TlsFault, WrongAnswer};
 use seawall_load::plan::LoadSpec;
 use seawall_load::rate::RequestRate;
@@ -15,8 +15,8 @@ use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopConditi
 use seawall_load::spread::Distribution;
 
 use super::blocks::ENGINE_INTERVAL;
-use super::bunches::{BurstTally, SendBursts};
-use crate::means::MOST_IN_FLIGHT;
+use super::send_bursts::{BurstTally, SendBursts};
+use crate::generator_resources::MOST_IN_FLIGHT;
 
 /// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
 const MOST_HITS: u64 = 1 << 20;

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use seawall_search::evidence::TrialEvidence;
 use seawall_search::offer::{StopRule, TrialSpec};

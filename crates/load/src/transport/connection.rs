@@ -11,7 +11,7 @@ use super::{
 };
 use crate::clock::Nanos;
 use crate::fault::RequestFault;
-use crate::flights::InFlightKey;
+use crate::in_flight::InFlightKey;
 use crate::poller::EventFlags;
 use crate::record::ConnectionTimings;
 

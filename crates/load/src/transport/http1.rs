@@ -8,7 +8,7 @@ use super::{
 };
 use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
-use crate::flights::InFlightKey;
+use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
 
 /// One request at a time.

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
-use crate::flights::InFlightKey;
+use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
 
 /// Bytes that the server may send before we say more. Answers are thrown away at once, so this costs nothing.

@@ -9,22 +9,23 @@ use std::net::IpAddr;
 
 use crate::clock::{KernelStamp, Nanos};
 use crate::fault::RequestFault;
-use crate::flights::{InFlightKey, InFlightTable};
+use crate::in_flight::{InFlightKey, InFlightTable};
 use crate::poller::EventPoller;
 use crate::request::PreparedRequest;
+use crate::request_source::SenderRequests;
 use crate::stats::LoadStats;
-use crate::supply::SenderRequests;
 
 pub(crate) mod connection;
+pub(crate) mod connector_config;
 mod dialling;
 pub(crate) mod exchange;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod link;
-pub(crate) mod making;
 #[cfg(any(test, feature = "rehearsal"))]
 mod memory;
 mod opening;
+mod pending_events;
 pub(crate) mod pool;
 #[cfg(any(test, feature = "rehearsal"))]
 pub mod rehearsal;
@@ -36,12 +37,11 @@ pub(crate) mod routes;
 mod simulation;
 pub(crate) mod socket;
 pub(crate) mod sources;
-mod told;
 
+use connector_config::RouteConfig;
 use exchange::{CaptureOptions, ReceivedResponse};
-use making::RouteConfig;
+use pending_events::PendingEvents;
 use socket::{ConnectError, IoProgress, PeerAddress, StreamSocket};
-use told::PendingEvents;
 
 /// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,11 +296,11 @@ mod tests {
     use super::routes::{RouteResolver, RouteTable};
     use super::*;
     use crate::clock::{RunClock, SECOND};
-    use crate::flights::RequestRef;
+    use crate::in_flight::RequestRef;
     use crate::poller::Event;
     use crate::request::RequestFraming;
+    use crate::request_source::RequestList;
     use crate::schedule::Arrival;
-    use crate::supply::RequestList;
     use crate::target::{Target, Weight};
 
     #[test]
@@ -328,7 +328,7 @@ mod tests {
             let (reply, replies) = channel();
             let waker = network.waker();
             let resolver = RouteResolver { questions: channel().0, reply, replies, waker, asked: 0 };
-            let making = making::ConnectorConfig {
+            let making = connector_config::ConnectorConfig {
                 tls: None,
                 http2: false,
                 h2c: false,
@@ -337,7 +337,7 @@ mod tests {
                 dial: Arc::default(),
                 begun: Arc::default(),
             };
-            let limits = making::ConnectionLimits {
+            let limits = connector_config::ConnectionLimits {
                 connections: 1,
                 idle: 1,
                 requests: u64::MAX,

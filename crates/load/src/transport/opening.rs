@@ -1,11 +1,11 @@
 //! A connection on its way to being open: TCP, the tunnel of a proxy, TLS.
 
 use super::connection::ConnectionProtocol;
+use super::connector_config::RouteConfig;
 use super::exchange::{CaptureOptions, ParseProgress as Progress, ReceivedResponse, ResponseParser};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::link::MaybeTlsStream;
-use super::making::RouteConfig;
 use super::socket::IoProgress;
 use super::{Stream, TimeSource};
 use crate::clock::Nanos;

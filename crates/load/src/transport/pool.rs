@@ -7,17 +7,17 @@
 use slab::Slab;
 
 use super::connection::PooledConnection;
+use super::connector_config::ConnectionLimits;
 use super::exchange::CaptureOptions;
-use super::making::ConnectionLimits;
+use super::pending_events::PendingEvents;
 use super::route::DetectedProtocol;
 use super::routes::RouteTable;
-use super::told::PendingEvents;
 use super::{
     ConnectionEvent, ConnectionTurn, NetworkBackend, ReadBudget, RequestEvent, RequestLocation,
     TransportContext,
 };
 use crate::clock::Nanos;
-use crate::flights::InFlightKey;
+use crate::in_flight::InFlightKey;
 use crate::poller::EventFlags;
 
 /// Bytes read at once. Larger than most answers, so that one read tells that the socket is drained.

@@ -10,8 +10,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use super::connector_config::{ConnectionLimits, ConnectorConfig};
 use super::exchange::CaptureOptions;
-use super::making::{ConnectionLimits, ConnectorConfig};
 use super::memory::{MemoryNetwork, Pipe};
 use super::pool::ConnectionPool;
 use super::retry::{RetryDecision, RetryPolicy, retry};
@@ -19,12 +19,12 @@ use super::routes::{RouteResolver, RouteTable};
 use super::sources::SourceAddresses;
 use super::{RequestEvent, RequestLocation, TransportContext, TransportFailure};
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::flights::{InFlightKey, InFlightTable, RequestRef};
+use crate::in_flight::{InFlightKey, InFlightTable, RequestRef};
 use crate::poller::EventPoller;
 use crate::request::{PreparedRequest, RequestFraming};
+use crate::request_source::{RequestList, SenderRequests};
 use crate::schedule::Arrival;
 use crate::stats::LoadStats;
-use crate::supply::{RequestList, SenderRequests};
 use crate::target::{Target, Weight};
 
 /// One client and its end of the network.

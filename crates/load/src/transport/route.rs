@@ -9,11 +9,11 @@ use slab::Slab;
 
 use super::Stream;
 use super::connection::PooledConnection;
-use super::making::{ConnectionLimits, RouteConfig};
+use super::connector_config::{ConnectionLimits, RouteConfig};
 use super::socket::PeerAddress;
 use crate::clock::{Nanos, SECOND, nanos};
 use crate::fault::{NameFault, RequestFault};
-use crate::flights::InFlightKey;
+use crate::in_flight::InFlightKey;
 use crate::request::Origin;
 use crate::resolve::{AddressLifetime, LookupResult};
 

@@ -9,17 +9,17 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use slab::Slab;
 
-use super::making::ConnectorConfig;
+use super::connector_config::ConnectorConfig;
 use super::route::{OriginRoute, RouteAddresses};
 use super::sources::SourceAddresses;
 use crate::clock::Nanos;
 use crate::fault::NameFault;
-use crate::flights::RequestRef;
+use crate::in_flight::RequestRef;
 use crate::poller::SenderWaker;
 use crate::request::{Origin, PreparedRequest};
+use crate::request_source::SenderRequests;
 use crate::resolve::{LookupRequest, LookupResult, ResolvedOrigin};
 use crate::stats::LoadStats;
-use crate::supply::SenderRequests;
 
 /// Routes kept that carry nothing: half a megabyte. Up to twice as many before they are counted.
 const KEPT: usize = 1024;
@@ -212,9 +212,9 @@ mod tests {
     use crate::fault::RequestFault;
     use crate::poller::EventPoller;
     use crate::request::RequestFraming;
-    use crate::supply::RequestList;
+    use crate::request_source::RequestList;
     use crate::target::{Target, Weight};
-    use crate::transport::making::ConnectionLimits;
+    use crate::transport::connector_config::ConnectionLimits;
     use crate::transport::route::RouteNeed;
 
     fn request(url: &str) -> PreparedRequest {
@@ -304,9 +304,9 @@ mod tests {
         );
     }
 
-    fn key() -> crate::flights::InFlightKey {
+    fn key() -> crate::in_flight::InFlightKey {
         use crate::schedule::Arrival;
-        crate::flights::InFlightTable::new().insert(Arrival { seq: 0, due: 0 }, RequestRef::Listed(0), 0, 0)
+        crate::in_flight::InFlightTable::new().insert(Arrival { seq: 0, due: 0 }, RequestRef::Listed(0), 0, 0)
     }
 
     fn limits() -> ConnectionLimits {

@@ -10,8 +10,8 @@ use seawall_testkit::frames::{self, Frame, Frames};
 use seawall_testkit::tls::Authority;
 
 use super::connection::ConnectionStage;
+use super::connector_config::{ConnectionLimits, ConnectorConfig};
 use super::exchange::CaptureOptions;
-use super::making::{ConnectionLimits, ConnectorConfig};
 use super::memory::Pipe;
 use super::rehearsal::{HarnessEvent, HarnessEventKind, TransportHarness};
 use super::sources::SourceAddresses;

@@ -17,8 +17,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::belief::{Bracket, FailureCurves, WeightedEvidence};
 use crate::goal::SearchGoal;
+use crate::limit_posterior::{Bracket, FailureCurves, WeightedEvidence};
 use crate::offer::TrialPurpose;
 use crate::profile::Profile;
 use crate::report::SearchOutcome;

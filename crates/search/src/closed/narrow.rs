@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::offer::{ClosedStopRule, ClosedTrialSpec};
 use super::{ClosedSearch, ClosedStep, Phase, RANGE};
-use crate::belief::{Bracket, LimitKind, LimitPosterior, WeightedEvidence};
+use crate::limit_posterior::{Bracket, LimitKind, LimitPosterior, WeightedEvidence};
 use crate::offer::TrialPurpose;
 use crate::report::SearchOutcome;
 use crate::vote::{FailureMode, TrialVerdict};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{RateSearch, SearchStep};
-use crate::belief::Bracket;
+use crate::limit_posterior::Bracket;
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{RateTrial, SearchOutcome};
 use crate::seen::{BLOCKS_PER_SECOND, BlockCounts, TrialObservation, sum};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{LATE, Phase, RateSearch, SearchStep};
-use crate::belief::Bracket;
+use crate::limit_posterior::Bracket;
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{
     LimitEstimate, OverloadRecovery, RateTrial, SearchOutcome, SearchReport, UnexcludedBurst,

@@ -1,6 +1,6 @@
 //! What stands before the figures in each JSON document about a run: start, configuration, host.
 
-use seawall_lab::means::available_cores;
+use seawall_lab::generator_resources::available_cores;
 use seawall_load::configuration::RunConfig;
 use seawall_load::engine::RunPlan;
 use seawall_load::record::{Zone, ZonedTimestamp};

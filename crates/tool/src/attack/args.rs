@@ -14,9 +14,9 @@ use seawall_load::results::rfc3339;
 use seawall_load::schedule::ScheduleShard;
 use seawall_load::{recorder, results, target};
 
+use super::connection_args::ConnectionArgs;
 use super::load_args::RecordsOutput;
 use super::request_args::RequestArgs;
-use super::travel::ConnectionArgs;
 use crate::expect::ExpectationArgs;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT};
 use crate::page::Loopback;

@@ -30,9 +30,9 @@ use self::keys::ViewKey;
 use self::screen::Screen;
 use self::view::LiveFrame;
 use super::args::{AttackArgs, LiveMode, SummaryFormat};
-use super::facts;
 use super::plan::results_on_stdout;
 use super::pods::PodTracker;
+use super::run_info;
 
 /// Rows on their way to the thread that shows them.
 const ROWS: usize = 8;
@@ -60,7 +60,7 @@ impl LiveSetup {
             LiveMode::View => Some(LiveOutput::View(Screen::open().context("--live view")?)),
             LiveMode::Auto => default_medium(args),
         };
-        Ok(Self { facts: facts::describe_run(args, plan), show })
+        Ok(Self { facts: run_info::describe_run(args, plan), show })
     }
 
     /// Whether what shows the run has the terminal for itself.

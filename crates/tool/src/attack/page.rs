@@ -11,7 +11,7 @@ use seawall_load::rows::{LiveRow, LiveRowBuilder, Quantiles, RunInfo, RunStatus}
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
-use super::helm::CommandHandler;
+use super::control_socket::CommandHandler;
 use super::intervals::IntervalsFooter;
 use super::pods::PodTracker;
 use crate::page::{PageContent, PageFeed, PageServer};

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_lab::means::{self, ConnectionPlan, MOST_IN_FLIGHT, OTHER_FILES};
+use seawall_lab::generator_resources::{self, ConnectionPlan, MOST_IN_FLIGHT, OTHER_FILES};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{
     DEFAULT_GRACE, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions,
@@ -15,14 +15,14 @@ use seawall_load::engine::{
 use seawall_load::files::InputFiles;
 use seawall_load::profile;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::RequestSource;
 use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender;
-use seawall_load::supply::RequestSource;
 
-use super::aim::{RequestLimits, TargetFlags};
 use super::args::{self, AttackArgs, MOST_BODY, OnSaturationFlag};
 use super::load_args::RecordsOutput;
+use super::targets::{RequestLimits, TargetFlags};
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
 pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64) -> anyhow::Result<RunPlan> {

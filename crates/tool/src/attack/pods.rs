@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use self::drawn::{PodCompletions, merge_gap};
 pub(super) use self::words::{problem, table};
-use super::many::AttackFleet;
+use super::distributed::AttackFleet;
 use crate::times::brief_time;
 use crate::wrap::clean;
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use anyhow::Context as _;
 use seawall_load::interval::IntervalStats;
 use seawall_load::outcomes::{TARGETS, TargetOutcomes};
-use seawall_load::supply::RequestSource;
+use seawall_load::request_source::RequestSource;
 
 use self::text::ScrapeFormat;
 
@@ -111,7 +111,7 @@ fn label(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     use seawall_load::request::{PreparedRequest, RequestFraming};
-    use seawall_load::supply::RequestList;
+    use seawall_load::request_source::RequestList;
     use seawall_load::target::{Target, Weight};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! A run that has begun, wherever its senders are: what the attack needs of it to show, steer, write down and judge it.
 
-use seawall_lab::carry::{RunningTrial, TrialResult};
 use seawall_lab::objective::Objectives;
+use seawall_lab::running_trial::{RunningTrial, TrialResult};
 use seawall_load::control::Control;
 use seawall_load::interval::IntervalStats;
 

@@ -14,9 +14,9 @@ use seawall_load::rate::{self, RateSetting};
 use seawall_load::target;
 use seawall_search::goal::SearchGoal;
 
+use crate::atomic_file::ReportFiles;
+use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::attack::travel::ConnectionArgs;
-use crate::draft::ReportFiles;
 use crate::expect::ExpectationArgs;
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
 use crate::page::Loopback;

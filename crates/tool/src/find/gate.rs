@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use seawall_lab::find::answer::{FindReport, ReportedLimit};
 use seawall_lab::find::compare::{ComparisonVerdict, RunComparison, compare, differences, highest_held_rate};
-use seawall_search::belief::Bracket;
+use seawall_search::limit_posterior::Bracket;
 
 use super::words::rate;
 use crate::exit;

@@ -12,15 +12,15 @@ use seawall_lab::server_side::{MetricsEndpoint, ServerCgroup, ServerSide};
 use seawall_load::engine::TransportOptions;
 use seawall_load::files::InputFiles;
 use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
-use seawall_load::supply::RequestList;
+use seawall_load::request_source::RequestList;
 use seawall_probe::files::LocalFiles;
 use seawall_search::profile::Profile;
 
 use super::args::{FindArgs, FindArrivals, goal};
-use super::ground::FindSessionConfig;
+use super::search_setup::FindSessionConfig;
 use super::sent;
-use crate::attack::aim::{RequestLimits, TargetFlags};
-pub(super) use seawall_lab::means::available_cores;
+use crate::attack::targets::{RequestLimits, TargetFlags};
+pub(super) use seawall_lab::generator_resources::available_cores;
 
 /// A run, and the one that it continues.
 #[derive(Debug)]

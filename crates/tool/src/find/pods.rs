@@ -11,11 +11,11 @@ use seawall_cause::experiment::Experiment;
 use seawall_cause::subject::ExperimentTarget;
 use seawall_cause::watched::ExperimentObservation;
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind, StartedTrial};
-use seawall_lab::ground::{Calibration, TargetDriver};
 use seawall_lab::remote::search::{
     BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
 };
 use seawall_lab::rig::{self, StopSwitch};
+use seawall_lab::target_driver::{Calibration, TargetDriver};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::stats::LoadStats;
 use seawall_search::closed;
@@ -25,7 +25,7 @@ use seawall_search::target::SearchTarget;
 
 use super::progress::BlockObserver;
 use crate::on::OnPodLoss;
-use crate::on::crew::{self, ReadyPods};
+use crate::on::ready_pods::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);

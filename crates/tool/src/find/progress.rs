@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use rustix::termios::tcgetwinsize;
 use seawall_lab::find::answer::{FindReport, ReportedTrial, ReportedVerdict};
 use seawall_lab::find::progress::{BudgetStatus, FindStep, FindWatcher};
-use seawall_lab::find::told::purpose_name;
+use seawall_lab::find::report_builder::purpose_name;
 use seawall_load::clock::{Nanos, RunClock};
 use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::seen::BlockCounts;

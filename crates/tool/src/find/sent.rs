@@ -9,10 +9,10 @@ use anyhow::Context as _;
 use aws_lc_rs::digest::{Context, SHA256};
 use seawall_lab::find::answer::RequestFingerprint;
 use seawall_load::engine::TransportOptions;
-use seawall_load::supply::RequestList;
+use seawall_load::request_source::RequestList;
 
 use super::reach::describe_route;
-use crate::attack::travel::ConnectionArgs;
+use crate::attack::connection_args::ConnectionArgs;
 
 /// Of a digest.
 const BYTES: usize = 4;

@@ -13,8 +13,8 @@ use seawall_lab::find::answer::{
 };
 use seawall_lab::find::empty_report;
 use seawall_lab::find::plan::{FindPlan, TargetInfo};
-use seawall_lab::ground::{Calibration, TargetDriver};
 use seawall_lab::server_side::ServerSide;
+use seawall_lab::target_driver::{Calibration, TargetDriver};
 use seawall_search::closed;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::offer::TrialSpec;
@@ -28,9 +28,9 @@ use seawall_search::simulated::target::{self, SimulatedTarget};
 use seawall_search::target::SearchTarget as Offered;
 use serde_json::Value;
 
-use super::ground::{SearchSetup, sight};
 use super::plan::FindCommandPlan;
 use super::progress::FindProgress;
+use super::search_setup::{SearchSetup, sight};
 use super::{ReportFiles, carry_out, exit_code, page, screen};
 use crate::exit;
 use crate::searching::{AnswerPage, SearchStatus};

@@ -11,10 +11,10 @@ use seawall_lab::objective::Objectives;
 use seawall_load::rate::{self, RateSetting};
 use seawall_load::target;
 
-use super::vary::FactorSpec;
+use super::factors::FactorSpec;
+use crate::atomic_file::ReportFiles;
+use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::attack::travel::ConnectionArgs;
-use crate::draft::ReportFiles;
 use crate::expect::ExpectationArgs;
 use crate::find::args::{MaxRate, goal};
 use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
@@ -245,7 +245,7 @@ impl IsolateArgs {
 mod tests {
     use seawall_lab::isolate::answer::VariantVerdict;
 
-    use super::super::vary::FACTORS;
+    use super::super::factors::FACTORS;
     use super::*;
 
     const FACTOR_HELP: &str = include_str!("../help/comparison.txt");

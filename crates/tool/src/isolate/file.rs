@@ -8,7 +8,7 @@ use seawall_isolate::segment::Design;
 use seawall_load::files::InputFiles;
 use seawall_load::variant::{MOST_NAME, parse_host_port};
 
-use super::way::{MOST_BODY, VariantDraft, is_ip_address, protocol, protocol_name, proxies};
+use super::variant_draft::{MOST_BODY, VariantDraft, is_ip_address, protocol, protocol_name, proxies};
 use crate::find::words::pluralize;
 
 /// Most ways of one experiment, which share its rate.

@@ -11,10 +11,10 @@ use seawall_lab::find::answer::{
 };
 use seawall_lab::find::find;
 use seawall_lab::isolate::answer::IsolateReport;
-use seawall_lab::isolate::bench::LocalVariantRunner;
 use seawall_lab::isolate::limits::{
     CapacityPlan, CapacityReport, CapacitySearches, CapacityVerdict, NextSearch, VariantCapacity,
 };
+use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_search::target::SearchTarget as _;
 
 use crate::find::gate::describe_change;

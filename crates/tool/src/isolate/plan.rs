@@ -11,9 +11,9 @@ use seawall_isolate::segment::{Design, SegmentTimes};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find::answer::ReportedArrivals;
 use seawall_lab::find::plan::FindPlan as Search;
-use seawall_lab::isolate::bench::LocalVariantRunner;
 use seawall_lab::isolate::limits::{CapacityPlan, total_budget};
-use seawall_lab::isolate::ways::{VariantLabel, VariantSetup};
+use seawall_lab::isolate::local_runner::LocalVariantRunner;
+use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
 use seawall_lab::isolate::{IsolatePlan, min_budget, min_rate};
 use seawall_lab::remote::segments::VariantList as Told;
 use seawall_load::engine::TransportOptions;
@@ -26,12 +26,12 @@ use seawall_load::variant::MOST_NAME;
 use seawall_search::profile::Profile;
 
 use super::args::IsolateArgs;
+use super::factors::{self, FactorContext, FactorSpec};
 use super::file::{self, MAX_VARIANTS, VariantDrafts};
 use super::pods::gap;
-use super::vary::{self, FactorContext, FactorSpec};
-use super::way::{VariantDraft, takes_body};
-use crate::attack::aim::{RequestLimits, TargetFlags};
+use super::variant_draft::{VariantDraft, takes_body};
 use crate::attack::request_args;
+use crate::attack::targets::{RequestLimits, TargetFlags};
 use crate::find::args::goal;
 use crate::find::plan::{connections, redact_url, target};
 use crate::find::reach::ReachCheck;
@@ -348,13 +348,13 @@ fn unfit(ways: &VariantDrafts) -> Vec<String> {
 fn absolute_name(origin: &Origin, travel: &TransportOptions, addresses: &[SocketAddr]) -> Option<String> {
     // A system without the file has no search domains.
     let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let (host, port) = vary::connect_address(origin);
+    let (host, port) = factors::connect_address(origin);
     let leads_there = |name: &String| {
         let origin = Origin { host: name.clone(), port, variant: None, ..origin.clone() };
         let found = travel.dial.addresses(&origin).unwrap_or_default();
         found.iter().any(|address| addresses.contains(address))
     };
-    vary::absolute_names(&host, &conf).into_iter().find(leads_there)
+    factors::absolute_names(&host, &conf).into_iter().find(leads_there)
 }
 
 /// What is sent that way.

@@ -9,14 +9,14 @@ use anyhow::{bail, ensure};
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind};
 use seawall_isolate::segment::{Design, Segment};
 use seawall_isolate::slot::Cell;
-use seawall_lab::isolate::bench::with_block;
+use seawall_lab::isolate::local_runner::with_block;
 use seawall_lab::isolate::{IsolateStopReason, SegmentResult, VariantRunner};
 use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, SentSegmentPart, VariantList};
 use seawall_lab::rig::StopSwitch;
 use seawall_load::clock::nanos;
 
 use crate::on::OnPodLoss;
-use crate::on::crew::{self, ReadyPods};
+use crate::on::ready_pods::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);

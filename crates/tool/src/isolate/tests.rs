@@ -13,7 +13,7 @@ use seawall_lab::find::plan::FindPlan as Search;
 use seawall_lab::isolate::answer::{ConfidenceInterval, IsolateOutcome, IsolateReport, VariantVerdict};
 use seawall_lab::isolate::counts::{FailureCount, RequestCounts};
 use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches};
-use seawall_lab::isolate::ways::VariantLabel;
+use seawall_lab::isolate::variant_setup::VariantLabel;
 use seawall_lab::isolate::{
     IsolatePlan, IsolateStopReason, SegmentResult, VariantRunner, empty_report, isolate,
 };

@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::{Arg, ArgAction, Args as _};
 
 use super::args::DistributedArgs;
-use super::asked::LoadCommand;
+use super::options::LoadCommand;
 
 /// What the user's program does itself, beside where the load comes from ([`DistributedArgs`]): what is shown and written, and what was begun before.
 /// `targets` and `output` are said anew where they are others in pods.

@@ -9,7 +9,7 @@ use seawall_fleet::materials::{JobInputs, STDIN};
 use seawall_load::files::CapturedInputs;
 
 use super::argv::{self, FlagOverrides};
-use super::asked::{CommandContext, DistributedOptions, LoadCommand, RecordDestination, STDOUT};
+use super::options::{CommandContext, DistributedOptions, LoadCommand, RecordDestination, STDOUT};
 use crate::{Cli, flags};
 
 /// The materials of a command that was typed so, asks for this and has read these files.
@@ -69,7 +69,7 @@ mod tests {
 
     use super::*;
     use crate::on::args::OnPodLoss;
-    use crate::on::asked::DistributedAction;
+    use crate::on::options::DistributedAction;
 
     fn of(typed: &str, beside: &CommandContext<'_>, kept: CapturedInputs) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);

@@ -26,7 +26,7 @@ use tokio::task::{spawn_local, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::PageContent;
-use super::door::{PageAuth, PageRefusal, PageRoute};
+use super::access_control::{PageAuth, PageRefusal, PageRoute};
 use super::events::{event, stream};
 use super::places::{PageConnectionLimit, PageConnectionPermit};
 

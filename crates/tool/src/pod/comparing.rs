@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
-use seawall_lab::isolate::bench::LocalVariantRunner;
+use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::part::OpenSegment;
-use seawall_lab::isolate::ways::VariantLabel;
+use seawall_lab::isolate::variant_setup::VariantLabel;
 use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, VariantInfo, VariantList};
 use seawall_lab::rig::StopSwitch;
 use seawall_load::files::InputFiles;
 
-use super::ears::TrialReceiver;
-use super::hand::{TrialController, TrialHandle};
-use super::voice::PodOutput;
+use super::command_listener::TrialReceiver;
+use super::pod_output::PodOutput;
+use super::trial_control::{TrialController, TrialHandle};
 use super::{PodPosition, ready, serve};
 use crate::isolate::{IsolateArgs, plan};
 

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use seawall_fleet::protocol::{MOST_RECORDS, PodReport};
 
-use super::voice::PodOutput;
+use super::pod_output::PodOutput;
 
 /// Bytes of records in a line: in base64 it is no longer than what container runtimes keep in one piece (16 KiB).
 const CHUNK: usize = 11 << 10;

@@ -9,21 +9,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{bail, ensure};
 use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
-use seawall_lab::ground::TargetDriver as _;
 use seawall_lab::remote::search::{
     BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
 };
 use seawall_lab::remote::{QuotaWatch, most_in_flight};
 use seawall_lab::rig::{LoadPart, LocalDriver, StopSwitch};
+use seawall_lab::target_driver::TargetDriver as _;
 use seawall_load::files::InputFiles;
 use seawall_probe::LocalFiles;
 use seawall_search::seen::{BLOCKS_PER_SECOND, BlockCounts};
 
-use super::ears::TrialReceiver;
-use super::hand::{TrialController, TrialHandle};
-use super::voice::PodOutput;
+use super::command_listener::TrialReceiver;
+use super::pod_output::PodOutput;
+use super::trial_control::{TrialController, TrialHandle};
 use super::{PodPosition, ready, serve};
-use crate::find::{FindArgs, ground, plan};
+use crate::find::{FindArgs, plan, search_setup};
 
 /// Blocks that are told together: what ends an offer is looked at in as many.
 const TOGETHER: usize = 3;

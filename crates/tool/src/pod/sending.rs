@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use seawall_fleet::protocol::{BeginTrial, ControlCommand, LOG_BYTES_PER_SECOND, PodReport};
-use seawall_lab::carry::{RunningTrial, TrialProgress};
 use seawall_lab::remote::load::LoadPartResult;
 use seawall_lab::remote::{QuotaWatch, most_in_flight};
+use seawall_lab::running_trial::{RunningTrial, TrialProgress};
 use seawall_lab::selfcheck;
 use seawall_load::clock::SECOND;
 use seawall_load::control::Control;
@@ -24,13 +24,13 @@ use seawall_load::interval::{CompactInterval, IntervalStats};
 use seawall_load::schedule::{ArrivalModel, ScheduleShard};
 use seawall_probe::LocalFiles;
 
-use super::ears::TrialReceiver;
-use super::hand::{TrialController, TrialHandle};
+use super::command_listener::TrialReceiver;
+use super::pod_output::PodOutput;
 use super::records::{self, RecordLineWriter};
 use super::share::share;
-use super::voice::PodOutput;
+use super::trial_control::{TrialController, TrialHandle};
 use super::{PodPosition, ready, serve};
-use crate::attack::helm::ControlSocketCommand;
+use crate::attack::control_socket::ControlSocketCommand;
 use crate::attack::{AttackArgs, plan};
 
 /// Connections that are warm when an open loop begins: more show soon enough whether they are needed.

@@ -2,7 +2,7 @@
 //! are long lists: they come last, and where there is no room for all of them it is said how many more there are.
 
 use seawall_lab::find::answer::FindReport;
-use seawall_lab::find::witness::{ServerEvidence, server_evidence};
+use seawall_lab::find::server_evidence::{ServerEvidence, server_evidence};
 
 use super::{EVIDENCE, WORDS, fits};
 use crate::find::words::rate;

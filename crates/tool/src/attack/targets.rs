@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use seawall_load::files::InputFiles;
 use seawall_load::request::RequestFraming;
-use seawall_load::supply::{RequestInputError, RequestList, RequestReader};
+use seawall_load::request_source::{RequestInputError, RequestList, RequestReader};
 use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
 use seawall_load::template::TemplateReader;
 

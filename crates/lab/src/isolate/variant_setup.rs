@@ -2,7 +2,7 @@
 
 use seawall_load::plan::TransportOptions;
 use seawall_load::request::PreparedRequest;
-use seawall_load::supply::{RequestList, RequestListError};
+use seawall_load::request_source::{RequestList, RequestListError};
 use seawall_load::target::Weight;
 
 /// The name of a variant, as readers see it.

@@ -7,10 +7,10 @@
 //! trial says nothing.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::RequestFault;
 
-use super::doubts::LEAST_LAG;
+use super::validity::LEAST_LAG;
 
 /// A lag in which so many more requests came due makes a bunch: a bucket with room for one refuses the second.
 const MORE: f64 = 1.0;

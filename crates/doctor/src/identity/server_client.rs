@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse};
 
-use super::lent::{CredentialAttempt, CredentialResult, CredentialServer, MissingFieldCheck};
+use super::credential_server::{CredentialAttempt, CredentialResult, CredentialServer, MissingFieldCheck};
 use super::secrets::Secrets;
 use crate::check::CheckContext;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use seawall_cause::class::CauseClass;
 use seawall_cause::report as cause;
-use seawall_search::belief::Bracket;
 use seawall_search::evidence::Proportion;
+use seawall_search::limit_posterior::Bracket;
 use seawall_search::offer::TrialPurpose;
 use seawall_search::report::{self, SearchReport};
 use seawall_search::search::RateSearch;

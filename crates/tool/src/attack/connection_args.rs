@@ -20,7 +20,7 @@ use seawall_load::resolve::{AddressLifetime, DialOptions, HostPort};
 use seawall_load::target::header;
 use seawall_load::tls::TlsOptions;
 
-use super::aim::RequestLimits;
+use super::targets::RequestLimits;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]

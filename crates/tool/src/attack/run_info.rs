@@ -2,9 +2,9 @@
 
 use seawall_load::clock::nanos;
 use seawall_load::engine::RunPlan;
+use seawall_load::request_source::RequestSource;
 use seawall_load::rows::RunInfo;
 use seawall_load::schedule::ArrivalModel;
-use seawall_load::supply::RequestSource;
 
 use crate::attack::args::AttackArgs;
 use crate::find::words::pluralize;

@@ -19,11 +19,11 @@ use seawall_search::target::SearchTarget;
 use seawall_search::vote::TrialVerdict;
 
 use super::answer::{self, FindReport, ReportedExcludedCause, ServerSideFact, ServerSideWindow};
-use super::told::purpose_name;
-use crate::ground::{Calibration, TargetDriver};
+use super::report_builder::purpose_name;
 use crate::server_side::{
     ClientLoad, ServerSide, ServerSideSnapshot, WindowEdge, WindowObservation, observe,
 };
+use crate::target_driver::{Calibration, TargetDriver};
 use seawall_probe::files::HostFiles;
 
 /// Most windows of a run: a thorough one has some hundred trials, of which half break.

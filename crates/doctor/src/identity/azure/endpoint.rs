@@ -4,7 +4,7 @@
 //! `sdk/azidentity/managed_identity_client.go`).
 
 use crate::check::CheckContext;
-use crate::identity::lent::{CloudServerOutcome, CredentialServer, InvalidServerVariable};
+use crate::identity::credential_server::{CloudServerOutcome, CredentialServer, InvalidServerVariable};
 
 /// The endpoint for tokens, and the request that it needs.
 pub(super) struct AzureEndpoint {

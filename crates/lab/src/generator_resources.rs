@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_load::plan::TransportOptions;
-use seawall_load::supply::RequestSource;
+use seawall_load::request_source::RequestSource;
 
 use seawall_probe::{LocalFiles, MachineSnapshot};
 
@@ -104,7 +104,7 @@ mod tests {
     use std::sync::Arc;
 
     use seawall_load::request::{PreparedRequest, RequestFraming};
-    use seawall_load::supply::RequestList;
+    use seawall_load::request_source::RequestList;
     use seawall_load::target::{Target, Weight};
     use seawall_load::variant::{Variant, VariantProtocol};
 

@@ -9,17 +9,17 @@ use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::fault::RequestFault;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::session::LoadSession;
 use seawall_load::stats::LatencyHistogram;
-use seawall_load::supply::{RequestList, RequestSource};
 use seawall_load::target::Weight;
 
 use super::counts::RequestCounts;
 use super::slots::{CellCollector, CellSamples, cell_stats};
-use super::ways::VariantSetup;
+use super::variant_setup::VariantSetup;
 use super::{IsolateStopReason, SegmentResult, VariantRunner};
-use crate::means;
+use crate::generator_resources;
 use crate::rig::{
     LocalDriver, SessionConfig, SessionError, StopSwitch, rate, record_every_request, run_load, unanswered,
 };
@@ -57,7 +57,9 @@ impl LocalVariantRunner {
         style: RequestFraming,
         cpus: usize,
     ) -> std::io::Result<Self> {
-        let room = usize::try_from(means::raise_open_files()?.saturating_sub(means::OTHER_FILES));
+        let room = usize::try_from(
+            generator_resources::raise_open_files()?.saturating_sub(generator_resources::OTHER_FILES),
+        );
         let each = (room.unwrap_or(usize::MAX) / ways.len().max(1)).max(1);
         let shared = TransportOptions { connections: travel.connections.min(each), ..travel.clone() };
         Ok(Self { ways, travel, shared, style, cpus, stop: StopSwitch::default() })
@@ -94,14 +96,14 @@ impl LocalVariantRunner {
         travel: &TransportOptions,
         rate: f64,
     ) -> Result<LoadSession, SessionError> {
-        let threads = means::sender_threads(rate, self.cpus);
+        let threads = generator_resources::sender_threads(rate, self.cpus);
         let (source, travel, style) = (RequestSource::List(list), travel.clone(), self.style.clone());
         let mut session = LoadSession::open(SessionSetup {
             source,
             transport: travel,
             framing: style,
             threads,
-            busy_poll: means::max_busy_poll(threads),
+            busy_poll: generator_resources::max_busy_poll(threads),
         })?;
         // Of many generators each sends little, and needs no more of them than it sends in a second.
         session.warm(WARM.min(rate.ceil() as usize))?;

@@ -17,8 +17,8 @@ use seawall_load::clock::RunClock;
 use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::hand::{PodExitReason, TrialController};
-use super::voice::PodOutput;
+use super::pod_output::PodOutput;
+use super::trial_control::{PodExitReason, TrialController};
 
 /// Longest line: an experiment that asks for everything takes a tenth of it.
 const LONGEST: u64 = 1 << 20;

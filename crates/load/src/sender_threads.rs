@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use crate::clock::{Nanos, RunClock, SECOND};
-use crate::flights::InFlightTable;
+use crate::in_flight::InFlightTable;
 use crate::poller::{Event, EventPoller, SenderWaker, token};
 use crate::request::RequestFraming;
+use crate::request_source::SenderRequests;
 use crate::sender::{SenderLoop, SenderTask};
 use crate::stats::LoadStats;
-use crate::supply::SenderRequests;
 use crate::transport::TransportContext;
 use crate::transport::pool::ConnectionPool;
 

@@ -21,8 +21,8 @@ use seawall_load::files::InputFiles;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::asked::{CommandContext, DistributedAction, DistributedOptions};
 use super::given;
+use super::options::{CommandContext, DistributedAction, DistributedOptions};
 use crate::attack::signals::PendingSignals;
 use crate::exit;
 

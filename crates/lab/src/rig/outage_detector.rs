@@ -2,7 +2,7 @@
 
 use seawall_cause::watched::ObservedOutcome;
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fate::CompletedRequest;
+use seawall_load::completed_request::CompletedRequest;
 
 use super::experiments;
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use seawall_cause::experiment::Variation;
 use seawall_load::plan::{SessionSetup, TransportOptions};
 use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
+use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::session::{LoadSession, TrialStartError};
-use seawall_load::supply::{RequestList, RequestSource};
 
-use crate::means::{self, ConnectionPlan, OTHER_FILES};
+use crate::generator_resources::{self, ConnectionPlan, OTHER_FILES};
 
 /// The requests of a session and their transport.
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl SessionConfig {
 
     /// A session, which has no connection yet.
     pub(super) fn open(self, threads: usize) -> Result<LoadSession, SessionError> {
-        let busy_poll = self.busy_poll.unwrap_or_else(|| means::max_busy_poll(threads));
+        let busy_poll = self.busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads));
         let Self { list, travel, style, .. } = self;
         Ok(LoadSession::open(SessionSetup {
             source: RequestSource::List(list),
@@ -202,7 +202,7 @@ impl SessionPool {
 
     /// The plain one for so many requests a second.
     pub(super) fn plain(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
-        let threads = means::sender_threads(rate, self.kit.cpus);
+        let threads = generator_resources::sender_threads(rate, self.kit.cpus);
         let known = self.plain.iter().position(|(of, _)| *of == threads);
         let index = match known {
             Some(index) => index,
@@ -228,7 +228,7 @@ impl SessionPool {
         // A target that serves one connection at a time would wait for the next request on an idle connection of the plain session.
         self.close_all();
         let kit = self.kit.clone().with_variation(variation)?;
-        let threads = means::sender_threads(rate, kit.cpus);
+        let threads = generator_resources::sender_threads(rate, kit.cpus);
         Ok(self.varied.insert(kit.open(threads)?))
     }
 

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_lab::find::answer::ReportedArrivals;
-use seawall_lab::find::witness::ServerSideSource;
-use seawall_lab::ground::TargetDriver;
+use seawall_lab::find::server_evidence::ServerSideSource;
 use seawall_lab::rig::{self, LocalDriver};
 use seawall_lab::server_side::ServerSide;
+use seawall_lab::target_driver::TargetDriver;
 use seawall_load::clock::RunClock;
 use seawall_load::engine::TransportOptions;
 use seawall_load::request::RequestFraming;
+use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
-use seawall_load::supply::RequestList;
 use seawall_probe::files::LocalFiles;
 
 use super::progress::BlockObserver;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
 
 use crate::expectation::ExpectationSet;
-use crate::flights::RequestRef;
+use crate::in_flight::RequestRef;
 use crate::poller::SenderWaker;
 use crate::request::{PreparedRequest, RequestBuildError, RequestBuilder, RequestFraming};
 use crate::schedule::ScheduleShard;

@@ -10,7 +10,9 @@ use seawall_load::request::{Origin, PreparedRequest};
 use seawall_load::resolve::HostPort;
 use seawall_load::variant::{VariantProtocol, parse_host_port};
 
-use super::way::{self, MOST_BODY, VariantDraft, is_ip_address, protocol_name, proxies, takes_body};
+use super::variant_draft::{
+    self, MOST_BODY, VariantDraft, is_ip_address, protocol_name, proxies, takes_body,
+};
 use crate::find::words::pluralize;
 
 /// One of `--factors`, with a value that it can have.
@@ -75,7 +77,8 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             number.map(Factor::Connections).ok_or_else(|| expected("a number above 0"))
         }
         "protocol" => {
-            let asked = value.map(|text| way::protocol(text).ok_or_else(|| expected("http1 or http2")));
+            let asked =
+                value.map(|text| variant_draft::protocol(text).ok_or_else(|| expected("http1 or http2")));
             asked.transpose().map(Factor::Protocol)
         }
         "tls" => Ok(Factor::Tls(value.map(str::to_owned))),
