@@ -47,7 +47,9 @@ fn is_abandoned(tried: &ExperimentRecord, known: &SearchFindings) -> bool {
         ExperimentLoad::Clients { clients, .. } => clients <= 2,
         ExperimentLoad::Bursts { .. } => false,
     };
-    gentle && tried.experiment.name != "again" && ExperimentStats::new(&tried.observation).is_down_at_end()
+    gentle
+        && tried.experiment.name != "recovery check"
+        && ExperimentStats::new(&tried.observation).is_down_at_end()
 }
 
 impl<'a> DiagnosisInput<'a> {
@@ -81,7 +83,7 @@ impl<'a> DiagnosisInput<'a> {
             tried.observation.invalid.is_none().then(|| ExperimentStats::new(&tried.observation))
         };
         let looks = self.tried.iter().rev().filter_map(|tried| Some((tried.experiment.name, view(tried)?)));
-        let deserted = looks.take_while(|(name, view)| *name == "again" && view.is_down()).count();
+        let deserted = looks.take_while(|(name, view)| *name == "recovery check" && view.is_down()).count();
         let answered = |tried: &ExperimentRecord| {
             tried.observation.requests.iter().any(|hit| hit.outcome == ObservedOutcome::Good)
         };
@@ -91,13 +93,13 @@ impl<'a> DiagnosisInput<'a> {
     /// The last experiment at half the limit.
     #[must_use]
     pub fn half_limit_experiment(&self) -> Option<ValidExperiment<'a>> {
-        self.last_named("base")
+        self.last_named("half the limit")
     }
 
     /// The strongest overload experiment.
     #[must_use]
     pub fn strongest_overload(&self) -> Option<ValidExperiment<'a>> {
-        self.last_named("far over").or_else(|| self.last_named("over"))
+        self.last_named("250 % of the limit").or_else(|| self.last_named("150 % of the limit"))
     }
 
     /// The number of attempts at an experiment.

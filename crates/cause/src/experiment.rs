@@ -5,7 +5,7 @@ use std::time::Duration;
 /// An experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// The name in the report, such as "row of bursts".
+    /// The name in the report, such as "three bursts in a row".
     pub name: &'static str,
     /// The load to send.
     pub load: ExperimentLoad,

@@ -68,19 +68,19 @@ const fn plan(name: &'static str, make: fn(&DiagnosisInput<'_>) -> Option<Experi
 pub static PLANS: &[ExperimentPlan] = &[
     plan("one client", one_client),
     plan("many clients", many_clients),
-    ExperimentPlan { max_times: 2, ..plan("all places at once", at_once) },
-    ExperimentPlan { max_times: 4, ..plan("row of bursts", row) },
-    plan("address in place of name", ip_address_target),
-    plan("another source", another_source),
+    ExperimentPlan { max_times: 2, ..plan("bursts of the concurrent capacity", at_once) },
+    ExperimentPlan { max_times: 4, ..plan("three bursts in a row", row) },
+    plan("IP address instead of name", ip_address_target),
+    plan("another source address", another_source),
     plan("two connections", two_connections),
     plan("idle connections", idle),
-    plan("long base", long_base),
-    plan("head", head),
-    plan("connections kept", keep_alive_on),
-    plan("connections not kept", keep_alive_off),
-    ExperimentPlan { is_harmful: true, ..plan("far over", far_over) },
-    ExperimentPlan { is_harmful: true, ..plan("long line", long_queue) },
-    ExperimentPlan { is_harmful: true, ..plan("held connections", held) },
+    plan("half the limit for 4 s", long_base),
+    plan("HEAD requests", head),
+    plan("with keep-alive", keep_alive_on),
+    plan("without keep-alive", keep_alive_off),
+    ExperimentPlan { is_harmful: true, ..plan("250 % of the limit", far_over) },
+    ExperimentPlan { is_harmful: true, ..plan("long queue", long_queue) },
+    ExperimentPlan { is_harmful: true, ..plan("idle connections held open", held) },
 ];
 
 /// The least time limit of a response, in seconds. Behind a queue of 30 s timeouts, a longer wait would fill the whole budget.
@@ -125,7 +125,7 @@ fn rounded(rate: f64, most: f64) -> f64 {
     let unit = 10f64.powf(rate.max(1e-6).log10().floor() - 3.0);
     let whole = |digits: f64| if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit.round() };
     let (near, below) = (whole((rate / unit).round()), whole((rate / unit).round() - 1.0));
-    if near_the_limit > most { below } else { near_the_limit }
+    if near > most { below } else { near }
 }
 
 fn experiment(case: &DiagnosisInput<'_>, name: &'static str, load: ExperimentLoad, rate: f64) -> Experiment {
@@ -168,7 +168,7 @@ fn duration_for_requests(case: &DiagnosisInput<'_>, share: f64, least: f64, requ
 pub fn half_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
         case,
-        "base",
+        "half the limit",
         0.5,
         duration_for_requests(case, 0.5, 2.0, 60.0),
         RequestSpacing::Constant,
@@ -180,7 +180,7 @@ pub fn half_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
 pub fn near_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
         case,
-        "near",
+        "90 % of the limit",
         0.9,
         duration_for_requests(case, 0.9, 1.5, 60.0),
         RequestSpacing::Constant,
@@ -193,7 +193,7 @@ pub fn near_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
 pub fn overload(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
         case,
-        "over",
+        "150 % of the limit",
         1.5,
         duration_for_requests(case, 1.5, 2.0, 60.0),
         RequestSpacing::Poisson,
@@ -205,7 +205,7 @@ pub fn overload(case: &DiagnosisInput<'_>) -> Experiment {
 pub fn recovery_check(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
         case,
-        "again",
+        "recovery check",
         0.4,
         duration_for_requests(case, 0.4, 0.5, 12.0),
         RequestSpacing::Constant,
@@ -245,7 +245,7 @@ fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let begin = (user_max_rate(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
     let times = (2.5 / every).clamp(5.0, 20.0) as u64;
-    Some(bursts(case, "all places at once", (size as u64, times), every, 0.1))
+    Some(bursts(case, "bursts of the concurrent capacity", (size as u64, times), every, 0.1))
 }
 
 fn bursts(
@@ -264,7 +264,8 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let places = case.in_flight_at_limit();
     // With long-tailed service times, places become free as fast as a bucket gets tokens (causes-study.md, section 3).
     let spread = case.base_response_times().quantile(0.95) > 2.5 * case.service_time();
-    if case.service_time() < 0.001 || spread || case.times_attempted("row of bursts") >= rows(places) {
+    if case.service_time() < 0.001 || spread || case.times_attempted("three bursts in a row") >= rows(places)
+    {
         return None;
     }
     // A cap starts to refuse far below its capacity, so it may have several times as many places as there are requests in flight.
@@ -272,7 +273,7 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let every = (0.6 * case.service_time() * 1e4).round() / 1e4;
     let load =
         ExperimentLoad::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
-    let experiment = experiment(case, "row of bursts", load, case.known.limit);
+    let experiment = experiment(case, "three bursts in a row", load, case.known.limit);
     Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
 
@@ -286,7 +287,7 @@ fn ip_address_target(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         return None;
     }
     let experiment =
-        experiment_at_share(case, "address in place of name", 0.5, 1.0, RequestSpacing::Constant);
+        experiment_at_share(case, "IP address instead of name", 0.5, 1.0, RequestSpacing::Constant);
     Some(with_variation(experiment, Variation { literal: true, ..Variation::NONE }))
 }
 
@@ -295,7 +296,8 @@ fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         return None;
     }
     let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
-    let experiment = experiment_at_share(case, "another source", 0.5, lasts, RequestSpacing::Constant);
+    let experiment =
+        experiment_at_share(case, "another source address", 0.5, lasts, RequestSpacing::Constant);
     Some(with_variation(experiment, Variation { another_source: true, ..Variation::NONE }))
 }
 
@@ -342,7 +344,7 @@ fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 /// Two bursts on a few connections, with this idle time between them, in seconds.
 #[must_use]
 pub fn idle_for(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
-    bursts_with_idle_time(case, "idle for", 1, idle)
+    bursts_with_idle_time(case, "idle timeout", 1, idle)
 }
 
 fn bursts_with_idle_time(case: &DiagnosisInput<'_>, name: &'static str, times: u64, idle: f64) -> Experiment {
@@ -353,7 +355,7 @@ fn bursts_with_idle_time(case: &DiagnosisInput<'_>, name: &'static str, times: u
 }
 
 fn long_base(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    Some(experiment_at_share(case, "long base", 0.5, 4.0, RequestSpacing::Constant))
+    Some(experiment_at_share(case, "half the limit for 4 s", 0.5, 4.0, RequestSpacing::Constant))
 }
 
 fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
@@ -362,7 +364,7 @@ fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     }
     let experiment = experiment_at_share(
         case,
-        "head",
+        "HEAD requests",
         1.5,
         duration_for_requests(case, 1.5, 1.5, 60.0),
         RequestSpacing::Poisson,
@@ -376,7 +378,7 @@ fn keep_alive_on(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     }
     let experiment = experiment_at_share(
         case,
-        "connections kept",
+        "with keep-alive",
         1.5,
         duration_for_requests(case, 1.5, 1.5, 60.0),
         RequestSpacing::Poisson,
@@ -390,7 +392,7 @@ fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     }
     let experiment = experiment_at_share(
         case,
-        "connections not kept",
+        "without keep-alive",
         1.5,
         duration_for_requests(case, 1.5, 1.5, 60.0),
         RequestSpacing::Poisson,
@@ -400,12 +402,13 @@ fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 
 /// A stronger overload, because a little more than the fill rate does not empty a large bucket in two seconds.
 fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    let over = case.last_named("over")?;
-    let sound = overload.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
-    let quick = overload.view.response_times().quantile(0.95)
-        < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
+    let over = case.last_named("150 % of the limit")?;
+    let sound = over.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
+    let quick =
+        over.view.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
     let may = FAR * case.known.limit <= max_experiment_rate(case);
-    (sound && quick && may).then(|| experiment_at_share(case, "far over", FAR, 2.0, RequestSpacing::Poisson))
+    (sound && quick && may)
+        .then(|| experiment_at_share(case, "250 % of the limit", FAR, 2.0, RequestSpacing::Poisson))
 }
 
 /// The most connections of an experiment.
@@ -426,7 +429,7 @@ fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         return None;
     }
     let experiment =
-        experiment_at_share(case, "long line", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
+        experiment_at_share(case, "long queue", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
     let patience = TRIED.min(case.known.timeout);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
@@ -441,7 +444,7 @@ fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let held = (1.5 * case.in_flight_at_limit()).ceil() as usize + 50;
     let experiment = experiment_at_share(
         case,
-        "held connections",
+        "idle connections held open",
         0.4,
         duration_for_requests(case, 0.4, 1.0, 30.0),
         RequestSpacing::Constant,
@@ -457,7 +460,7 @@ pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Ex
     if rate > max_experiment_rate(case) {
         return None;
     }
-    let name = if twice { "twice as much over" } else { "much over" };
+    let name = if twice { "many connections at twice the rate" } else { "many connections" };
     let lasts = seconds((1_700.0 / rate * if twice { 2.0 } else { 1.0 }).clamp(1.0, 3.6));
     let experiment =
         experiment(case, name, ExperimentLoad::Rate { rate, lasts, spacing: RequestSpacing::Constant }, rate);

@@ -160,14 +160,14 @@ impl Inquiry {
         } else if ran && !invalid {
             self.recovery = RecoveryState::Calm;
         }
-        if experiment.name == "again" && ran && !invalid {
+        if experiment.name == "recovery check" && ran && !invalid {
             self.learn_recovery_check();
         } else if ran && !invalid && self.is_deserted() {
             self.recovery = RecoveryState::Look;
         }
         self.conclude();
         // Without base, no experiment has a reference. Without a recovery check, the state of the target is unknown.
-        let blind = !ran && matches!(experiment.name, "base" | "again");
+        let blind = !ran && matches!(experiment.name, "half the limit" | "recovery check");
         if interrupted || blind || self.invalid >= self.most_invalid() {
             self.end();
         }
@@ -186,7 +186,7 @@ impl Inquiry {
     fn count_invalid(&mut self, experiment: &Experiment, invalid: bool) {
         if invalid {
             self.invalid += 1;
-        } else if experiment.name != "again" {
+        } else if experiment.name != "recovery check" {
             self.invalid = 0;
         }
     }
@@ -253,7 +253,7 @@ impl Inquiry {
     /// behaviour.
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
-        let plan = PLANS.iter().find(|plan| plan.name == "another source")?;
+        let plan = PLANS.iter().find(|plan| plan.name == "another source address")?;
         plan.experiment(&case).filter(|_| case.times_used(plan.name) < plan.max_times)
     }
 
@@ -264,7 +264,7 @@ impl Inquiry {
     }
 
     fn affords(&self, next: &Experiment) -> bool {
-        let opening = matches!(next.name, "base" | "near" | "over");
+        let opening = matches!(next.name, "half the limit" | "90 % of the limit" | "150 % of the limit");
         opening || self.spent + load_seconds(next) <= self.known.budget.as_secs_f64()
     }
 
@@ -283,9 +283,9 @@ impl Inquiry {
     fn opening(&self) -> Option<Experiment> {
         let case = self.case();
         let makes = [
-            ("base", experiment_plans::half_the_limit as fn(&DiagnosisInput<'_>) -> Experiment),
-            ("near", experiment_plans::near_the_limit),
-            ("over", experiment_plans::overload),
+            ("half the limit", experiment_plans::half_the_limit as fn(&DiagnosisInput<'_>) -> Experiment),
+            ("90 % of the limit", experiment_plans::near_the_limit),
+            ("150 % of the limit", experiment_plans::overload),
         ];
         // An invalid experiment is repeated. An impossible or empty one is not.
         let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
@@ -298,16 +298,18 @@ impl Inquiry {
     /// They may be a second cause.
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
-        let still = case.times_attempted("long base") == 0
+        let still = case.times_attempted("half the limit for 4 s") == 0
             && signs::stood_still_once(&case)
-            && !self.shown("long base");
-        let raced =
-            case.times_attempted("two connections") == 0 && signs::raced_once(&case) && !self.shown("base");
+            && !self.shown("half the limit for 4 s");
+        let raced = case.times_attempted("two connections") == 0
+            && signs::raced_once(&case)
+            && !self.shown("half the limit");
         let make =
             |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
-        let capped = case.times_attempted("held connections") == 0 && signs::hung_on_new_connections(&case);
-        let next = if capped { make("held connections") } else { None };
-        let next = next.or_else(|| if still { make("long base") } else { None });
+        let capped =
+            case.times_attempted("idle connections held open") == 0 && signs::hung_on_new_connections(&case);
+        let next = if capped { make("idle connections held open") } else { None };
+        let next = next.or_else(|| if still { make("half the limit for 4 s") } else { None });
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
     }
 
@@ -350,7 +352,7 @@ impl Inquiry {
         let case = self.case();
         let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
         let (alive, closed) = sizes::idle_between(&case)?;
-        let open = closed > IDLE_APART * alive && case.times_attempted("idle for") < HALVINGS;
+        let open = closed > IDLE_APART * alive && case.times_attempted("idle timeout") < HALVINGS;
         (raced && open)
             .then(|| experiment_plans::idle_for(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
@@ -397,7 +399,7 @@ impl Inquiry {
     /// Learns from a recovery check whether the target has recovered.
     fn learn_recovery_check(&mut self) {
         let case = self.case();
-        let failed = case.last_named("again").is_some_and(|again| is_degraded(&again.view, &case));
+        let failed = case.last_named("recovery check").is_some_and(|again| is_degraded(&again.view, &case));
         if !failed {
             self.degraded = 0;
             return;
@@ -472,7 +474,7 @@ impl Inquiry {
 const REST: Duration = Duration::from_secs(3);
 /// The pause between two bursty loads, so that no second exceeds `--max-rate`.
 const APART: Duration = Duration::from_secs(1);
-/// The highest rate, in requests per second, for which the inquiry offers twice the "much over" load.
+/// The highest rate, in requests per second, for which the inquiry offers twice the "many connections" load.
 const MOST_FOR_COUNT: f64 = 600.0;
 
 /// The observations before the target went down: all experiments up to the last answered one, and from that one the requests that had ended
@@ -512,9 +514,9 @@ fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {
         || experiment.variation.held > 0
 }
 
-/// Whether an experiment shows a sign of `by`. The stronger "far over" also shows the signs of "over".
+/// Whether an experiment shows a sign of `by`. The stronger "250 % of the limit" also shows the signs of "150 % of the limit".
 fn shows(plan: &str, by: &str) -> bool {
-    plan == by || plan == "far over" && by == "over"
+    plan == by || plan == "250 % of the limit" && by == "150 % of the limit"
 }
 
 /// The duration of an experiment's load, in seconds.

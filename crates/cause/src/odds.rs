@@ -95,13 +95,13 @@ impl SignRule {
 /// All signs with their probabilities.
 pub static RULES: &[SignRule] = &[
     either(
-        "near",
+        "90 % of the limit",
         signs::near_refuses,
         &[0.02],
         &[(ConcurrencyCap, &[0.5]), (RateLimiter, &[0.05]), (PoolSaturation, &[0.05])],
     ),
     either(
-        "over",
+        "150 % of the limit",
         signs::comes_after_refusal,
         &[0.4, 0.2],
         &[
@@ -113,7 +113,7 @@ pub static RULES: &[SignRule] = &[
     )
     .joint(SignCombination::Mixed),
     either(
-        "over",
+        "150 % of the limit",
         signs::over_refuses,
         &[0.02],
         &[
@@ -127,7 +127,7 @@ pub static RULES: &[SignRule] = &[
         ],
     ),
     either(
-        "over",
+        "150 % of the limit",
         signs::refuses_by_what_is_under_way,
         // The outcomes are chance, likely and almost certain. The probabilities come from seeds 1 to 59 of the simulated targets.
         &[0.25, 0.4],
@@ -142,7 +142,7 @@ pub static RULES: &[SignRule] = &[
     .weighs(0.8)
     .joint(SignCombination::Mixed),
     either(
-        "over",
+        "150 % of the limit",
         signs::flat,
         &[0.04],
         &[
@@ -161,7 +161,7 @@ pub static RULES: &[SignRule] = &[
     .weighs(0.5)
     .joint(SignCombination::Both),
     either(
-        "over",
+        "150 % of the limit",
         signs::ramp,
         &[0.03],
         &[
@@ -179,7 +179,7 @@ pub static RULES: &[SignRule] = &[
         ],
     ),
     either(
-        "over",
+        "150 % of the limit",
         signs::comes_through,
         &[0.6, 0.1],
         &[
@@ -204,43 +204,53 @@ pub static RULES: &[SignRule] = &[
     .weighs(0.5)
     .joint(SignCombination::Mixed),
     either(
-        "over",
+        "150 % of the limit",
         signs::hangs,
         &[0.01],
         &[(HangingLimiter, &[0.95]), (ConnectionCap, &[0.45]), (Dns, &[0.05])],
     ),
     either(
-        "over",
+        "150 % of the limit",
         signs::hangs_on_new_connections,
         &[0.3],
         &[(ConnectionCap, &[0.95]), (HangingLimiter, &[0.1])],
     )
     .joint(SignCombination::Mixed),
-    either("over", signs::cuts_over, &[0.01], &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])]),
-    either("base", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
+    either(
+        "150 % of the limit",
+        signs::cuts_over,
+        &[0.01],
+        &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])],
+    ),
+    either("half the limit", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
     either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
     // Half of the drawn targets close connections by the number of requests, not by idle time.
     either("idle connections", signs::idle_connections, &[0.004], &[(KeepAliveRace, &[0.5])]),
     either(
-        "long base",
+        "half the limit for 4 s",
         signs::stands_still,
         &[0.005],
         &[(Pauses, &[0.85]), (Dns, &[0.1]), (CfsThrottling, &[0.05])],
     ),
     either(
-        "near",
+        "90 % of the limit",
         signs::in_step_with_quota,
         &[0.05],
         &[(CfsThrottling, &[0.88]), (Dns, &[0.2]), (Pauses, &[0.25]), (RateLimiter, &[0.12])],
     )
     .weighs(0.8),
     // This sign adds little when the sign above is present, and much when it is absent.
-    either("base", signs::stopped_by_quota, &[0.003], &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])])
-        .weighs(0.7),
-    either("base", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
-    either("base", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(SignCombination::Both),
     either(
-        "base",
+        "half the limit",
+        signs::stopped_by_quota,
+        &[0.003],
+        &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])],
+    )
+    .weighs(0.7),
+    either("half the limit", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
+    either("half the limit", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(SignCombination::Both),
+    either(
+        "half the limit",
         signs::hardly_busy,
         &[0.3, 0.15],
         &[
@@ -257,23 +267,28 @@ pub static RULES: &[SignRule] = &[
     )
     // The sign of many clients overlaps with this one.
     .weighs(0.7),
-    either("over", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
+    either("150 % of the limit", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
-        "over",
+        "150 % of the limit",
         signs::connects_again,
         &[0.005],
         &[(ConnectionCap, &[0.35]), (PoolSaturation, &[0.05]), (CpuSaturation, &[0.05])],
     )
     .weighs(0.7),
     // Proxies that give up after more than a second, or after several tries, do not show this sign: the experiment ends earlier.
-    either("over", signs::one_time, &[0.003], &[(TimeoutChain, &[0.7])]),
-    either("long line", signs::one_time_in_line, &[0.003], &[(TimeoutChain, &[0.9])]),
-    either("over", signs::share_ramps, &[0.02], &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])]),
-    either("over", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),
-    either("over", signs::no_name, &[0.001], &[(Dns, &[0.2])]),
+    either("150 % of the limit", signs::one_time, &[0.003], &[(TimeoutChain, &[0.7])]),
+    either("long queue", signs::one_time_in_line, &[0.003], &[(TimeoutChain, &[0.9])]),
+    either(
+        "150 % of the limit",
+        signs::share_ramps,
+        &[0.02],
+        &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])],
+    ),
+    either("150 % of the limit", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),
+    either("150 % of the limit", signs::no_name, &[0.001], &[(Dns, &[0.2])]),
     either("one client", signs::one_client_waits, &[0.015], &[(DelayingLimiter, &[0.93])]),
     either(
-        "all places at once",
+        "bursts of the concurrent capacity",
         signs::at_once_wait,
         &[0.06],
         &[
@@ -302,7 +317,7 @@ pub static RULES: &[SignRule] = &[
     )
     .joint(SignCombination::Mixed),
     either(
-        "row of bursts",
+        "three bursts in a row",
         signs::rows_of_bursts,
         // Outcome 0 means that the places are still taken.
         &[0.1, 0.7],
@@ -316,7 +331,7 @@ pub static RULES: &[SignRule] = &[
     )
     .joint(SignCombination::Mixed),
     either(
-        "held connections",
+        "idle connections held open",
         signs::held_stop,
         &[0.02],
         &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
@@ -324,24 +339,29 @@ pub static RULES: &[SignRule] = &[
     // A cap far above the offered load has no effect at that load.
     .joint(SignCombination::Mixed),
     either(
-        "connections kept",
+        "with keep-alive",
         signs::keeping_lifts,
         &[0.04],
         &[(ChurnCost, &[0.93]), (Dns, &[0.8]), (Ports, &[0.6])],
     ),
-    either("connections not kept", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
+    either("without keep-alive", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
         // A cap far above the offered load has no effect at that load.
         .joint(SignCombination::Mixed),
-    either("connections not kept", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
+    either("without keep-alive", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
     either(
-        "head",
+        "HEAD requests",
         signs::head_lifts,
         &[0.03],
         &[(Bandwidth, &[0.94]), (TimeoutChain, &[0.3]), (ChurnCost, &[0.15])],
     ),
-    either("another source", signs::source_frees, &[0.3], &[(Ports, &[0.95])]),
-    either("address in place of name", signs::literal_lifts, &[0.04], &[(Dns, &[0.92])]),
-    either("twice as much over", signs::same_number_hangs, &[0.01], &[(ConnectionCap, &[0.8])]),
+    either("another source address", signs::source_frees, &[0.3], &[(Ports, &[0.95])]),
+    either("IP address instead of name", signs::literal_lifts, &[0.04], &[(Dns, &[0.92])]),
+    either(
+        "many connections at twice the rate",
+        signs::same_number_hangs,
+        &[0.01],
+        &[(ConnectionCap, &[0.8])],
+    ),
     either(
         "few connections",
         signs::few_connections_free,

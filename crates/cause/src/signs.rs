@@ -42,7 +42,7 @@ fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
 
 /// Sign: the target refuses requests below the limit at a constant rate. A rate limiter does not, because its bucket never runs dry there.
 pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let near = case.last_named("near")?.view;
+    let near = case.last_named("90 % of the limit")?.view;
     // After a stall, all delayed requests arrive at once. Such a burst can empty a bucket, so requests near a stall do not count.
     let [teeth, gaps] = stalls(&near);
     let stalled = |hit: &ObservedRequest| {
@@ -80,7 +80,7 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(
         is_flat(case, &over),
         format!(
-            "p95 of the response time was {} above the limit and {} at half the limit",
+            "p95 of the response time: {} at rates above the limit, {} at half the limit",
             ms(now),
             ms(before)
         ),
@@ -149,7 +149,7 @@ fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
     if !case.known.keep_alive || !are_kept(case) {
         return None;
     }
-    let loads = [case.strongest_overload()?, case.last_named("near")?];
+    let loads = [case.strongest_overload()?, case.last_named("90 % of the limit")?];
     let hits = loads.iter().flat_map(|done| done.view.hits.iter());
     let hanging: Vec<_> = hits
         .filter(|hit| hit.outcome.hangs() && hit.sent.is_some())
@@ -174,7 +174,7 @@ fn cut_new(view: &ExperimentStats<'_>) -> f64 {
 /// Sign: the target closes new connections above the limit but not at half the limit.
 pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
     let base = cut_new(&case.half_limit_experiment()?.view);
-    let loads = [case.strongest_overload(), case.last_named("much over")];
+    let loads = [case.strongest_overload(), case.last_named("many connections")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
     let seen = format!(
         "at a rate above the limit, the target closed the new connections of {} of the requests; at half the limit, the share was {}",
@@ -210,7 +210,11 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
 
 /// Sign: the target closes reused connections under requests at the same share at every rate.
 pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let calm = [case.half_limit_experiment(), case.last_named("near"), case.last_named("long base")];
+    let calm = [
+        case.half_limit_experiment(),
+        case.last_named("90 % of the limit"),
+        case.last_named("half the limit for 4 s"),
+    ];
     let (mut ends, mut requests) = (0.0, 0.0_f64);
     for done in calm.iter().flatten() {
         ends += races(case, &done.view);
@@ -277,8 +281,9 @@ const IN_STEP: f64 = 0.8;
 /// Stalls at a regular distance that is a multiple of the period also end in step. They are pauses, not throttling: a quota stops the
 /// target in each busy period or in random ones.
 fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
-    let loads =
-        ["base", "near", "long base", "over"].into_iter().flat_map(|name| case.experiments_named(name));
+    let loads = ["half the limit", "90 % of the limit", "half the limit for 4 s", "150 % of the limit"]
+        .into_iter()
+        .flat_map(|name| case.experiments_named(name));
     let ways: Vec<_> = loads.map(|done| stalls(&done.view)).collect();
     [0, 1].into_iter().any(|way| {
         let (mut count, mut step, mut distances) = (0, 0.0, Vec::new());
@@ -347,15 +352,20 @@ struct StallLengths {
 /// The lengths of stalls, found by each of the two methods of [`stalls`].
 fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
     let calm: Vec<_> = case
-        .experiments_named("base")
-        .chain(case.experiments_named("long base"))
+        .experiments_named("half the limit")
+        .chain(case.experiments_named("half the limit for 4 s"))
         .map(|done| stalls(&done.view))
         .collect();
     // Without a queue, the overload also shows pauses: they occur at any rate.
     let queues = ramp(case).is_some_and(|(outcome, _)| outcome == 1);
-    let over =
-        ["over", "far over"].into_iter().filter(|_| !queues).flat_map(|name| case.experiments_named(name));
-    let near = case.experiments_named("near").chain(case.experiments_named("two connections")).chain(over);
+    let over = ["150 % of the limit", "250 % of the limit"]
+        .into_iter()
+        .filter(|_| !queues)
+        .flat_map(|name| case.experiments_named(name));
+    let near = case
+        .experiments_named("90 % of the limit")
+        .chain(case.experiments_named("two connections"))
+        .chain(over);
     let near: Vec<_> = near.map(|done| stalls(&done.view)).collect();
     [0, 1].map(|way| {
         let base: Vec<_> = calm.iter().flat_map(|ways| ways[way].iter().map(|stall| stall.length)).collect();
@@ -371,14 +381,14 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
 /// Whether a stall was seen at or below 90 % of the limit, even if too rarely for the sign.
 #[must_use]
 pub fn stood_still_once(case: &DiagnosisInput<'_>) -> bool {
-    let calm = case.experiments_named("base").chain(case.experiments_named("near"));
+    let calm = case.experiments_named("half the limit").chain(case.experiments_named("90 % of the limit"));
     calm.flat_map(|done| stalls(&done.view)).any(|stalls| !stalls.is_empty())
 }
 
 /// Whether a reused connection was closed under a request at any rate.
 #[must_use]
 pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
-    ["base", "near", "over"]
+    ["half the limit", "90 % of the limit", "150 % of the limit"]
         .into_iter()
         .filter_map(|name| case.last_named(name))
         .any(|done| races(case, &done.view) > 0.0)
@@ -386,7 +396,7 @@ pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
 
 /// Sign: responses come in step with the period of a CPU quota.
 pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let loads = [case.last_named("near"), case.strongest_overload()];
+    let loads = [case.last_named("90 % of the limit"), case.strongest_overload()];
     // With fewer responses, chance alone is in step (causes-study.md, section 5).
     let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
     let strength = loads.map(|done| answers_phase_coherence(&done.view, PERIOD)).reduce(f64::max)?;
@@ -476,7 +486,7 @@ pub fn one_time(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests in a long queue fail with a gateway's status after a constant time.
 pub fn one_time_in_line(case: &DiagnosisInput<'_>) -> SignOutcome {
-    gave_up(&case.last_named("long line")?.view)
+    gave_up(&case.last_named("long queue")?.view)
 }
 
 fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
@@ -515,7 +525,8 @@ pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: this machine has no free local port.
 pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.half_limit_experiment()?;
-    let loads = [case.half_limit_experiment(), case.last_named("near"), case.strongest_overload()];
+    let loads =
+        [case.half_limit_experiment(), case.last_named("90 % of the limit"), case.strongest_overload()];
     let share = loads
         .iter()
         .flatten()
@@ -562,10 +573,10 @@ pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests that arrive together, as many as the target serves concurrently, wait for one another.
 pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("all places at once")?;
+    let done = case.last_named("bursts of the concurrent capacity")?;
     let crate::experiment::ExperimentLoad::Bursts { size, .. } = done.experiment.load else { return None };
     let all = case
-        .experiments_named("all places at once")
+        .experiments_named("bursts of the concurrent capacity")
         .flat_map(|done| done.view.good().map(ObservedRequest::response_time));
     let (times, base) = (SortedSamples::of(all), case.base_response_times());
     let (size, mean, service) = (size as f64, times.mean(), base.mean());
@@ -649,7 +660,7 @@ pub struct BurstAdmissions {
 #[must_use]
 pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
     let mut admitted = BurstAdmissions::default();
-    for done in case.experiments_named("row of bursts") {
+    for done in case.experiments_named("three bursts in a row") {
         let crate::experiment::ExperimentLoad::Bursts { every, .. } = done.experiment.load else { continue };
         let gap = every.as_secs_f64().max(1e-6);
         for hit in done.view.hits {
@@ -752,7 +763,7 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: idle connections make other requests fail.
 pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("held connections")?;
+    let done = case.last_named("idle connections held open")?;
     let failed = done.view.share_where(|hit| {
         !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort | ObservedOutcome::NoName)
     });
@@ -784,14 +795,14 @@ fn raises_goodput(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by:
 
 /// Sign: keep-alive raises the limit.
 pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("connections kept")?;
+    let done = case.last_named("with keep-alive")?;
     let (holds, seen) = raises_goodput(&case.strongest_overload()?.view, &done.view, 1.2);
     sign_present(holds, format!("with keep-alive, {seen}"))
 }
 
 /// Sign: requests no longer hang when each request opens a new connection.
 pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("connections not kept")?;
+    let done = case.last_named("without keep-alive")?;
     let [before, after] =
         [case.strongest_overload()?.view, done.view].map(|view| view.share_where(|hit| hit.outcome.hangs()));
     if before < 0.05 {
@@ -807,7 +818,7 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests no longer lose their connection when each request opens a new connection.
 pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("connections not kept")?;
+    let done = case.last_named("without keep-alive")?;
     let before =
         races(case, &case.half_limit_experiment()?.view).max(races(case, &case.strongest_overload()?.view));
     if before < 2.0 {
@@ -824,7 +835,7 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: responses without bodies (HEAD) raise the limit.
 pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("head")?;
+    let done = case.last_named("HEAD requests")?;
     // If the server refuses HEAD, the experiment shows nothing.
     let unknown =
         done.view.share_where(|hit| matches!(hit.outcome, ObservedOutcome::Status(400 | 404 | 405 | 501)));
@@ -837,7 +848,7 @@ pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: another source address has free ports.
 pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("another source")?;
+    let done = case.last_named("another source address")?;
     let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
     sign_present(
         share < 0.01,
@@ -847,7 +858,7 @@ pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests are faster without the DNS lookup.
 pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("address in place of name")?;
+    let done = case.last_named("IP address instead of name")?;
     let [before, after] =
         [case.half_limit_experiment()?.view, done.view].map(|view| view.response_times().median());
     sign_present(
@@ -864,13 +875,17 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
 pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let number = |done: crate::case::ValidExperiment<'_>| {
         let hang = done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
-        (hang, done.view.watched.connections as f64)
+        (hang, done.rate())
     };
-    let (one, other) =
-        (number(case.last_named("much over")?), number(case.last_named("twice as much over")?));
+    let (one, other) = (
+        number(case.last_named("many connections")?),
+        number(case.last_named("many connections at twice the rate")?),
+    );
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
-    let seen =
-        format!("{:.0} requests got no response at one rate, and {:.0} at twice that rate", one.0, other.0);
+    let seen = format!(
+        "{:.0} requests got no response at {:.0}/s, and {:.0} requests at {:.0}/s",
+        one.0, one.1, other.0, other.1
+    );
     sign_present(same(one.0, other.0), seen)
 }
 

@@ -134,7 +134,10 @@ fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 fn unread(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let hang =
         |done: ValidExperiment<'_>| done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
-    let both = case.last_named("much over").map(hang).zip(case.last_named("twice as much over").map(hang));
+    let both = case
+        .last_named("many connections")
+        .map(hang)
+        .zip(case.last_named("many connections at twice the rate").map(hang));
     let same = both.filter(|(one, other)| (one - other).abs() <= 2.0 && *one > 10.0).map(|(one, _)| one);
     let power = same
         .map(|count| 2f64.powf(count.log2().round()))
@@ -170,7 +173,14 @@ const JUST: f64 = 0.8;
 /// connections.
 #[must_use]
 pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
-    let names = ["base", "near", "over", "two connections", "idle connections", "idle for"];
+    let names = [
+        "half the limit",
+        "90 % of the limit",
+        "150 % of the limit",
+        "two connections",
+        "idle connections",
+        "idle timeout",
+    ];
     let all: Vec<_> = names.into_iter().flat_map(|name| case.experiments_named(name)).collect();
     let used = || {
         all.iter()
@@ -208,8 +218,9 @@ pub const IDLE_APART: f64 = 1.2;
 
 /// The number of requests or the idle time after which the target closes a connection.
 fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let all =
-        ["base", "near", "over", "two connections"].into_iter().filter_map(|name| case.last_named(name));
+    let all = ["half the limit", "90 % of the limit", "150 % of the limit", "two connections"]
+        .into_iter()
+        .filter_map(|name| case.last_named(name));
     let (mut cut, mut most) = (Vec::new(), 0.0_f64);
     for hit in all.flat_map(|done| done.view.hits) {
         let before =
@@ -242,7 +253,7 @@ fn chain(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     };
     // A good response took at most one try, so the slowest good response estimates the length of one try.
     let Some((slowest, time)) =
-        given_up(case.strongest_overload()).or_else(|| given_up(case.last_named("long line")))
+        given_up(case.strongest_overload()).or_else(|| given_up(case.last_named("long queue")))
     else {
         return Vec::new();
     };
@@ -256,7 +267,9 @@ fn chain(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 }
 
 fn pauses(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
-    let loads = ["base", "near", "long base"].into_iter().filter_map(|name| case.last_named(name));
+    let loads = ["half the limit", "90 % of the limit", "half the limit for 4 s"]
+        .into_iter()
+        .filter_map(|name| case.last_named(name));
     let (mut lengths, mut distances) = (Vec::new(), Vec::new());
     for done in loads {
         let [teeth, gaps] = stalls(&done.view);

@@ -226,9 +226,9 @@ pub fn untested(
     let open = open.filter(|class| *class != CauseClass::Unknown && odds.probability(*class) < NEAR);
     let mut untested: Vec<_> = open.map(|class| undecided(case, class, left)).collect();
     for (class, by) in [
-        (CauseClass::Ports, "another source"),
-        (CauseClass::Bandwidth, "head"),
-        (CauseClass::Dns, "address in place of name"),
+        (CauseClass::Ports, "another source address"),
+        (CauseClass::Bandwidth, "HEAD requests"),
+        (CauseClass::Dns, "IP address instead of name"),
     ] {
         let told = untested.iter().any(|untested| untested.class == class);
         if let Some(why) = case.why_impossible(by).filter(|_| !told) {
@@ -261,7 +261,7 @@ fn undecided(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition
     let rules = odds::RULES.iter().filter(|rule| rule.class_chances.iter().any(|(under, _)| *under == class));
     let mut missing: Vec<_> = rules
         .map(|rule| rule.experiment)
-        .filter(|by| case.times_attempted(by) == 0 && *by != "long base")
+        .filter(|by| case.times_attempted(by) == 0 && *by != "half the limit for 4 s")
         .collect();
     missing.dedup();
     let because = |reason| UndecidedCause { class, reason, needs_higher_max_rate: false };

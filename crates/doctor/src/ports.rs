@@ -137,7 +137,7 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
     let (first, last) = (ports.range.start(), ports.range.end());
     let text = format!(
         "connections from one address to one destination can use {usable} ports ({first} to {last}, {} reserved): \
-         enough for {rate:.0} new connections/s if this side closes them",
+         enough for {rate:.0} new connections/s if this machine closes the connections",
         ports.reserved
     );
     let found = DoctorFinding::ok(RANGE, text)
@@ -153,7 +153,9 @@ fn range(look: &PortSnapshot) -> DoctorFinding {
             WIDER,
         );
     }
-    let reason = "the range has fewer ports than the kernel's default (28232): above that rate, new connections to one destination fail (EADDRNOTAVAIL)";
+    let reason = format!(
+        "the range has fewer ports than the kernel's default (28232): above {rate:.0} new connections/s to one destination, new connections fail (EADDRNOTAVAIL)"
+    );
     found.with_status(DoctorStatus::Warning, reason, WIDER)
 }
 
@@ -249,7 +251,7 @@ fn advice(
         "the kernel reuses ports in TIME_WAIT after a second".to_owned()
     } else {
         format!(
-            "this side closes the connections, so the ports last for {:.0} new connections/s",
+            "this machine closes the connections, so the ports last for {:.0} new connections/s",
             ports.lasting()
         )
     };

@@ -294,7 +294,7 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     let roots = cluster.source("certificate-authority")?;
     let is_unverified = switch(cluster, "insecure-skip-tls-verify")?;
     if is_unverified && roots.is_some() {
-        let what = "found certificate-authority, too; expected one of the two";
+        let what = "expected either insecure-skip-tls-verify or certificate-authority, but found both";
         return Err(cluster.error_at("insecure-skip-tls-verify", what));
     }
     let endpoint = KubeEndpoint { base, name: cluster.server_name()?, roots, token: None, identity: None };
@@ -389,7 +389,9 @@ fn identify(
     let (name, password) = (user.text("username")?, user.text("password")?);
     if name.or(password).is_some() {
         if chosen.endpoint.token.is_some() {
-            return Err(user.error_at("token", "found username, too; expected one of the two"));
+            return Err(
+                user.error_at("token", "expected either a token or username and password, but found both")
+            );
         }
         let header = basic(name.unwrap_or_default(), password.unwrap_or_default());
         chosen.basic = Some(header.ok_or_else(|| user.error_at("username", "expected no colon"))?);

@@ -366,10 +366,13 @@ impl Objectives {
                 Sought::Errors(share) if errors.is_none() => errors = Some(share),
                 Sought::Late(lateness) if late.is_none() => late = Some(lateness),
                 Sought::Errors(_) => {
-                    return Err(objective.unsearchable("a search takes one errors objective; keep one"));
+                    return Err(
+                        objective.unsearchable("a search takes only one errors objective; remove the others")
+                    );
                 }
                 Sought::Late(_) => {
-                    return Err(objective.unsearchable("a search takes one latency objective; keep one"));
+                    return Err(objective
+                        .unsearchable("a search takes only one latency objective; remove the others"));
                 }
             }
         }

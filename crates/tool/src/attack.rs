@@ -79,8 +79,12 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
     if let Some(asked) = args.distributed_options()? {
         return from_pods(args, &asked);
     }
-    let plan =
-        plan::plan(args, cpus.map_or_else(means::available_cores, NonZero::get), &InputFiles::default(), 1)?;
+    let plan = plan::plan(
+        args,
+        cpus.map_or_else(generator_resources::available_cores, NonZero::get),
+        &InputFiles::default(),
+        1,
+    )?;
     let beside = AttackOutputs::open(args, &plan)?;
     // After that, because it empties a file.
     let results = plan::results(args)?;
@@ -96,7 +100,7 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
 /// The same from pods.
 fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<ExitCode> {
     let files = InputFiles::capturing();
-    let plan = plan::plan(args, means::available_cores(), &files, asked.pods())?;
+    let plan = plan::plan(args, generator_resources::available_cores(), &files, asked.pods())?;
     let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pods());
     ensure!(
         clients >= pods,
@@ -112,7 +116,7 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
     let beside = AttackOutputs::open(args, &plan)?;
     // After that, because it empties a file.
     let results = if asked.records == on::RecordDestination::Local { plan::results(args)? } else { None };
-    let (crew, signals) = match crew::acquire_pods(&asked, &args.command_context(), &files)? {
+    let (crew, signals) = match ready_pods::acquire_pods(&asked, &args.command_context(), &files)? {
         AcquireOutcome::Ready(crew, signals) => (*crew, signals),
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };

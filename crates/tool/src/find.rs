@@ -84,7 +84,7 @@ fn from_pods(
     let page = args.live_page.map(crate::page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let drafts = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
-    let crew = match crew::acquire_pods(asked, &args.command_context(), files)? {
+    let crew = match ready_pods::acquire_pods(asked, &args.command_context(), files)? {
         AcquireOutcome::Ready(crew, _) => *crew,
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };

@@ -74,7 +74,7 @@ fn warning(results: &str) -> Option<String> {
         GeneratorVerdict::Valid => return None,
         GeneratorVerdict::Degraded => "the generator was too slow; the latencies include its own delay",
         GeneratorVerdict::GeneratorLimited => {
-            "the generator was the limit; the figures say nothing about the target"
+            "the generator, not the target, was the limit; the figures say nothing about the target"
         }
     };
     let reasons = document.findings.iter().map(|reason| format!("  {}: {}\n", reason.check, reason.measured));

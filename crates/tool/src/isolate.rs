@@ -67,7 +67,7 @@ fn from_pods(args: &IsolateArgs, asked: &on::DistributedOptions, read: &Read) ->
     }
     let page = args.live_page.map(PageServer::bind).transpose()?;
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
-    let crew = match crew::acquire_pods(asked, &args.command_context(), read)? {
+    let crew = match ready_pods::acquire_pods(asked, &args.command_context(), read)? {
         AcquireOutcome::Ready(crew, _) => crew,
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
@@ -177,7 +177,7 @@ fn progress_text(plan: &IsolatePlan, study: &Study) -> ActivityText {
     let decided = study.decided_count();
     Box::new(move |since| {
         let spent = format_wait((spent + since).as_secs_f64());
-        format!("{spent} of {budget} · {cells} · {decided} of {ways} decided")
+        format!("{spent} of {budget} · {cells} · {decided} of {ways} are decided")
     })
 }
 

@@ -70,7 +70,7 @@ fn run_pod(args: &PodArgs, voice: &Arc<PodOutput>) -> anyhow::Result<ExitCode> {
     let heartbeat = args.heartbeat.unwrap_or(Duration::from_secs(HEARTBEAT_SECONDS));
     let place = PodPosition { index: index()?, of: args.pods.get(), heartbeat };
     let Cli { cpus, command, .. } = command(&args.arguments)?;
-    let cpus = cpus.map_or_else(means::available_cores, NonZero::get);
+    let cpus = cpus.map_or_else(generator_resources::available_cores, NonZero::get);
     match command {
         Command::Attack(attack) => sending::run(*attack, cpus, place, voice),
         Command::Find(find) => searching::run(*find, cpus, place, voice),
@@ -101,7 +101,7 @@ fn ready(place: PodPosition, connections: usize) -> PodReady {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         index: place.index,
         connections,
-        cores: quota.unwrap_or_else(|| means::available_cores() as f64),
+        cores: quota.unwrap_or_else(|| generator_resources::available_cores() as f64),
     }
 }
 

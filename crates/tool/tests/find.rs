@@ -517,5 +517,5 @@ fn a_search_that_runs_out_of_ports_says_so_and_blames_neither_the_target_nor_the
     let (signs, tried) = (cause["evidence"].as_array().unwrap(), run["experiments"].as_array().unwrap());
     // A machine so busy that its experiments cannot be believed says so of them.
     let doubted = tried.iter().any(|tried| tried["result"].as_str().unwrap().starts_with("no result"));
-    assert!(doubted || signs.iter().any(|sign| sign["experiment"] == "another source"), "{cause}");
+    assert!(doubted || signs.iter().any(|sign| sign["experiment"] == "another source address"), "{cause}");
 }

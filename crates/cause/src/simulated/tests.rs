@@ -111,7 +111,12 @@ fn one_trial_that_cannot_be_believed_is_tried_again() {
         times += 1;
         watched.invalid = (times == 2).then(|| "this machine was busy".to_owned());
     });
-    let near = inquiry.report().experiments.iter().filter(|tried| tried.experiment.name == "near").count();
+    let near = inquiry
+        .report()
+        .experiments
+        .iter()
+        .filter(|tried| tried.experiment.name == "90 % of the limit")
+        .count();
     assert_eq!(near, 2);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
@@ -134,11 +139,22 @@ fn experiments_that_this_machine_disturbs_hide_no_cause_that_valid_ones_show() {
 fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_itself_again() {
     let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 2);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
-        let busy = experiment.name == "over";
+        let busy = experiment.name == "150 % of the limit";
         watched.invalid = busy.then(|| "this machine was busy".to_owned());
     });
     let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
-    assert_eq!(tried, ["base", "near", "over", "again", "over", "again", "over"]);
+    assert_eq!(
+        tried,
+        [
+            "half the limit",
+            "90 % of the limit",
+            "150 % of the limit",
+            "recovery check",
+            "150 % of the limit",
+            "recovery check",
+            "150 % of the limit"
+        ]
+    );
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Generator));
 }
 
@@ -198,7 +214,9 @@ fn no_inquiry_takes_more_load_than_its_budget_beyond_its_opening() {
             let (mut load, mut opening) = (0.0, 0.0);
             inquire(&mut plant, |experiment, _, _| {
                 load += load_seconds(experiment);
-                opening += if ["base", "near", "over"].contains(&experiment.name) {
+                opening += if ["half the limit", "90 % of the limit", "150 % of the limit"]
+                    .contains(&experiment.name)
+                {
                     load_seconds(experiment)
                 } else {
                     0.0
@@ -217,7 +235,7 @@ fn after_every_overload_it_is_looked_whether_the_target_is_itself_again() {
     let overload = |load: &ExperimentLoad| matches!(load, ExperimentLoad::Rate { rate, .. } if *rate > limit);
     let tried = &inquiry.report().experiments;
     for pair in tried.windows(2).filter(|pair| overload(&pair[0].experiment.load)) {
-        assert_eq!(pair[1].experiment.name, "again", "after {}", pair[0].experiment.name);
+        assert_eq!(pair[1].experiment.name, "recovery check", "after {}", pair[0].experiment.name);
     }
 }
 
@@ -225,18 +243,22 @@ fn after_every_overload_it_is_looked_whether_the_target_is_itself_again() {
 fn a_target_that_does_not_come_to_itself_is_left_alone() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
-        if experiment.name == "again" {
+        if experiment.name == "recovery check" {
             watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::TimedOut);
         }
     });
-    assert_eq!(inquiry.report().experiments.last().map(|tried| tried.experiment.name), Some("again"));
+    assert_eq!(
+        inquiry.report().experiments.last().map(|tried| tried.experiment.name),
+        Some("recovery check")
+    );
     assert!(inquiry.report().untested.iter().all(|untested| untested.reason.contains("has not recovered")));
 }
 
 /// Regression: a process that was killed for its memory was called a connection cap with a CPU quota.
 #[test]
 fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
-    for (dies, since) in [("over", "near"), ("many clients", "over")] {
+    for (dies, since) in [("150 % of the limit", "90 % of the limit"), ("many clients", "150 % of the limit")]
+    {
         let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 7);
         let (mut alive, mut seen) = (Vec::new(), false);
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
@@ -250,11 +272,12 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
             }
         });
         let report = inquiry.report();
-        let last = if dies == "over" { since } else { alive.last().unwrap() };
+        let last = if dies == "150 % of the limit" { since } else { alive.last().unwrap() };
         assert_eq!(report.down_since, Some(last));
-        assert_eq!(report.experiments.last().map(|tried| tried.experiment.name), Some("again"));
+        assert_eq!(report.experiments.last().map(|tried| tried.experiment.name), Some("recovery check"));
         assert_ne!(report.causes.first().map(|cause| cause.class), Some(CauseClass::ConnectionCap));
-        let tried = report.experiments.iter().filter(|tried| tried.experiment.name != "again").count();
+        let tried =
+            report.experiments.iter().filter(|tried| tried.experiment.name != "recovery check").count();
         assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
         assert!(
             report.untested.iter().all(|not| not.reason.contains("the target stopped answering")),
@@ -274,12 +297,12 @@ fn a_target_that_dies_at_half_the_limit_is_gone_and_nothing_is_told_of_it() {
     let mut plant = PlantedTarget::draw(CauseClass::HangingLimiter, 7);
     let mut tried = 0;
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
-        tried += usize::from(experiment.name != "again");
-        let lived = if experiment.name == "base" { 10 } else { 0 };
+        tried += usize::from(experiment.name != "recovery check");
+        let lived = if experiment.name == "half the limit" { 10 } else { 0 };
         watched.requests.iter_mut().skip(lived).for_each(nobody);
     });
     let report = inquiry.report();
-    assert_eq!((report.down_since, tried), (Some("base"), 1));
+    assert_eq!((report.down_since, tried), (Some("half the limit"), 1));
     // The answered requests had found a port.
     assert!(report.excluded.iter().all(|out| out.class == CauseClass::Ports), "{:?}", report.excluded);
 }
@@ -291,7 +314,7 @@ fn a_target_that_dies_behind_a_proxy_is_gone_too() {
     let mut is_dead = false;
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         let lived = if is_dead { 0 } else { watched.requests.len() / 3 };
-        is_dead |= experiment.name == "over";
+        is_dead |= experiment.name == "150 % of the limit";
         if is_dead {
             watched
                 .requests
@@ -300,7 +323,7 @@ fn a_target_that_dies_behind_a_proxy_is_gone_too() {
                 .for_each(|hit| hit.outcome = ObservedOutcome::Status(503));
         }
     });
-    assert_eq!(inquiry.report().down_since, Some("over"));
+    assert_eq!(inquiry.report().down_since, Some("150 % of the limit"));
     assert_ne!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
@@ -325,8 +348,8 @@ fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
     let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 7);
     let mut looks = 0;
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
-        looks += usize::from(experiment.name == "again");
-        if experiment.name == "again" && looks < 3 {
+        looks += usize::from(experiment.name == "recovery check");
+        if experiment.name == "recovery check" && looks < 3 {
             watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::Refused);
         }
     });
@@ -392,10 +415,13 @@ fn stand_still(watched: &mut ExperimentObservation, every: f64, length: f64, lat
 #[test]
 fn what_cannot_be_carried_out_is_not_asked_for_again() {
     for (name, tried_at_all) in [
-        ("base", &["base"][..]),
-        ("near", &["base", "near", "over", "again"]),
-        ("over", &["base", "near", "over"]),
-        ("again", &["base", "near", "over", "again"]),
+        ("half the limit", &["half the limit"][..]),
+        (
+            "90 % of the limit",
+            &["half the limit", "90 % of the limit", "150 % of the limit", "recovery check"],
+        ),
+        ("150 % of the limit", &["half the limit", "90 % of the limit", "150 % of the limit"]),
+        ("recovery check", &["half the limit", "90 % of the limit", "150 % of the limit", "recovery check"]),
     ] {
         let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
@@ -407,7 +433,7 @@ fn what_cannot_be_carried_out_is_not_asked_for_again() {
         let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
         assert!(tried.starts_with(tried_at_all), "{name}: {tried:?}");
         assert_eq!(tried.iter().filter(|tried| **tried == name).count(), 1, "{tried:?}");
-        let ends = matches!(name, "base" | "again");
+        let ends = matches!(name, "half the limit" | "recovery check");
         assert_eq!(tried.len() == tried_at_all.len(), ends, "{name}: {tried:?}");
     }
 }
@@ -417,7 +443,7 @@ fn an_opening_without_a_single_request_is_not_asked_for_again() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |_, watched, _| watched.requests.clear());
     let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
-    assert_eq!(tried, ["base", "near", "over", "again"]);
+    assert_eq!(tried, ["half the limit", "90 % of the limit", "150 % of the limit", "recovery check"]);
 }
 
 /// Regression: a wrong URL path and a port without TLS were called a connection cap, because all requests failed beside idle connections,
@@ -429,7 +455,7 @@ fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening(
         watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::Status(404));
     });
     let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
-    assert_eq!(tried, ["base", "near", "over", "again"]);
+    assert_eq!(tried, ["half the limit", "90 % of the limit", "150 % of the limit", "recovery check"]);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Unknown));
 }
 
@@ -468,7 +494,7 @@ fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
         plant.subject.kept.closes = false;
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
             let carriers = watched.requests.iter_mut().filter_map(|hit| hit.carrying_connection.as_mut());
-            let late = if experiment.name == "over" { 0.027 } else { 0.0 };
+            let late = if experiment.name == "150 % of the limit" { 0.027 } else { 0.0 };
             carriers.for_each(|carrier| carrier.connect += late);
         });
         let named = inquiry.report().causes.first().map(|cause| cause.class);
@@ -496,12 +522,12 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
         let told = figure.map_or(0.0, |figure| figure.value);
         assert!((told / idle - 1.0).abs() < 0.15, "{told} for {idle}: {:?}", cause.figures);
         let halvings =
-            inquiry.report().experiments.iter().filter(|tried| tried.experiment.name == "idle for");
+            inquiry.report().experiments.iter().filter(|tried| tried.experiment.name == "idle timeout");
         let load: f64 = halvings.map(|tried| load_seconds(&tried.experiment)).sum();
         assert!(load < 3.0, "{load} s");
     }
     let inquiry = inquire(&mut PlantedTarget::sound(4), |_, _, _| {});
-    assert!(inquiry.report().experiments.iter().all(|tried| tried.experiment.name != "idle for"));
+    assert!(inquiry.report().experiments.iter().all(|tried| tried.experiment.name != "idle timeout"));
 }
 
 /// At 65/s one request in 127 failed, so the 208 requests of four seconds had one or two failures.
@@ -534,7 +560,7 @@ fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
     for seed in 1..21 {
         let mut plant = PlantedTarget::draw(CauseClass::TimeoutChain, seed);
         let mut tried = false;
-        let inquiry = inquire(&mut plant, |experiment, _, _| tried |= experiment.name == "long line");
+        let inquiry = inquire(&mut plant, |experiment, _, _| tried |= experiment.name == "long queue");
         let named = inquiry.report().causes.first().map(|cause| cause.class);
         assert_eq!(named, Some(CauseClass::TimeoutChain), "seed {seed}");
         in_line += usize::from(tried);
@@ -635,7 +661,8 @@ fn busiest_second(due: &[f64]) -> usize {
 fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 12);
     plant.known.max_rate = Some(1.1 * plant.known.limit);
-    let inquiry = inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "row of bursts"));
+    let inquiry =
+        inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "three bursts in a row"));
     let untested = &inquiry.report().untested;
     assert!(untested.iter().any(|not| not.reason.contains("--max-rate")), "{untested:?}");
 }

@@ -62,10 +62,10 @@ fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         _ => None,
     })?;
     let (status, refuse) = match place.address() {
-        Some(_) => (DoctorStatus::Error, "send nothing to any other address"),
+        Some(_) => (DoctorStatus::Error, "refuse any other address"),
         None => (
             DoctorStatus::Warning,
-            "send nothing to a name other than localhost; the SDKs for Go and Java also accept a name whose addresses are all in this list",
+            "refuse every host name except localhost (the SDKs for Go and Java also accept a name whose addresses are all in this list)",
         ),
     };
     let reason = format!(

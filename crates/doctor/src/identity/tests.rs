@@ -8,7 +8,7 @@ use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
 
 use self::clouds::{
     Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
-    bodies_of_stubs, complaints, credential_server, flavored, found, google, keys, odd_documents,
+    bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
 use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;

@@ -125,10 +125,10 @@ fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
         WorkerCpuLimit::Unlimited(cores) if workers == 1 && *cores > 1 => Some(ONE),
         WorkerCpuLimit::Limited(_, cores) if workers == 1 && *cores > 1.0 => Some(ONE),
         WorkerCpuLimit::Limited(_, cores) if count > cores.ceil() => Some(
-            "when all workers are busy, they use up the limit before its 100 ms period ends, and all stop until the next period",
+            "when all workers are busy, they use up the CPU limit of a 100 ms period before the period ends, and all stop until the next period",
         ),
         WorkerCpuLimit::Limited(_, cores) if count < cores.floor() => {
-            Some("the workers cannot use the whole limit")
+            Some("the workers are too few to use the whole CPU limit")
         }
         _ => None,
     }

@@ -111,9 +111,9 @@ fn check(answer: &FindReport) -> Result<(), FindReportError> {
         !answer.budget_log.iter().all(|grant| {
             is_figure(grant.breaking_rate_seconds) && is_figure(grant.latency_breaking_rate_seconds)
         }),
-        "a time must be at least 0",
+        "a time in \"budget_log\" must be at least 0",
     )?;
-    says(!is_figure(answer.duration_seconds), "a time must be at least 0")?;
+    says(!is_figure(answer.duration_seconds), "\"duration_seconds\" must be at least 0")?;
     says(
         answer.server_metrics.len() > server_evidence::MAX_WINDOWS,
         "too many entries in \"server_metrics\"",

@@ -161,7 +161,7 @@ impl closed::ClosedTarget for InstrumentedDriver<'_> {
 }
 
 /// Experiments above the limit that differ from the search in nothing else (`cause/src/battery.rs`).
-const OVERLOADS: [&str; 2] = ["over", "far over"];
+const OVERLOADS: [&str; 2] = ["150 % of the limit", "250 % of the limit"];
 
 /// True if the clients missed the goal: the trial is bad by itself, or it used up the burst allowance that it was to use up.
 fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
@@ -508,7 +508,10 @@ mod tests {
             .map(|window| &*window.phase)
             .filter(|of| !of.contains(" at "))
             .collect();
-        assert!(experiments.contains(&"over") && experiments.iter().all(|of| OVERLOADS.contains(of)));
+        assert!(
+            experiments.contains(&"150 % of the limit")
+                && experiments.iter().all(|of| OVERLOADS.contains(of))
+        );
     }
 
     fn told(class: &str, confidence: f64) -> FindReport {
@@ -533,7 +536,7 @@ mod tests {
         let window = |ratio: &f64| ServerSideWindow {
             start_seconds: 0.0,
             end_seconds: 1.0,
-            phase: "over".to_owned(),
+            phase: "150 % of the limit".to_owned(),
             facts: vec![said(*ratio), said(1.1)],
             unavailable: Vec::new(),
         };

@@ -811,7 +811,7 @@ fn before_an_inquiry_all_connections_are_closed_and_the_target_has_answered() {
     assert_eq!(field.hung_up, Some(answer.trials.len()), "after the last trial");
     assert_eq!(field.offers, answer.trials.len() + 1, "and then single requests until there are answers");
     let at = seen.0.iter().position(|name| name == "waiting for a response");
-    assert!(at.is_some_and(|at| seen.0[at + 1] == "base"), "{:?}", seen.0);
+    assert!(at.is_some_and(|at| seen.0[at + 1] == "half the limit"), "{:?}", seen.0);
     let mut alone = Field::of(&queue(), &plan().goal);
     run(&mut alone, &plan());
     assert_eq!(alone.hung_up, None, "without one they are kept");
@@ -840,7 +840,8 @@ fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
     assert_eq!((answer.outcome, cause.name.as_str()), (FindOutcome::GeneratorLimited, "ports"));
     let by: Vec<_> = cause.evidence.iter().map(|sign| sign.experiment.as_str()).collect();
     assert!(
-        cause.evidence[0].observation == "9 requests found no free port" && by.contains(&"another source"),
+        cause.evidence[0].observation == "9 requests found no free port"
+            && by.contains(&"another source address"),
         "{by:?}"
     );
     assert!(

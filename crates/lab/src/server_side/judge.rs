@@ -130,11 +130,11 @@ fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'sta
     let span = length(begin.from, end.to) - (first + last) / 2.0;
     match () {
         () if length(begin.to, end.from) < SHORTEST.as_secs_f64() => {
-            Err("the time between the two reads is too short")
+            Err("the time between the two reads of the server's figures is too short")
         }
-        () if (first + last) / 2.0 > MOST_BLUR * span => {
-            Err("each read took too long compared with the time between the two reads")
-        }
+        () if (first + last) / 2.0 > MOST_BLUR * span => Err(
+            "each read of the server's figures took too long compared with the time between the two reads",
+        ),
         () => Ok(span),
     }
 }

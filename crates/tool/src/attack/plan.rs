@@ -42,7 +42,7 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
         transport: travel,
         framing: style,
         threads,
-        busy_poll: args.busy_poll.unwrap_or_else(|| means::max_busy_poll(threads)),
+        busy_poll: args.busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads)),
     };
     let load = LoadSpec {
         first_request: 0,
@@ -184,14 +184,16 @@ pub(crate) fn most_clients() -> anyhow::Result<usize> {
 }
 
 fn raise_open_files() -> anyhow::Result<u64> {
-    means::raise_open_files().context("cannot raise the open files limit")
+    generator_resources::raise_open_files().context("cannot raise the open files limit")
 }
 
 /// A closed loop may use what there is.
 fn threads(arrivals: &ArrivalModel, shard: ScheduleShard, cpus: usize) -> usize {
     match arrivals {
         ArrivalModel::Closed => cpus,
-        ArrivalModel::Open(schedule) => means::sender_threads(schedule.peak() / shard.of() as f64, cpus),
+        ArrivalModel::Open(schedule) => {
+            generator_resources::sender_threads(schedule.peak() / shard.of() as f64, cpus)
+        }
     }
 }
 

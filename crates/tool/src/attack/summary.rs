@@ -88,7 +88,7 @@ fn verdict(judgement: &Judgement) -> String {
                 .to_owned()
         }
         GeneratorVerdict::GeneratorLimited => {
-            "GENERATOR LIMITED: this machine was the limit; the figures below say nothing about the target\n"
+            "GENERATOR LIMITED: this machine, not the target, was the limit; the figures below say nothing about the target\n"
                 .to_owned()
         }
     };

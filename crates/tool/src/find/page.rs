@@ -180,7 +180,7 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
             ),
         ),
         (answer.goodput.map(rate), "good responses/s in overload"),
-        (answer.recovery.time_seconds.map(seconds), "until fast after overload"),
+        (answer.recovery.time_seconds.map(seconds), "from the end of the overload to fast responses"),
         (
             answer.cause.as_ref().map(|_| candidates.join(" or ")),
             if is_unknown { "cause: no known cause fits" } else { "cause" },
@@ -191,7 +191,7 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
                 .as_ref()
                 .filter(|cause| !is_unknown && !screen::is_observed(cause))
                 .map(|cause| format_confidence(cause.score)),
-            if candidates.len() > 1 { "sure that it is one of them" } else { "sure of the cause" },
+            if candidates.len() > 1 { "sure that one of these is the cause" } else { "sure of the cause" },
         ),
         (Some(answer.trials.len().to_string()), "trials"),
         (Some(seconds(answer.duration_seconds)), "in total"),

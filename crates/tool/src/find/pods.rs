@@ -170,7 +170,7 @@ impl FindPodGroup {
             PodUpdateKind::Lost(why) => {
                 let name = self.crew.fleet.name(pod);
                 heard.present.retain(|&there| there != pod);
-                crew::print_status(&format!("{name} was lost: {why}"));
+                ready_pods::print_status(&format!("{name} was lost: {why}"));
                 if self.on_pod_loss == OnPodLoss::Abort {
                     self.stop.stop();
                 }
@@ -307,7 +307,7 @@ impl SearchTarget for FindPodGroup {
             if let Some(PodUpdate { pod, kind: PodUpdateKind::Lost(why), .. }) =
                 self.crew.fleet.next(left.min(PATIENCE))
             {
-                crew::print_status(&format!("{} was lost: {why}", self.crew.fleet.name(pod)));
+                ready_pods::print_status(&format!("{} was lost: {why}", self.crew.fleet.name(pod)));
             }
         }
         !self.stop.is_stopped()

@@ -280,8 +280,8 @@ fn live(now: &LiveLine, since: Duration) -> String {
         None => format!("{} so far", format_duration(Duration::from_secs((time.spent + since).as_secs()))),
     };
     let VerdictTally { good, bad, other, last } = tally;
-    let last = if last.is_empty() { String::new() } else { format!("; last {last}") };
-    format!("{step}{so_far}  ·  {time}  ·  {good} good, {bad} bad, {other} undecided{last}")
+    let last = if last.is_empty() { String::new() } else { format!("; the last: {last}") };
+    format!("{step}{so_far}  ·  {time}  ·  trials: {good} good, {bad} bad, {other} undecided{last}")
 }
 
 #[cfg(test)]

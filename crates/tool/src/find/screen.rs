@@ -84,11 +84,17 @@ impl FindScreen {
             let (after, goodput) = (count(found.after_requests), rate(found.goodput));
             self.row(
                 "depletes",
-                &format!("after {after} requests; then {goodput}/s: higher rates are not sustainable"),
+                &format!("after {after} requests, the target serves only {goodput} requests/s: it does not sustain higher rates"),
             );
         }
         if let Some(burst) = answer.burst_requests.filter(|burst| *burst >= 1.0) {
-            self.row("burst", &format!("allowance of about {} requests, used up first", count(burst)));
+            self.row(
+                "burst",
+                &format!(
+                    "the target serves about {} requests above its limit before it breaks",
+                    count(burst)
+                ),
+            );
         }
         if answer.closed_loop.is_none() && answer.is_found() || answer.recovery != ReportedRecovery::default()
         {
@@ -100,7 +106,7 @@ impl FindScreen {
             self.row(
                 "not tested",
                 &format!(
-                    "a burst allowance above {requests} requests ({rate}/s was sustained for only {time})"
+                    "whether the target has a burst allowance above {requests} requests (the target sustained {rate} requests/s for only {time})"
                 ),
             );
         }
@@ -147,7 +153,7 @@ impl FindScreen {
         self.row(
             "target lost",
             &format!(
-                "the target stopped answering in experiment \"{since}\"; the cause follows from earlier observations"
+                "the target stopped answering during the experiment \"{since}\"; the cause is based only on the experiments before it"
             ),
         );
         let last = answer.server_metrics.last().map(|window| window.facts.iter());
@@ -254,9 +260,11 @@ fn disturbed_trials(answer: &FindReport) -> Option<String> {
     let delayed = count(|trial| trial.generator_delay.is_some());
     let share = match (invalid, delayed) {
         (0, 0) => return None,
-        (_, 0) => "none of them counts".to_owned(),
-        (0, _) => "their verdicts do not depend on it, and they count less".to_owned(),
-        _ => format!("{invalid} of them do not count, and the verdicts of the others do not depend on it"),
+        (_, 0) => "disturbed trials do not count".to_owned(),
+        (0, _) => "the delay does not change the verdicts of these trials, and they count less".to_owned(),
+        _ => format!(
+            "{invalid} disturbed trials do not count, and the delay does not change the verdicts of the others"
+        ),
     };
     let all = invalid + delayed;
     Some(format!("this machine disturbed {all} trial{}: {share}", if all == 1 { "" } else { "s" }))
@@ -452,11 +460,15 @@ pub(super) fn stop_reason(answer: &FindReport) -> Option<(&'static str, String)>
     }
     Some(match answer.stop_reason? {
         FindStopReason::Inconclusive => return None,
-        FindStopReason::Signal => ("cut short", "on request; continue with --resume".to_owned()),
+        FindStopReason::Signal => {
+            ("cut short", "the run was stopped on request; continue it with --resume".to_owned())
+        }
         FindStopReason::Budget if answer.is_found() && !left_out.is_empty() => {
             ("left out", format!("{left_out}: the budget ran out; continue with --resume"))
         }
-        FindStopReason::Budget => ("cut short", "by the budget; continue with --resume".to_owned()),
+        FindStopReason::Budget => {
+            ("cut short", "the budget (--budget) ran out; continue the run with --resume".to_owned())
+        }
     })
 }
 
@@ -491,7 +503,7 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
         answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline).map(|held| {
             let goal = percent(answer.config.slo.max_error_ratio);
             format!(
-                "{}/s for {}, too few responses to judge errors below {goal}",
+                "{}/s for {}, which gave too few responses to judge an error share below {goal}",
                 rate(held.rate),
                 seconds(held.held_seconds)
             )
@@ -505,22 +517,24 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
 }
 
 fn recovery(answer: &FindReport) -> String {
-    let calm =
-        answer.recovery.time_seconds.map(|calm| format!("fast again {} after overload", seconds(calm)));
+    let calm = answer
+        .recovery
+        .time_seconds
+        .map(|calm| format!("responses are fast again {} after the overload", seconds(calm)));
     let holds = match answer.recovery.is_recovered {
         Some(true) => {
             let queue = seconds(answer.recovery.queue_seconds.unwrap_or_default());
             return calm
                 .into_iter()
                 .chain([format!(
-                    "sustains its earlier rate at once after a queue of {queue} (longer queues were not tested)"
+                    "the target sustains its earlier rate at once after a queue of {queue} (longer queues were not tested)"
                 )])
                 .collect::<Vec<_>>()
                 .join("; ");
         }
-        Some(false) => "no longer sustains its earlier rate",
-        None if answer.outcome == FindOutcome::Metastable => "recovers only without load",
-        None => "not tested whether it sustains its earlier rate again",
+        Some(false) => "the target no longer sustains its earlier rate",
+        None if answer.outcome == FindOutcome::Metastable => "the target recovers only without load",
+        None => "it was not tested whether the target sustains its earlier rate again",
     };
     calm.into_iter().chain([holds.to_owned()]).collect::<Vec<_>>().join("; ")
 }

@@ -194,7 +194,7 @@ fn explained(mut answer: FindReport) -> FindReport {
         said("used 0.08 cores", Some("cpu-saturation"), Some(0.2)),
         said("holds 91.0 of 100.0 MiB (file pages included)", None, None),
     ];
-    let phase = "over".to_owned();
+    let phase = "150 % of the limit".to_owned();
     answer.server_metrics = vec![ServerSideWindow {
         start_seconds: 61.0,
         end_seconds: 64.5,
@@ -222,7 +222,7 @@ fn shown(answer: &FindReport) -> String {
 /// A process that was killed for its memory was nowhere on the screen.
 #[test]
 fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
-    let gone = FindReport { target_lost_during: Some("over".to_owned()), ..found() };
+    let gone = FindReport { target_lost_during: Some("150 % of the limit".to_owned()), ..found() };
     let text = shown(&gone);
     let at = text.find("target lost").unwrap();
     assert!(text[at..].contains("the target stopped answering in experiment \"over\""), "{text}");
@@ -374,7 +374,8 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     };
     let text = of(undecided("any sentence", true));
     assert!(text.contains("unknown: --max-rate is too low for the experiments on rate-limiter"), "{text}");
-    let text = of(undecided("not tried: --max-rate is too low for these experiments: row of bursts", false));
+    let text =
+        of(undecided("not tried: --max-rate is too low for these experiments: three bursts in a row", false));
     assert!(text.contains("unknown: the observations fit no known cause"), "{text}");
     let mut sure = found();
     sure.cause.iter_mut().for_each(|cause| cause.score = 0.9999);

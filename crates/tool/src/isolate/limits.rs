@@ -53,7 +53,8 @@ pub(super) fn search(
 fn announced(next: &NextSearch) -> String {
     let more = match next.remaining {
         0 => "the last search".to_owned(),
-        more => format!("{more} more to do"),
+        1 => "one more search follows".to_owned(),
+        more => format!("{more} more searches follow"),
     };
     format!("searching the limit of {} ({more})", next.name)
 }

@@ -488,12 +488,12 @@ fn table<const N: usize>(
 fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let margin = screen::share(answer.config.margin);
     let words = [
-        ("faster, slower", format!("The middle half of the times differs by more than {}. Each interval has the error rate of a single evaluation: it misses the true difference in at most 1.6 % of cases.", screen::share(null_difference(answer.config.margin)))),
+        ("faster, slower", format!("The middle half of the response times differs by more than {}. Each interval has the error rate of a single evaluation: it misses the true difference in at most 1.6 % of cases.", screen::share(null_difference(answer.config.margin)))),
         ("more errors or fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The chart shows such a variant as a cross at the edge.".to_owned()),
-        ("not the cause", format!("The times are the same within {margin}. A smaller difference may exist.")),
+        ("not the cause", format!("The response times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time isolate probably needs to decide.".to_owned()),
         ("time bucket", "Variants are compared within each time bucket. It is two seconds long if the variants are interleaved, and one second if each variant runs alone.".to_owned()),
-        ("p (difference), p (equivalence)", "P-values: the probability of such measurements if the variant equals the reference, and if it differs from it by the margin. Adjusted for the number of variants (Holm).".to_owned()),
+        ("p (difference), p (equivalence)", "The two p-values are the probability of such measurements if the variant equals the reference, and if the variant differs from the reference by the margin. They are adjusted for the number of variants (Holm).".to_owned()),
     ];
     writeln!(out, "<dl>")?;
     for (name, meaning) in words {

@@ -154,7 +154,7 @@ impl IsolatePods {
             return;
         }
         let said = format!("{}: {why}", self.crew.fleet.name(pod));
-        crew::print_status(&said);
+        ready_pods::print_status(&said);
         self.first_loss.get_or_insert_with(|| said.clone());
         self.losses.push((pod, format!("{said}; this pod's share of the requests is missing")));
     }

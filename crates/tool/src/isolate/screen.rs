@@ -24,7 +24,7 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
         || "the 99th percentile cannot be decided: too few responses per time bucket".to_owned(),
         |tail| {
             format!(
-                "{:.0} % at the 99th percentile takes {}",
+                "detecting a difference of {:.0} % at the 99th percentile takes {}",
                 100.0 * PLANNED_TAIL_EFFECT,
                 format_wait(tail.as_secs_f64())
             )
@@ -118,21 +118,23 @@ fn compared(answer: &IsolateReport) -> String {
         }
         _ if equal == answer.variants.len() => {
             let all = match answer.variants.as_slice() {
-                [one] => format!("{} is equal", one.way.name),
-                _ => format!("all {equal} are equal"),
+                [one] => format!("{} equals the reference", one.way.name),
+                _ => format!("all {equal} variants equal the reference"),
             };
             let is_told = answer.outcome == IsolateOutcome::Decided;
             let but = if is_told { "" } else { "; the 99th percentile is undecided" };
             format!("no variant differs: {all} within {}{but}", share(answer.config.margin))
         }
-        (IsolateOutcome::GeneratorLimited, _) => "the generator was the limit".to_owned(),
+        (IsolateOutcome::GeneratorLimited, _) => {
+            "the generator was the limit, so no variant was compared".to_owned()
+        }
         _ if equal > 0 => {
             let names: Vec<_> = answer
                 .variants_with_verdict(VariantVerdict::Equal)
                 .map(|way| way.way.name.as_str())
                 .collect();
             let rest = answer.variants.len() - equal;
-            format!("not the cause: {}; {rest} more undecided", names.join(", "))
+            format!("not the cause: {}; other variants that are undecided: {rest}", names.join(", "))
         }
         _ => "nothing is decided yet".to_owned(),
     }
@@ -148,7 +150,7 @@ fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     }
     differing(out, answer)?;
     let margin = share(answer.config.margin);
-    let title = format!("Not the cause (the middle half of the times is the same within {margin})");
+    let title = format!("Not the cause (the middle half of the response times is the same within {margin})");
     list(out, &title, answer.variants_with_verdict(VariantVerdict::Equal), |way| {
         describe_equal(answer, way) + &suspicious_tail(answer, way).unwrap_or_default()
     })?;
@@ -217,10 +219,10 @@ pub(super) fn verdict_text(way: &VariantResult) -> String {
             format!("slower by {} at the 99th percentile", size(way.p99.time_saved_ratio))
         }
         VariantVerdict::MoreErrors => {
-            format!("more errors by {} of requests", size(way.error_ratio_difference))
+            format!("the share of failed requests is higher by {}", size(way.error_ratio_difference))
         }
         VariantVerdict::FewerErrors => {
-            format!("fewer errors by {} of requests", size(way.error_ratio_difference))
+            format!("the share of failed requests is lower by {}", size(way.error_ratio_difference))
         }
         VariantVerdict::Equal => "not the cause".to_owned(),
         VariantVerdict::Undecided => "undecided".to_owned(),
@@ -233,12 +235,14 @@ pub(super) fn difference(way: &VariantResult) -> String {
     match way.verdict {
         VariantVerdict::MoreErrors | VariantVerdict::FewerErrors => {
             let (word, of): (_, fn(ConfidenceInterval) -> ConfidenceInterval) = match way.verdict {
-                VariantVerdict::MoreErrors => ("more errors by", |failing| failing),
-                _ => ("fewer errors by", negated),
+                VariantVerdict::MoreErrors => {
+                    ("the share of failed requests is higher by", |failing| failing)
+                }
+                _ => ("the share of failed requests is lower by", negated),
             };
             way.error_ratio_difference.map_or_else(
                 || word.to_owned(),
-                |failing| format!("{word} {} of requests{}", interval(of(failing)), slower_too(way)),
+                |failing| format!("{word} {}{}", interval(of(failing)), slower_too(way)),
             )
         }
         VariantVerdict::Slower => {
@@ -246,7 +250,10 @@ pub(super) fn difference(way: &VariantResult) -> String {
             format!("slower by {gain}{}{}", in_time(way), fails_too(way))
         }
         VariantVerdict::P99Slower | VariantVerdict::P99Faster => {
-            format!("{} at the 99th percentile; the middle half is equal", of_tail(&way.p99))
+            format!(
+                "{} at the 99th percentile; the middle half of the response times is equal",
+                of_tail(&way.p99)
+            )
         }
         _ => format!("faster by {}{}", of_gain(way), fails_too(way)),
     }
@@ -255,7 +262,9 @@ pub(super) fn difference(way: &VariantResult) -> String {
 /// Says that more requests fail too, where the verdict is about time.
 fn fails_too(way: &VariantResult) -> String {
     let more = way.error_ratio_difference.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
-    more.map_or_else(String::new, |more| format!("; and more errors by {} of requests", interval(more)))
+    more.map_or_else(String::new, |more| {
+        format!("; and the share of failed requests is higher by {}", interval(more))
+    })
 }
 
 /// Says that good answers are slower too, where the verdict is about failures.
@@ -332,7 +341,7 @@ pub(super) fn suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Op
     let is_told =
         matches!(way.p99.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
     (!is_told && times > UNLIKE).then(|| {
-        format!("; but its 99th percentile looks {times:.1} times as high: decide with --until-p99 or a higher rate")
+        format!("; but its 99th percentile looks {times:.1} times as high as the reference's: --until-p99 or a higher rate decides it")
     })
 }
 
@@ -359,7 +368,7 @@ pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Opti
         return Some(format!("hardly any response is good, as with {}", answer.reference.name));
     }
     let seems = || {
-        "; but its 99th percentile or its share of failures seems to differ: decide with --until-p99 or a higher rate"
+        "; but its 99th percentile or its share of failures seems to differ: --until-p99 or a higher rate decides it"
             .to_owned()
     };
     Some(of_gain(way) + &suspicious_tail(answer, way).unwrap_or_else(seems))
@@ -374,13 +383,13 @@ fn undecided(way: &VariantResult) -> String {
 pub(super) fn time_to_decide(way: &VariantResult) -> String {
     way.estimated_remaining_seconds.map_or_else(
         || "too few time buckets for a forecast".to_owned(),
-        |more| format!("needs about {} more at this rate", format_wait(more)),
+        |more| format!("needs about {} more time at this rate", format_wait(more)),
     )
 }
 
 pub(super) fn describe_invalid(way: &VariantResult) -> String {
     format!(
-        "the generator was the limit in {} of its time buckets",
+        "the generator, not the target, was the limit in {} of the time buckets",
         share(way.generator_limited_ratio.unwrap_or(1.0))
     )
 }
@@ -398,11 +407,13 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
             VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
             VariantVerdict::Equal => format!("equal within {}: {gain}", share(TAIL_MARGIN)),
             VariantVerdict::Invalid => {
-                format!("invalid: {gain}; the generator was the limit in too many time buckets")
+                format!(
+                    "invalid: {gain}; the generator, not the target, was the limit in too many time buckets"
+                )
             }
             _ => match tail.estimated_remaining_seconds {
                 Some(more) => {
-                    format!("undecided: {gain}; needs about {} more with --until-p99", format_wait(more))
+                    format!("undecided: {gain}; needs about {} more time with --until-p99", format_wait(more))
                 }
                 None => format!("undecided: {gain}"),
             },

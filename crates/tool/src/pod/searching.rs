@@ -51,7 +51,7 @@ pub(super) fn run(
     let ears = TrialReceiver::<SearchTask>::listen(place.heartbeat, &hand, voice)?;
     let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));
     let observer = Arc::clone(&teller);
-    let (rig, _) = ground::build_local_driver(kit)?;
+    let (rig, _) = search_setup::build_local_driver(kit)?;
     let mut rig = rig.with_observer(Box::new(move |_, blocks| {
         observer.lock().unwrap_or_else(PoisonError::into_inner).add(blocks, TOGETHER);
     }));

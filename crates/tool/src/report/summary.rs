@@ -79,7 +79,7 @@ fn rates(run: &RunResults) -> String {
         let [ended, good] = [after_schedule.completed, after_schedule.good].map(thousands);
         let _ = writeln!(
             rows,
-            "  after it\t{ended}\tresponses and failures after the schedule, not counted in the rates; {good} were good"
+            "  afterwards\t{ended}\tresponses and failures after the schedule, not counted in the rates; {good} were good"
         );
     }
     let _ = writeln!(
@@ -104,15 +104,15 @@ fn latencies(totals: &Totals) -> String {
         let _ = writeln!(rows, "  {name}\t{}\t{meaning}", shown(value));
     };
     row("smallest", GoDuration(totals.latency.min()), "");
-    row("mean", totals.mean(), "the percentiles say more");
-    row("50 %", totals.quantile(0.5), "half of the requests took no longer");
+    row("mean", totals.mean(), "the percentiles below describe most requests better");
+    row("50 %", totals.quantile(0.5), "half of the requests took at most this time");
     for (q, name) in [(0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
         let slower = totals.requests as f64 * (1.0 - q);
         let slower =
             if slower < FEW { "too few responses".to_owned() } else { format!("{slower:.0} took longer") };
         row(name, totals.quantile(q), &slower);
     }
-    row("largest", totals.max(), "percentiles are at most 0.1 % too high, never too low");
+    row("largest", totals.max(), "the percentiles above are at most 0.1 % too high, never too low");
     rows
 }
 

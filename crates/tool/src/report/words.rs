@@ -24,7 +24,7 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "good responses",
-        "The share of all requests. A failure without a response, or with a wrong one (--expect), has code 0 and is not good.",
+        "Good responses as a share of all requests. A request that got no response, or a wrong response (--expect), has code 0 and is not good.",
     ),
     (
         "percentiles",
@@ -55,7 +55,7 @@ the run were never sent and are missing here, so the schedule can be longer than
 const OF_INTERVALS: &[(&str, &str)] = &[
     (
         "good responses",
-        "The share is of all scheduled requests, including requests that were never sent. A request that was not sent, or that failed without a response or with a wrong one (--expect), has code 0 and is not good.",
+        "Good responses as a share of all scheduled requests. A request that was not sent, that got no response, or that got a wrong response (--expect) has code 0 and is not good.",
     ),
     (
         "percentiles",
@@ -63,7 +63,7 @@ const OF_INTERVALS: &[(&str, &str)] = &[
     ),
     (
         "offered rate",
-        "Requests per second that the schedule planned. A closed loop has no schedule, so this counts the requests that found a free client. Intervals do not hold the scheduled time of each request, so the chart has no line for this rate.",
+        "Requests per second that the schedule planned. A closed loop has no schedule, so this number counts the requests that found a free client. Intervals do not hold the scheduled time of each request, so the chart has no line for this rate.",
     ),
     ("in flight", "Sent requests without a response: the mean of the numbers at both ends of an interval."),
     (
@@ -76,11 +76,11 @@ const OF_INTERVALS: &[(&str, &str)] = &[
 const OF_A_RUN: &[(&str, &str)] = &[
     (
         "good responses",
-        "The share is of all scheduled requests, including requests that were never sent; during the run, it is of the ended requests. A request that was not sent, or that failed without a response or with a wrong one (--expect), has code 0 and is not good.",
+        "Good responses as a share of all scheduled requests. While the attack runs, they are a share of the requests that have ended. A request that was not sent, that got no response, or that got a wrong response (--expect) has code 0 and is not good.",
     ),
     (
         "offered rate",
-        "Requests per second that the schedule planned. A closed loop has no schedule, so this counts the requests that found a free client, and the chart has no line for them.",
+        "Requests per second that the schedule planned. A closed loop has no schedule, so this number counts the requests that found a free client, and the chart has no line for the offered rate.",
     ),
 ];
 

@@ -67,7 +67,7 @@ fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
 mod tests {
     use seawall_load::rows::ErrorCount;
 
-    use super::super::sample::{history, run_info};
+    use super::super::sample::{facts, history};
     use super::*;
 
     #[test]

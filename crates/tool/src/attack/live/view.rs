@@ -291,7 +291,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use seawall_load::clock::SECOND;
 
-    use super::super::sample::{self, history, now, run_info};
+    use super::super::sample::{self, facts, history, now};
     use super::*;
 
     fn picture(width: u16, height: u16, scene: &LiveFrame<'_>) -> String {

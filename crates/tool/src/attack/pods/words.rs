@@ -23,7 +23,7 @@ impl PodTracker {
         });
         let named = named.into_iter().flatten().collect::<Vec<_>>().join("; ");
         let named = if named.is_empty() { named } else { format!(" ({named})") };
-        (all > 0).then(|| format!("{told} of {all} pods{named}"))
+        (all > 0).then(|| format!("reports from {told} of {all} pods{named}"))
     }
 
     /// The rows that matter most at this time of the run, at most so many.

@@ -71,21 +71,28 @@ pub(super) fn rows(closed: &ClosedLoopResult, answer: &FindReport) -> Vec<(&'sta
     let mut rows = vec![("clients", limit(&closed.client_limit, answer))];
     rows.extend(answer.failure_mode.map(|fails| ("overloaded", super::in_words_of(fails).to_owned())));
     if let Some(found) = closed.saturation {
-        let short =
-            found.highest_unsaturated_clients.map_or_else(String::new, |short| format!(", {short} do not"));
-        let more = if found.is_confirmed { "" } else { "; more clients can raise it" };
+        let short = found
+            .highest_unsaturated_clients
+            .map_or_else(String::new, |short| format!("; {short} clients do not"));
+        let more = if found.is_confirmed { "" } else { "; more clients may reach a higher rate" };
         rows.push((
             "saturation",
             format!(
-                "at most {}/s (± {}) good responses{more}",
+                "at most {} good responses/s (± {}){more}",
                 rate(found.rate),
                 rate(found.standard_deviation)
             ),
         ));
-        rows.push(("enough", format!("{} reach at least 95 % of that rate{short}", clients(found.clients))));
+        rows.push((
+            "enough",
+            format!("{} reach at least 95 % of the saturation rate{short}", clients(found.clients)),
+        ));
         rows.push((
             "Little's law",
-            format!("{} clients, if no request waits for another", count(found.littles_law_clients.ceil())),
+            format!(
+                "{} clients would reach the saturation rate if no request waited for another",
+                count(found.littles_law_clients.ceil())
+            ),
         ));
     }
     rows.extend(
