@@ -3,7 +3,7 @@
 //! This crate works with signs and probabilities and has no sockets, threads or clocks. It describes each test as an
 //! [`experiment::Experiment`] and reads the result as [`watched::ExperimentObservation`], request by request.
 //!
-//! - [`inquiry::Inquiry`] chooses the experiments of [`battery`].
+//! - [`inquiry::Inquiry`] chooses the experiments of [`experiment_plans`].
 //! - [`view`] computes statistics of one experiment, and [`signs`] interprets them.
 //! - [`odds`] turns signs into probabilities of the causes in [`class`].
 //! - [`sizes`] estimates how large a cause is, and [`words`] writes the texts of the [`report`].

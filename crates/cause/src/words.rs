@@ -271,7 +271,9 @@ fn undecided(case: &DiagnosisInput<'_>, class: CauseClass, left: TargetCondition
             return because("not tried: the target has not recovered from an overload".to_owned());
         }
         TargetCondition::Gone(since) => {
-            return because(format!("not tried: the target stopped answering in experiment \"{since}\""));
+            return because(format!(
+                "not tried: the target stopped answering during the experiment \"{since}\""
+            ));
         }
     }
     let barred = |by: &&str| PLANS.iter().any(|plan| plan.name == *by && plan.is_barred(case));

@@ -1,10 +1,11 @@
 //! Carries out a search and an inquiry on a real target: sessions of the load engine, one load after the other.
 //!
-//! A [`LocalDriver`] sends loads and reports its observations. [`seawall_search`] and [`seawall_cause`] choose the loads. The parts: `blocks` makes
-//! the blocks of a trial, `beside` its summary, `away` detects a target that is gone, `closed` sends for clients that wait for their responses,
-//! `experiments` makes the observations of an inquiry, and `doubts` gives the reasons why a load is invalid. `kit` has the sessions, `part` one
-//! generator's part of a common load, `held` idle connections, and `sink` the test server for the calibration. A [`StopSwitch`] ends everything. The
-//! tool's `find` calls this module; [`crate::isolate`] sends through the same sessions and searches its variants with rigs.
+//! A [`LocalDriver`] sends loads and reports its observations. [`seawall_search`] and [`seawall_cause`] choose the loads. The parts: `blocks`
+//! makes the blocks of a trial, `trial_details` its summary, `outage_detector` detects a target that is gone, `closed` sends for clients that
+//! wait for their responses, `experiments` makes the observations of an inquiry, and `validity` gives the reasons why a load is invalid.
+//! `sessions` has the sessions, `part` one generator's part of a common load, `idle_connections` the idle connections, and `sink` the test
+//! server for the calibration. A [`StopSwitch`] ends everything. The tool's `find` calls this module; [`crate::isolate`] sends through the same
+//! sessions and searches its variants with rigs.
 
 mod blocks;
 mod closed;

@@ -2,7 +2,7 @@
 //!
 //! The caller (the tool's `attack`, the search methods) describes a [`SessionSetup`], opens a [`LoadSession`], and has it carry out a
 //! [`LoadSpec`] as a [`LoadTrial`] as often as it likes; [`start`] does all of it for a single trial. What is asked is
-//! [`crate::plan`]'s business; how threads keep their connections [`crate::crew`]'s; what a trial measures
+//! [`crate::plan`]'s business; how threads keep their connections [`crate::sender_threads`]'s; what a trial measures
 //! [`crate::trial`]'s.
 
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Reduces a trial to its evidence about growth, errors and lateness.
 //!
-//! These are pure sums over blocks. [`crate::belief`] derives limits from them, and [`crate::vote`] a verdict on a single trial.
+//! These are pure sums over blocks. [`crate::limit_posterior`] derives limits from them, and [`crate::vote`] a verdict on a single trial.
 
 use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum};
 use crate::vote::TrialCriteria;

@@ -6,7 +6,7 @@
 //!
 //! - [`evidence`] reduces a trial to its evidence about growth, errors and lateness.
 //! - [`vote`] judges a single trial.
-//! - [`belief`] combines all trials into a bracket.
+//! - [`limit_posterior`] combines all trials into a bracket.
 //! - [`compare`] compares two reports.
 //!
 //! The crate has no code for HTTP, for the causes of a limit or for reports' layout. The tool calls it.

@@ -1,6 +1,6 @@
 //! Judges a single trial as good, bad or undecided, with the failure mode of a bad one.
 //!
-//! The verdict ends a trial and appears in the report. The bracket comes from [`crate::belief`] instead, because just above a limit any
+//! The verdict ends a trial and appears in the report. The bracket comes from [`crate::limit_posterior`] instead, because just above a limit any
 //! affordable trial looks good.
 
 use crate::evidence::{Dispersion, TrialEvidence};

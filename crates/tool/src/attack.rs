@@ -1,7 +1,7 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] and [`machine`] say what
-//! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`helm`] and [`page`] let others steer it.
+//! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`control_socket`] and [`page`] let others steer it.
 
 mod about;
 pub(crate) mod args;

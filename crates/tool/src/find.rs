@@ -1,8 +1,9 @@
 //! `seawall find`: the rate at which a target breaks, and why.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`ground`] is where what offers the load is joined, `lab`
-//! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::draft`] writes files that are there as a
-//! whole or not at all, [`reach`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`sent`] keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`search_setup`] is where what offers the load is joined, `lab`
+//! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::atomic_file`] writes files that are
+//! there as a whole or not at all, [`reach`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`sent`]
+//! keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 pub(crate) mod args;
 pub(crate) mod gate;

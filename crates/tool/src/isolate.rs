@@ -1,6 +1,6 @@
 //! `seawall isolate`: which of several ways to a target is slower, and which are not.
 //!
-//! [`args`] says what may be typed, [`vary`] which ways the built-in factors are, [`mod@file`] reads ways from an experiment file, [`plan`]
+//! [`args`] says what may be typed, [`factors`] which ways the built-in factors are, [`mod@file`] reads ways from an experiment file, [`plan`]
 //! makes of all of them a checked plan, `lab` carries it out, on [`pods`] where these are to send, [`limits`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
 
 mod args;

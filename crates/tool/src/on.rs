@@ -1,6 +1,6 @@
 //! `--on kubernetes`: the load of `attack`, `find` or `isolate` from many pods.
 //!
-//! [`args`] says what may be typed, [`asked`](mod@asked) checks it beside the command's other flags, [`argv`] makes the pods' command line of the user's own,
+//! [`args`] says what may be typed, [`options`] checks it beside the command's other flags, [`argv`] makes the pods' command line of the user's own,
 //! [`given`] joins it with the files that the command has read. What pods are and how they come to be is the crate `fleet`'s.
 
 pub(crate) mod args;

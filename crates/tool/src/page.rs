@@ -1,6 +1,6 @@
 //! `--live-page`: a run as a page in the browser while it goes on, served to whoever on this machine has its link.
 //!
-//! Knows HTTP and who may ask; what is shown and what the buttons do is its [`PageContent`]'s. [`door`] decides about requests by pure
+//! Knows HTTP and who may ask; what is shown and what the buttons do is its [`PageContent`]'s. [`access_control`] decides about requests by pure
 //! functions, [`server`] answers those that it lets in, [`events`] is the stream of one page. It has a thread of its own with a
 //! runtime of its own: whoever measures hands news over without waiting ([`PageFeed`]), and shares nothing else with it.
 

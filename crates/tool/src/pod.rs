@@ -1,9 +1,10 @@
 //! `seawall pod`: the program in a pod of `--on`, which does a part of what its user asked for.
 //!
-//! Reads the user's own command line, gets ready as that command would by itself, and then does what it is told on standard input;
-//! what comes of it goes to standard output, a line each ([`seawall_fleet::protocol`]). [`voice`] writes those lines, [`ears`] hears orders
-//! and that nobody gives any, [`hand`] is what both have on the trial under way; [`sending`] does what `attack` asks for, [`searching`] what `find` does, [`comparing`] what `isolate` does. Knows nothing
-//! of Kubernetes: its place among the pods is all that it is told.
+//! Reads the user's own command line, gets ready as that command would by itself, and then does what it is told on standard input; what comes
+//! of it goes to standard output, a line each ([`seawall_fleet::protocol`]). [`pod_output`] writes those lines, [`command_listener`] hears
+//! orders and that nobody gives any, [`trial_control`] is what both have on the trial under way; [`sending`] does what `attack` asks for,
+//! [`searching`] what `find` does, [`comparing`] what `isolate` does. Knows nothing of Kubernetes: its place among the pods is all that it is
+//! told.
 
 mod command_listener;
 mod comparing;

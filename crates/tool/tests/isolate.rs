@@ -172,7 +172,7 @@ fn a_way_that_only_fails_is_told_with_what_it_answered_and_is_never_a_fast_one()
     );
     assert_eq!((&way["failures"][0]["reason"], &way["responses"]), (&"503".into(), &0.into()));
     assert!(way["failures"][0]["count"].as_u64() >= way["requests"].as_u64());
-    assert!(screen.starts_with("b: more errors by 100 % of requests\n"), "{screen}");
+    assert!(screen.starts_with("b: the share of failed requests is higher by 100 %\n"), "{screen}");
     assert!(way["retried"].as_u64() > Some(0) && json["reference"]["retried"] == 0, "{way}");
     assert!(
         screen.contains("retried after a closed connection (") && page.contains("<td>retried after"),

@@ -39,7 +39,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         200 => asker.attempt_credentials(4, path, &headers, lacks, Some(first)),
         _ => (Vec::new(), None),
     };
-    let life = good.as_ref().and_then(self::parse_token_response).and_then(|said| said.lives((site.wall)()));
+    let life = good.as_ref().and_then(parse_token_response).and_then(|said| said.lives((site.wall)()));
     let is_machines_own = if is_machines {
         let own = asker.get("/metadata/instance?api-version=2021-02-01", &headers);
         own.ok().map(|answer| answer.status() == 200)

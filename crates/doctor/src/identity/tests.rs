@@ -735,11 +735,11 @@ fn a_host_that_sdks_refuse_for_containers_credentials_is_not_asked() {
         (told, count)
     };
     for (url, expected, refuse) in [
-        ("http://10.0.0.7/keys", DoctorStatus::Error, "send nothing to any other address"),
-        ("http://169.254.169.254/keys", DoctorStatus::Error, "send nothing to any other address"),
-        ("http://[fd00:ec2::24]/keys", DoctorStatus::Error, "send nothing to any other address"),
+        ("http://10.0.0.7/keys", DoctorStatus::Error, "refuse any other address"),
+        ("http://169.254.169.254/keys", DoctorStatus::Error, "refuse any other address"),
+        ("http://[fd00:ec2::24]/keys", DoctorStatus::Error, "refuse any other address"),
         // Only a lookup where the program runs knows the addresses, and not all SDKs do one.
-        ("http://keys.shop.svc/keys", DoctorStatus::Warning, "send nothing to a name other than localhost"),
+        ("http://keys.shop.svc/keys", DoctorStatus::Warning, "refuse every host name except localhost"),
     ] {
         let (told, count) = told(url);
         assert_eq!((told.status, count), (expected, 0), "{url}");

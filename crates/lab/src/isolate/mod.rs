@@ -1,9 +1,9 @@
 //! Runs the experiment of [`seawall_isolate`] on real variants and reports which variant is slower.
 //!
-//! [`ways`] has the variants. [`mod@bench`] carries segments out over sessions of the load engine, and [`part`] carries out one generator's part of a
-//! segment. [`slots`] turns requests into time buckets, [`answer`] makes the report, and [`limits`] searches the capacity of the variants that
-//! differ. A [`StopSwitch`](crate::rig::StopSwitch) of the bench ends the experiment early; the report then covers the measurements so far. This
-//! module knows no flags, files or pages. The tool's `isolate` calls it.
+//! [`variant_setup`] has the variants. [`local_runner`] carries segments out over sessions of the load engine, and [`part`] carries out one
+//! generator's part of a segment. [`slots`] turns requests into time buckets, [`answer`] makes the report, and [`limits`] searches the capacity
+//! of the variants that differ. A [`StopSwitch`](crate::rig::StopSwitch) of the bench ends the experiment early; the report then covers the
+//! measurements so far. This module knows no flags, files or pages. The tool's `isolate` calls it.
 
 pub mod answer;
 pub mod counts;

@@ -179,12 +179,18 @@ mod tests {
         };
         assert_eq!(
             untested(&look(0, 10, page), &look(400, 410, later)),
-            "metrics: the time between the two reads is too short"
+            "metrics: the time between the two reads of the server's figures is too short"
         );
         let blurred = untested(&look(0, 900, page), &look(1500, 2500, later));
-        assert_eq!(blurred, "metrics: each read took too long compared with the time between the two reads");
+        assert_eq!(
+            blurred,
+            "metrics: each read of the server's figures took too long compared with the time between the two reads"
+        );
         let same = look(0, 10, page);
-        assert_eq!(untested(&same, &same), "metrics: the time between the two reads is too short");
+        assert_eq!(
+            untested(&same, &same),
+            "metrics: the time between the two reads of the server's figures is too short"
+        );
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl FindScreen {
             self.row("overloaded", in_words_of(fails));
         }
         if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
-            self.row("goodput", &format!("{}/s good responses in overload", rate(goodput)));
+            self.row("goodput", &format!("{} good responses/s in overload", rate(goodput)));
         }
     }
 
@@ -301,7 +301,7 @@ fn held(cause: &ReportedCause, candidates: &[&str]) -> String {
     match candidates {
         [] | [_] if is_observed(cause) => cause.name.clone(),
         [] | [_] => format!("{} ({sure} sure)", cause.name),
-        several => format!("{} ({sure} sure that it is one of them)", several.join(" or ")),
+        several => format!("{} ({sure} sure that one of these is the cause)", several.join(" or ")),
     }
 }
 

@@ -225,7 +225,7 @@ fn a_target_that_is_gone_is_told_with_what_it_said_of_itself_last() {
     let gone = FindReport { target_lost_during: Some("150 % of the limit".to_owned()), ..found() };
     let text = shown(&gone);
     let at = text.find("target lost").unwrap();
-    assert!(text[at..].contains("the target stopped answering in experiment \"over\""), "{text}");
+    assert!(text[at..].contains("the target stopped answering during the experiment"), "{text}");
     assert!(text[at..].contains("server metrics: holds 91.0 of 100.0 MiB"), "{text}");
     assert!(!shown(&found()).contains("target lost"));
 }
@@ -351,7 +351,8 @@ fn every_line_is_wrapped_to_the_terminal_and_the_headline_is_whole() {
 fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to_be_sure_of() {
     let page = page::render(&found()).unwrap();
     assert!(
-        page.contains("hanging-limiter or connection-cap") && page.contains("sure that it is one of them")
+        page.contains("hanging-limiter or connection-cap")
+            && page.contains("sure that one of these is the cause")
     );
     let mut unknown = found();
     unknown.ambiguous_causes.clear();
@@ -429,7 +430,7 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
     assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
     assert!(page::render(&answer).unwrap().contains("the budget ran out"));
     let none = FindReport { outcome: FindOutcome::Interrupted, not_run: Vec::new(), ..answer };
-    assert!(shown(&none).contains("cut short    by the budget"));
+    assert!(shown(&none).contains("cut short    the budget (--budget) ran out"));
 }
 
 #[test]

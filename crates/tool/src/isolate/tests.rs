@@ -128,11 +128,11 @@ fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
         "a <proxy>: faster by 1",
         "1. a <proxy>",
         "slower by ",
-        "Not the cause (the middle half of the times is the same within 5 %)\n  name",
+        "Not the cause (the middle half of the response times is the same within 5 %)\n  name",
     ];
     let found: Vec<_> = places.iter().map(|part| text.find(part)).collect();
     assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{text}");
-    assert!(text.contains("flaky      more errors by "), "{text}");
+    assert!(text.contains("flaky      the share of failed requests is higher by "), "{text}");
     assert_eq!((answer.outcome, code(&answer, None, false)), (IsolateOutcome::Decided, exit::SUCCESS));
     let page = page::render(&answer);
     assert!(page.contains("a &lt;proxy&gt;: faster by ") && !page.contains("a <proxy>"), "names are text");
@@ -209,7 +209,7 @@ fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
     let text = screen::text(&experiment(QUIET, 400.0, &ways, None));
     let line = |name: &str| text.lines().find(|line| line.contains(&format!(". {name}"))).unwrap();
     assert!(
-        line("worse").contains("more errors by ")
+        line("worse").contains("the share of failed requests is higher by ")
             && line("worse").contains("; and good responses are slower by "),
         "{text}"
     );
@@ -238,7 +238,10 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
     let ranked: Vec<_> = answer.ranked().iter().map(|way| way.way.name.as_str()).collect();
     assert_eq!(ranked, ["well", "slower and well"]);
     let text = screen::text(&answer);
-    assert!(text.contains("1. well             fewer errors by 100.0 % ("), "{text}");
+    assert!(
+        text.contains("1. well             the share of failed requests is lower by 100.0 % ("),
+        "{text}"
+    );
     assert!(text.contains("as bad  hardly any response is good, as with mesh"), "{text}");
     assert!(page::render(&answer).contains("hardly any response is good, as with mesh"));
 }
@@ -286,7 +289,7 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
 fn what_could_not_be_told_comes_with_the_time_that_it_would_take() {
     let answer = experiment(NOISY, 30.0, &[("dns", 0.03, 0.0)], None);
     let text = screen::text(&answer);
-    assert!(text.contains("Undecided\n  dns") && text.contains(" more at this rate"), "{text}");
+    assert!(text.contains("Undecided\n  dns") && text.contains(" more time at this rate"), "{text}");
     assert!(text.contains("too few responses per time bucket: use a higher rate"), "{text}");
     assert_eq!(code(&answer, None, false), exit::UNDECIDED);
 }
@@ -345,7 +348,9 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::UNDECIDED; 2]);
     let text = screen::text(&equal);
     assert!(
-        text.starts_with("no variant differs: b is equal within 5 %; the 99th percentile is undecided"),
+        text.starts_with(
+            "no variant differs: b equals the reference within 5 %; the 99th percentile is undecided"
+        ),
         "{text}"
     );
     let slower = of(0.3, 0.0);
@@ -443,7 +448,11 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
         assert_eq!(code(&worse, None, true), exit::SLO_MISSED, "however the comparison ended");
     }
     let first = |answer: &IsolateReport| screen::text(answer).lines().next().unwrap().to_owned();
-    assert!(first(&worse).ends_with("b is equal within 5 %; b breaks at a lower rate"), "{}", first(&worse));
+    assert!(
+        first(&worse).ends_with("b equals the reference within 5 %; b breaks at a lower rate"),
+        "{}",
+        first(&worse)
+    );
     assert!(first(&better).ends_with("; b breaks at a higher rate"), "{}", first(&better));
     let mut died = worse.clone();
     let of_b = &mut died.capacity.as_mut().unwrap().variants[1];

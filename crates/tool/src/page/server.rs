@@ -1,4 +1,4 @@
-//! Answers those whom the [`door`](super::door) lets in, within bounds: connections, open pages, heads, bodies, and the time that
+//! Answers those whom the [`access_control`](super::access_control) lets in, within bounds: connections, open pages, heads, bodies, and the time that
 //! any of them may take.
 //!
 //! Everything here runs in one thread, so the content stands in a `RefCell` that is never borrowed across a wait. No connection is
