@@ -93,7 +93,7 @@ fn a_comparison_takes_no_other_flag() {
 fn a_goal_that_no_search_can_look_for_is_refused_with_the_reason() {
     for (slo, part) in [
         ("mean<1s", "cannot search for the limit of mean < 1s"),
-        ("p99<1s,p50<1s", "a search takes one latency objective"),
+        ("p99<1s,p50<1s", "a search takes only one latency objective"),
         ("errors<0%", "between 0 and 1"),
         ("max<1s", "a percentile up to p99.99"),
     ] {
