@@ -709,7 +709,7 @@ mod tests {
             (
                 json!({"server": "https://h", "insecure-skip-tls-verify": true, "certificate-authority": "5318008"}),
                 json!({}),
-                "cluster.insecure-skip-tls-verify: found certificate-authority, too",
+                "cluster.insecure-skip-tls-verify: expected either insecure-skip-tls-verify or certificate-authority",
             ),
             (
                 json!({"server": "https://h", "insecure-skip-tls-verify": "5318008"}),
@@ -724,7 +724,7 @@ mod tests {
             (
                 server.clone(),
                 json!({"token": "5318008", "username": "me"}),
-                "user.token: found username, too",
+                "user.token: expected either a token or username and password",
             ),
             (server.clone(), json!({"username": "a:5318008"}), "user.username: expected no colon"),
             (server.clone(), json!({"as-uid": "5318008"}), "user.as: found nothing"),

@@ -303,7 +303,7 @@ mod tests {
         };
         assert_eq!(
             live(&now, Duration::from_millis(2500)),
-            "narrow-bracket 398/s, good so far  ·  57 s left  ·  5 good, 3 bad, 1 undecided; last 412/s bad"
+            "narrow-bracket 398/s, good so far  ·  57 s left  ·  trials: 5 good, 3 bad, 1 undecided; the last: 412/s bad"
         );
         let now = LiveLine { time: BudgetStatus { left: None, ..time }, ..now };
         assert!(live(&now, Duration::from_secs(2)).contains("32 s so far"));

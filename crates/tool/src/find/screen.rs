@@ -503,7 +503,7 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
         answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline).map(|held| {
             let goal = percent(answer.config.slo.max_error_ratio);
             format!(
-                "{}/s for {}, which gave too few responses to judge an error share below {goal}",
+                "{}/s for {}, too few responses to judge an error share below {goal}",
                 rate(held.rate),
                 seconds(held.held_seconds)
             )

@@ -488,7 +488,7 @@ fn what_is_used_up_is_not_called_sustained() {
     answer.quota_exhaustion = Some(ReportedQuotaExhaustion { after_requests: 3120.0, goodput: 98.4 });
     let text = shown(&answer);
     assert!(screen::summary(&answer).0.ends_with("once its burst allowance is used up"), "{text}");
-    assert!(text.contains("after 3,120 requests; then 98.4/s"), "{text}");
+    assert!(text.contains("the target serves only 98.4 requests/s"), "{text}");
 }
 
 #[test]
