@@ -167,7 +167,7 @@ impl<W: DeserializeOwned> CommandListener<W> {
             // An empty line is a sound, and no order.
             Err(_) if line.trim_ascii().is_empty() => {}
             Err(error) => {
-                self.voice.send_failure(format!("cannot read a command of the coordinator: {error}"))
+                self.voice.send_failure(format!("cannot read a command of the coordinator: {error}"));
             }
         }
     }
