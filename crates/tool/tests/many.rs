@@ -88,7 +88,7 @@ impl Under {
     fn begun(mut command: impl FnMut() -> Command) -> Self {
         loop {
             let mut run = Self::way(command());
-            let line = run.hears_either(", 3 of 3 pods", UNFIT);
+            let line = run.hears_either(", reports from 3 of 3 pods", UNFIT);
             if !line.contains(UNFIT) {
                 return run;
             }
