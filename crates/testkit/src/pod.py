@@ -246,6 +246,67 @@ def steady(kind, address, port, target):
     return "%d connections: %s" % (connections, " ".join("%s=%d" % pair for pair in sorted(answers.items())))
 
 
+def counted(answers):
+    return " ".join("%s=%d" % (name, answers.count(name)) for name in sorted(set(answers)))
+
+
+def begin(s, address, port):
+    """Connects without waiting; what came of it."""
+    s.setblocking(False)
+    try:
+        s.connect((address, port))
+    except BlockingIOError:
+        pass
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "connecting"
+
+
+def flood(address, port, times):
+    """Begins so many connections and keeps them; how often what came of it."""
+    answers = []
+    for _ in range(int(times)):
+        s = stream(address)
+        answers.append(begin(s, address, port))
+        held.append(s)
+    return counted(answers)
+
+
+def churn(address, port, times):
+    """Begins so many connections, one after the other, and resets each at once."""
+    answers = {}
+    for _ in range(int(times)):
+        s = stream(address)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        said = begin(s, address, port)
+        answers[said] = answers.get(said, 0) + 1
+        s.close()
+    return " ".join("%s=%d" % pair for pair in sorted(answers.items()))
+
+
+def delayed(address, port, times):
+    """Connects so often, with sockets whose SYN waits for data (TCP fast open), and only then sends on all of them."""
+    first = stream(address)
+    first.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
+    first.connect((address, port))
+    first.send(b"?")
+    held.append(first)
+    answers = []
+    for _ in range(int(times)):
+        s = stream(address)
+        s.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 1)
+        s.setblocking(False)
+        s.connect((address, port))
+        held.append(s)
+    for s in held[1:]:
+        try:
+            s.send(b"?")
+        except BlockingIOError:
+            pass
+        answers.append("sent")
+    return counted(answers)
+
+
 def stop():
     return "stopped"
 
@@ -325,7 +386,7 @@ def told(line):
     if what == "steady":
         kind, address, port, target = words
         return steady(kind, address, int(port), target)
-    if what in ("ask", "hold", "load", "use", "fetch"):
+    if what in ("ask", "hold", "load", "use", "fetch", "flood", "churn", "delayed"):
         name = words.pop(0) if what == "ask" else what
         address, port, *rest = words
         return globals()[name](address, int(port), *rest)

@@ -4,8 +4,8 @@
 // addresses to the agent and write down on the socket whose it is; `sockops` publishes that under the connection's addresses
 // and ports when these are chosen and before the first packet leaves, so that it is there before the agent can accept.
 //
-// Whatever cannot be decided is refused (EPERM): no agent, no pod, no memory. Nobody but an agent's own pod reaches a metadata
-// address itself. Only contexts of the user API are read, so no kernel's types are needed and one object runs on all.
+// Whatever cannot be decided is refused (EPERM): no agent, no pod, no memory. So is what would go beyond a pod's share of the records.
+// Nobody but an agent's own pod reaches a metadata address itself. Only contexts of the user API are read, so no kernel's types are needed and one object runs on all.
 //
 // Layouts here are those of `target.rs`, `connection_owners.rs` and `counts.rs`, whose tests compare sizes; another layout is
 // another directory of pins (`pins.rs`).
@@ -27,12 +27,19 @@ enum verdict { REFUSE = 0, PASS = 1 };
 enum place { ELSEWHERE, METADATA, CONTAINERS };
 
 // Slots of `counts`: eight for each program.
-enum count { CAPTURED, DIRECT, EXEMPT, NO_AGENT, NO_POD, NO_SERVICE };
+enum count { CAPTURED, DIRECT, EXEMPT, NO_AGENT, NO_POD, NO_SERVICE, TOO_MANY_WAITING };
 enum published { NOTED, ENDED, LOST };
 #define SLOTS 8
 #define OF4 0
 #define OF6 SLOTS
 #define OFOPS (2 * SLOTS)
+
+// A pod's share of the records, and how many of its places a connect looks at: half of them from the last one taken on, as the oldest
+// record frees the next place under overload; half of them from a random one on, where old records wait next to each other.
+#define SHARE 512
+#define TRIES 8
+#define ROWS 64
+#define HINTS 4096
 
 // Where captured connections go, and what a pod is. Addresses and ports in network order, 0 for none.
 struct target {
@@ -72,6 +79,15 @@ struct mine {
 	struct connection connection;
 };
 
+// A place of a pod, which names one of its records. The place is free when that record is no longer in `callers`. Nothing else frees it,
+// so whoever removes a record frees the place: the agent, the end of the socket, or the map itself, which pushes out the oldest.
+struct waiter {
+	struct bpf_spin_lock lock;
+	__u32 changes;		// counts up with each record that is named here
+	struct connection connection;
+	__u64 socket;		// cookie
+};
+
 // A hash of one and not an array: its update swaps the whole value, so no program ever reads half of an old target and half
 // of a new one.
 struct {
@@ -92,10 +108,27 @@ struct {
 // Only what waits to be accepted: the agent takes what it reads, and what ends before goes with its socket.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, SHARE * ROWS);
 	__type(key, struct connection);
 	__type(value, struct caller);
 } callers SEC(".maps");
+
+// The pods' places. Each pod has one in each of `SHARE` columns, in a row that depends on the pod and the column. So two pods share one
+// in 64 of their places, and which these are no pod can choose.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARE * ROWS);
+	__type(key, __u32);
+	__type(value, struct waiter);
+} waiters SEC(".maps");
+
+// The column that a pod took last. Nothing depends on it but where to look first, so pods may share an entry.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HINTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} hints SEC(".maps");
 
 // A listening socket of each agent that lives. The kernel takes it out when it is closed, before its port can be anybody else's: so nobody is
 // sent to a pod on the node's network that listens where an agent died.
@@ -227,15 +260,121 @@ ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 
 	return 1;
 }
 
-ALWAYS int is_alive(const struct target *to)
+// Spreads pods and columns (MurmurHash3's finalizer). With less, two pods share many places next to each other.
+ALWAYS __u32 mixed(__u64 pod, __u32 column)
+{
+	__u64 x = pod * 0x9e3779b97f4a7c15ULL + column;
+
+	x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+	x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+	return x ^ (x >> 33);
+}
+
+ALWAYS struct waiter *place_of(__u64 pod, __u32 column)
+{
+	__u32 key = column * ROWS + (mixed(pod, column) & (ROWS - 1));
+
+	return bpf_map_lookup_elem(&waiters, &key);
+}
+
+ALWAYS __u32 *hint_of(__u64 pod)
+{
+	__u32 key = mixed(pod, SHARE) & (HINTS - 1);
+
+	return bpf_map_lookup_elem(&hints, &key);
+}
+
+// Whether the record that a place names no longer waits. Without the lock, so another processor may be changing it.
+ALWAYS int seems_free(const struct waiter *place)
+{
+	const struct caller *now = bpf_map_lookup_elem(&callers, &place->connection);
+
+	return !now || now->socket != place->socket;
+}
+
+// The next column to look at, of which `tried` were looked at.
+ALWAYS __u32 next_column(__u32 column, int tried)
+{
+	return (tried == TRIES / 2 ? bpf_get_prandom_u32() : column + !!tried) & (SHARE - 1);
+}
+
+ALWAYS int has_free_place(__u64 pod)
+{
+	__u32 *hint = hint_of(pod);
+	__u32 column = hint ? *hint : 0;
+	struct waiter *place;
+
+#pragma unroll
+	for (int tried = 0; tried < TRIES; tried++) {
+		column = next_column(column, tried);
+		place = place_of(pod, column);
+		if (place && seems_free(place))
+			return 1;
+	}
+	return 0;
+}
+
+// Names a record that is in `callers` already, else another connect would see a place here that is free. Between the connect's look and
+// this one others can have taken the last place: connects on other processors, or those whose SYN waits for data (TCP fast open).
+// What is read between the two locks is of the change that the first one saw, or the second one sees another.
+ALWAYS int take_place(const struct mine *noted)
+{
+	__u64 pod = noted->caller.pod;
+	__u32 *hint = hint_of(pod);
+	__u32 column = hint ? *hint : 0, changes;
+	struct waiter *place;
+	int is_taken;
+
+#pragma unroll
+	for (int tried = 0; tried < TRIES; tried++) {
+		column = next_column(column, tried);
+		place = place_of(pod, column);
+		if (!place)
+			continue;
+		bpf_spin_lock(&place->lock);
+		changes = place->changes;
+		bpf_spin_unlock(&place->lock);
+		if (!seems_free(place))
+			continue;
+		bpf_spin_lock(&place->lock);
+		is_taken = place->changes == changes;
+		if (is_taken) {
+			place->changes = changes + 1;
+			place->connection = noted->connection;
+			place->socket = noted->caller.socket;
+		}
+		bpf_spin_unlock(&place->lock);
+		if (!is_taken)
+			continue;
+		if (hint)
+			*hint = column;
+		return 1;
+	}
+	return 0;
+}
+
+// Why the agent takes no connect, as a slot of `counts`; 0 if it does.
+ALWAYS __u32 lack_of(const struct target *to)
 {
 	__u32 seat = to->seat;
 	struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, &seat);
 
 	if (!listener)
-		return 0;
+		return NO_AGENT;
 	bpf_sk_release(listener);
-	return 1;
+	return 0;
+}
+
+// Why a pod's connect to the agent is refused, as a slot of `counts`; 0 if it is written down. An agent can always reach itself.
+ALWAYS __u32 refusal_of(struct bpf_sock_addr *ctx, const struct target *to, __u64 pod, int is_own)
+{
+	__u32 lack = is_own ? 0 : lack_of(to);
+
+	if (lack)
+		return lack;
+	if (pod && !has_free_place(pod))
+		return TOO_MANY_WAITING;
+	return write_down(ctx, to, pod) ? 0 : NO_POD;
 }
 
 // A connect straight to the agent, as that of a proxy beside the container that dials the address it was asked for, is as good
@@ -244,10 +383,10 @@ ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 port
 {
 	__u64 pod = pod_of_caller(to);
 
-	if (port != to->self && !is_exempt(to, pod) && !is_alive(to))
-		return refuse(slots + NO_AGENT);
-	if (!write_down(ctx, to, pod))
-		return refuse(slots + NO_POD);
+	__u32 refusal = refusal_of(ctx, to, pod, port == to->self || is_exempt(to, pod));
+
+	if (refusal)
+		return refuse(slots + refusal);
 	count(slots + DIRECT);
 	return PASS;
 }
@@ -256,7 +395,7 @@ ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 port
 ALWAYS __u32 port_for(struct bpf_sock_addr *ctx, const struct target *to, enum place place, __u32 port,
 		      __u32 slots, int *verdict)
 {
-	__u32 metadata, containers, service;
+	__u32 metadata, containers, service, refusal;
 	__u64 pod;
 
 	*verdict = REFUSE;
@@ -273,10 +412,11 @@ ALWAYS __u32 port_for(struct bpf_sock_addr *ctx, const struct target *to, enum p
 	metadata = READ(to->metadata);
 	containers = READ(to->containers);
 	service = place == METADATA ? metadata : containers;
-	if (!service || !is_alive(to))
+	if (!service)
 		return refuse(slots + NO_AGENT);
-	if (!write_down(ctx, to, pod))
-		return refuse(slots + NO_POD);
+	refusal = refusal_of(ctx, to, pod, 0);
+	if (refusal)
+		return refuse(slots + refusal);
 	return service;
 }
 
@@ -399,6 +539,14 @@ ALWAYS struct mine *written_down(struct bpf_sock_ops *ctx)
 	return sk ? bpf_sk_storage_get(&mine, sk, 0, 0) : 0;
 }
 
+// Removes the socket's record, unless it is a later socket's by now.
+ALWAYS int remove_record(const struct mine *noted)
+{
+	struct caller *now = bpf_map_lookup_elem(&callers, &noted->connection);
+
+	return now && now->socket == noted->caller.socket && !bpf_map_delete_elem(&callers, &noted->connection);
+}
+
 ALWAYS void publish(struct bpf_sock_ops *ctx, struct mine *noted)
 {
 	if (!noted->caller.pod)
@@ -408,16 +556,19 @@ ALWAYS void publish(struct bpf_sock_ops *ctx, struct mine *noted)
 		count(OFOPS + LOST);
 		return;
 	}
+	if (!take_place(noted)) {
+		remove_record(noted);
+		count(OFOPS + LOST);
+		return;
+	}
 	count(OFOPS + NOTED);
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
 }
 
-// What the agent did not take goes with its socket, unless it is a later socket's by now.
-ALWAYS void withdraw(struct mine *noted)
+// What the agent did not take goes with its socket.
+ALWAYS void withdraw(const struct mine *noted)
 {
-	struct caller *now = bpf_map_lookup_elem(&callers, &noted->connection);
-
-	if (now && now->socket == noted->caller.socket && !bpf_map_delete_elem(&callers, &noted->connection))
+	if (remove_record(noted))
 		count(OFOPS + ENDED);
 }
 

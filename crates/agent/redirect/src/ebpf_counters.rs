@@ -25,13 +25,15 @@ pub struct ConnectCounts {
     pub unidentified_pod: u64,
     /// The number of connects that were refused because their port is not 80, for example port 443.
     pub unsupported_port: u64,
+    /// The number of connects that were refused because 512 connections of the pod wait for accept.
+    pub too_many_waiting: u64,
 }
 
 impl ConnectCounts {
     /// Returns the sum of all refused connects.
     #[must_use]
     pub const fn refused(&self) -> u64 {
-        self.no_agent + self.unidentified_pod + self.unsupported_port
+        self.no_agent + self.unidentified_pod + self.unsupported_port + self.too_many_waiting
     }
 }
 
@@ -46,7 +48,8 @@ pub struct RedirectCounts {
     pub stored: u64,
     /// The number of recorded connections that ended before the agent accepted them.
     pub closed_early: u64,
-    /// The number of connections that the programs could not record. The agent finds no owner for such a connection.
+    /// The number of connections that the programs did not record: the kernel refused to store the record, or the pod's share of
+    /// records was taken between the connect and its first packet. The agent finds no owner for such a connection.
     pub dropped: u64,
 }
 
@@ -104,6 +107,7 @@ impl CounterMap {
             no_agent: self.slot(first + 3)?,
             unidentified_pod: self.slot(first + 4)?,
             unsupported_port: self.slot(first + 5)?,
+            too_many_waiting: self.slot(first + 6)?,
         })
     }
 

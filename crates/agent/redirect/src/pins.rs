@@ -1,6 +1,6 @@
 //! Manages the pins: files in a BPF file system that keep links and maps while no Seawall process has them open.
 //!
-//! The directory `seawall/v2/` of the file system contains maps by name, and links by hook, program version and cgroup. `v2` is the
+//! The directory `seawall/v3/` of the file system contains maps by name, and links by hook, program version and cgroup. `v3` is the
 //! version of the layout, which is the format of the maps. Programs of another layout have a separate directory and separate maps.
 //! Therefore no program reads a map in a format that it does not know.
 
@@ -26,13 +26,20 @@ pub(crate) const TARGET: &str = "target";
 pub(crate) const CONNECTIONS: &str = "callers";
 pub(crate) const COUNTS: &str = "counts";
 pub(crate) const LISTENERS: &str = "listeners";
+const WAITERS: &str = "waiters";
+const HINTS: &str = "hints";
 const MINE: &str = "mine";
 
+/// The size in bytes of a place in the map [`WAITERS`]: a lock, a count, the connection and its socket's cookie.
+const PLACE: usize = 8 + CONNECTIONS_KEY + 8;
+
 /// The names of the maps, and the sizes of their keys and values in bytes.
-pub(crate) const MAPS: [(&str, usize, usize); 5] = [
+pub(crate) const MAPS: [(&str, usize, usize); 7] = [
     (TARGET, 4, target::SIZE),
     (CONNECTIONS, CONNECTIONS_KEY, CONNECTIONS_VALUE),
     (COUNTS, 4, 8),
+    (WAITERS, 4, PLACE),
+    (HINTS, 4, 4),
     (LISTENERS, 4, 8),
     (MINE, 4, CONNECTIONS_KEY + CONNECTIONS_VALUE),
 ];
@@ -41,7 +48,7 @@ pub(crate) const MAPS: [(&str, usize, usize); 5] = [
 const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
 const FAMILY: &str = "seawall";
-const LAYOUT: &str = "v2";
+const LAYOUT: &str = "v3";
 
 /// The location of the pins.
 #[derive(Clone, Debug)]

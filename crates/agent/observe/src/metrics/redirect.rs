@@ -36,8 +36,9 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
         ("no_agent", four.no_agent + six.no_agent),
         ("unidentified_pod", four.unidentified_pod + six.unidentified_pod),
         ("unsupported_port", four.unsupported_port + six.unsupported_port),
+        ("too_many_waiting", four.too_many_waiting + six.too_many_waiting),
     ];
-    let help = "Connects of this node's pods to metadata addresses, by outcome; no_agent, unidentified_pod and unsupported_port were refused";
+    let help = "Connects of this node's pods to metadata addresses, by outcome; all but captured, direct and exempt were refused";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
     let records =
         [("stored", counts.stored), ("closed_early", counts.closed_early), ("dropped", counts.dropped)];

@@ -79,7 +79,8 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(host.answer(), format!("agent:host={TIMES}"));
     }
     assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
-    assert_eq!(lab.pin_names().len(), 8);
+    // Three links and seven maps.
+    assert_eq!(lab.pin_names().len(), 10);
 }
 
 fn captured(lab: &Lab) -> u64 {

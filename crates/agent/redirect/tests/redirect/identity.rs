@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use aya::maps::{HashMap, Map, MapData};
-use rustix::thread::{CapabilitySet, CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::CapabilitySet;
 use seawall_redirect::{AgentAddress as Listens, ConnectionMap, Error};
 
 use crate::support::agent::{at_node, captured, gate, learn, listen, point, port, who};
+use crate::support::records::fill_with_records;
 use crate::support::*;
 
 /// Returns the pod that the victim is taken for under an attack.
@@ -132,23 +132,8 @@ fn who_was_pushed_out_of_a_full_map_is_nobody() {
     let mut one = lab.pod(ONE);
     one.ask("hold 169.254.169.254 80");
     let (stream, peer) = listener.accept().unwrap();
-    let map = MapData::from_pin(lab.pins.directory().join("callers")).unwrap();
-    let mut map: HashMap<_, [u8; 48], [u8; 24]> = HashMap::try_from(Map::LruHashMap(map)).unwrap();
-    // From each processor: the newest entries of one are out of the others' reach.
-    let home = sched_getaffinity(None).unwrap();
-    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| home.is_set(*cpu)) {
-        let mut alone = CpuSet::new();
-        alone.set(cpu);
-        sched_setaffinity(None, &alone).unwrap();
-        for other in 0..40_000_u64 {
-            let mut key = [0xee; 48];
-            key[..8].copy_from_slice(&other.to_ne_bytes());
-            key[40..].copy_from_slice(&cpu.to_ne_bytes());
-            map.insert(key, [0; 24], 0).unwrap();
-        }
-    }
-    sched_setaffinity(None, &home).unwrap();
-    assert!(callers.waiting() <= 8192);
+    fill_with_records(&lab);
+    assert!(callers.waiting() <= 32_768);
     assert_eq!(who(&lab, &mut callers, peer, stream.local_addr().unwrap()), "nobody");
     // And who comes next is known again.
     one.ask("hold 169.254.169.254 80");

@@ -11,4 +11,5 @@ mod closed;
 mod identity;
 mod refusals;
 mod rules;
+mod shares;
 mod support;

@@ -3,6 +3,7 @@
 //! The control groups are laid out as a kubelet lays them out, below a group that `scripts/redirect-test` makes and removes.
 
 pub(crate) mod agent;
+pub(crate) mod records;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -212,6 +213,10 @@ fn networks() {
     }
     for line in lines {
         assert!(ip(&format!("-n {line}")), "ip -n {line}");
+    }
+    for pod in ["pod1", "pod2"] {
+        // A closed connection that the agent has not accepted can stay so long; 60 s are usual.
+        within(pod, || fs::write("/proc/sys/net/ipv4/tcp_fin_timeout", "1").unwrap());
     }
     within("node", || {
         fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
