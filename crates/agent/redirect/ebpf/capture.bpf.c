@@ -27,7 +27,7 @@ enum verdict { REFUSE = 0, PASS = 1 };
 enum place { ELSEWHERE, METADATA, CONTAINERS };
 
 // Slots of `counts`: eight for each program.
-enum count { CAPTURED, DIRECT, EXEMPT, NO_AGENT, NO_POD, NO_SERVICE, TOO_MANY_WAITING };
+enum count { CAPTURED, DIRECT, EXEMPT, NO_AGENT, NO_POD, NO_SERVICE, TOO_MANY_WAITING, UNRESPONSIVE_AGENT };
 enum published { NOTED, ENDED, LOST };
 #define SLOTS 8
 #define OF4 0
@@ -40,6 +40,9 @@ enum published { NOTED, ENDED, LOST };
 #define TRIES 8
 #define ROWS 64
 #define HINTS 4096
+
+// An agent that has not written its beat for so long is hung or stopped, in nanoseconds.
+#define SILENCE 3000000000LL
 
 // Where captured connections go, and what a pod is. Addresses and ports in network order, 0 for none.
 struct target {
@@ -138,6 +141,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } listeners SEC(".maps");
+
+// When each of these agents last said that its threads run, on the clock CLOCK_MONOTONIC in nanoseconds.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 16);
+	__type(key, __u32);
+	__type(value, __u64);
+} beats SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -358,10 +369,14 @@ ALWAYS __u32 lack_of(const struct target *to)
 {
 	__u32 seat = to->seat;
 	struct bpf_sock *listener = bpf_map_lookup_elem(&listeners, &seat);
+	__u64 *beat;
 
 	if (!listener)
 		return NO_AGENT;
 	bpf_sk_release(listener);
+	beat = bpf_map_lookup_elem(&beats, &seat);
+	if (!beat || (__s64)(bpf_ktime_get_coarse_ns() - *beat) >= SILENCE)
+		return UNRESPONSIVE_AGENT;
 	return 0;
 }
 

@@ -19,7 +19,8 @@ use std::time::Instant;
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use seawall_redirect::{
-    AgentAddress, CgroupTree, ConnectionMap, ConnectionOwner, Pins, PodCgroups, TargetMap, attach, detach,
+    AgentAddress, AgentHeartbeat, CgroupTree, ConnectionMap, ConnectionOwner, Pins, PodCgroups, TargetMap,
+    attach, detach,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -145,6 +146,12 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     attach(&pins, &site)?;
     let mut gate = TargetMap::open(&pins, &site)?;
     let seat = gate.register_listener(&target)?;
+    let mut heartbeat = AgentHeartbeat::open(&pins, seat)?;
+    thread::spawn(move || {
+        while heartbeat.beat().is_ok_and(|is_own| is_own) {
+            thread::park_timeout(AgentHeartbeat::INTERVAL);
+        }
+    });
     gate.set_target(AgentAddress {
         v4: Some(NODE),
         metadata: NonZeroU16::new(port),

@@ -27,13 +27,19 @@ pub struct ConnectCounts {
     pub unsupported_port: u64,
     /// The number of connects that were refused because 512 connections of the pod wait for accept.
     pub too_many_waiting: u64,
+    /// The number of connects that were refused because the agent has not beaten for 3 s ([`crate::AgentHeartbeat`]).
+    pub unresponsive_agent: u64,
 }
 
 impl ConnectCounts {
     /// Returns the sum of all refused connects.
     #[must_use]
     pub const fn refused(&self) -> u64 {
-        self.no_agent + self.unidentified_pod + self.unsupported_port + self.too_many_waiting
+        self.no_agent
+            + self.unidentified_pod
+            + self.unsupported_port
+            + self.too_many_waiting
+            + self.unresponsive_agent
     }
 }
 
@@ -108,6 +114,7 @@ impl CounterMap {
             unidentified_pod: self.slot(first + 4)?,
             unsupported_port: self.slot(first + 5)?,
             too_many_waiting: self.slot(first + 6)?,
+            unresponsive_agent: self.slot(first + 7)?,
         })
     }
 

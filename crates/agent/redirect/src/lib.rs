@@ -5,6 +5,7 @@
 //!
 //! - Operators use [`attach()`], [`status()`] and [`detach()`] (`seawall-agent redirect`).
 //! - The agent sets the target of captured connections with [`TargetMap`].
+//! - The agent proves with [`AgentHeartbeat`] that it serves. Otherwise the programs refuse the connects to it.
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
 //! - The agent learns from [`RedirectAttachment`] that the pinned maps which it opened were removed or replaced.
 //! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and translation rules for nodes without
@@ -24,6 +25,7 @@ mod detach;
 mod ebpf_addresses;
 mod ebpf_counters;
 mod error;
+mod heartbeat;
 mod link_info;
 pub mod nft_rules;
 mod pins;
@@ -41,6 +43,7 @@ pub use connection_owners::{ConnectingSocket, ConnectionMap, ConnectionOwner};
 pub use detach::detach;
 pub use ebpf_counters::{ConnectCounts, CounterMap, RedirectCounts};
 pub use error::Error;
+pub use heartbeat::AgentHeartbeat;
 pub use pins::Pins;
 pub use prerequisites::maps_need_capability;
 pub use status::{HookStatus, LinkStatus, RedirectStatus, status};

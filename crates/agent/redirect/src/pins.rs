@@ -26,6 +26,7 @@ pub(crate) const TARGET: &str = "target";
 pub(crate) const CONNECTIONS: &str = "callers";
 pub(crate) const COUNTS: &str = "counts";
 pub(crate) const LISTENERS: &str = "listeners";
+pub(crate) const BEATS: &str = "beats";
 const WAITERS: &str = "waiters";
 const HINTS: &str = "hints";
 const MINE: &str = "mine";
@@ -34,13 +35,14 @@ const MINE: &str = "mine";
 const PLACE: usize = 8 + CONNECTIONS_KEY + 8;
 
 /// The names of the maps, and the sizes of their keys and values in bytes.
-pub(crate) const MAPS: [(&str, usize, usize); 7] = [
+pub(crate) const MAPS: [(&str, usize, usize); 8] = [
     (TARGET, 4, target::SIZE),
     (CONNECTIONS, CONNECTIONS_KEY, CONNECTIONS_VALUE),
     (COUNTS, 4, 8),
     (WAITERS, 4, PLACE),
     (HINTS, 4, 4),
     (LISTENERS, 4, 8),
+    (BEATS, 4, 8),
     (MINE, 4, CONNECTIONS_KEY + CONNECTIONS_VALUE),
 ];
 

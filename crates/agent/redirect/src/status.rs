@@ -131,7 +131,7 @@ struct Line<'a>(&'a ConnectCounts);
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ConnectCounts { captured, direct, exempt, no_agent, unidentified_pod, .. } = self.0;
-        let ConnectCounts { unsupported_port, too_many_waiting, .. } = self.0;
+        let ConnectCounts { unsupported_port, too_many_waiting, unresponsive_agent, .. } = self.0;
         write!(
             f,
             "{captured} captured, {direct} directly to the agent, {exempt} by an agent, {} refused",
@@ -139,7 +139,7 @@ impl fmt::Display for Line<'_> {
         )?;
         write!(
             f,
-            " ({no_agent} without an agent, {too_many_waiting} by pods with too many waiting connections, {unidentified_pod} by unidentified pods, {unsupported_port} to an unsupported port)"
+            " ({no_agent} without an agent, {unresponsive_agent} with an unresponsive agent, {too_many_waiting} by pods with too many waiting connections, {unidentified_pod} by unidentified pods, {unsupported_port} to an unsupported port)"
         )
     }
 }

@@ -15,6 +15,7 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 use crate::cgroup_tree::CgroupTree;
 use crate::connection_owners::{ConnectionMap, ConnectionOwner};
 use crate::error::Error;
+use crate::heartbeat::BeatMap;
 use crate::pins::{LISTENERS, LOCK_TIMEOUT, Pins, TARGET};
 use crate::target::{AgentAddress, RedirectTarget, SIZE};
 
@@ -43,6 +44,7 @@ pub struct TargetMap {
     site: CgroupTree,
     map: HashMap<MapData, u32, [u8; SIZE]>,
     listeners: HashMap<MapData, u32, u64>,
+    beats: BeatMap,
 }
 
 impl TargetMap {
@@ -55,7 +57,8 @@ impl TargetMap {
         // A write to a map of sockets takes a file descriptor, and a read returns a cookie. Both values have eight bytes.
         let listeners = Map::HashMap(pins.map(LISTENERS)?);
         let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
-        Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners })
+        let beats = BeatMap::open(pins)?;
+        Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners, beats })
     }
 
     /// Returns the current target, or `None` before the first agent.
@@ -72,6 +75,9 @@ impl TargetMap {
 
     /// Registers one of an agent's listening sockets and returns its slot. The programs see the socket as long as it listens.
     ///
+    /// This also writes the slot's first beat, so the beat of an earlier agent in this slot does not count. Keep the
+    /// [`crate::AgentHeartbeat`] going from then on: 3 s after the last beat the programs refuse pods' connects to this agent.
+    ///
     /// # Errors
     /// The kernel refuses the socket, or all slots are taken.
     pub fn register_listener(&mut self, listener: &impl AsFd) -> Result<u16, Error> {
@@ -82,7 +88,10 @@ impl TargetMap {
         let told = self.target()?.map(|target| target.agent).filter(|agent| somewhere(*agent).is_ok());
         for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.listener_slot != *seat)) {
             match self.listeners.insert(u32::from(seat), listener, UNLESS_TAKEN) {
-                Ok(()) => return Ok(seat),
+                Ok(()) => {
+                    self.beats.beat(seat)?;
+                    return Ok(seat);
+                }
                 Err(error) => {
                     if !is_taken(&error) {
                         return Err(Error::map(LISTENERS)(error));

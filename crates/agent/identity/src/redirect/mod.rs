@@ -21,8 +21,8 @@ use seawall_core::Clock;
 use seawall_core::cloud::DialectName;
 use seawall_core::shutdown::{StopSignal, Stopper};
 use seawall_redirect::{
-    AgentAddress, AttachmentState, CgroupTree, ConnectionMap, CounterMap, Error, Pins, PodCgroups,
-    RedirectAttachment, TargetMap, status,
+    AgentAddress, AgentHeartbeat, AttachmentState, CgroupTree, ConnectionMap, CounterMap, Error, Pins,
+    PodCgroups, RedirectAttachment, TargetMap, status,
 };
 
 use super::config::KernelIdentityConfig;
@@ -48,6 +48,8 @@ pub struct RedirectHandle {
     /// The map with the target of captured connections. The lock is needed because a write takes several steps. The agent takes
     /// the lock once a second and for each metrics request.
     gate: Mutex<TargetMap>,
+    /// The heartbeat without which the redirect's programs refuse connects to this agent.
+    heartbeat: Mutex<AgentHeartbeat>,
     /// The counters of the redirect's programs.
     pub counters: CounterMap,
     /// The programs' records of connections.
@@ -105,9 +107,11 @@ impl RedirectHandle {
         let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no listener address")?;
         told(gate.detect_node_netns(&mut callers, own, address))?;
         let seat = told(gate.register_listener(socket))?;
+        let heartbeat = told(AgentHeartbeat::open(&pins, seat))?;
         Ok(Self {
             agent: AgentAddress { listener_slot: seat, ..agent },
             gate: Mutex::new(gate),
+            heartbeat: Mutex::new(heartbeat),
             counters: told(CounterMap::open(&pins))?,
             records: KernelRecords::new(callers, site, pods, clock.clone()),
             attachment,
@@ -203,6 +207,15 @@ impl RedirectHandle {
                 }
             }
         }
+    }
+
+    /// Tells the redirect's programs that this agent serves, which they must hear each 3 s. Returns false after this agent's
+    /// listener has closed.
+    ///
+    /// # Errors
+    /// The kernel refuses to read or to write the maps.
+    pub fn beat(&self) -> Result<bool, Error> {
+        self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).beat()
     }
 
     /// Checks the target until shutdown begins. If the target is another agent that is dead (see `other`), makes this agent the

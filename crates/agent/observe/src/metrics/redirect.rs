@@ -37,6 +37,7 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
         ("unidentified_pod", four.unidentified_pod + six.unidentified_pod),
         ("unsupported_port", four.unsupported_port + six.unsupported_port),
         ("too_many_waiting", four.too_many_waiting + six.too_many_waiting),
+        ("unresponsive_agent", four.unresponsive_agent + six.unresponsive_agent),
     ];
     let help = "Connects of this node's pods to metadata addresses, by outcome; all but captured, direct and exempt were refused";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;

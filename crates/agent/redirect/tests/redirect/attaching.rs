@@ -79,8 +79,8 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(host.answer(), format!("agent:host={TIMES}"));
     }
     assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
-    // Three links and seven maps.
-    assert_eq!(lab.pin_names().len(), 10);
+    // Three links and eight maps.
+    assert_eq!(lab.pin_names().len(), 11);
 }
 
 fn captured(lab: &Lab) -> u64 {

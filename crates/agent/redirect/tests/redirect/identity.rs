@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::thread::CapabilitySet;
-use seawall_redirect::{AgentAddress as Listens, ConnectionMap, Error};
+use seawall_redirect::{AgentAddress as Listens, AgentHeartbeat, ConnectionMap, Error};
 
 use crate::support::agent::{at_node, captured, gate, learn, listen, point, port, who};
 use crate::support::records::fill_with_records;
@@ -150,6 +150,7 @@ fn an_agent_needs_no_capability_once_the_programs_are_attached() {
     let known = without(CapabilitySet::all(), || {
         let (mut gate, mut callers) = (gate(&lab), ConnectionMap::open(&lab.pins).unwrap());
         let seat = gate.register_listener(&listener).unwrap();
+        assert!(AgentHeartbeat::open(&lab.pins, seat).unwrap().beat().unwrap());
         gate.set_target(Listens { listener_slot: seat, ..at_node(Some(port(&listener)), None) }).unwrap();
         one.ask("hold 169.254.169.254 80");
         let (stream, peer) = listener.accept().unwrap();

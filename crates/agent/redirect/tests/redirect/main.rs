@@ -8,6 +8,7 @@
 mod attaching;
 mod capture;
 mod closed;
+mod heartbeat;
 mod identity;
 mod refusals;
 mod rules;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
+use aya::maps::{Array, Map, MapData};
 use seawall_redirect::{AgentAddress as Listens, ConnectionMap, ConnectionOwner, PodCgroups, TargetMap};
 
 use super::{HOST, Lab, NODE, NODE6, ONE, TWO, address, within};
@@ -69,9 +70,26 @@ pub(crate) fn captured() -> (Lab, TcpListener, ConnectionMap) {
 
 /// Sends captured connections to a listener.
 pub(crate) fn point(lab: &Lab, listener: &TcpListener) {
-    let mut gate = gate(lab);
-    let seat = gate.register_listener(listener).unwrap();
-    gate.set_target(Listens { listener_slot: seat, ..at_node(Some(port(listener)), None) }).unwrap();
+    let seat = register(lab, listener);
+    gate(lab).set_target(Listens { listener_slot: seat, ..at_node(Some(port(listener)), None) }).unwrap();
+}
+
+/// Registers the listener of an agent that counts as responsive for as long as the test runs.
+pub(crate) fn register(lab: &Lab, listener: &TcpListener) -> u16 {
+    let seat = gate(lab).register_listener(listener).unwrap();
+    set_beat(lab, seat, i64::MAX.cast_unsigned());
+    seat
+}
+
+/// Writes a slot's last beat, in nanoseconds of the clock CLOCK_MONOTONIC.
+pub(crate) fn set_beat(lab: &Lab, seat: u16, nanoseconds: u64) {
+    beats(lab).set(seat.into(), nanoseconds, 0).unwrap();
+}
+
+/// Opens the map of the slots' last beats.
+pub(crate) fn beats(lab: &Lab) -> Array<MapData, u64> {
+    let map = MapData::from_pin(lab.pins.directory().join("beats")).unwrap();
+    Array::try_from(Map::Array(map)).unwrap()
 }
 
 /// Learns the node's namespace, as an agent's pod does before it serves.
@@ -108,7 +126,7 @@ impl Agent {
 
     pub(crate) fn saying(lab: &Arc<Lab>, name: &'static str) -> Self {
         let listener = listen();
-        let (port, seat) = (port(&listener), gate(lab).register_listener(&listener).unwrap());
+        let (port, seat) = (port(&listener), register(lab, &listener));
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, lab) = (Arc::clone(&stop), Arc::clone(lab));
         let thread = thread::spawn(move || {
