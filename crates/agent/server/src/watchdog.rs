@@ -29,7 +29,7 @@ const CHECKS: u32 = 8;
 /// connections at 16 µs each.
 const CPU_WITHOUT_BEAT: Duration = Duration::from_millis(500);
 
-/// The age of the last complete round of beats above which the agent is not ready.
+/// The age of a thread's last beat above which the agent is not ready.
 const NOT_READY: Duration = Duration::from_secs(2);
 
 /// The age of the last check above which the agent is not alive. The watchdog ends the process long before this time, unless the
@@ -170,10 +170,11 @@ impl fmt::Display for HungThread {
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeartbeatCheck {
-    /// Every thread has beaten since the check before.
-    AllBeat,
-    /// A thread is late.
-    Late,
+    /// No thread hangs. The thread that has been silent for longest was last found beating at `oldest_beat`.
+    Running {
+        /// The time of the check that found the beat, or the first check.
+        oldest_beat: Moment,
+    },
     /// A thread hangs.
     Hung(HungThread),
     /// No event loop runs any more.
@@ -192,6 +193,8 @@ pub struct HangDetector {
 struct WatchedThread {
     heartbeat: Arc<ThreadHeartbeat>,
     beats: u32,
+    /// The time of the check that found the last beat.
+    last_beat: Option<Moment>,
     /// The number of timely checks since the last beat.
     silent_checks: u32,
     /// The CPU time that the thread had used at the first check without a beat.
@@ -204,6 +207,7 @@ impl HangDetector {
         let watched = |heartbeat: &Arc<ThreadHeartbeat>| WatchedThread {
             heartbeat: heartbeat.clone(),
             beats: 0,
+            last_beat: None,
             silent_checks: 0,
             cpu_time: None,
         };
@@ -215,17 +219,16 @@ impl HangDetector {
     pub fn check(&mut self, now: Moment, state: impl Fn(i32) -> Option<ThreadState>) -> HeartbeatCheck {
         let is_timely = self.last_check.is_some_and(|last| now.since(last) <= TIMELY);
         self.last_check = Some(now);
-        let (mut running, mut late, mut hung) = (0, 0, None);
+        let (mut running, mut oldest_beat, mut hung) = (0, now, None);
         for (number, thread) in self.threads.iter_mut().enumerate() {
             let kernel_thread = thread.heartbeat.kernel_thread.load(Ordering::Acquire);
-            if kernel_thread == 0 {
+            let is_running = kernel_thread != 0;
+            running += usize::from(is_running);
+            let is_silent = !thread.is_beating(now);
+            oldest_beat = oldest_beat.min(*thread.last_beat.get_or_insert(now));
+            if !is_running || !is_silent {
                 continue;
             }
-            running += 1;
-            if thread.is_beating() {
-                continue;
-            }
-            late += 1;
             thread.silent_checks += u32::from(is_timely);
             let Some(state) = state(kernel_thread) else { continue };
             let before = *thread.cpu_time.get_or_insert(state.cpu_time);
@@ -238,18 +241,17 @@ impl HangDetector {
         match hung {
             Some(hung) => HeartbeatCheck::Hung(hung),
             None if running == 0 && self.has_begun => HeartbeatCheck::AllEnded,
-            None if late > 0 || running < self.threads.len() => HeartbeatCheck::Late,
-            None => HeartbeatCheck::AllBeat,
+            None => HeartbeatCheck::Running { oldest_beat },
         }
     }
 }
 
 impl WatchedThread {
-    fn is_beating(&mut self) -> bool {
+    fn is_beating(&mut self, now: Moment) -> bool {
         let beats = self.heartbeat.beats.load(Ordering::Relaxed);
         let is_beating = beats != self.beats;
         if is_beating {
-            (self.beats, self.silent_checks, self.cpu_time) = (beats, 0, None);
+            (self.beats, self.last_beat, self.silent_checks, self.cpu_time) = (beats, Some(now), 0, None);
         }
         is_beating
     }
@@ -261,16 +263,16 @@ pub struct ThreadHealth {
     clock: Clock,
     /// The time of the last check, in nanoseconds of the clock.
     last_check: AtomicU64,
-    /// The time of the last check that found a beat of every thread since the check before.
-    last_all_beat: AtomicU64,
+    /// The time of the last beat of the thread that has been silent for longest.
+    oldest_beat: AtomicU64,
 }
 
 impl ThreadHealth {
     /// Returns the health of threads that are about to start.
     pub fn new(clock: Clock) -> Self {
-        let now = AtomicU64::new(clock.now().as_nanos());
-        let last_all_beat = AtomicU64::new(clock.now().as_nanos());
-        Self { clock, last_check: now, last_all_beat }
+        let now = || AtomicU64::new(clock.now().as_nanos());
+        let (last_check, oldest_beat) = (now(), now());
+        Self { clock, last_check, oldest_beat }
     }
 
     /// Returns the reason why the agent must be restarted, if there is one.
@@ -285,7 +287,7 @@ impl ThreadHealth {
 
     fn reason_after(&self, limit: Duration) -> Option<String> {
         let age = |of: &AtomicU64| self.clock.now().since(Moment::from_nanos(of.load(Ordering::Relaxed)));
-        let (check, beat) = (age(&self.last_check), age(&self.last_all_beat));
+        let (check, beat) = (age(&self.last_check), age(&self.oldest_beat));
         if check > limit {
             return Some(format!(
                 "the watchdog has not checked the traffic threads for {} s",
@@ -299,8 +301,8 @@ impl ThreadHealth {
     fn record(&self, check: HeartbeatCheck) {
         let now = self.clock.now().as_nanos();
         self.last_check.store(now, Ordering::Relaxed);
-        if check == HeartbeatCheck::AllBeat {
-            self.last_all_beat.store(now, Ordering::Relaxed);
+        if let HeartbeatCheck::Running { oldest_beat } = check {
+            self.oldest_beat.store(oldest_beat.as_nanos(), Ordering::Relaxed);
         }
     }
 
@@ -352,7 +354,7 @@ impl Watchdog {
                     std::process::abort();
                 }
                 HeartbeatCheck::AllEnded => return,
-                HeartbeatCheck::AllBeat | HeartbeatCheck::Late => {}
+                HeartbeatCheck::Running { .. } => {}
             }
             if self.health.is_beating() {
                 (self.while_beating)();
@@ -383,8 +385,15 @@ mod tests {
             let guards = heartbeats.iter().map(ThreadHeartbeat::begin).collect();
             let detector = HangDetector::new(&heartbeats);
             let mut trial = Self { heartbeats, guards, detector, now: Moment::from_nanos(1) };
-            assert_eq!(trial.after(BEAT, &[0, 1], state('S', 0)), HeartbeatCheck::AllBeat);
+            assert_eq!(trial.silence(&[0, 1]), Duration::ZERO);
             trial
+        }
+
+        /// Lets a thread beat for one interval. Returns for how long the other one has been silent.
+        fn silence(&mut self, beating: &[usize]) -> Duration {
+            let check = self.after(BEAT, beating, state('t', 0));
+            let HeartbeatCheck::Running { oldest_beat } = check else { panic!("{check:?}") };
+            self.now.since(oldest_beat)
         }
 
         /// Lets this time pass, lets these threads beat, and checks.
@@ -444,10 +453,19 @@ mod tests {
     fn a_beat_ends_the_suspicion() {
         let mut trial = Trial::new();
         for _ in 0..10 {
-            for _ in 1..CHECKS {
-                assert_eq!(trial.after(BEAT, &[0], state('t', 0)), HeartbeatCheck::Late);
+            for n in 1..CHECKS {
+                assert_eq!(trial.silence(&[0]), BEAT * n);
             }
-            assert_eq!(trial.after(BEAT, &[0, 1], state('t', 0)), HeartbeatCheck::AllBeat);
+            assert_eq!(trial.silence(&[0, 1]), Duration::ZERO);
+        }
+    }
+
+    /// Threads beat at different moments, so no check needs to see all of them beat.
+    #[test]
+    fn threads_that_beat_in_turns_are_not_silent() {
+        let mut trial = Trial::new();
+        for n in 0..100 {
+            assert!(trial.silence(&[n % 2]) <= BEAT);
         }
     }
 
@@ -457,7 +475,8 @@ mod tests {
         let mut detector = HangDetector::new(&heartbeats);
         let at = |n: u64| Moment::from_nanos(n * BEAT.as_nanos() as u64);
         for n in 0..20 {
-            assert_eq!(detector.check(at(n), |_| state('S', 0)), HeartbeatCheck::Late);
+            let check = detector.check(at(n), |_| state('S', 0));
+            assert_eq!(check, HeartbeatCheck::Running { oldest_beat: at(0) });
         }
         let mut trial = Trial::new();
         trial.guards.clear();
@@ -467,20 +486,20 @@ mod tests {
     #[test]
     fn the_health_follows_the_checks() {
         let (clock, hand) = Clock::manual();
-        let health = ThreadHealth::new(clock);
-        let check = |beats: HeartbeatCheck, times: u32| {
-            for _ in 0..times {
-                hand.advance(BEAT);
-                health.record(beats);
-            }
+        let health = ThreadHealth::new(clock.clone());
+        let check = |silence: Duration| {
+            hand.advance(BEAT);
+            let oldest_beat = clock.now().saturating_sub(silence);
+            health.record(HeartbeatCheck::Running { oldest_beat });
             (health.not_ready_reason(), health.not_alive_reason())
         };
-        assert_eq!(check(HeartbeatCheck::AllBeat, 100), (None, None));
-        assert_eq!(check(HeartbeatCheck::Late, 8), (None, None));
+        hand.advance(Duration::from_secs(100));
+        assert_eq!(check(Duration::ZERO), (None, None));
+        assert_eq!(check(NOT_READY), (None, None));
         let silent = "a traffic thread has not run its event loop for ";
-        assert_eq!(check(HeartbeatCheck::Late, 2), (Some(format!("{silent}2 s")), None));
-        assert!(check(HeartbeatCheck::Late, 40).1.is_some_and(|reason| reason.starts_with(silent)));
-        assert_eq!(check(HeartbeatCheck::AllBeat, 1), (None, None));
+        assert_eq!(check(NOT_READY + BEAT), (Some(format!("{silent}2 s")), None));
+        assert_eq!(check(NOT_ALIVE + BEAT).1, Some(format!("{silent}10 s")));
+        assert_eq!(check(BEAT), (None, None));
         hand.advance(Duration::from_secs(11));
         let reason = health.not_alive_reason().unwrap();
         assert_eq!(reason, "the watchdog has not checked the traffic threads for 11 s");

@@ -66,13 +66,9 @@ use seawall_observe::metrics::{broker, cluster, min_lifetime, redirect};
 use seawall_observe::pod_scan::PodCountGauge;
 use seawall_observe::readiness::Readiness;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
-use seawall_redirect::AgentHeartbeat;
 
 /// The limit on open files that the agent requests from the kernel. The largest caps of `resource_limits` need fewer open files.
 const DESCRIPTORS: u64 = 65_536;
-
-/// The stack of the heartbeat thread in bytes.
-const HEARTBEAT_STACK: usize = 64 << 10;
 
 /// Runs the agent until a signal stops it.
 ///
@@ -110,7 +106,6 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let probes = parts.probes(config, &listeners.addresses);
     let admin = parts.admin(registry, config.seccomp, &metrics, log, probes, &watch);
     let capture = parts.watch_capture(&control, &stopper, &stop);
-    capture.as_ref().map_or(Ok(()), beat_from_own_thread)?;
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(parts.capture.clone(), parts.identity.cluster.clone(), admin.clone(), stop.clone()));
 
@@ -198,29 +193,6 @@ fn capture(
         |port| bound.socket_on_port(port),
         clock,
     )?)))
-}
-
-/// Starts a thread that writes this agent's heartbeat for the redirect's programs until the agent's listener closes. Call it once the
-/// process has given up its privileges, because a thread keeps the privileges with which it starts.
-fn beat_from_own_thread(capture: &Arc<RedirectHandle>) -> anyhow::Result<()> {
-    let capture = capture.clone();
-    let beat = move || {
-        let mut has_failed = false;
-        loop {
-            match capture.beat() {
-                Ok(true) => has_failed = false,
-                Ok(false) => return,
-                Err(error) if !has_failed => {
-                    tracing::error!(%error, "cannot write the agent's heartbeat; the redirect refuses pods' connects to this agent");
-                    has_failed = true;
-                }
-                Err(_) => {}
-            }
-            std::thread::park_timeout(AgentHeartbeat::INTERVAL);
-        }
-    };
-    let thread = std::thread::Builder::new().name("heartbeat".into()).stack_size(HEARTBEAT_STACK);
-    thread.spawn(beat).map(drop).context("cannot start the heartbeat thread")
 }
 
 /// Returns the bound addresses, each with the dialects of its listener.

@@ -48,9 +48,7 @@ impl ThreadWatch {
         let watchdog = Watchdog {
             heartbeats,
             health,
-            while_beating: Box::new(move || {
-                let _ = &redirect;
-            }),
+            while_beating: Box::new(redirect_heartbeat(redirect)),
             after_check: Box::new(move |span| capacity.measure(span)),
             on_hang: Box::new(move |hung| {
                 hangs.record(&hung);
@@ -96,4 +94,21 @@ fn write_capacity(capacity: &CapacityMeter, out: &mut DescriptorEncoder<'_>) -> 
     capacity.time_at_limits().try_for_each(|(limit, time)| {
         ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&[("limit", limit.name())])?)
     })
+}
+
+/// Returns a function that writes the heartbeat for the redirect's programs, every second time that it is called. Without a redirect
+/// the function does nothing. Logs the first of several failures.
+fn redirect_heartbeat(redirect: Option<Arc<RedirectHandle>>) -> impl FnMut() + Send + 'static {
+    let (mut is_due, mut has_failed) = (false, false);
+    move || {
+        is_due = !is_due;
+        let Some(redirect) = redirect.as_ref().filter(|_| is_due) else { return };
+        let result = redirect.beat();
+        if let Err(error) = &result
+            && !has_failed
+        {
+            tracing::error!(%error, "cannot write the agent's heartbeat; the redirect refuses pods' connects to this agent");
+        }
+        has_failed = result.is_err();
+    }
 }
