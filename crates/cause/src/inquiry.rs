@@ -441,7 +441,10 @@ impl Inquiry {
         let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = words::ties(&case, &odds, &named);
-        let excluded = words::excluded(&readings, &odds, &named);
+        // A cause that nobody can tell from a named one is not excluded, whatever its probability: the signs cannot separate the two.
+        let tied = ties.iter().flat_map(|tie| &tie.between);
+        let possible: Vec<_> = named.iter().chain(tied).copied().collect();
+        let excluded = words::excluded(&readings, &odds, &possible);
         let untested = words::untested(&case, &odds, &named, &excluded, left);
         self.report.causes = causes;
         self.report.ties = ties;
