@@ -19,6 +19,14 @@ use seawall_search::goal::{LatencyGoal, SearchGoal};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Objectives(Vec<Objective>);
 
+impl Objectives {
+    /// Returns the conditions of a flag that was given several times, or `None` if it was never given.
+    pub fn joined(all: &[Self]) -> Option<Self> {
+        let conditions: Vec<Objective> = all.iter().flat_map(|one| &one.0).copied().collect();
+        (!conditions.is_empty()).then_some(Self(conditions))
+    }
+}
+
 /// One condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Objective {
@@ -139,10 +147,17 @@ fn joined(text: &str) -> String {
     })
 }
 
-/// `0.1%` or `0.001`.
+/// `0.1%` or `0.001`. A plain `1` is no share: it would mean 100 %, and whoever types it means 1 %.
 fn share(text: &str) -> Option<f64> {
-    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
-    number.trim().parse().ok().map(|number: f64| number / scale).filter(|share| (0.0..=1.0).contains(share))
+    let Some(percent) = text.strip_suffix('%') else {
+        return text.trim().parse().ok().filter(|share: &f64| (0.0..1.0).contains(share));
+    };
+    percent
+        .trim()
+        .parse()
+        .ok()
+        .map(|percent: f64| percent / 100.0)
+        .filter(|share| (0.0..=1.0).contains(share))
 }
 
 impl Quantile {
@@ -582,12 +597,22 @@ mod tests {
             "p99<1",
             "errors<1s",
             "errors<200%",
+            "errors<1",
+            "errors<=1",
             "p99>1s",
             "wrong-answers<1s",
             "wrong-answers=0",
         ] {
             assert!(text.parse::<Objectives>().is_err(), "{text}");
         }
+    }
+
+    /// The last `--slo` silently replaced the others, so a gate of two flags checked only one.
+    #[test]
+    fn the_conditions_of_a_repeated_flag_all_hold() {
+        let each = ["p99<1s", "errors<1%"].map(|text| text.parse::<Objectives>().unwrap());
+        assert_eq!(Objectives::joined(&each), Some("p99<1s,errors<1%".parse().unwrap()));
+        assert_eq!(Objectives::joined(&[]), None);
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl AttackOutputs {
                 run_info::headline(&facts)
             );
         }
-        if args.slo.as_ref().is_some_and(Objectives::limits_wrong_answers) && !plan::has_conditions(plan) {
+        if args.slo.iter().any(Objectives::limits_wrong_answers) && !plan::has_conditions(plan) {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(
                 stderr(),
@@ -205,12 +205,13 @@ fn run_to_end(
     let mut written = OutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), (live, unreachable), page.as_mut());
     let FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes } =
-        run.finish(args.slo.as_ref());
+        run.finish(Objectives::joined(&args.slo).as_ref());
     let end = IntervalsFooter::of(&outcome, &judgement);
     let mut errors = written.end(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     let chart = latency_chart::render(outcome.total.all_times().response_time.distribution());
-    let head = summary::headline(&load, &judgement);
+    let has_spent_errors = outcome.stop_reason == Some(RunStopReason::ErrorBudget);
+    let head = summary::headline(&load, &judgement, has_spent_errors);
     errors.extend(report(args, &about, (&judgement, &summary), &pods, (head, chart)).err());
     if let Some(page) = page {
         page.end(end, summary::warnings(&judgement, &summary));
@@ -371,5 +372,9 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
         let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
     }
     let spent = early == Some(RunStopReason::ErrorBudget);
+    if spent {
+        // Standard error may be closed; the exit code says it, too.
+        let _ = writeln!(stderr(), "seawall: {}", summary::STOPPED);
+    }
     if holds && !spent { 0 } else { exit::SLO_MISSED }
 }

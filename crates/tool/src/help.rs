@@ -31,10 +31,11 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Topics, what each is about, and its text.
-const TOPICS: [(&str, &str, &str); 14] = [
+const TOPICS: [(&str, &str, &str); 15] = [
     ("targets", "Targets: URLs, files, weights, variants", include_str!("help/targets.txt")),
     ("conditions", "Conditions for good responses (--expect)", include_str!("help/conditions.txt")),
     ("slo", "Objectives (--slo): conditions and how they are judged", include_str!("help/slo.txt")),
+    ("ci", "A gate for a CI job, and its exit codes", include_str!("help/ci.txt")),
     ("stages", "Load that changes over time", include_str!("help/stages.txt")),
     ("templates", "Placeholders in requests", include_str!("help/templates.txt")),
     (

@@ -374,6 +374,8 @@ fn objectives_and_spent_errors_are_exit_codes() {
     or_limited(code("-slo errors<1%,p99<20s", &fine), 0);
     or_limited(code("-slo max<1ns", &fine), 3);
     or_limited(code("-slo errors<1%", &broken), 3);
+    or_limited(code("-slo errors<1% -slo p99<20s", &broken), 3);
+    or_limited(code("-slo max<1ns -slo errors<1%", &fine), 3);
     or_limited(code("-max-errors 5", &broken), 3);
     or_limited(code("-max-errors 5%", &broken), 3);
 }

@@ -101,12 +101,13 @@ pub(crate) struct AttackArgs {
     /// Clients of a closed loop, with kept connections (ab -k); with a rate: maximum of requests in flight
     #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
-    /// Stop the attack, within a tenth of a second, after this many errors, or at a share such as 5% (of at least 100 requests)
+    /// Stop the attack, within a tenth of a second, at more errors than this number, or than a share such as 5% (of at least
+    /// 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives, such as "p99<100ms,errors<0.1%"; exit code 3 if missed; seawall help slo
-    #[arg(long, value_name = "CONDITIONS")]
-    pub(crate) slo: Option<Objectives>,
+    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; seawall help slo
+    #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
+    pub(crate) slo: Vec<Objectives>,
     /// With -max-workers requests in flight, the next request waits (queue), or is counted and not sent (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
     pub(crate) on_saturation: OnSaturationFlag,

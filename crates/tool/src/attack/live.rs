@@ -30,6 +30,7 @@ use self::keys::ViewKey;
 use self::screen::Screen;
 use self::view::LiveFrame;
 use super::args::{AttackArgs, LiveMode, SummaryFormat};
+use super::load_args::is_ci;
 use super::plan::results_on_stdout;
 use super::pods::PodTracker;
 use super::run_info;
@@ -102,7 +103,8 @@ fn default_medium(args: &AttackArgs) -> Option<LiveOutput> {
     let shares_terminal =
         is_pipe(&stdout()) || (args.lazy && stdin().is_terminal()) || args.live_page.is_some();
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    if !stderr().is_terminal() || shares_terminal || dumb {
+    // Some CI systems give a job a terminal, and write what it shows into a log.
+    if !stderr().is_terminal() || shares_terminal || dumb || is_ci() {
         return Some(LiveOutput::Lines);
     }
     Some(Screen::open().map_or(LiveOutput::Lines, LiveOutput::View))

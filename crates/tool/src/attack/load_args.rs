@@ -64,9 +64,13 @@ impl AttackArgs {
 
     /// Where records go.
     pub(crate) fn records(&self) -> RecordsOutput<'_> {
-        let is_ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
-        RecordsOutput::choose(self.output.as_deref(), !self.urls.is_empty(), StdoutKind::now(), is_ci)
+        RecordsOutput::choose(self.output.as_deref(), !self.urls.is_empty(), StdoutKind::now(), is_ci())
     }
+}
+
+/// Whether this is a job of a CI system, which sets this variable.
+pub(crate) fn is_ci() -> bool {
+    std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
 /// Where records go.

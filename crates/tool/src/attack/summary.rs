@@ -12,7 +12,8 @@ use crate::go::aligned;
 use crate::times::brief_time;
 
 /// How a summary may begin, for programs that read one in place of records.
-pub(crate) const BEGINNINGS: [&str; 7] = [
+pub(crate) const BEGINNINGS: [&str; 8] = [
+    "STOPPED: ",
     "PASSED: ",
     "MISSED: ",
     "NOT JUDGED: ",
@@ -54,26 +55,43 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
     out
 }
 
+/// Why a run ended early that `--max-errors` ended.
+pub(crate) const STOPPED: &str = "stopped: there were more errors than --max-errors";
+
 /// Whether the objectives hold (`PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit), and the load.
-pub(crate) fn headline(load: &str, judgement: &Judgement) -> String {
+///
+/// A run that `--max-errors` ended (`has_spent_errors`) has not passed, whatever its objectives say.
+pub(crate) fn headline(load: &str, judgement: &Judgement, has_spent_errors: bool) -> String {
     let mut out = String::new();
-    if !judgement.objectives.is_empty() {
+    if judgement.objectives.is_empty() {
+        out.push_str(if has_spent_errors {
+            "STOPPED: there were more errors than --max-errors\n"
+        } else {
+            ""
+        });
+    } else {
         let word = match judgement.holds() {
+            Some(true) if has_spent_errors => {
+                "STOPPED: there were more errors than --max-errors; met until then"
+            }
             Some(true) => "PASSED",
             Some(false) => "MISSED",
             None => "NOT JUDGED",
         };
         let held = |checked: &CheckedObjective| {
-            let sign = if checked.is_met { "" } else { "missed " };
             let without = checked.met_by_service_time.as_ref().filter(|_| judgement.holds().is_none());
             let without =
                 without.map_or_else(String::new, |time| format!("; {time} without this machine's delay"));
             let measured = if checked.figure.is_some() { "measured " } else { "" };
-            format!("{sign}{} ({measured}{}{without})", checked.objective, checked.measured)
+            format!("{} ({measured}{}{without})", checked.objective, checked.measured)
         };
-        let held: Vec<_> = judgement.objectives.iter().map(held).collect();
+        let [missed, met] = [false, true].map(|is_met| {
+            let of_kind = judgement.objectives.iter().filter(|checked| checked.is_met == is_met);
+            of_kind.map(held).collect::<Vec<_>>().join(", ")
+        });
+        let separator = if missed.is_empty() || met.is_empty() { "" } else { "; met: " };
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{word}: {}", held.join(", "));
+        let _ = writeln!(out, "{word}: {missed}{separator}{met}");
     }
     row(&mut out, "Load", "what was sent", load);
     out
@@ -250,7 +268,7 @@ mod tests {
                 generator_verdict: GeneratorVerdict::Valid,
                 ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
             };
-            headline("GET http://127.0.0.1:8080/, open loop at 3/s", &judgement)
+            headline("GET http://127.0.0.1:8080/, open loop at 3/s", &judgement, false)
         };
         let sent =
             format!("{:<14}{:<39}GET http://127.0.0.1:8080/, open loop at 3/s\n", "Load", "[what was sent]");
@@ -258,8 +276,26 @@ mod tests {
         assert_eq!(of(Some("p50<1s")), format!("PASSED: p50 < 1s (measured 988ms)\n{sent}"));
         assert_eq!(
             of(Some("p50<1s,errors<1%")),
-            format!("MISSED: p50 < 1s (measured 988ms), missed errors < 1 % (measured 33.3 %)\n{sent}")
+            format!("MISSED: errors < 1 % (measured 33.3 %); met: p50 < 1s (measured 988ms)\n{sent}")
         );
+    }
+
+    #[test]
+    fn a_run_that_max_errors_ended_is_not_said_to_have_passed() {
+        let (outcome, summary) = (outcome(), Summary::new(&outcome()));
+        let of = |objectives: Option<&str>| {
+            let objectives = objectives.map(|text| text.parse().unwrap());
+            let judgement = Judgement {
+                reasons: Vec::new(),
+                generator_verdict: GeneratorVerdict::Valid,
+                ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
+            };
+            headline("", &judgement, true).lines().next().unwrap().to_owned()
+        };
+        let stopped = "STOPPED: there were more errors than --max-errors";
+        assert_eq!(of(None), stopped);
+        assert_eq!(of(Some("p50<1s")), format!("{stopped}; met until then: p50 < 1s (measured 988ms)"));
+        assert!(of(Some("errors<1%")).starts_with("MISSED: errors < 1 %"));
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub(crate) struct FindArgs {
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
     /// Objectives, such as "p99<250ms,errors<0.1%"; seawall help slo [default: errors<0.1%]
-    #[arg(long, value_name = "CONDITIONS")]
-    pub(crate) slo: Option<Objectives>,
+    #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
+    pub(crate) slo: Vec<Objectives>,
     /// Take about a minute (the default)
     #[arg(long)]
     pub(crate) quick: bool,
@@ -69,7 +69,7 @@ pub(crate) struct FindArgs {
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<Loopback>,
-    /// Continue the run that --json has written to this file
+    /// Continue the run that --json has written to this file; --json keeps the result
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
     /// Compare two files of --json; send nothing
@@ -158,8 +158,8 @@ impl MaxRate {
 ///
 /// # Errors
 /// No search can be made of it.
-pub(crate) fn goal(slo: Option<&Objectives>) -> Result<SearchGoal, UnsearchableObjective> {
-    slo.map_or(Ok(SearchGoal::CLIFF), Objectives::goal)
+pub(crate) fn goal(slo: &[Objectives]) -> Result<SearchGoal, UnsearchableObjective> {
+    Objectives::joined(slo).map_or(Ok(SearchGoal::CLIFF), |objectives| objectives.goal())
 }
 
 impl FindArgs {
@@ -197,7 +197,7 @@ impl FindArgs {
         );
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
         mistakes.extend(self.travel.mistakes());
-        mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
+        mistakes.extend(goal(&self.slo).err().map(|error| format!("--slo: {error}")));
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn plan(
     args.travel.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = FindPlan {
-        goal: goal(args.slo.as_ref())?,
+        goal: goal(&args.slo)?,
         profile,
         max_rate: args.max_rate.map(|most| most.0),
         budget: args.budget.or((!args.thorough).then_some(QUICK_BUDGET)),

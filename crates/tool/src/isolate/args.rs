@@ -54,8 +54,8 @@ pub(crate) struct IsolateArgs {
     #[arg(long)]
     pub(super) capacity: bool,
     /// With --capacity: objectives of each variant, one quantile, errors, or both [default: errors<0.1%]
-    #[arg(long, value_name = "CONDITIONS")]
-    pub(super) slo: Option<Objectives>,
+    #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
+    pub(super) slo: Vec<Objectives>,
     /// With --capacity: highest rate to offer
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(super) max_rate: Option<MaxRate>,
@@ -209,7 +209,7 @@ impl IsolateArgs {
             "--json and --html need two different files",
         );
         mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
-        mistakes.extend(goal(self.slo.as_ref()).err().map(|error| format!("--slo: {error}")));
+        mistakes.extend(goal(&self.slo).err().map(|error| format!("--slo: {error}")));
         mistakes.extend(self.travel.mistakes());
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
     }
@@ -229,7 +229,7 @@ impl IsolateArgs {
     }
 
     fn check_find(&self, refuse: &mut impl FnMut(bool, &str)) {
-        refuse(!self.capacity && self.slo.is_some(), "--slo needs --capacity");
+        refuse(!self.capacity && !self.slo.is_empty(), "--slo needs --capacity");
         refuse(
             !self.capacity && self.max_rate.is_some(),
             "--max-rate needs --capacity; without it, --rate is the offered rate",

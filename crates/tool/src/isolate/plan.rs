@@ -202,7 +202,7 @@ fn searches(
     ways: &[VariantSetup],
     travel: &TransportOptions,
 ) -> anyhow::Result<CapacityPlan> {
-    let goal = goal(args.slo.as_ref())?;
+    let goal = goal(&args.slo)?;
     let plan = |way: &VariantSetup| {
         let travel = way.travel(travel);
         Search {
