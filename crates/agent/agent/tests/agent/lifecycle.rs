@@ -334,7 +334,9 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
 /// It was said at the level of `debug` alone.
 #[test]
 fn that_connections_cannot_be_accepted_is_a_warning() {
-    let world = World::start(&Plan::federate());
+    let world = World::start(&Plan::federate().threads("1"));
+    // A thread that has answered has all descriptors that it needs to run.
+    assert_eq!(world.client(&CART).ask(&get(TOKEN)).status, 200);
     let pid = i32::try_from(world.agent.status("Pid")).ok().and_then(Pid::from_raw);
     let few = Rlimit { current: Some(8), maximum: Some(8) };
     prlimit(pid, Resource::Nofile, few).unwrap();
