@@ -6,14 +6,20 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::libc;
 use seawall_core::Clock;
 use seawall_server::watchdog::HungThread;
 
-/// The name of the file in the directory of `adminSocket`.
-const NAME: &str = "hangs";
+/// The end of the file's name, after the whole name of the socket.
+const SUFFIX: &str = ".hangs";
+
+/// The agent can still be root when it opens the file. It follows no symbolic link, which could lead to another program's file, and it
+/// does not wait for the other end of a FIFO.
+const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
 /// The age up to which a hang is recent. The second one within this time must be looked at.
 const RECENT: Duration = Duration::from_secs(600);
@@ -56,19 +62,26 @@ impl PastHang {
 impl HangHistory {
     /// Reads and opens the file beside this socket. Failures are no errors: the agent serves without its history.
     pub(crate) fn open(socket: Option<&Path>, clock: &Clock) -> Self {
-        let path = socket.and_then(Path::parent).map(|directory| directory.join(NAME));
+        let path = socket.map(|socket| {
+            let mut name = socket.as_os_str().to_owned();
+            name.push(SUFFIX);
+            PathBuf::from(name)
+        });
         let opened = path.as_deref().map(|path| {
             let past = past(path);
             // The file is written anew, so that it never grows without bound.
             let lines: String = past.iter().map(PastHang::line).collect();
-            let opened =
-                std::fs::write(path, lines).and_then(|()| OpenOptions::new().append(true).open(path));
-            (past, opened)
+            let opened = OpenOptions::new().append(true).create(true).custom_flags(FLAGS).open(path);
+            let written = opened.and_then(|mut file| {
+                file.set_len(0)?;
+                file.write_all(lines.as_bytes()).map(|()| file)
+            });
+            (past, written)
         });
         let (past, file) = match opened {
             Some((past, Ok(file))) => (past, Some(file)),
             Some((past, Err(error))) => {
-                tracing::warn!(%error, "cannot write the file `hangs` beside adminSocket; the next agent will not know of a hang of this one");
+                tracing::warn!(%error, "cannot write the file `.hangs` beside adminSocket; the next agent will not know of a hang of this one");
                 (past, None)
             }
             None => (Vec::new(), None),
@@ -110,7 +123,8 @@ impl HangHistory {
 /// Returns the last hangs that the file names. Lines that are no hangs are skipped.
 fn past(path: &Path) -> Vec<PastHang> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+    let opened = OpenOptions::new().read(true).custom_flags(FLAGS).open(path);
+    let read = opened.and_then(|file| file.take(LONGEST).read_to_string(&mut text));
     let all: Vec<_> = read.map_or(Vec::new(), |_| text.lines().filter_map(PastHang::parse).collect());
     all[all.len().saturating_sub(KEPT)..].to_vec()
 }
@@ -156,13 +170,26 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("admin.sock");
         let (clock, _hand) = Clock::manual();
-        let file = directory.path().join(NAME);
+        let file = directory.path().join("admin.sock.hangs");
         let many: String =
             (0..1000).map(|n| format!("{n} traffic-0 hangs\nnonsense\n99999999999999999999 x\n")).collect();
         std::fs::write(&file, many).unwrap();
         let history = HangHistory::open(Some(&socket), &clock);
         assert_eq!(history.past.len(), KEPT);
         assert_eq!(std::fs::read_to_string(&file).unwrap().lines().count(), KEPT);
+    }
+
+    #[test]
+    fn a_link_in_its_place_changes_no_other_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let other = directory.path().join("other");
+        std::fs::write(&other, "1 kept\n").unwrap();
+        std::os::unix::fs::symlink(&other, directory.path().join("admin.sock.hangs")).unwrap();
+        let (clock, _hand) = Clock::manual();
+        let history = HangHistory::open(Some(&directory.path().join("admin.sock")), &clock);
+        history.record(&HUNG);
+        assert!(history.past.is_empty());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "1 kept\n");
     }
 
     #[test]
