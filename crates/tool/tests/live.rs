@@ -13,6 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 use seawall_testkit::server::Server;
+use seawall_testkit::waiting::until_true;
 
 /// A server that answers, and says so each time.
 fn answering() -> (Server, Receiver<()>) {
@@ -35,9 +36,11 @@ fn targets(test: &str, server: &Server) -> String {
     file
 }
 
+/// As a person types it: in a pipeline of a build server there is no full-screen view.
 fn attack(targets: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
-    command.args(["attack", "-output", "none", "-targets", targets]).args(flags).env("TERM", "xterm");
+    command.args(["attack", "-output", "none", "-targets", targets]).args(flags);
+    command.env("TERM", "xterm").env_remove("CI");
     command
 }
 
@@ -176,7 +179,8 @@ impl Desk {
             .args(["--ctty", "--wait"])
             .arg(attack.get_program())
             .args(attack.get_args())
-            .env("TERM", "xterm");
+            .env("TERM", "xterm")
+            .env_remove("CI");
         Running(command.stdin(tty()).stdout(tty()).stderr(tty()).spawn().unwrap())
     }
 
@@ -186,15 +190,19 @@ impl Desk {
 
     /// Looks at the glass until a text is on it. A glass that stays still for long will never show it.
     fn wait_for(&mut self, text: &str) {
-        while !self.lines().contains(text) {
-            let mut ready = [PollFd::new(&self.person, PollFlags::IN)];
-            let moved = poll(&mut ready, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
-            assert_eq!(moved, 1, "{text:?} is not in\n{}", self.lines());
-            let mut bytes = [0; 4096];
-            let length = self.person.read(&mut bytes).unwrap();
-            self.unread.extend_from_slice(&bytes[..length]);
-            self.show();
-        }
+        until_true(text, || self.lines().contains(text) || self.look(text));
+    }
+
+    /// Shows the next bytes, and says whether the text is there then.
+    fn look(&mut self, text: &str) -> bool {
+        let mut ready = [PollFd::new(&self.person, PollFlags::IN)];
+        let moved = poll(&mut ready, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
+        assert_eq!(moved, 1, "{text:?} is not in\n{}", self.lines());
+        let mut bytes = [0; 4096];
+        let length = self.person.read(&mut bytes).unwrap();
+        self.unread.extend_from_slice(&bytes[..length]);
+        self.show();
+        self.lines().contains(text)
     }
 
     fn lines(&self) -> String {
