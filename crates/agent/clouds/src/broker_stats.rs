@@ -1,4 +1,4 @@
-//! The statistics, warnings and debug output of a broker. The code is the same for each cloud.
+//! The statistics, warnings and debug output of a broker.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl BrokerSnapshot {
     }
 }
 
-/// Returns warnings for the operator about one broker. The agent serves requests despite the problems that they describe.
+/// Returns warnings for the operator about one broker's problems. The agent serves requests despite these problems.
 pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
@@ -95,7 +95,7 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     remarks
 }
 
-/// Returns a task that fetches into `own` all credentials that `before` holds. Returns `None` if both are the same client.
+/// Returns a task that makes the lease client `own` fetch all credentials that `before` holds. Returns `None` if both are the same client.
 pub(super) fn refetch_from_previous_client<X: TokenExchange>(
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,

@@ -94,7 +94,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns the floor of credentials that can expire together with the Kubernetes token that the agent exchanged for them.
+    /// Returns the floor, if the cloud's credentials can expire as early as the Kubernetes token that the agent exchanged for them.
     pub(super) fn exchanged_min_lifetime(self) -> Option<Floor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
@@ -121,7 +121,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// Returns warnings for the operator about the broker. The agent serves requests despite the problems that they describe.
+    /// Returns warnings for the operator about the broker's problems. The agent serves requests despite these problems.
     pub fn warnings(self) -> Vec<String> {
         match self {
             Self::Google(broker) => warnings(broker),

@@ -1,6 +1,4 @@
-//! The inputs that each cloud gets: facts about a pod for an entitlement decision, and resources for its dialects.
-//!
-//! This module does not depend on a cloud, so [`Clouds`](crate::Clouds) can pass these types to each cloud.
+//! The inputs that each cloud gets: facts about a pod for an entitlement decision, and resources for the cloud's dialects.
 
 use std::sync::Arc;
 
@@ -14,7 +12,7 @@ use seawall_server::upstream::permits::UpstreamPermits;
 pub struct EntitlementRequest<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The annotations of the pod, its ServiceAccount and its namespace that the clouds need.
+    /// The annotations that the clouds need: those of the pod, of its ServiceAccount and of its namespace.
     pub facts: &'a PodAnnotations,
     /// Creates the source of the pod's Kubernetes tokens.
     pub subject_tokens: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
@@ -27,9 +25,9 @@ pub struct EntitlementRequest<'a> {
 /// The resources that each dialect on a traffic thread uses.
 #[derive(Debug)]
 pub struct DialectResources {
-    /// The limit on long polls, which all threads share.
+    /// The limit on long polls. All threads share this limit.
     pub long_polls: LongPollLimit,
-    /// Permits for requests to real metadata servers, which all threads share.
+    /// Permits for requests to real metadata servers. All threads share these permits.
     pub upstream_permits: Arc<UpstreamPermits>,
     /// The maximum number of idle connections that a thread keeps to one metadata server.
     pub max_idle: usize,

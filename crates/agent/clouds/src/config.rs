@@ -1,6 +1,4 @@
 //! The clouds' sections of the configuration: the enabled clouds and the settings of each.
-//!
-//! [`CloudsConfig`] has one field per cloud. The code in a cloud's folder reads the cloud's section.
 
 use std::net::SocketAddr;
 use std::path::Path;

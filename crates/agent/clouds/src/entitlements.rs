@@ -44,7 +44,7 @@ pub struct LeaseState {
     pub renewal_failure: Option<RenewalFailure>,
 }
 
-/// The failure of a lease's renewal, from the first failed call since the last success.
+/// The failing renewal of a lease. No call has succeeded from the time `since` on.
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalFailure {
     /// The time of the first failed call since the last success.
@@ -142,9 +142,9 @@ impl Entitlements {
         }
     }
 
-    /// Returns a refetch task for each cloud from which the pod gets leases by another client than in `before`.
+    /// Returns a refetch task for each cloud whose lease client (`PodLeaseClient`) for the pod differs from the one in `before`.
     ///
-    /// The task fetches again all credentials that the pod holds in `before`.
+    /// The task makes the new client fetch all credentials that the client in `before` holds.
     pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
         let of_google = google.and_then(|own| own.refetch_task(before.google()));

@@ -8,9 +8,9 @@
 //! - its metrics and debug output,
 //! - its readiness request.
 //!
-//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. Outside its folder, a cloud is named in four files:
-//! `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. The compiler reports a `match` that omits a cloud. The crate `identity` attests pods,
-//! and the crate `server` transports requests.
+//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. Outside its folder, a cloud is named in four
+//! files: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. When a cloud is added, the compiler reports each `match` that omits
+//! the cloud. The crate `identity` attests pods, and the crate `server` transports requests.
 
 pub mod aws;
 pub mod broker_stats;
@@ -95,8 +95,8 @@ pub struct FloorState {
     pub cloud: CloudName,
     /// True if every credential since the agent's start was issued with a lifetime long enough to stay above the floor.
     pub is_kept: bool,
-    /// The floor of credentials that can expire together with the Kubernetes token that the agent exchanged for them. `None` if the cloud issues no
-    /// such credentials.
+    /// The floor, if the agent exchanges a pod's Kubernetes token for credentials that can expire as early as the token. `None` if no
+    /// credential of the cloud depends on the token's expiry.
     pub exchanged_min_lifetime: Option<Floor>,
 }
 
@@ -153,8 +153,8 @@ impl Clouds {
         self.running().filter_map(RunningCloud::broker)
     }
 
-    /// Decides a pod's entitlements to each cloud. If nothing that decides an entitlement has changed, the pod keeps the entitlement in `before` with
-    /// its leases.
+    /// Decides a pod's entitlement to each cloud. If everything that decides an entitlement is unchanged, the pod keeps that entitlement
+    /// from `before`, with its leases.
     pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
@@ -195,7 +195,7 @@ impl Clouds {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
-    /// Returns warnings for the operator. The agent serves requests despite the problems that they describe.
+    /// Returns warnings for the operator about problems despite which the agent serves requests.
     pub fn warnings(&self) -> Vec<String> {
         let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
         of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()

@@ -1,7 +1,7 @@
 //! A served pod: its identity, its counters in the server, and its entitlements.
 //!
-//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module does not know how `identity` attests
-//! a pod. It stores the pod's [`AttestedAddresses`] without interpreting them.
+//! The `identity` crate replaces the entitlements, and the dialects read them with one atomic read. This module stores the
+//! pod's [`AttestedAddresses`] without interpreting them.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +35,7 @@ pub struct PodEntry {
     /// The addresses by which this pod was attested. They never change, because `identity` creates a new entry if the pod's addresses change.
     pub basis: AttestedAddresses,
     entitlements: ArcSwap<Entitlements>,
-    /// Wakes the tasks that wait for new entitlements. A channel would be larger than all other fields together.
+    /// Wakes the tasks that wait for new entitlements. A channel instead of this field would be larger than all other fields together.
     replaced: Notify,
     /// Counts the pod's open connections. When `identity` removes or replaces this entry, it closes the counter, which ends the connections.
     pub connections: Arc<PermitCounter>,
@@ -107,15 +107,15 @@ pub struct CloudFetchCounter {
 }
 
 impl FetchCounters {
-    /// Adds one fetch. If two threads count at the same time, one fetch can be lost, which is harmless.
+    /// Adds one fetch. If two threads count at the same time, one of the two fetches can be missing in the count, which is harmless.
     ///
-    /// An atomic addition would cost each request more than all other work of these counters.
+    /// An atomic addition would prevent that, but cost each request more than all other work of these counters.
     pub fn count(&self, cloud: CloudName) {
         let own = &self.0[cloud as usize];
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Records the User-Agent of this request head, if the cloud's counter requests one.
+    /// Records the User-Agent of this request head, if [`CloudFetchCounter::wants_user_agent`] is set for the cloud.
     pub fn record_user_agent(&self, cloud: CloudName, head: &[u8]) {
         let own = &self.0[cloud as usize];
         if own.wants_user_agent.load(Ordering::Relaxed) {

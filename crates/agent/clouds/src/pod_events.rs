@@ -1,13 +1,13 @@
-//! Reports failures as Kubernetes events on a pod, for the pod's owner. Without a cluster there are no events.
+//! Reports failures as Kubernetes events on a pod, for the pod's owner. Without a Kubernetes cluster the agent reports no events.
 //!
-//! The event poster in `cluster` limits the events: one per pod and reason in ten minutes, and a rate per node. The text of an event states who must
-//! act. It never quotes an answer of a cloud.
+//! The event poster in the crate `cluster` limits the events: one per pod and reason in ten minutes, and a rate per node. The text of an
+//! event states who must act. The text never quotes an answer of a cloud.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_core::events::{EventReason, PodEventRecorder};
 use seawall_http::Refusal;
 
-/// Records that one of the agent's own rules refused the pod.
+/// Records an event with this reason. Its text is the message of the refusal that the pod gets.
 pub(crate) fn report_refusal(complainer: &PodEventRecorder, complaint: EventReason, refusal: &Refusal) {
     complainer.record(complaint, refusal.message);
 }

@@ -1,6 +1,6 @@
 //! Prefetches a pod's first credential, so that the agent answers the first request of the pod's first container from the cache.
 //!
-//! The code is the same for each cloud, and each cloud's folder calls it.
+//! Each cloud's folder calls this code.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// The maximum number of concurrent prefetches per cloud.
 ///
-/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter at once, so that they do not delay
-/// credentials that pods have already requested.
+/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter at once. Without it,
+/// prefetches would delay credentials that pods have already requested.
 const AT_ONCE: usize = 16;
 
-/// The capacity of the prefetch queue. A node has fewer pods than this. If the queue is full, the pod's own request fetches the credential.
+/// The capacity of the prefetch queue. A node has fewer pods than this.
 const WAITING: usize = 4096;
 
 /// A job that fetches a pod's first credential.

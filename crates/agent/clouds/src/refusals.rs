@@ -24,7 +24,7 @@ pub(super) struct CloudRefusals {
     pub(super) short_lived: Refusal,
 }
 
-/// The refusal if the API server denies the pod's Kubernetes token. The refusal is the same for every cloud.
+/// The refusal if the API server issues no Kubernetes token for the pod. The refusal is the same for every cloud.
 const POD_TOKEN_DENIED: Refusal = Refusal::new(
     403,
     "pod_token_denied",

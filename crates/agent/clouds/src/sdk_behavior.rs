@@ -1,7 +1,7 @@
 //! The SDKs of a cloud: their User-Agents, their refresh times, and which of them fail first if the agent cannot renew credentials.
 //!
 //! The numbers and names are in each cloud's folder (`sdk_behaviors.rs`). `observe` uses them to find pods that fetch too often or whose credentials
-//! will expire soon. This module knows neither pods nor leases.
+//! will expire soon.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// An SDK that fetches a cloud's credentials. Its User-Agent identifies it.
 #[derive(Debug)]
 pub struct SdkProfile {
-    /// A text with which one of the words in the SDK's User-Agent begins.
+    /// The beginning of one of the words in the SDK's User-Agent.
     pub user_agent: &'static str,
     /// The name by which users know the SDK.
     pub name: &'static str,
@@ -21,7 +21,7 @@ pub struct SdkProfile {
 }
 
 impl SdkProfile {
-    /// True if the poll interval explains this number of fetches in an hour, including a fetch at each end of the hour.
+    /// True if the SDK polls, and this number of fetches at its poll interval fits into an hour, with a fetch at each end of the hour.
     pub fn is_poll_rate(&self, in_hour: u32) -> bool {
         self.poll_interval.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR)
     }
@@ -30,11 +30,11 @@ impl SdkProfile {
 /// The SDKs that fetch one cloud's credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct SdkProfiles {
-    /// The SDKs with a known User-Agent. If two of them match, the first SDK in this list counts.
+    /// The SDKs with a known User-Agent. If a User-Agent matches two of them, the first SDK in this list counts.
     pub known: &'static [SdkProfile],
-    /// The highest normal number of fetches of one lease per hour. An SDK's poll interval can explain a higher number.
+    /// The highest normal number of fetches of one lease per hour. A higher number is normal only for an SDK that polls that often.
     pub normal_fetches_per_hour: u32,
-    /// The description of a client without a User-Agent. It follows the words "the client is".
+    /// The description of a client without a User-Agent. In a message it follows the words "the client is".
     pub unnamed_description: &'static str,
     /// A sentence that explains to the pod's owner how to make the client's credentials live longer.
     pub lifetime_advice: &'static str,

@@ -124,7 +124,8 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     }
 }
 
-/// Regression: the agent refused a session token. A client that is refused a token sends its requests without a token, in some cases permanently.
+/// Regression: the agent refused a deleted pod a session token. After this refusal a client sends requests without a token, sometimes
+/// permanently.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
     let world = PodFixture::of("aws: { region: eu-central-1 }\n");

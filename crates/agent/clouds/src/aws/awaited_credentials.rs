@@ -1,4 +1,4 @@
-//! Handles requests for credentials that are not cached. Each request waits a little shorter than its client waits.
+//! Handles requests for credentials that are not cached. The wait of each request ends shortly before its client's timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(super) async fn lease(
     fetched.map_err(|_| refusals::REFUSALS.upstream_timeout)?
 }
 
-/// Fetches a lease of the pod's current role. It starts again whenever the pod's entitlements are replaced.
+/// Fetches a lease of the pod's current role. The function starts again whenever the pod's entitlements are replaced.
 ///
 /// The pod can lose the role during the fetch. Without the restart, waiting requests would still get credentials of the lost role.
 async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {

@@ -1,7 +1,4 @@
 //! The `aws` section of the configuration: the roles of pods, the method to assume them, and the settings of both endpoints.
-//!
-//! Each checked value has the type of the component that uses it: rules from `policy`, names from the broker, and node facts and
-//! tokens from the dialect.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -38,7 +35,8 @@ pub struct AwsConfig {
     pub(super) containers: ContainersConfig,
 }
 
-/// The settings of the endpoints from which the agent gets credentials of roles, and of the agent's own credentials at these endpoints.
+/// The settings of the endpoints from which the agent gets the credentials of roles, and of the credentials with which it calls these
+/// endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
@@ -245,7 +243,7 @@ fn rules(
 /// The values of `aws.roleSources`: the projects whose annotations the agent uses, and EKS Pod Identity.
 const ROLE_SOURCES: [&str; 4] = ["irsa", "kiam", "kube2iam", POD_IDENTITY];
 
-/// The value of `aws.roleSources` for EKS Pod Identity. EKS chooses the role, and the agent ignores annotations.
+/// The value of `aws.roleSources` for EKS Pod Identity. EKS chooses the role, so this source uses no annotations.
 const POD_IDENTITY: &str = "pod-identity";
 
 fn role_sources(node: &DocumentNode<'_>) -> Vec<&'static str> {
@@ -337,8 +335,8 @@ fn exchange(
 const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
     [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
-/// Reads the proxy. The function rejects a remote proxy together with an http URL, because the proxy could read plain HTTP. HTTPS passes through the
-/// proxy in a tunnel.
+/// Reads the proxy. If one of `urls` is an http URL, the function rejects a remote proxy, because the proxy could read plain HTTP. HTTPS
+/// passes through the proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";

@@ -47,8 +47,8 @@ impl AwsEntitlement {
 
 /// Returns the ARN of the pod's role.
 ///
-/// If EKS chooses the role, the result is only the role's name, because EKS reports the ARN of the role's session, which omits the role's path. Then
-/// the result is `None` while no credentials are cached.
+/// If EKS chooses the role, the result is only the role's name, because EKS reports the ARN of the role's session, which omits the role's
+/// path. In that case the result is `None` while no credentials are cached, because only the credentials name the role.
 fn role(own: &PodRole) -> Option<String> {
     let named = own.access.role().map(|role| role.as_str().to_owned());
     named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))

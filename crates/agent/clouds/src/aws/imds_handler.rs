@@ -1,9 +1,10 @@
 //! The EC2 metadata service (IMDS) on one traffic thread.
 //!
-//! The order of the checks follows from how clients react to each status. Every client gets a session token, even if its pod is unknown, because a
-//! client that is refused a token sends its requests without a token, in some cases until its process ends. If a pod is expected at the client's
-//! address, the dialect first waits briefly for the pod's attestation. The dialect refuses a pod, or makes it wait for credentials, at the *listing*
-//! of roles. After a listing that names a role, the dialect can answer the request for the role's document, which contains the credentials.
+//! The order of the checks follows from how clients react to each status. Every client gets a session token, even if its pod is unknown.
+//! After a refusal, the client would send its requests without a token, in some cases until its process ends. If a pod is expected at the
+//! client's address, the dialect first waits briefly for the pod's attestation. The dialect refuses a pod, or makes it wait for
+//! credentials, at the *listing* of roles. The listing names a role only if the dialect can then answer the request for the role's
+//! document, which contains the credentials.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -160,8 +160,8 @@ pub(super) fn probe(name: DialectName) -> ReadinessRequest {
 }
 
 impl Aws {
-    /// Decides the new entitlement of a pod. `before` is its previous entitlement. Returns `None` until the agent has read the annotations that decide the
-    /// entitlement.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide
+    /// the entitlement.
     ///
     /// The pod keeps its leases if its access (the role and how to assume it) is unchanged and the leases come from the current broker.
     pub(super) fn entitle(
@@ -260,8 +260,8 @@ impl Aws {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
         };
-        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. The agent
-        // does not prefetch if only EKS knows the role, because most such pods have no role.
+        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. If only EKS
+        // knows whether the pod has a role, the agent does not prefetch, because most of these pods have none.
         if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }

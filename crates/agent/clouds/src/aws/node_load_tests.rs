@@ -92,7 +92,7 @@ impl Beyond {
 struct Node {
     world: Rc<PodFixture>,
     pods: Vec<PodClient>,
-    /// The number of principals. The first pods, up to this number, cover all principals.
+    /// The number of principals. The first pods of `pods`, up to this number, use all of them.
     principals: usize,
 }
 
@@ -141,7 +141,7 @@ impl Node {
         least
     }
 
-    /// Advances the clock, and runs all tasks that wake up. All tasks are on this thread.
+    /// Advances the clock, and runs all tasks that wake up.
     ///
     /// Queued calls wait for the clock, so the clock advances by further steps of 100 ms while calls are in flight.
     async fn pass(&self, span: Duration) {
@@ -211,7 +211,7 @@ async fn a_day(way: Way) {
     let beyond = Beyond::start(&clock).await;
     let node = Node::start(way, &beyond, (clock.clone(), hand.clone()));
     let mut least = node.ask(&beyond).await;
-    assert_eq!(beyond.calls(way), way.principals as u64, "{way:?}: a start is one call for each principal");
+    assert_eq!(beyond.calls(way), way.principals as u64, "{way:?}: one call for each principal at the start");
     for _ in 0..24 * 4 {
         for _ in 0..3 {
             node.pass(5 * MINUTE).await;

@@ -54,8 +54,8 @@ impl NodeRateLimit {
 
 /// The rate limit for calls of one pod to the real service: 10 calls per second, with bursts of 40.
 ///
-/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`], so only ten or more pods together can
-/// exhaust the limit of the node.
+/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`]. It therefore takes the bursts of
+/// five pods, or ten pods that read all the time, to exhaust the limit of the node.
 #[derive(Clone, Debug)]
 pub(super) struct PodRateLimit(Arc<Gcra>);
 
@@ -310,7 +310,7 @@ mod tests {
             std::mem::take(&mut *self.asked.lock().unwrap())
         }
 
-        /// A pod that may read [`FACT`] from this service.
+        /// Returns a fixture whose pod may read [`FACT`] from this service.
         fn world(&self) -> PodFixture {
             world(&self.server.url(""))
         }
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(service.asked(), ["PUT", "GET"]);
     }
 
-    /// Regression: one pod made 20,806 calls in five seconds at the service from which the node's own credentials come.
+    /// Regression: one pod made 20,806 calls in five seconds to the service from which the node's own credentials come.
     #[tokio::test]
     async fn a_pod_that_reads_too_fast_is_told_so_at_once_and_the_real_service_is_left_alone() {
         let service = Service::start(|_| true);

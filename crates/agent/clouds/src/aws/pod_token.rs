@@ -3,9 +3,9 @@
 //! The agent identifies the pod by its connection. The token cannot select another pod: a pod gets its own credentials or none. The token protects
 //! against an attacker who can make a pod *send* a request but cannot set its headers. Such a request has no `Authorization` header.
 //!
-//! The agent does not check the signature. A signature check would need a call to the API server per token, and pods would get no credentials while
-//! the API server is down. A forged token has no advantage, because the pod can get the same credentials from the metadata service. But the agent
-//! refuses a token that was copied from another pod, so that the pod's owner sees the mistake.
+//! The agent does not check the signature. A signature check would need a call to the API server per token, and pods would get no
+//! credentials while the API server is down. A forged token gains a pod nothing, because the pod can get the same credentials from the
+//! metadata service. But the agent refuses a token that was copied from another pod, so that the pod's owner sees the mistake.
 
 use std::time::Duration;
 

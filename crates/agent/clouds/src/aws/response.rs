@@ -1,4 +1,4 @@
-//! Cached credentials in the format of the AWS endpoints. Both endpoints share this code.
+//! Cached credentials in the format of the AWS endpoints.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
@@ -48,7 +48,8 @@ struct LeaseDates {
 type Span = (SystemTime, Moment, Moment);
 
 impl FormattedDates {
-    /// Returns the document of this lease. It formats the dates only if they differ from those of the previous lease.
+    /// Returns the document of this lease. The function formats the dates only if the lease's times differ from those of the previous
+    /// lease.
     pub(super) fn document<'a>(&self, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
         let (credential, of) = (&lease.value, (lease.value.expires(), lease.issued, lease.expires));
         let mut dated = self.0.borrow_mut();

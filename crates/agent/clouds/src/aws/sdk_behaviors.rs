@@ -1,7 +1,7 @@
 //! The AWS SDKs by User-Agent, with the remaining lifetime at which each SDK refreshes its credentials.
 //!
 //! The values were measured with the real clients. If a client refreshes at different lifetimes at the two endpoints, the larger value counts. The
-//! SDKs for JavaScript send no User-Agent. Some other SDKs send none to the containers' endpoint.
+//! SDKs for JavaScript send no User-Agent to the metadata service. Some SDKs send none to the containers' endpoint.
 
 use std::time::Duration;
 

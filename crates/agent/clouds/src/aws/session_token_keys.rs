@@ -137,8 +137,8 @@ fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
 
 /// Writes the keys to a temporary file and renames it to `path`, so readers always see a complete file.
 ///
-/// Only the owner may read the file, from its first byte on. The temporary name is unique, because two agents can write at the same time during an
-/// upgrade.
+/// The function creates the file with permissions for its owner only. The temporary name is unique, because two agents can write at the
+/// same time during an upgrade.
 fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
     let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));

@@ -1,7 +1,4 @@
 //! The `google` section of the configuration: the mode, the facts about the node, and the token exchange.
-//!
-//! Each checked value has the type of the component that uses it: node facts from `protocols::google`, and the exchange from the
-//! broker.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -23,7 +20,7 @@ pub struct GoogleConfig {
     /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
     pub upstream_url: String,
     /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, the agent filters the requests of these
-    /// pods, and they get the node's credentials.
+    /// pods, and the pods get the node's credentials.
     pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
@@ -44,7 +41,7 @@ pub struct FederateConfig {
     pub pool: String,
     /// The token exchange, without the root certificates of `ca_file`. The agent reads that file at the start and at a reload.
     pub exchange: GoogleExchangeConfig,
-    /// A PEM file with additional root certificates for both URLs.
+    /// A PEM file with additional root certificates for `stsUrl` and `iamUrl`.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -231,7 +228,7 @@ fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {
 const SHAPES: [(GoogleExchangeApi, &str); 2] =
     [(GoogleExchangeApi::Sts, "sts"), (GoogleExchangeApi::IdentityBindingToken, "identitybindingtoken")];
 
-/// The default URL of this exchange API.
+/// Returns the default URL of this exchange API.
 fn default_url(shape: GoogleExchangeApi) -> &'static str {
     match shape {
         GoogleExchangeApi::Sts => "https://sts.googleapis.com",
@@ -288,8 +285,8 @@ fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     table.key(key).text(form, values::secure_url).unwrap_or_else(|| default.to_owned())
 }
 
-/// Reads the proxy. The function rejects a remote proxy together with an http URL, because the proxy could read plain HTTP. HTTPS passes through the
-/// proxy in a tunnel.
+/// Reads the proxy. If one of `upstreams` is an http URL, the function rejects a remote proxy, because the proxy could read plain HTTP.
+/// HTTPS passes through the proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =

@@ -1,8 +1,8 @@
 //! Answers one request in Google's dialect.
 //!
-//! Some answers are public: those by which libraries detect a metadata server ([`Detection`]). Refused and unidentified clients also get them. All
-//! other answers depend on the pod's own [`GoogleEntitlement`]. The client resolver finds the pod by its connection, so no request can select the
-//! entitlement of another pod.
+//! Some answers are public: those by which libraries detect a metadata server ([`Detection`]). Refused and unidentified clients also get
+//! them. All other answers depend on the pod's own [`GoogleEntitlement`]. The client resolver finds the pod by the connection, so no
+//! request can select the entitlement of another pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub(super) struct GoogleDialect {
     detection: Detection,
     serves: GoogleDialectMode,
     waits: ChangePoller,
-    /// Forwards requests to the real metadata server. In `conceal` mode every client uses it, otherwise only the configured
-    /// ServiceAccounts.
+    /// Forwards requests to the real metadata server: in `conceal` mode those of every client, otherwise those of pods with a
+    /// ServiceAccount in `passthroughServiceAccounts`.
     passthrough: GooglePassthrough,
 }
 
@@ -77,10 +77,10 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
 
     /// Returns the longest wait for an identity: 400 ms for Go's clients and 500 ms for others.
     ///
-    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5 and 1.5 s. With a
-    /// longer wait, Node's client would give up during its third try and report a timeout instead of the agent's refusal.
+    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5 and 1.5 s.
+    /// If the agent waited longer, Node's client would give up during its third try and report a timeout instead of the agent's refusal.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
-        // `gcloud-golang/0.1` is cloud.google.com/go/compute/metadata. The other User-Agent is net/http.
+        // The package cloud.google.com/go/compute/metadata sends `gcloud-golang/0.1`. The package net/http sends `Go-http-client/`.
         let is_go = |agent: &[u8]| {
             ["Go-http-client/", "gcloud-golang/"].iter().any(|known| agent.starts_with(known.as_bytes()))
         };

@@ -88,7 +88,7 @@ enum GoogleModeState {
 struct Federation {
     /// The exchange configuration of the broker.
     ///
-    /// If it changes, the agent fetches new leases instead of using the old ones, because the workload identity provider in it decides a pod's
+    /// If this configuration changes, the agent replaces all leases by new ones, because the workload identity provider decides a pod's
     /// identity and permissions.
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,

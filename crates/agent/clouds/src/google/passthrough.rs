@@ -48,7 +48,7 @@ impl GooglePassthrough {
         let admitted = google::admit(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
-            // The agent sends GET even for a HEAD request. Then the agent knows the length of the response, and the response context omits the body.
+            // The agent sends GET even for a HEAD request, to know the length of the response. `ResponseContext` then omits the body.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
             timeout: PATIENCE,

@@ -1,6 +1,4 @@
 //! Google's SDKs that send a User-Agent with a token request, with the remaining lifetime at which each SDK refreshes.
-//!
-//! The values are from the SDKs' sources.
 
 use std::time::Duration;
 

@@ -28,7 +28,8 @@ use crate::entitlements::Entitlements;
 use crate::pod::{PodClient, PodDialects, PodEntry, PodHandlerOutcome};
 use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRequest};
 
-/// A configuration with both clouds. Google forwards all requests. AWS gives a pod its own credentials after the pod's ServiceAccount is read.
+/// A configuration with both clouds. Google forwards all requests. AWS gives a pod its own credentials once the agent knows the
+/// pod's ServiceAccount.
 pub const BOTH: &str =
     "google: { mode: conceal }\naws: { region: eu-central-1, imds: { httpTokens: optional } }\n";
 
@@ -75,7 +76,7 @@ impl PodFixture {
         Self::of(BOTH)
     }
 
-    /// Creates a fixture with these configuration sections. The pod's ServiceAccount is not read yet.
+    /// Creates a fixture with these configuration sections. The agent has not read the pod's ServiceAccount yet.
     pub fn of(sections: &str) -> Self {
         Self::with(sections, Clock::manual(), Arc::new(Named))
     }
@@ -114,7 +115,7 @@ impl PodFixture {
         }
     }
 
-    /// Creates another pod of the same ServiceAccount, whose annotations are `known`.
+    /// Creates another pod of the same ServiceAccount. The ServiceAccount's annotations are `known`.
     pub fn another_pod(
         &self,
         name: &str,
@@ -195,7 +196,8 @@ impl PodFixture {
         resident(pod, entitlements)
     }
 
-    /// Creates another pod of the same ServiceAccount, for which the agent prefetches credentials. Its annotations are `known`.
+    /// Creates another pod of the same ServiceAccount, for which the agent prefetches credentials. The ServiceAccount's annotations are
+    /// `known`.
     pub fn another_prefetching_pod(&self, name: &str, known: RelatedAnnotations) -> Arc<PodEntry> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let facts = PodAnnotations {
@@ -224,8 +226,8 @@ impl PodFixture {
         self.ask_as(caller, bytes.as_bytes()).await.0
     }
 
-    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. Credential fetches are counted as the server counts
-    /// them.
+    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. The function counts credential fetches as
+    /// the server does.
     pub async fn ask_as(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
         let mut room = header_buffer();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {

@@ -1,14 +1,14 @@
 //! Decides which role a pod may have and by which method the agent assumes the role.
 //!
-//! The inputs are the configuration and the annotations of KIAM, kube2iam and the EKS webhook. The module only returns a grant or the reason for a
-//! denial.
+//! The inputs are the configuration and the annotations of KIAM, kube2iam and the EKS webhook.
 //!
 //! The security of the policy depends on these rules, in this order:
 //!
 //! - A pod that names a role itself (`iam.amazonaws.com/role`) needs the permission of its namespace.
 //! - If a pod's ServiceAccount names a role (`eks.amazonaws.com/role-arn`), the pod authenticates to AWS with its own token. The
 //!   role's trust policy decides.
-//! - If the pod and its ServiceAccount name the same role, the pod's own token assumes the role. Then AWS need not trust the agent with the role.
+//! - If the pod and its ServiceAccount name the same role, the pod's own token assumes the role. The role's trust policy then
+//!   need not name the agent.
 //! - If the pod and its ServiceAccount name different roles, the agent refuses both and informs the pod's owner. A wrong guess would give the pod
 //!   credentials of another role.
 //! - If neither the pod nor its ServiceAccount names a role, the pod gets the default role of its namespace (`aws.defaultRoles`). If its namespace
@@ -89,7 +89,7 @@ pub(super) enum RoleDenial {
     Pending,
     /// Neither an annotation nor the configuration names a role for the pod. The pod's owner gets no event.
     NoRole(Refusal),
-    /// An annotation names a role that the pod may not have. The pod's owner gets this event.
+    /// The agent refuses the pod a role, for example because of a malformed annotation. The pod's owner gets this event.
     Refused(EventReason, Refusal),
 }
 

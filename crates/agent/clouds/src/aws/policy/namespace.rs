@@ -109,7 +109,7 @@ impl NamespaceRules {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
 
-    /// Decides for a namespace without any of the annotations.
+    /// Decides for a namespace in which each annotation that the agent uses is absent or empty.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
             _ if self.kiam => Err(NO_PERMITTED_ANNOTATION),
@@ -181,8 +181,8 @@ fn is_entry_of(
 
 /// True if the pattern matches the whole text. `*` matches any text, including slashes.
 ///
-/// The function searches each part of the pattern once, from the end of the previous match. The time is therefore at most proportional to the product
-/// of the two lengths, which are both limited.
+/// The function searches each part of the pattern once, from the end of the previous match. The time is therefore at most proportional to
+/// the length of the pattern times the length of the text. Both lengths are limited.
 fn is_glob_of(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
     }
 
-    /// Regression: the agent enforced a list even without the flag. Pods lost roles that kube2iam had given them.
+    /// Regression: the agent enforced a list even if `namespace_restrictions` was false. Pods lost roles that kube2iam had given them.
     #[test]
     fn without_namespace_restrictions_a_list_decides_nothing() {
         let long = "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH + 1);

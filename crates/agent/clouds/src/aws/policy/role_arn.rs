@@ -62,7 +62,8 @@ impl BaseRoleArn {
         &self.0
     }
 
-    /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN has another base.
+    /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN does not begin with
+    /// this base.
     pub(in crate::aws) fn below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
         role.as_str().strip_prefix(&*self.0)
     }
