@@ -1,7 +1,6 @@
 //! The errors of calls to the API server, and the delays before a retry.
 //!
-//! Only this module reads errors of HTTP and JSON. The messages are for operators. From a response, the messages contain only the text of its
-//! `Status` object.
+//! Error messages are for operators. Of a response, a message quotes only the text of the `Status` object.
 
 use std::error::Error;
 use std::time::Duration;
@@ -77,7 +76,7 @@ pub enum KubeError {
 pub struct KubeStatus {
     /// The HTTP status code.
     pub code: u16,
-    /// `Success` or `Failure`. Clients read this field at the end of an attachment.
+    /// `Success` or `Failure`. The final status of an attachment (`kubectl attach`) has this field.
     pub status: String,
     /// The message for users.
     pub message: String,
@@ -101,8 +100,8 @@ impl KubeError {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
-    /// True if the API server responds but refuses this client. A server that fails (5xx) does not count, because it can refuse all clients,
-    /// including the kubelet.
+    /// True if the API server responds but refuses this client. Status 5xx is not such a refusal, because a server that fails can refuse
+    /// all clients, including the kubelet.
     pub fn is_refusal(&self) -> bool {
         !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }

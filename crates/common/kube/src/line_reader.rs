@@ -1,4 +1,4 @@
-//! Reads a body line by line. Each event of a watch is one line. The module does not interpret the lines.
+//! Reads a body line by line. Each event of a watch is one line.
 
 use std::mem;
 
@@ -9,7 +9,8 @@ use crate::failure::KubeError;
 use crate::transport::ResponseBody;
 
 /// The maximum size of a response and of a watch event, in bytes. No object is larger: etcd limits an object to 1.5 MiB
-/// (`--max-request-bytes`), and JSON writes one byte as at most six bytes. Longer lists are requested in pages.
+/// (`--max-request-bytes`), and JSON writes one byte as at most six bytes. Clients request longer lists in
+/// pages.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Reads the lines of a body.
@@ -114,7 +115,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns all lines of these pieces, and the rest after the last line.
+    /// Returns all lines of these pieces, with an incomplete line at the end if there is one.
     fn split(pieces: &[&[u8]]) -> Vec<Bytes> {
         let (mut split, mut lines) = (LineSplitter::up_to(MAX_RESPONSE_BYTES), Vec::new());
         for piece in pieces {

@@ -1,4 +1,4 @@
-//! Builds requests: paths, parameters and headers. The module does not know connections or credentials.
+//! Builds requests: paths, parameters and headers.
 //!
 //! Source: Kubernetes documentation, "Kubernetes API Concepts". The module does not encode names in a path, because they are
 //! DNS names or come from the API server itself. It encodes parameters.

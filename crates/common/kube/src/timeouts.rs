@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct KubeTimeouts {
     /// The maximum wait for a TCP connection.
     pub connect: Duration,
-    /// The maximum wait for the response to a small request, including connection and TLS. It also applies to the head of a list
-    /// or watch.
+    /// The maximum wait for the response to a small request, including connection and TLS. For a watch, the limit applies to the head of
+    /// the response.
     pub response: Duration,
     /// The maximum wait for the response to a token's renewal, while the old token is still valid.
     pub renewal: Duration,

@@ -52,9 +52,9 @@ const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration:
 /// The maximum number of idle connections, and the time for which the client keeps each. A watch's connection is never idle.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
-/// The size of the read buffer, in bytes. By default, hyper's buffer grows to 408 KiB per connection under load, and the
-/// allocator keeps that memory, which would be a tenth of the agent's memory. The client reads larger bodies in pieces; the
-/// longest response head fits.
+/// The size of the read buffer, in bytes. By default, hyper's buffer grows to 408 KiB per connection under load. The
+/// allocator keeps that memory, which would be a tenth of the agent's memory. The client reads a larger body in pieces. The
+/// longest response head fits into the buffer.
 pub const READ_BUFFER_SIZE: usize = 16 * 1024;
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -149,7 +149,7 @@ impl PooledTransport {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        // The token may have been replaced within the last minute. Retry only once: a second 401 is returned.
+        // Perhaps the token was replaced within the last minute. Retry only once, and return a second 401 to the caller.
         let renewed = self.way(Duration::ZERO).await;
         if renewed.authorization == way.authorization {
             return Ok(answer);
@@ -196,7 +196,7 @@ fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
         .build(connector)
 }
 
-/// Creates the connector for TCP connections. By keepalive probes, the connections detect a server's machine that no longer responds.
+/// Creates the connector for TCP connections. Keepalive probes detect that the server's machine no longer responds (`KEEPALIVE`).
 pub fn tcp_connector(connect: Duration) -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // This connector carries TLS, so it must accept URLs other than http://.

@@ -1,8 +1,7 @@
 //! Describes an API server's address and the sources of the client's credentials, and reads the credentials.
 //!
 //! A [`KubeEndpoint`] contains the address and the sources. [`KubeCredentials`] contains the credentials at one moment. The
-//! module does not know kubeconfig files. The reader of a kubeconfig creates an endpoint, and the transport reads the
-//! endpoint's credentials.
+//! reader of a kubeconfig creates an endpoint, and the transport reads the endpoint's credentials.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::Ipv6Addr;

@@ -59,7 +59,7 @@ pub struct KubeconfigSection<'a> {
 }
 
 impl<'a> KubeconfigSection<'a> {
-    /// Returns the entry with this name in a list: its table under `key`.
+    /// Returns the table under `key` in the entry of `list` that has this name.
     pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<KubeconfigSection<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Parses a kubeconfig with these entries in its cluster and its user, and with other contexts.
+    /// Parses a kubeconfig with two contexts. The cluster and the user of the current context have these entries.
     fn parsed(cluster: &Value, user: &Value) -> Result<KubeEndpoint, String> {
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": "mine",
