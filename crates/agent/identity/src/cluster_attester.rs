@@ -1,7 +1,7 @@
 //! Connects the configured attestation strategy with the pods that the API server reports.
 //!
-//! The attestation strategies know neither the API server nor the kernel's interfaces. This module gives them the reported pods and the redirect's
-//! records of connections.
+//! The attestation strategies know neither the API server nor the kernel's interfaces. This module gives them the reported pods and the
+//! connection records that the redirect's eBPF programs write.
 
 use std::net::IpAddr;
 use std::sync::Arc;

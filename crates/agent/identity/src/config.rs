@@ -58,7 +58,7 @@ pub struct ClusterIdentityConfig {
     pub startup_taint: Option<String>,
 }
 
-/// The settings of the `kernel` strategy, which also uses the kernel's records of connections.
+/// The settings of the `kernel` strategy, which uses the pods from the API server and the kernel's records of connections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelIdentityConfig {
     /// The settings for reading pods from the API server.
@@ -69,7 +69,7 @@ pub struct KernelIdentityConfig {
     /// The UID of the agent's own pod.
     #[serde(skip)]
     pub own: PodUid,
-    /// The node's address, at which pods reach a listener on all addresses (`0.0.0.0` or `::`).
+    /// The node's address. Pods connect to it if a listener listens on all addresses (`0.0.0.0` or `::`).
     #[serde(skip)]
     pub node: Option<IpAddr>,
 }
@@ -112,8 +112,8 @@ impl StrategyName {
 }
 
 impl IdentityConfig {
-    /// Reads the section. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains each listener with its
-    /// dialects.
+    /// Reads the section. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains each
+    /// listener with the dialects (clouds' metadata APIs) that it serves.
     pub fn read(
         root: &DocumentTable<'_>,
         clouds: &CloudsConfig,
@@ -142,7 +142,8 @@ impl IdentityConfig {
             (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(
                 KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward),
             )),
-            // The strategy is `static`, or a mistake is recorded already (such as a missing node name) and no code uses this value.
+            // Either the strategy is `static`, or the section has a mistake such as a missing node name. In the second case no code uses
+            // this value.
             _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
         }
     }
@@ -195,7 +196,8 @@ impl KernelIdentityConfig {
                 DownwardApi::POD
             ));
         }
-        // The kernel chooses a port for port 0 later. Until then, port 1 replaces port 0, because `AgentAddress` cannot hold port 0.
+        // If a listener has port 0, the kernel chooses its port later. `AgentAddress` cannot hold port 0, so this check uses port 1
+        // instead.
         let spoken = listen.iter().map(|(address, dialects)| {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use seawall_core::PodUid;
 
-/// The node's name and address and the UID of the agent's own pod. A value is `None` if the agent's manifest does not set its environment variable.
+/// The node's name and address and the UID of the agent's own pod. A field is `None` if the agent's manifest does not set the field's
+/// environment variable.
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
     /// The node's name: `spec.nodeName` of the agent's pod.

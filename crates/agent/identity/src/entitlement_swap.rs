@@ -1,24 +1,25 @@
 //! Swaps the entitlements of all pods when the configuration changes, so that no request sees half of the change.
 //!
-//! Each traffic thread has its own dialects, but the pods' entitlements are in the registry, so the agent cannot replace both at the same moment. A
-//! request that meets the dialects of one configuration and the entitlements of the other could get what one of them forbids. For example, after a
-//! change from Google's mode `conceal` to `federate`, a pod with its old entitlement could still get the node's own credentials. So the swap has an
-//! intermediate state:
+//! Each traffic thread has its own dialects (clouds' metadata APIs), but the pods' entitlements are in the registry, so the agent cannot
+//! replace both at the same moment. If the agent answered a request by the dialects of one configuration and the entitlements of the other,
+//! the client could get a response that one of the configurations forbids. For example, after a change from Google's mode `conceal` to
+//! `federate`, a pod with its old entitlement could still get the node's own credentials. So the swap has an intermediate state:
 //!
-//! 1. The pods' entitlements at the changed clouds become *undecided*. A request to these clouds waits, just as it waits while
-//!    the API server has not reported all data about a pod.
+//! 1. The pods' entitlements at the changed clouds become *undecided*. A request to these clouds waits, as it does while the API server has
+//!    not reported all data about the pod.
 //! 2. Every traffic thread replaces its dialects by those of the new configuration.
 //! 3. The pods get the entitlements of the new configuration.
 //!
-//! After the first step, the agent answers no new request by the old configuration, not even on a kept-alive connection. The threads' caches of
-//! repeated requests ([`seawall_server::repeated_request_cache`]) do not answer by the old configuration either. Each lookup in such a cache checks
-//! the pod's entitlements, and step 2 removes the dialects to which the cache entries belong. The swap takes about as long as a message to each
-//! thread.
+//! After the first step, the agent answers no new request by the old configuration, not even on a kept-alive connection. The threads'
+//! caches of repeated requests ([`seawall_server::repeated_request_cache`]) do not answer by the old configuration either. Each lookup in
+//! such a cache checks the pod's entitlements, and step 2 removes the dialects to which the cache entries belong. The swap takes about as
+//! long as it takes to send a message to each thread.
 //!
-//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent fetches new credentials
-//! for pods whose present credentials the new configuration cannot reuse, for example because it names another STS.
+//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent fetches new
+//! credentials for pods whose present credentials cannot be reused, for example because the new configuration names another STS.
 //!
-//! The agent's module `reload` sends the commands. The task with the [`EntitlementStore`], the only writer of entitlements, executes them.
+//! The agent's module `reload` sends the commands. The task with the [`EntitlementStore`], the only writer of entitlements, executes the
+//! commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,11 +72,11 @@ pub(crate) trait EntitlementStore {
     /// Returns all pods.
     fn callers(&self) -> Vec<Arc<PodEntry>>;
 
-    /// Returns the entitlements at these clouds of the pod at index `place` of `callers`. `before` contains the pod's present
+    /// Returns the entitlements that these clouds give to the pod at index `place` of `callers`. `before` contains the pod's present
     /// entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
-    /// Wakes requests that wait for the identification of their pod or for its entitlements.
+    /// Wakes requests that wait until their pod is identified or until the pod's entitlements are decided.
     fn wake(&self);
 }
 
@@ -93,7 +94,8 @@ pub(crate) struct EntitlementSwapper {
 pub(crate) enum SwapStep {
     /// A command has arrived.
     Execute(SwapCommand),
-    /// The traffic threads have replaced their dialects, or the agent abandoned the swap. True if every thread uses the new configuration.
+    /// The traffic threads have replaced their dialects, or the agent abandoned the swap. The value is true if every thread uses the new
+    /// configuration.
     Finish(bool),
 }
 
@@ -131,7 +133,7 @@ impl EntitlementSwapper {
     pub(crate) fn take_step(&mut self, step: SwapStep, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
         match step {
             SwapStep::Execute(SwapCommand::Prepare(clouds, listed)) => {
-                // The sender of the command may have stopped waiting for the result.
+                // The send fails if the sender of the command no longer waits for the result. That is not an error.
                 let _ = listed.send(RefetchTasks(self.prepare(store, &clouds)));
                 None
             }

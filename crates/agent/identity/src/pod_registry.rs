@@ -16,7 +16,8 @@ use tokio::sync::watch;
 /// The known pods. Only one task replaces them, and readers take no lock.
 #[derive(Debug, Default)]
 pub(crate) struct PodRegistry {
-    /// The pods, sorted by UID. A map would be three times as large, and two copies of it exist during each replacement.
+    /// The pods, sorted by UID. A map would need three times the memory, and each replacement holds the old and the new pods in memory at
+    /// once.
     pods: ArcSwap<Box<[Arc<PodEntry>]>>,
     versions: watch::Sender<u64>,
 }
@@ -36,8 +37,8 @@ impl PodRegistry {
         self.pods.load().to_vec()
     }
 
-    /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait for the identification of their pod or for its
-    /// entitlements.
+    /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait until their pod is identified or until
+    /// the pod's entitlements are decided.
     pub(crate) fn publish(&self, pods: Box<[Arc<PodEntry>]>) {
         debug_assert!(
             pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()),

@@ -37,7 +37,8 @@ enum ResolverMode {
     Nobody,
 }
 
-/// The status is 403, because SDKs retry a 503. With `static` identity a retry changes nothing: the agent reads the identity file only at its start.
+/// The refusal for a source address that the identity file lacks. The status is 403, because SDKs retry after a 503, and no retry can
+/// succeed: the agent reads the file only at its start.
 const UNKNOWN_CLIENT: Refusal = Refusal::new(
     403,
     "unknown_client",
@@ -160,13 +161,13 @@ impl ClientResolver<PodEntry> for PodResolver {
         }
     }
 
-    /// Returns the pod that probably opened the connection. Use it for fair shares, never for credentials.
+    /// Returns the pod that probably opened the connection. Use the result to divide capacity among pods, never to give credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, _) = &self.way else { return None };
         self.find(&by.guess(ends).ok()?, ends)
     }
 
-    /// Waits until attestation identifies the pod, and returns the pod if its entitlement to this cloud is decided.
+    /// Waits for the result of attestation. Returns the pod if attestation names it and its entitlement to this cloud is decided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -200,7 +201,8 @@ impl ClientResolver<PodEntry> for PodResolver {
                 }
                 tokio::select! {
                     () = change => {}
-                    // If the registry's writer has ended, this branch is off, and only a change of the attestation ends the wait.
+                    // If the registry's writer has ended, `select!` disables this branch, and only a change of the attestation ends the
+                    // wait.
                     Ok(()) = versions.changed() => {}
                 }
             }
@@ -228,7 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns this verdict for every connection. A pending verdict becomes the pod `u1` once the test signals it.
+    /// Returns this verdict for every connection. If the verdict is pending, `attest` and `guess` name the pod `u1` once the test sends
+    /// `true`.
     #[derive(Debug)]
     struct Always(AttestationVerdict, watch::Sender<bool>);
 

@@ -1,10 +1,11 @@
 //! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
 //!
-//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot of the node's pods and whenever a
-//! new configuration replaces the present one ([`super::entitlement_swap`]). It also applies snapshots while the traffic threads switch to a new
-//! configuration. It sends no requests. Each cloud decides the entitlements of a new pod and prefetches the credentials that the cloud's libraries
-//! request first. If a pod is gone or its attested addresses changed, the reconciler closes the pod's connections. If the pod is gone, the reconciler
-//! also drops the pod's leases. It does not register pods that attestation can never identify, and these pods never get credentials.
+//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot of the node's pods and
+//! whenever a new configuration replaces the present one ([`super::entitlement_swap`]). It also applies snapshots while the traffic threads
+//! switch to a new configuration. It sends no requests. Each cloud decides the entitlements of a new pod and prefetches the credentials
+//! that the cloud's libraries request first. If a pod is gone or its attested addresses changed, the reconciler closes the pod's
+//! connections. If the pod is gone, the reconciler also drops the pod's leases. It does not register pods that attestation can never
+//! identify, so these pods never get credentials.
 
 use std::sync::Arc;
 
@@ -86,7 +87,8 @@ impl PodReconciler {
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A connection may hold the pod's entry for a moment longer, so drop the leases now.
+                    // A closing connection can hold the pod's entry for a moment longer, so drop the entry's leases (cached credentials)
+                    // now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }

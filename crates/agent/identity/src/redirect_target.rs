@@ -71,7 +71,7 @@ mod tests {
     const GOOGLE: &[DialectName] = &[DialectName::Google, DialectName::AwsImds];
     const CONTAINERS: &[DialectName] = &[DialectName::AwsContainers];
 
-    /// Returns `v4 v6 metadata containers`, with `-` for a missing value.
+    /// Returns the addresses and ports as the text `v4 v6 metadata containers`, with `-` for each missing value.
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
         let node = "10.0.0.1".parse().ok();

@@ -228,7 +228,8 @@ impl ClusterThread {
         stopper: &Stopper,
         body: impl FnOnce(StopSignal) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
-        // The drain does not wait for this thread, because the agent still needs the view of pods to answer requests during the drain.
+        // At shutdown, the agent first answers its open requests (the drain). The drain does not wait for this thread, because these
+        // requests still need the view of pods.
         let (alive, _) = shutdown::thread_guards(1, stopper);
         let (end, ended) = shutdown::stop_channel();
         let body = move || {
@@ -337,11 +338,11 @@ impl IdentityService {
     }
 }
 
-/// True if Kubernetes tokens live long enough to keep credentials above this floor.
+/// True if Kubernetes tokens live long enough to keep credentials above this floor (their least remaining lifetime).
 ///
-/// A cloud can let a credential expire together with the Kubernetes token that the agent exchanged for it. The agent renews a token when one fifth of
-/// its lifetime is left, as the kubelet does. A credential can therefore begin with only one fifth of `token`, and this time must be long enough for
-/// the floor.
+/// A cloud can let a credential expire together with the Kubernetes token that the agent exchanged for it. The agent renews a token when
+/// one fifth of its lifetime is left, as the kubelet does. So a new credential can have as little as one fifth of `token` left, and this
+/// time must be long enough for the floor.
 fn is_long_enough(token: Duration, floor: Floor) -> bool {
     floor.is_reachable_with(token / 5)
 }

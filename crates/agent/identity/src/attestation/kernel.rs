@@ -5,16 +5,17 @@
 //!
 //! Neither source alone is enough:
 //!
-//! - A pod's address can be reused before the API server reports it.
+//! - A new pod can get the address of an earlier pod before the API server reports the new pod.
 //! - A pod can create a network namespace in which it uses any address. Then the records of that pod's connections can contain any address.
 //!
 //! But the kernel stores the records of a pod's connections only under the pod's own cgroup. If the API server still names the previous owner of an
 //! address, the agent finds no record under the previous owner's cgroup, and assigns the connection to no pod. So, unlike `source-ip`, this strategy
 //! needs no proof that the view of pods is current.
 //!
-//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node, and each record names
-//! the pod. Only sockets in the node's own network namespace cause such records, and in one namespace two connections never have the same two ends at
-//! the same time. The API server must list the pod in the record as a hostNetwork pod.
+//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node, and each
+//! record names the pod. The redirect's eBPF programs write such records only for sockets in the node's own network namespace. In one
+//! namespace, two connections never have the same two ends at the same time, so a record names the pod of exactly one connection. In
+//! addition, the API server must list this pod as a hostNetwork pod.
 //!
 //! The agent assigns a connection without a record to no pod. A record is missing if it was evicted from a full table, if the redirect did not
 //! capture the connection, or if the client did not use a socket of the kernel. A record under another pod's cgroup proves nothing, even if no other
@@ -65,8 +66,8 @@ pub(crate) trait ConnectionRecords: Debug + Send + Sync {
 
 /// The cluster's view of pods, including pods on the node's network.
 pub(crate) trait PodLookup: PodsByAddress {
-    /// Returns the only pod that claims this address. If the pod is shutting down, another pod may already have the address; the kernel's record
-    /// decides that case.
+    /// Returns the only pod that claims this address. If this pod is shutting down, another pod can already have the address. The kernel's
+    /// record then shows which of the two pods opened a connection.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
     /// True if the pod with this UID is alive and uses the node's network.
@@ -119,10 +120,10 @@ pub(crate) fn is_from_node(pair: SocketPair) -> bool {
 }
 
 impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
-    /// Returns the pod if both sources name the same pod. Otherwise the verdict is pending or rejected.
+    /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
-    /// A connection from the node's own address without a record is rejected, because its client is not in a pod. Otherwise the verdict is pending:
-    /// for example, the client may be a new pod that the API server has not reported yet.
+    /// A connection from the node's own address without a record is rejected, because its client is not in a pod. Every other connection
+    /// without a pod is pending: for example, its client can be a new pod that the API server has not reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),

@@ -1,9 +1,10 @@
 //! Identifies the pod at the other end of a connection.
 //!
-//! Each attestation strategy has one file in this folder. For each connection, a strategy returns an [`AttestationVerdict`]. The configuration
-//! selects one strategy; the agent never falls back to another strategy. If the strategy does not know an address, the agent refuses every request
-//! from that address. The agent never assumes a default pod or the node's identity, because a wrong credential is worse than none. This module does
-//! not know which credentials a pod is allowed to get, or the text of a refusal. The agent attests each connection once.
+//! Each attestation strategy has one file in this folder. For each connection, a strategy returns an [`AttestationVerdict`]. The
+//! configuration selects one strategy; the agent never falls back to another strategy. If the strategy does not know an address, the agent
+//! refuses every request from that address. The agent never assumes a default pod or the node's identity, because a wrong credential is
+//! worse than none. This module knows neither the credentials that a pod is allowed to get nor the texts of refusals. The agent attests
+//! each connection once.
 
 mod kernel;
 mod source_ip;
@@ -39,7 +40,7 @@ pub(crate) enum RejectionReason {
     UnknownAddress,
     /// The connection comes from the node's own network, where addresses do not identify pods.
     HostNetwork,
-    /// No known pod has this address. A pod that is not known yet may have it.
+    /// No known pod has this address. A pod that the API server has not reported yet can have this address.
     UnknownPod,
     /// The API server has not listed the node's pods yet.
     PodsNotSynced,
@@ -56,8 +57,9 @@ pub(crate) trait Attestation: Debug + Send + Sync {
     /// Identifies the pod without waiting.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict;
 
-    /// Returns the likely pod of a connection whose verdict is [`AttestationVerdict::Pending`]. The latest view of pods decides, even if it is
-    /// outdated. Use the result for fair shares and refusal reasons, never for credentials.
+    /// Returns the likely pod of a connection whose verdict is [`AttestationVerdict::Pending`]. The result comes from the latest view of
+    /// pods, even if that view is outdated. Use the result to divide capacity among pods and to explain refusals, never to give
+    /// credentials.
     ///
     /// # Errors
     /// The reason why no pod is named.
@@ -93,6 +95,6 @@ pub(crate) struct PodNetwork<'a> {
     pub(crate) addresses: &'a [IpAddr],
     /// True if the pod shares the node's network.
     pub(crate) host_network: bool,
-    /// Returns true if no other pod in the snapshot claims this address.
+    /// Returns true if this pod, and no other pod in the snapshot, claims the address.
     pub(crate) claims: &'a dyn Fn(IpAddr) -> bool,
 }

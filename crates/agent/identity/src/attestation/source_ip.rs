@@ -1,9 +1,10 @@
 //! Implements the `source-ip` attestation: the API server reports which pod of this node has which address.
 //!
-//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address identifies the pod while the
-//! API server's report is *current*. But addresses are reused, and an outdated copy of the report can name the previous pod at an address that now
-//! belongs to another pod. So this strategy names a pod only if its copy is proven to contain every change that had reached this machine. For an
-//! unknown address, waiting helps: the API server reports a pod's address at about the time when its first container starts.
+//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address identifies the pod
+//! while the API server's report is *current*. But addresses are reused, and an outdated copy of the report can name the previous pod at an
+//! address that now belongs to another pod. So this strategy names a pod only after a proof that the agent's copy contains every change
+//! that had reached this machine. For an unknown address, waiting helps: the API server reports a pod's address at about the time when its
+//! first container starts.
 //!
 //! This module does not know how the agent reads the report. It looks pods up by [`PodsByAddress`].
 
@@ -72,7 +73,7 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
 impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         let ip = ends.peer.ip().to_canonical();
-        // If the client's address is the address that it connects to, the client runs on this machine.
+        // If the connection has the same address at both ends, the client runs on this machine.
         if ip.is_loopback() || (ends.local)().is_some_and(|own| own.ip().to_canonical() == ip) {
             return AttestationVerdict::Rejected(RejectionReason::HostNetwork);
         }
@@ -100,9 +101,9 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 
     /// True if the basis contains this source address.
     ///
-    /// The pod's registry entry can be older or newer than the view that named the pod, and then its basis can lack the
-    /// address. The agent must not assign the connection to such an entry. The agent closes an entry's connections only when
-    /// the basis changes, so this connection would stay open after the pod loses the address.
+    /// The pod's registry entry can be older or newer than the view that named the pod. Then the basis of the entry can lack the address,
+    /// and the agent must not assign the connection to the entry. The agent closes an entry's connections only when the basis changes, so
+    /// this connection would stay open after the pod loses the address.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
@@ -115,9 +116,10 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 impl<P: PodsByAddress> SourceIpAttestation<P> {
     /// Returns the addresses that only this pod claims. `None` for a pod on the node's own network, which no address identifies.
     ///
-    /// The result also includes the address of a pod that shuts down while another pod starts and has no reported address yet. The starting pod can
-    /// already have that address, so [`Attestation::verdict`] names neither pod for a new connection. But connections that the agent accepted earlier
-    /// belong to the pod that shuts down. They end when that pod ends or when another pod claims the address.
+    /// The result also includes the address of a pod that shuts down while the API server has not yet reported the address of another,
+    /// starting pod. The starting pod can already have the first pod's address, so [`Attestation::verdict`] names neither pod for a new
+    /// connection. But connections that the agent accepted earlier belong to the pod that shuts down. They end when that pod ends or when
+    /// another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
         (!pod.host_network).then(|| AttestedAddresses::of(own()))
@@ -150,7 +152,7 @@ mod tests {
             self.is_current
         }
 
-        /// Simulates that the pod is gone when the view is current.
+        /// Simulates a pod that is deleted before the view becomes current.
         fn wait_until_current(&self) -> AttestFuture<'_, ()> {
             Box::pin(async { *self.pod.lock().unwrap() = Err(AddressLookupError::Absent) })
         }

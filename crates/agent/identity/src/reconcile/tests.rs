@@ -1,4 +1,5 @@
-//! Tests of the reconciler. Each test reports the pods, and plays the traffic threads of a swap.
+//! Tests of the reconciler. Each test reports the node's pods to the reconciler, and sends the traffic threads' signals during a swap of
+//! entitlements.
 
 use std::net::SocketAddr;
 
@@ -118,7 +119,7 @@ async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refuse
     let (cart, search) = (world.entry("cart").unwrap(), world.entry("search").unwrap());
     let mut threads = world.swap(&passing("shop/cart, shop/search")).await;
     assert!(threads.cleared.try_recv().is_ok() && threads.completed.try_recv().is_err());
-    // The pod `cart` is gone, and the pod `search` now has its address.
+    // The pod `cart` is gone, and the pod `search` now has the address of `cart`.
     world.report(&[pod("search", CART)]).await;
     assert!(
         threads.completed.try_recv().is_err(),

@@ -91,7 +91,7 @@ impl RecordTable {
         Some(pods)
     }
 
-    /// Returns the value, or `None` for an error, which then counts as a missing record. Logs errors at a limited rate.
+    /// Returns the value, or `None` for an error. The callers treat `None` like a missing record. Logs errors at a limited rate.
     fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
         result
             .inspect_err(|error| {

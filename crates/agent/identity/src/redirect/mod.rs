@@ -3,9 +3,10 @@
 //! The agent opens the redirect's maps while the process still has its privileges. Once the agent can serve pods, it makes itself the *target*: the
 //! redirect then sends captured connections to this agent. The agent reads the kernel's records to find the pod that opened each connection.
 //!
-//! An operator attaches and removes the redirect (`seawall-agent redirect`). If the redirect is not attached, the agent does not start, because pods
-//! would reach the real metadata server. When an agent ends, the redirect's programs still send connections to its port, so these connections fail
-//! until the next agent is ready. The crate `seawall-redirect` knows how the kernel stores the records, and `attestation` decides by them.
+//! An operator attaches and removes the redirect (`seawall-agent redirect`). If the redirect is not attached, the agent does not start,
+//! because pods would reach the real metadata server. When an agent ends, the redirect's programs still send connections to its port, so
+//! these connections fail until the next agent is ready. The crate `seawall-redirect` knows how the kernel stores the records, and the
+//! module `attestation` identifies pods by them.
 
 mod connection_owner;
 
@@ -29,8 +30,8 @@ use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
 
-/// The interval at which the agent checks the target of captured connections. It is also about the length of the outage for
-/// pods if the target agent crashes while another agent is ready.
+/// The interval at which the agent checks the target: the agent to which the redirect sends captured connections. If the target crashes
+/// while another agent is ready, pods have an outage of about this length.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The pause after a check of the target that failed unexpectedly.
@@ -48,7 +49,7 @@ pub struct RedirectHandle {
     /// The map with the target of captured connections. The lock is needed because a write takes several steps. The agent takes
     /// the lock once a second and for each metrics request.
     gate: Mutex<TargetMap>,
-    /// The heartbeat without which the redirect's programs refuse connects to this agent.
+    /// The heartbeat of this agent. Without it, the redirect's programs refuse pods' connections to this agent.
     heartbeat: Mutex<AgentHeartbeat>,
     /// The counters of the redirect's programs.
     pub counters: CounterMap,
@@ -69,7 +70,7 @@ impl RedirectHandle {
     /// listener at a port.
     ///
     /// # Errors
-    /// Nothing is attached, this process lacks the privileges, or the process is not in the configured pod.
+    /// The redirect is not attached, this process lacks the privileges, or the process is not in the configured pod.
     pub fn open<'a>(
         section: &KernelIdentityConfig,
         spoken: impl IntoIterator<Item = (SocketAddr, &'a [DialectName])>,
@@ -130,8 +131,8 @@ impl RedirectHandle {
         if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
-    /// Returns the reason why this agent serves no pod. Either the attachment was removed or replaced, or this agent has not yet made itself the
-    /// target.
+    /// Returns the reason why this agent serves no pod: the attachment was removed or replaced, the attachment's state cannot be read, or
+    /// this agent has not made itself the target yet.
     pub fn unready_reason(&self) -> Option<String> {
         match self.attachment.state() {
             Ok(AttachmentState::Unchanged) => {}
@@ -180,7 +181,7 @@ impl RedirectHandle {
         Ok(())
     }
 
-    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves requests.
+    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves the connections that it has.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
@@ -209,8 +210,8 @@ impl RedirectHandle {
         }
     }
 
-    /// Tells the redirect's programs that this agent serves, which they must hear each 3 s. Returns false after this agent's
-    /// listener has closed.
+    /// Writes this agent's heartbeat. If an agent writes no heartbeat for 3 s, the redirect's programs refuse pods' connections to it.
+    /// Returns false after this agent's listener has closed.
     ///
     /// # Errors
     /// The kernel refuses to read or to write the maps.
@@ -252,7 +253,7 @@ impl RedirectHandle {
         Ok(())
     }
 
-    /// True if captured connections are sent to this agent.
+    /// True if the redirect sends captured connections to this agent.
     pub fn is_target(&self) -> Result<bool, Error> {
         Ok(self.gate().target()?.is_some_and(|target| target.agent == self.agent))
     }
@@ -262,18 +263,19 @@ impl RedirectHandle {
     }
 }
 
-/// Returns the other agent to which captured connections are sent, if any. This agent replaces the other agent only if that
-/// agent is dead.
+/// Returns the target of captured connections if the target is another agent. This agent becomes the target instead only if that agent is
+/// dead.
 ///
-/// Two live agents never compete for the target. Each agent writes the target once, when it becomes ready. Later an agent writes the target only if
-/// the kernel reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does not count as an
-/// agent, and an agent that is too busy to respond counts as alive. [`TargetMap::take_over_from`] writes only if the target has not changed
-/// meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent writes a new target.
+/// Two live agents never compete for the target. Each agent writes the target once, when it becomes ready. Later an agent writes the target
+/// only if the kernel reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does
+/// not count as an agent, and an agent that is too busy to respond counts as alive. [`TargetMap::take_over_from`] writes only if the target
+/// has not changed meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent that is
+/// already ready writes a new target.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
     answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
 }
 
-/// Checks that each of the kernel's hooks has a program of the redirect at the pods' cgroup.
+/// Checks that the redirect has a program at each of its hooks in the kernel, attached to the pods' cgroup.
 fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
     for hook in told(status(pins, site))?.hooks {
         let directory = site.directory().display();
