@@ -1,8 +1,8 @@
 //! The container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
-//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The agent
-//! identifies the client by its connection, and not by the token. The endpoint's address is link-local. An attacker's host name can resolve to this
-//! address (DNS rebinding), and a browser then sends that name in the Host header. So the endpoint also checks the Host header.
+//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The
+//! agent identifies the client by its connection, and not by the token. An attacker's host name can resolve to the endpoint's address (DNS
+//! rebinding), and a browser then sends that name in the Host header. So the endpoint also checks the Host header.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,8 @@ use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
 
-/// The addresses to which clients send a token over plain HTTP (SDK sources). 169.254.170.23 and the IPv6 address are EKS's, 169.254.170.2 is ECS's.
+/// The addresses to which SDKs send a token even over plain HTTP, according to their sources. EKS uses 169.254.170.23 and the IPv6 address,
+/// and ECS uses 169.254.170.2.
 pub const ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
@@ -33,7 +34,8 @@ pub const METHOD_NOT_ALLOWED: Refusal =
 /// The refusal for a Host header that is not one of the endpoint's addresses.
 pub const INVALID_HOST: Refusal =
     Refusal::new(403, "invalid_host", "The Host header is not an address of this credentials endpoint.");
-/// The refusal for a request without a token. The second generation of the Java SDK then asks the metadata service.
+/// The refusal for a request without a token. After this refusal, the second generation of the Java SDK asks the metadata service for
+/// credentials.
 pub const NO_AUTHORIZATION: Refusal = Refusal::new(
     401,
     "no_authorization",
@@ -154,9 +156,10 @@ pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &Cr
     credentials.write_container(out, frame);
 }
 
-/// Writes a refusal, with the id of the request in the agent's log. The refusal can come from this module or from another part of the agent.
+/// Writes a refusal. `request` is the request's id in the agent's log. The refusal can come from this module or from another part of the
+/// agent.
 ///
-/// Every request must get a response soon, because five clients wait without a timeout.
+/// Every request must get a response soon, because five of the measured clients wait without a timeout.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     refuse::write(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
 }

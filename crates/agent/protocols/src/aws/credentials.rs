@@ -17,7 +17,8 @@ pub struct CredentialsDocument<'a> {
     pub session_token: &'a str,
     /// The time when the credentials expire.
     ///
-    /// The document always contains this time. Without the time, most clients fail, and the SDKs for Go and Ruby fetch credentials for each call.
+    /// The document always contains this time. Without the time, the SDKs for Go and Ruby would fetch credentials for each call, and most
+    /// other clients would fail.
     pub expiration: Iso8601Time,
     /// The time when the credentials were issued.
     pub last_updated: Iso8601Time,

@@ -1,14 +1,14 @@
 //! The node's metadata, which is the same for all its pods: placement, instance, identity document.
 //!
-//! [`super::imds`] uses this module, which does not know requests or roles. No value comes from the real service: pods read only values that an
-//! operator configured. A value that is not configured is absent.
+//! [`super::imds`] uses this module, which does not know requests or roles. No value comes from the real service: pods read only values
+//! that an operator configured.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::json::write_string;
 
-/// The node's metadata from the configuration. A value of `None` is absent (404).
+/// The node's metadata from the configuration. The agent answers 404 for a value of `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceMetadata {
     /// Region, for example `eu-central-1`.

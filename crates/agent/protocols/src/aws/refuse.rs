@@ -1,7 +1,7 @@
 //! Writes refusals in a format that AWS's clients parse: JSON with `code` and `message`.
 //!
-//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client parses. From the
-//! agent's metadata service, the first generation of the Java SDK also parses this JSON.
+//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client parses. The
+//! first generation of the Java SDK parses this JSON even in responses of the metadata service.
 
 use crate::hex::hex;
 use crate::json::write_string;

@@ -30,7 +30,7 @@ use seawall_http::Refusal;
 /// The longest lifetime of a token. Clients may request 1 to 21600 seconds (EC2 user guide, "Use IMDSv2").
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 
-/// The lifetime of a token that the agent grants before it knows the pod. It is also the smallest [`TtlLimit`].
+/// The longest lifetime of a token that the agent grants before it knows the pod. It is also the smallest [`TtlLimit`].
 ///
 /// The SDK for Rust renews its token two minutes before the token expires. With a much shorter lifetime, that SDK would request tokens continuously.
 pub const SHORT_TTL: Duration = Duration::from_secs(300);
@@ -82,8 +82,8 @@ impl TokenSubject {
 
     /// Hashes the identity with SHA-256 and keeps the first half of the hash.
     ///
-    /// The token contains the hash, so that it does not reveal the UID and has a fixed length. A UID has 36 characters, but without an API server it
-    /// can be any text.
+    /// The token contains the hash, so that it does not reveal the UID and has a fixed length. A UID from the API server has 36 characters,
+    /// but other identity strategies use UIDs of any length.
     fn new(kind: u8, identity: &[u8]) -> Self {
         let mut bytes = [kind; BEARER];
         bytes[1..].copy_from_slice(&digest::digest(&digest::SHA256, identity).as_ref()[..BEARER - 1]);
@@ -160,8 +160,8 @@ impl TtlLimit {
 }
 
 impl Default for TtlLimit {
-    /// Returns the longest lifetime that clients can request. Use it only with stored keys, because otherwise a restart of the agent invalidates the
-    /// tokens.
+    /// Returns a limit equal to [`MAX_TTL`]. Use this limit only with stored keys: without them, a restart of the agent invalidates
+    /// long-lived tokens.
     fn default() -> Self {
         Self(MAX_TTL)
     }

@@ -62,7 +62,7 @@ pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
 pub struct AdmittedRequest<'b> {
     /// The canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
-    /// The long poll, if the real server will hold the request.
+    /// The long poll that the request asks for. The real server holds such a request until the content changes or the poll's timeout ends.
     ///
     /// The caller's timeout must be longer than the long poll's timeout, which the target contains as `timeout_sec`.
     pub wait_for_change: Option<WaitForChange<'b>>,
@@ -97,7 +97,8 @@ pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refu
 enum PathScope {
     /// A path above the API versions: `/`, `/0.1/`, `/computeMetadata/`.
     ///
-    /// Libraries that look for a metadata server read these paths without the flavour header. The paths contain only the names of versions.
+    /// Libraries that look for a metadata server read these paths without the flavour header. The directories at these paths list only the
+    /// names of versions.
     Discovery,
     /// The directory `instance/service-accounts`, or `service-accounts` in 0.1, and everything below it.
     ServiceAccounts,
@@ -131,12 +132,13 @@ impl PathScope {
 
     /// Checks the query parameters by the rules of this scope.
     ///
-    /// A recursive read above `service-accounts` would include `attributes/kube-env` without naming it. Below `service-accounts` recursion is safe,
-    /// because a recursive response contains no tokens. The Python and Java SDKs need recursion there.
+    /// A recursive read above `service-accounts` would return `attributes/kube-env`, although the path does not contain that name. Below
+    /// `service-accounts` recursion is safe, because a recursive response contains no tokens. The Python and Java SDKs need recursion
+    /// there.
     ///
-    /// `alt` is useful on a leaf and with recursion. The real server's response to `alt` on a directory is undocumented (today it is 400). So outside
-    /// `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent refuses the query keys of identity tokens like unknown
-    /// keys, because it conceals identity tokens.
+    /// `alt` is useful on a leaf and with recursion. The real server's response to `alt` on a directory is undocumented (today it is 400).
+    /// So outside `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent conceals identity tokens, so it
+    /// refuses their query keys as it refuses unknown keys.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_binding()?;
@@ -198,7 +200,8 @@ const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinter
 
 /// The concealed names, spelled as [`FoldedName`]s. A path that contains such a name at any position is concealed.
 ///
-/// k8s-metadata-proxy conceals only `kube-env`. The other names contain similar secrets on the same nodes, and no client library reads them:
+/// k8s-metadata-proxy conceals only `kube-env`. The entries with the other names contain similar secrets on the same nodes, and no client
+/// library reads these entries:
 ///
 /// - bootstrap and kubelet configuration;
 /// - cloud-init data;
@@ -302,7 +305,7 @@ fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) ->
     Ok(query)
 }
 
-/// Joins path and query. Without a query, an unchanged path still borrows from the request.
+/// Joins path and query. If the query is empty and the request's path was already canonical, the result borrows from the request.
 fn join<'b>(path: CanonicalPath<'b>, query: &str) -> Cow<'b, str> {
     let path = path.into_text();
     if query.is_empty() { path } else { (path.into_owned() + query).into() }

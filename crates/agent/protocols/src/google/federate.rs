@@ -72,10 +72,10 @@ pub struct TreeQuery<'t, 'b> {
     pub resource: TreeResource<'t, 'b>,
     /// The long poll, if the response must wait for a change.
     ///
-    /// For [`TreeResponse::Text`], the parser has compared the etags and the client has the current content. So the caller waits until a new tree
-    /// replaces this tree. For tokens, the parser cannot compare etags, because only
-    /// the lease knows the token's etag. So it sets this field whenever the client requests a long poll.
-    /// The caller compares `last_etag` with the lease's etag. If they differ, it answers at once. Otherwise it waits for the next lease.
+    /// With a [`TreeResponse::Text`], the parser sets this field only if the client sent the current etag or no etag. The caller then waits
+    /// until a new tree replaces this tree. With a credential, the parser does not know the current token's etag, so it sets this field for
+    /// every long poll. The caller then compares `last_etag` with the etag of the lease (the cached token). If the etags differ, the caller
+    /// answers at once. Otherwise it waits for the next lease.
     pub wait_for_change: Option<WaitForChange<'b>>,
 }
 
@@ -123,9 +123,9 @@ pub struct TreeText<'t> {
     pub body: Cow<'t, str>,
     /// The body's `Content-Type`.
     pub content_type: &'static str,
-    /// The etag of the requested subtree. It is the same in every format. Probes have no etag.
+    /// The etag of the requested subtree. It is the same in every format. The response to a probe has no etag.
     pub etag: Option<ETag>,
-    /// The name of the route, from a closed set.
+    /// The name of the route. The set of names is fixed.
     pub route: &'static str,
 }
 
@@ -147,7 +147,7 @@ pub struct DirectoryRedirect<'b> {
 }
 
 impl TreeResponse<'_, '_> {
-    /// Returns the name of the route, from a closed set.
+    /// Returns the name of the route. The set of names is fixed.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Text(known) => known.route,
@@ -157,7 +157,7 @@ impl TreeResponse<'_, '_> {
 }
 
 impl TreeResource<'_, '_> {
-    /// Returns the name of the route, from a closed set.
+    /// Returns the name of the route. The set of names is fixed.
     pub fn route(&self) -> &'static str {
         match self {
             Self::WithoutCredential(text) => text.route(),
@@ -258,7 +258,7 @@ impl MetadataTree {
     /// Repeats a read in this tree.
     ///
     /// # Errors
-    /// This tree has no such text.
+    /// This tree has no text at the path of `look`.
     pub fn reread_text(&self, look: &LongPollTarget) -> Result<TreeText<'_>, Refusal> {
         match self.find(&look.path)? {
             FoundEntry::Directory(directory) => Ok(known_directory(directory, look.form)),

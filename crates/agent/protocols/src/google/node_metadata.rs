@@ -12,7 +12,7 @@ use super::tree::{Directory, KeyStyle, Leaf, TreeEntry};
 pub const DEFAULT_SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
-/// The metadata of the node and its cluster. A value of `None` is absent from the tree (404).
+/// The metadata of the node and its cluster. A value of `None` is not in the tree, so the agent answers 404 at its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMetadata {
     /// Project id, for example `shop-prod`.

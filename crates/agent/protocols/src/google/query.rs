@@ -1,8 +1,8 @@
 //! Parses the query string. Each known key is allowed once, and the parser checks each value.
 //!
-//! Two servers can interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice. It decodes percent
-//! escapes in keys and values once. A percent sign that remains after that is an ordinary character. No known key contains a percent sign, and no
-//! valid value except an audience. So no rule interprets a doubly encoded value.
+//! Two servers can interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice. It decodes
+//! percent escapes in keys and values once. After that, a percent sign is an ordinary character. Known keys and valid values contain no
+//! percent sign, except audiences. So no rule interprets a doubly encoded value.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -177,7 +177,7 @@ impl<'b> QueryParams<'b> {
         self.audience.is_some() || self.full.is_some() || self.licenses.is_some()
     }
 
-    /// Returns the long poll that the client requests, even if its etag is not current.
+    /// Returns the long poll that the client requests, even if the client's `last_etag` is not current.
     pub(super) fn hold(&self) -> Option<WaitForChange<'b>> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
         self.is_long_poll().then(|| WaitForChange {

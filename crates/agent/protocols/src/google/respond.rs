@@ -121,9 +121,9 @@ pub struct AccessTokenBody<'a> {
     pub expires_in: u64,
     /// The requested format.
     pub alt: ResponseFormat,
-    /// The etag of the lease: [`ETag::of`] its token. The agent computes it once per lease.
+    /// The etag of the token ([`ETag::of`]). The agent computes the etag once per lease, which is a cached token with its times.
     ///
-    /// With `None` the response has no etag. If an etag stayed the same after a renewal, a long poll would miss the renewal.
+    /// If an etag stayed the same after a renewal, a long poll would miss the renewal. With `None` the response has no etag.
     pub etag: Option<ETag>,
 }
 

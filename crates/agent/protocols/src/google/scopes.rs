@@ -1,7 +1,7 @@
 //! OAuth scopes in canonical form: sorted, without duplicates, joined by single spaces.
 //!
-//! Requests with equal scopes have equal principals, so they share a lease. The broker limits the number of *different* sets of scopes that a pod can
-//! request.
+//! The scopes are part of the key (principal) under which the agent caches a token. So requests of one account with equal scopes share a
+//! token. The broker limits the number of *different* sets of scopes that a pod can request.
 
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 //! Answers detection requests, by which client libraries check whether a metadata server exists.
 //!
-//! Refused and unidentified clients also get these answers, because a library asks once per process and remembers a refusal until the process ends.
+//! Refused and unidentified clients also get these answers, because a library sends the request once per process and remembers a refusal
+//! until the process ends.
 //!
-//! The security argument: only the paths in [`ASKED`] are answered, from a tree without any project, zone or account. The client learns only that
-//! this server speaks Google's dialect. The headers of every refusal reveal that, too. The agent does not answer recursive reads and long polls here,
-//! because the response to a recursive read would contain more.
+//! The security argument: only the paths in [`ASKED`] are answered, from a tree without any project, zone or account. The client learns
+//! only that this server speaks Google's dialect. The headers of every refusal reveal that, too. The agent does not answer recursive reads
+//! and long polls here, because the response to a recursive read would also reveal entries below these paths.
 //!
 //! Observed detection requests: Go's `metadata.OnGCE` and google-auth for Python and Java send `GET /`. gcp-metadata for Node sends
 //! `GET /computeMetadata/v1/instance` and follows the redirect.

@@ -104,7 +104,7 @@ pub enum ImdsRequest<'t, 'b> {
 pub struct ImdsQuery<'t, 'b> {
     /// The requested resource.
     pub resource: ImdsResource<'t, 'b>,
-    /// The time from which the service refuses the token of this request.
+    /// The time at which the token of this request expires.
     ///
     /// `None` if the request has no token. This occurs only with [`TokenRequirement::Optional`].
     pub session: Option<UnixTime>,
@@ -115,7 +115,7 @@ pub struct ImdsQuery<'t, 'b> {
 pub enum ImdsResource<'t, 'b> {
     /// The name of the pod's role. The response is [`respond::role_name`] or [`NO_ROLE`].
     ///
-    /// Before the caller answers with a role's name, it must have the credentials, because the client requests their document next.
+    /// Before the caller answers with a role's name, it must have the role's credentials, because the client requests them next.
     Roles(DocumentFormat),
     /// The credentials of a role ([`respond::document`]). [`check_role`] checks that the pod has this role.
     Role {
@@ -142,7 +142,7 @@ pub struct MetadataText<'t> {
 }
 
 impl ImdsResource<'_, '_> {
-    /// Returns the name of the route, from a closed set.
+    /// Returns the name of the route. The set of names is fixed.
     pub fn route(&self) -> &'static str {
         match self {
             Self::Roles(_) => "role_list",
@@ -280,7 +280,7 @@ fn is_version(version: &str) -> bool {
     matches!(version, "latest" | "1.0") || is_date(version.as_bytes())
 }
 
-/// Parses a path below a directory of roles. `start` is the position after the directory's name without `-extended`.
+/// Parses a path below a directory of roles. `start` is the position in `text` after the word `security-credentials`.
 fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, Refusal> {
     let (shape, start) = match text[start..].strip_prefix("-extended") {
         Some(_) => (DocumentFormat::Extended, start + "-extended".len()),

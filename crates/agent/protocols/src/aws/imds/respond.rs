@@ -31,7 +31,7 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
 
 /// Writes the name of the pod's role, without a line end.
 ///
-/// Three clients insert the response into the next path. Two of these clients abort if the response has a line end.
+/// Three clients insert the response into the path of their next request. Two of these clients abort if the response has a line end.
 pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
@@ -87,7 +87,8 @@ pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText
     frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal, with the id of the request in the agent's log. The refusal can come from this module or from another part of the agent.
+/// Writes a refusal. `request` is the request's id in the agent's log. The refusal can come from this module or from another part of the
+/// agent.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
