@@ -1,10 +1,9 @@
 //! Holds the known pods, by their UIDs.
 //!
-//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud. [`crate::reconcile`] replaces the
-//! entitlements when a pod, its annotations or the configuration changes. The registry does not know how pods are attested: it only stores the
-//! [basis](seawall_core::attestation::AttestedAddresses) of each pod, the addresses by which the pod was attested. If a pod is deleted or its basis
-//! changes, the reconciler closes all connections of the pod's entry, and no new connection uses that entry. [`crate::pod_resolver`] reads the
-//! registry.
+//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud. [`crate::reconcile`] replaces
+//! the entitlements when a pod, its annotations or the configuration changes. The registry does not know how pods are attested: it only
+//! stores the [basis](seawall_core::attestation::AttestedAddresses) of each pod, the addresses by which the pod was attested. If a pod is
+//! deleted or its basis changes, the reconciler closes all connections of the pod's entry, and no new connection uses that entry.
 
 use std::sync::Arc;
 

@@ -87,8 +87,7 @@ impl PodReconciler {
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A closing connection can hold the pod's entry for a moment longer, so drop the entry's leases (cached credentials)
-                    // now.
+                    // A closing connection can hold the pod's entry for a moment longer, so drop the pod's leases now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }
@@ -165,7 +164,6 @@ impl EntitlementStore for PodReconciler {
     }
 }
 
-/// Returns the known pod with this UID.
 fn find<'k>(known: &'k [KnownPod], uid: &PodUid) -> Option<&'k KnownPod> {
     let at = known.binary_search_by(|entry| entry.record.pod.uid.0.cmp(&uid.0)).ok()?;
     known.get(at)

@@ -228,8 +228,7 @@ impl ClusterThread {
         stopper: &Stopper,
         body: impl FnOnce(StopSignal) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
-        // At shutdown, the agent first answers its open requests (the drain). The drain does not wait for this thread, because these
-        // requests still need the view of pods.
+        // The drain (the last requests at shutdown) does not wait for this thread, because these requests still need the view of pods.
         let (alive, _) = shutdown::thread_guards(1, stopper);
         let (end, ended) = shutdown::stop_channel();
         let body = move || {

@@ -123,7 +123,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
     /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
     /// A connection from the node's own address without a record is rejected, because its client is not in a pod. Every other connection
-    /// without a pod is pending: for example, its client can be a new pod that the API server has not reported yet.
+    /// without a pod is pending, because its client can be a new pod that the API server has not reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),

@@ -21,7 +21,6 @@ use crate::pod_resolver::{PodResolver, ProbeAddress};
 const CART: &str = "10.4.0.7";
 const OTHER: &str = "10.4.0.8";
 
-/// A running reconciler.
 struct World {
     fixture: PodFixture,
     cluster: ManualCluster,
@@ -81,7 +80,6 @@ impl World {
         self.settle().await;
     }
 
-    /// Begins a swap to this configuration.
     async fn swap(&self, to: &str) -> Threads {
         let (clouds, changed) = self.fixture.with_config(to);
         let (entitlements_cleared, cleared) = oneshot::channel();

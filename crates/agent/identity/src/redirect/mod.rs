@@ -181,7 +181,7 @@ impl RedirectHandle {
         Ok(())
     }
 
-    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves the connections that it has.
+    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves its own connections.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
