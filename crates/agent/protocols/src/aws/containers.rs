@@ -76,7 +76,7 @@ impl ContainerEndpoint {
 
     /// Parses a request.
     ///
-    /// The parser refuses a request that announces a body. The caller must then close the connection, because the body's bytes are still unread.
+    /// If the error is [`UNEXPECTED_BODY`](crate::request_head_rules::UNEXPECTED_BODY), the caller must close the connection.
     ///
     /// # Errors
     /// The rule that forbids the request:
@@ -156,8 +156,7 @@ pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &Cr
     credentials.write_container(out, frame);
 }
 
-/// Writes a refusal. `request` is the request's id in the agent's log. The refusal can come from this module or from another part of the
-/// agent.
+/// Writes a refusal. `request` is the request's id in the agent's log.
 ///
 /// Every request must get a response soon, because five of the measured clients wait without a timeout.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {

@@ -1,9 +1,9 @@
 //! An operator's regular expression that must match a whole text. It selects the node metadata paths that pods can read, or the roles that pods of a
 //! namespace can have.
 //!
-//! The engine's time is linear in the length of the text for any expression, and the size of an expression is limited. So an expression from an
-//! annotation cannot keep the agent busy. An expression must match the whole text. Otherwise an expression for a path would allow every path that
-//! contains a matching part.
+//! The engine's time is linear in the length of the text for any expression, and the size of an expression is limited. So an expression
+//! from an annotation cannot keep the agent busy. If a partial match were enough, an expression would allow every path that contains a
+//! matching part.
 
 use regex_lite::{Regex, RegexBuilder};
 

@@ -5,7 +5,7 @@
 //! checks. The metadata service requires session tokens that the agent has issued ([`session`]). The container endpoint requires a Kubernetes token,
 //! whose claims the `clouds` crate checks.
 //!
-//! The statuses and the order of the refusals are based on measurements with nineteen clients. Each refusal documents its reason.
+//! The statuses and the order of the refusals are based on measurements with nineteen clients.
 
 pub mod containers;
 pub mod credentials;

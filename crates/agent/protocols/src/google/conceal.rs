@@ -62,7 +62,7 @@ pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
 pub struct AdmittedRequest<'b> {
     /// The canonical path and query. Equal requests have equal text.
     pub target: Cow<'b, str>,
-    /// The long poll that the request asks for. The real server holds such a request until the content changes or the poll's timeout ends.
+    /// The long poll that the request asks for.
     ///
     /// The caller's timeout must be longer than the long poll's timeout, which the target contains as `timeout_sec`.
     pub wait_for_change: Option<WaitForChange<'b>>,
@@ -279,7 +279,7 @@ impl FoldedName {
 
 /// Returns the query in canonical form.
 ///
-/// Parsed values need no encoding in a query (RFC 3986 section 3.4), so the function does not encode them.
+/// Parsed values need no encoding in a query (RFC 3986 section 3.4).
 ///
 /// Without `wait_for_change`, the keys `last_etag` and `timeout_sec` have no effect and are omitted.
 fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) -> Result<String, Refusal> {

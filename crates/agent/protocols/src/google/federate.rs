@@ -231,8 +231,7 @@ impl MetadataTree {
 
     /// Parses a request.
     ///
-    /// The parser refuses a request that announces a body. The caller must then close the connection, because the body's bytes are
-    /// still unread.
+    /// If the error is [`UNEXPECTED_BODY`](crate::request_head_rules::UNEXPECTED_BODY), the caller must close the connection.
     ///
     /// # Errors
     /// The rule that forbids the request, or 404.

@@ -1,4 +1,4 @@
-//! Whole responses, head and body, appended to a buffer that the agent reuses. Writing is the last step of every request.
+//! Whole responses, head and body, appended to a buffer that the agent reuses.
 //!
 //! Every response carries the headers that clients check. Libraries that look for a metadata server, and the Node library, refuse a response without
 //! `Metadata-Flavor: Google`. So errors carry this header, too. The Python library refuses a response without a content type. Only a redirect repeats
@@ -121,7 +121,7 @@ pub struct AccessTokenBody<'a> {
     pub expires_in: u64,
     /// The requested format.
     pub alt: ResponseFormat,
-    /// The etag of the token ([`ETag::of`]). The agent computes the etag once per lease, which is a cached token with its times.
+    /// The etag of the token ([`ETag::of`]). The agent computes the etag once per lease.
     ///
     /// If an etag stayed the same after a renewal, a long poll would miss the renewal. With `None` the response has no etag.
     pub etag: Option<ETag>,

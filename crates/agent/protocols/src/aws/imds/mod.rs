@@ -4,9 +4,10 @@
 //! path of the real service only if an operator's expression allows the path. No expression can allow the node's credentials. All rules apply to the
 //! canonical path, so the encoding of a path does not matter.
 //!
-//! The order of the rules matters. The service grants a token to every client, even to a client that is not identified yet. A client that is refused
-//! a token sends its later requests without a token, in some cases until its process ends. If a pod gets no credentials, the service refuses the
-//! *listing* of roles. A client that gets a role's name but no credentials can abort its process; a client that uses the AWS CRT does so.
+//! Two rules follow from the behaviour of clients. The service grants a token to every client, even to a client that is not identified yet:
+//! a client that is refused a token sends its later requests without a token, in some cases until its process ends. If a pod gets no
+//! credentials, the service refuses the *listing* of roles: a client that gets a role's name but no credentials can abort its process, as a
+//! client of the AWS CRT does.
 
 mod passed_paths;
 pub mod respond;
@@ -189,8 +190,8 @@ impl Imds {
 
     /// Parses a request.
     ///
-    /// The parser refuses a request that announces a body. The caller must then close the connection, because the body's bytes are
-    /// still unread. A PUT without a length has no body; five clients send such a PUT.
+    /// If the error is [`UNEXPECTED_BODY`](crate::request_head_rules::UNEXPECTED_BODY), the caller must close the connection. A PUT without
+    /// a length has no body; five clients send such a PUT.
     ///
     /// # Errors
     /// The rule that forbids the request:

@@ -87,8 +87,7 @@ pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText
     frame.end(out, &[known.body.as_bytes()]);
 }
 
-/// Writes a refusal. `request` is the request's id in the agent's log. The refusal can come from this module or from another part of the
-/// agent.
+/// Writes a refusal. `request` is the request's id in the agent's log.
 pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
