@@ -35,7 +35,13 @@ fn text(compared: &RunComparison, before: &FindReport, after: &FindReport) -> St
     let notes: String = differences(before, after).iter().map(|note| format!("  note    {note}\n")).collect();
     let [was, is] = [before, after].map(known);
     let change = describe_change(compared, before, after, "before");
-    format!("{change}\n  before  {was}\n  after   {is}\n{notes}")
+    let advice = match compared.change {
+        ComparisonVerdict::Undecided => {
+            "  next    search both again with --thorough, which finds each limit three times as precisely, or compare with seawall isolate\n"
+        }
+        _ => "",
+    };
+    format!("{change}\n  before  {was}\n  after   {is}\n{notes}{advice}")
 }
 
 /// The word, and by how much. `earlier` says in one word when, or by whom, it was held that comes first.
