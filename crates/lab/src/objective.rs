@@ -186,6 +186,15 @@ impl Quantile {
         }
     }
 
+    /// Says that a run has fewer requests than the quantile leaves aside: then the quantile is its slowest request. Empty for a run that has enough.
+    fn sample_note(self, offered: u64) -> String {
+        let least = self.beyond().map_or(0.0, |share| (1.0 / share).round());
+        if offered == 0 || offered as f64 >= least {
+            return String::new();
+        }
+        format!("; the slowest of only {offered} requests, {} needs at least {least}", self.name())
+    }
+
     fn of(self, judged: &LatenciesOfAllOffered) -> Option<Nanos> {
         match self {
             Self::P50 => judged.p50,
@@ -240,7 +249,12 @@ impl Objective {
         let good = summary.response_time_by_class.get(OutcomeClass::Good.name());
         let MeasuredFigure { is_met, figure, text } = match *self {
             Self::Quantile { quantile, below } => {
-                in_time(quantile.of(judged), good.map(|good| quantile.in_class(good)), below, judged)
+                let mut measured =
+                    in_time(quantile.of(judged), good.map(|good| quantile.in_class(good)), below, judged);
+                if measured.figure.is_some() {
+                    measured.text.push_str(&quantile.sample_note(judged.offered));
+                }
+                measured
             }
             Self::Mean { below } => {
                 let is_whole = judged.good >= judged.offered || has_error_bound;
@@ -581,6 +595,20 @@ mod tests {
             (missed.objective.as_str(), missed.measured.as_str()),
             ("p99 < 4s", failures_alone("97 of 200").as_str())
         );
+    }
+
+    /// A p99 of five requests was reported like one of a million.
+    #[test]
+    fn a_percentile_of_too_few_requests_says_so() {
+        let measured = |count| {
+            let checked = "p99<1s,p50<1s,max<1s".parse::<Objectives>().unwrap();
+            let checked = checked.check(&summary(count, 0, count, RequestFault::Timeout));
+            checked.into_iter().map(|one| one.measured).collect::<Vec<_>>()
+        };
+        let few = measured(5);
+        assert!(few[0].ends_with("; the slowest of only 5 requests, p99 needs at least 100"), "{few:?}");
+        assert!(few[1..].iter().all(|text| !text.contains("needs")), "{few:?}");
+        assert!(measured(100).iter().all(|text| !text.contains("needs")));
     }
 
     #[test]

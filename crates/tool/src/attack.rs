@@ -155,11 +155,7 @@ impl AttackOutputs {
             );
         }
         if args.slo.iter().any(Objectives::limits_wrong_answers) && !plan::has_conditions(plan) {
-            // Nothing is lost if nobody can read it.
-            let _ = writeln!(
-                stderr(),
-                "seawall: --slo wrong-answers: without --expect, only a failed gRPC call is a wrong answer"
-            );
+            check_wrong_answers_are_possible(plan)?;
         }
         Ok(Self {
             metrics: metrics(args, plan)?,
@@ -173,6 +169,24 @@ impl AttackOutputs {
             is_endless: is_endless(plan),
         })
     }
+}
+
+/// An objective on wrong answers without a condition on responses: only a gRPC call can fail it, and gRPC needs HTTP/2.
+///
+/// # Errors
+/// Every request is sent over HTTP/1.1, so the objective would always hold.
+fn check_wrong_answers_are_possible(plan: &RunPlan) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        plan::can_use_http2(plan),
+        "--slo wrong-answers needs a condition on responses: add --expect, for example --expect 'body!~error' \
+         (seawall help conditions)"
+    );
+    // Nothing is lost if nobody can read it.
+    let _ = writeln!(
+        stderr(),
+        "seawall: --slo wrong-answers: without --expect, only a failed gRPC call is a wrong answer"
+    );
+    Ok(())
 }
 
 /// Sees a run to its end, and says what it came to.

@@ -445,18 +445,23 @@ fn the_json_summary_lists_each_objective_with_limit_figure_and_verdict() {
     }
 }
 
-/// A gate that cannot fail says so.
+/// A gate that could not fail stood open.
 #[test]
-fn an_objective_on_wrong_answers_without_a_condition_is_noted() {
+fn an_objective_on_wrong_answers_without_a_condition_is_refused() {
     let server = often_wrong();
     let words = "attack -rate=200 --requests 5 -output=none -live=none --slo wrong-answers<=0";
-    let noted = |output: &Output| {
-        text(&output.stderr).contains("without --expect, only a failed gRPC call is a wrong answer")
+    let refused = |output: &Output| {
+        let said = text(&output.stderr);
+        output.status.code() == Some(1) && said.contains("--slo wrong-answers needs a condition on responses")
     };
-    assert!(noted(&seawall(words, &get(&server))));
-    assert!(!noted(&seawall(&format!("{words} --expect body!~error"), &get(&server))));
+    let without = seawall(words, &get(&server));
+    assert!(refused(&without), "{without:?}");
+    assert!(!refused(&seawall(&format!("{words} --expect body!~error"), &get(&server))));
     let own = format!("# expect=body!~error\n{}", text(&get(&server)));
-    assert!(!noted(&seawall(words, own.as_bytes())));
+    assert!(!refused(&seawall(words, own.as_bytes())));
+    // A gRPC call can fail without a condition.
+    let grpc = seawall(&format!("{words} -h2c -timeout 1s"), &get(&server));
+    assert!(text(&grpc.stderr).contains("only a failed gRPC call is a wrong answer"), "{grpc:?}");
 }
 
 /// It ran to its end with no word before the summary.

@@ -261,6 +261,17 @@ pub(crate) fn has_conditions(plan: &RunPlan) -> bool {
     }
 }
 
+/// True if a request of the run can be sent over HTTP/2: in clear text if that is asked for, and over TLS if the server agrees.
+pub(crate) fn can_use_http2(plan: &RunPlan) -> bool {
+    let http2 = &plan.setup.transport.http2;
+    http2.clear
+        || http2.over_tls
+            && match &plan.setup.source {
+                RequestSource::List(list) => list.requests().iter().any(|request| request.origin().tls),
+                _ => true,
+            }
+}
+
 #[cfg(test)]
 mod tests {
     use seawall_load::rate::RateSetting;
