@@ -44,9 +44,9 @@ impl<X: TokenExchange> Broker<X> {
         Self::renewing(shared, notices)
     }
 
-    /// Returns a broker for the same cloud with another exchange.
-    /// The new broker starts with an empty cache, because the other exchange can issue different credentials for an equal principal. Both brokers use
-    /// the same limiter and the same counters, so the refill of the cache stays within the rate limit.
+    /// Returns a broker that gets its credentials from the same cloud through `exchange`.
+    /// The new broker starts with an empty cache, because `exchange` can issue different credentials for an equal principal. Both brokers
+    /// use the same limiter and the same counters, so the refill of the cache stays within the rate limit.
     pub fn with_exchange(&self, exchange: Arc<X>) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         Self::renewing(Arc::new(self.0.with_exchange(exchange, sender)), notices)
@@ -72,7 +72,7 @@ impl<X: TokenExchange> Broker<X> {
         &self.0.counters
     }
 
-    /// Returns the current rate limit: the number of fetches per second that can start to call the cloud.
+    /// Returns the current rate limit: the maximum number of fetches per second that start their calls to the cloud.
     pub fn upstream_rate(&self) -> f64 {
         self.0.limiter.per_second()
     }

@@ -55,9 +55,9 @@ impl<X: TokenExchange> BrokerState<X> {
         }
     }
 
-    /// Returns the state of a broker for the same cloud with another exchange.
-    /// Both states share the limiter and the counters. The new state has an empty cache. The ids of both states come from one
-    /// sequence, because the shared limiter identifies pods by these ids.
+    /// Returns the state of a broker that gets its credentials from the same cloud through `exchange`.
+    /// Both states share the limiter and the counters. The new state has an empty cache. The ids of both states come from one sequence,
+    /// because the shared limiter identifies pods by these ids.
     pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
             settings: self.settings,
@@ -100,7 +100,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.slots().values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Removes a principal from the map if no pod client uses its cache entry.
+    /// Removes a principal from the map if no pod client uses the principal's cache entry.
     pub(crate) fn forget(&self, principal: &X::Principal) {
         let mut slots = self.slots();
         // Another thread may have created a new entry for this principal since the old entry was dropped.

@@ -208,8 +208,8 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// Ends the fetch with a failure, and caches the failure. Returns the pause before the next renewal attempt.
     ///
-    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. During a longer pause, other calls of the
-    /// account would use its reduced rate, and the renewal would come late.
+    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. During a longer pause, other calls
+    /// would use up the account's reduced rate, and the renewal would come late.
     pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
@@ -225,15 +225,15 @@ impl<X: TokenExchange> CacheEntry<X> {
         wait
     }
 
-    /// Ends a fetch that made no call. The function caches no failure, because the cloud refused nothing.
+    /// Ends a fetch that made no call. The function caches no failure, because the cloud did not refuse a call.
     pub(crate) fn give_up(&self) {
         let mut flight = self.fetch_state();
         self.allow_stale();
         self.finish_fetch(&mut flight, false, None);
     }
 
-    /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. The caller has waited for the fetch until the request's
-    /// deadline.
+    /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. The caller calls this function after a
+    /// request has waited for the fetch until the request's deadline.
     pub(crate) fn serve_stale_now(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {

@@ -48,9 +48,9 @@ impl BrokerCounters {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records the remaining lifetime in a response.
-    /// Each request calls this function, and all traffic threads share the counters. To avoid contention, the function writes only if the minimum
-    /// falls or if the lifetime is below the floor.
+    /// Records the remaining lifetime of a lease that a response contains.
+    /// This function runs for each response, and all traffic threads share the counters. To avoid contention, the function writes only if
+    /// the minimum falls or if the lifetime is below the floor.
     pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
@@ -114,7 +114,7 @@ impl BrokerCounters {
     }
 
     /// Returns the number of responses with a remaining lifetime below the floor.
-    /// The cause is either a long outage, or a cloud that issues credentials with a too short lifetime.
+    /// The cause is either a long outage of the cloud, or a cloud that issues credentials with a lifetime below twice the floor.
     pub fn responses_below_floor_total(&self) -> u64 {
         self.responses_below_floor.load(Ordering::Relaxed)
     }

@@ -21,8 +21,8 @@ pub struct IssuedCredential<C> {
     pub credential: C,
     /// The credential's lifetime, counted from the start of the call. It is at most the lifetime that the cloud states.
     pub lifetime: Duration,
-    /// The requested lifetime, if the cloud granted less. The cloud's module sets this field only when it learns that the cloud allows less. So the
-    /// log reports the limit once and not at each renewal.
+    /// The requested lifetime, if the cloud refused it in this exchange and then granted less. Later exchanges request the shorter lifetime
+    /// from the start and leave this field empty. So the log does not report the limit at each renewal.
     pub shortened_from: Option<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! Failed exchanges with a cloud: the cause, which tells who must act, and a text that is safe for the log.
+//! Failed exchanges with a cloud: the cause, which determines who must act, and a text that is safe for the log.
 
 use std::fmt;
 use std::time::Duration;
@@ -56,9 +56,9 @@ impl ExchangeFault {
         }
     }
 
-    /// True if the cache time doubles with each failure of this kind, like the pause between renewal attempts.
-    /// With a constant cache time, a node full of pods without an assigned credential would call the cloud continuously, because each pod can send a
-    /// request every second.
+    /// True if the cache time of a failure with this fault doubles at each failure, like the pause between renewal attempts.
+    /// With a constant cache time, a node full of pods without an assigned credential would call the cloud continuously, because each pod
+    /// can send a request every second.
     pub(crate) fn uses_backoff(self) -> bool {
         matches!(self, Self::NoAssociation)
     }
@@ -69,8 +69,8 @@ impl ExchangeFault {
     }
 
     /// Returns the time for which the agent caches a failure. In this time, a pod's retries cause no call to the cloud.
-    /// It is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which pause 1 to 5 s
-    /// between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
+    /// The time is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which
+    /// pause 1 to 5 s between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {
             Self::ExchangeRejected => 30,

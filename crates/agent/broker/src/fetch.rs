@@ -120,7 +120,8 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.log.shortened(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
-        // The renewal starts at least `retry_first` from now. Otherwise credentials that expire immediately would cause a loop of calls.
+        // The renewal starts no earlier than `retry_first` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
+        // of calls.
         let earliest = now + shared.settings.retry_first;
         let refresh_at = shared.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
@@ -182,8 +183,9 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
     }
 }
 
-/// The time before the floor at which the broker retries a failed renewal, even if the pause between retries is not over.
-/// It is twice the deadline of a fetch's calls (`call_deadline`).
+/// The time from the last retry of a failed renewal to the moment at which the lease reaches its floor.
+/// The last retry does not wait for the end of the pause between retries. The time is twice the deadline of a fetch's calls
+/// (`call_deadline`).
 const LAST_TRY: Duration = Duration::from_secs(10);
 
 /// Returns the time of the last retry, which is [`LAST_TRY`] before the remaining lifetime reaches the floor.
@@ -196,7 +198,7 @@ fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
 }
 
 /// Returns the error for a credential that had expired when it arrived.
-/// The error states the short lifetime, so operators do not search for a slow cloud.
+/// The error states the short lifetime, so that operators do not suspect a slow cloud.
 fn too_short(lifetime: Duration) -> ExchangeError {
     let detail = format_args!(
         "the cloud issued a credential for only {} s, and it had expired on arrival",

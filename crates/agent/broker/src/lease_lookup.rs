@@ -46,7 +46,7 @@ impl<X: TokenExchange> BrokerState<X> {
             Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
         };
         let deadline = came.min(since) + self.settings.max_wait;
-        // A waiting request must not keep an entry alive that its pod client has dropped.
+        // While the request waits, it must not keep an entry alive that all pod clients have dropped.
         let slot = Arc::downgrade(&{ slot });
         let landed = tokio::select! {
             landed = landing.wait() => Some(landed),
@@ -69,8 +69,8 @@ impl<X: TokenExchange> BrokerState<X> {
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
     ) -> Result<(FetchWaiter, Moment), LeaseError> {
         let start = || {
-            // Cache misses of a pod have a rate limit. A refresh of a valid lease does not count as a miss, because the number of a pod's leases
-            // already limits its refreshes.
+            // A pod has a rate limit for cache misses. A refresh of a valid lease does not count as a miss, because a pod has a limited
+            // number of leases to refresh.
             if slot.valid_lease(now).is_none() {
                 may_miss()?;
             }

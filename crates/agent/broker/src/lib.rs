@@ -12,9 +12,9 @@
 //!
 //! Each file uses only the files before it in this list: `throttle_key`, `failure`, `settings`; `lease_error`, `principal`,
 //! `credential_exchange`; `counters`, `fetch_log`, `limiter`, `renewal_schedule`, `fetch_waiters`; `cache_entry`; `debug_view`,
-//! `broker_state`; `fetch`; `lease_lookup` and `renew`; `broker`; `pod_credentials`. A cloud's module uses the first six files and
-//! two more: `https`, the client for a cloud's services, and `reply`, which has helpers for requests and responses. No file in this
-//! folder uses a cloud's module.
+//! `broker_state`; `fetch`; `lease_lookup` and `renew`; `broker`; `pod_credentials`. A cloud's module uses the first six files and two
+//! more: `https`, the client for a cloud's services, and `reply`, which has helpers for requests and responses. The module's type aliases
+//! also name the broker's public types. No file in this folder uses a cloud's module.
 
 pub mod aws;
 mod broker;

@@ -20,8 +20,8 @@ use crate::lease_lookup::LeaseRequester;
 use crate::limiter::CallOwner;
 use crate::principal::Principal;
 
-/// The maximum number of waits for one credential in [`PodLeaseClient::refetch_all_from`].
-/// One wait takes up to [`crate::BrokerSettings::max_wait`] (2 s). All waits together are longer than the deadline of a fetch's calls (5 s).
+/// The maximum number of tries to get one credential in [`PodLeaseClient::refetch_all_from`].
+/// A try ends [`crate::BrokerSettings::max_wait`] (2 s) after the pod began to wait for the fetch in flight.
 const CATCHING_UP: u32 = 8;
 
 /// The description of a pod for which the broker gets credentials.
@@ -102,7 +102,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// Returns the cached principals that this pod requested.
-    /// The function reads only the pod's own cache entries, so the time to list all pods is proportional to their number.
+    /// The function reads only the pod's own cache entries, so the time to list all pods is proportional to the number of pods.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
         let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
         self.entries.load().iter().map(own).collect()
@@ -151,13 +151,14 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         broker.is_backed_by(&self.shared)
     }
 
-    /// Fetches all credentials that `before`, an older client of the same pod, holds, so that this client can replace `before`.
-    /// For each credential, this method starts one fetch and waits until the fetch has succeeded or failed. The caller must limit the total time.
+    /// Fetches each credential of `before`, an older client of the same pod, so that this client can replace `before`.
+    /// For each credential, this method starts one fetch, and waits for the result up to [`crate::BrokerSettings::max_wait`] per fetch. The
+    /// caller must limit the total time.
     pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
             for _ in 0..CATCHING_UP {
-                // After a timeout the call is still in flight, so the loop waits again.
+                // After a timeout the call is still in flight, so the loop asks for its result again.
                 if !matches!(self.lease(principal.request()).await, Err(LeaseError::TimedOut)) {
                     break;
                 }
@@ -201,8 +202,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.shared.may_start(&self.requester(&principal))?;
         let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
         let evicted = self.entries_to_evict(&slots)?;
-        // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without
-        // limit, and occupy the memory of all pods.
+        // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without limit, and
+        // occupy the memory that all pods share.
         self.may_miss()?;
         for slot in evicted {
             slots.retain(|other| !Arc::ptr_eq(other, &slot));

@@ -51,9 +51,9 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
         floor.hard
     }
 
-    /// Returns the age up to which the agent answers with a cached credential of this lifetime. `None` means: while it is valid.
-    /// The age counts from the issue of the credential. For an older credential, a request triggers a new fetch. The request gets
-    /// the old credential if the fetch fails or is late.
+    /// Returns the age up to which the agent answers with a cached credential of this lifetime.
+    /// `None` means: at any age, while the credential is valid. The age counts from the issue of the credential. For an older credential, a
+    /// request triggers a new fetch. The request gets the old credential if the fetch fails or is late.
     fn max_cache_age(&self, _lifetime: Duration) -> Option<Duration> {
         None
     }

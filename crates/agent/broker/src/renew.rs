@@ -32,8 +32,8 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 
 impl<X: TokenExchange> BrokerState<X> {
     /// Renews a lease whose renewal is due. Drops the lease instead if it has expired, or if no pod requested it during a whole lifetime.
-    /// An SDK requests a credential at least once per lifetime, so a lease without requests is no longer in use. If the broker kept such a lease
-    /// without renewing it, a later response could contain it below the floor.
+    /// An SDK requests a credential at least once per lifetime, so a lease without requests is no longer in use. If the broker kept such a
+    /// lease without renewing it, a later response could contain the lease with a remaining lifetime below the floor.
     fn renew(self: &Arc<Self>, slot: &Arc<CacheEntry<X>>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };

@@ -7,14 +7,14 @@ use seawall_core::ServiceAccount;
 /// The account or workload that a cloud throttles. The key does not name the cloud, because each cloud has its own broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottleKey {
-    /// The cloud account of a workload, under the cloud's name for the account.
+    /// A cloud account under the name that the cloud's module chooses: an e-mail address at Google, an account and region at AWS.
     CloudAccount(Arc<str>),
     /// The workload's Kubernetes ServiceAccount.
     Workload(ServiceAccount),
 }
 
 impl ThrottleKey {
-    /// Returns the cloud's name for the account, if there is one.
+    /// Returns the name of the cloud account, or `None` for a ServiceAccount.
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::CloudAccount(name) => Some(name),
