@@ -126,7 +126,8 @@ impl Limiter {
         self.changed.notify_one();
     }
 
-    /// Returns the pod with the fewest queued calls. If these pods share a lease, the renewal of that lease counts as a call of the returned pod.
+    /// Returns the pod of `holders` with the fewest queued calls. The holders share a lease, and its renewal counts as a call of the
+    /// returned pod.
     pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))

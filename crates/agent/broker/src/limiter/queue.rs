@@ -83,8 +83,8 @@ impl<W> CallQueue<W> {
     }
 
     /// Raises the priority of a queued call, because a request of the pod `holder` now also waits for the call.
-    /// The call gets the priority `rank` if that is higher. The call moves to the queue of `holder` if its turn comes sooner there.
-    /// So if two pods share a credential, many requests of one pod do not delay the other pod.
+    /// The call gets the priority `rank` if that is higher. The call moves to the queue of `holder` if the call's turn comes sooner in that
+    /// queue. So if two pods share a credential, many requests of one pod do not delay the other pod.
     pub(super) fn raise_priority(&mut self, id: u64, holder: RequesterId, rank: CallPriority) {
         let Some(&(was, owner)) = self.standing.get(&id) else { return };
         let to = rank.min(was);
@@ -117,7 +117,7 @@ impl<W> CallQueue<W> {
         heads.find(|(entry, rank)| may(entry, *rank)).map(|(entry, _)| entry.id)
     }
 
-    /// Returns the first urgent call of each pod with urgent calls.
+    /// Returns the first urgent call of each pod that has urgent calls.
     pub(super) fn urgent(&self) -> impl Iterator<Item = &QueueEntry<W>> {
         self.ranks[CallPriority::Urgent as usize].heads()
     }
@@ -186,8 +186,8 @@ impl<W> RoundRobin<W> {
         line.insert(at, entry);
     }
 
-    /// Moves a call before its pod's calls without a waiting request, because a request now waits for the call. The pod keeps its
-    /// turn.
+    /// Moves a call ahead of those calls of its pod for which no request waits, because a request now waits for the call.
+    /// The pod keeps its turn.
     fn move_up(&mut self, holder: RequesterId, id: u64) {
         let Some(line) = self.lines.get_mut(&holder) else { return };
         let at = line.iter().position(|entry| entry.id == id && !entry.is_waited_for);
@@ -218,7 +218,7 @@ impl<W> RoundRobin<W> {
         self.turns.iter().filter_map(|holder| self.lines.get(holder)?.front())
     }
 
-    /// Returns the number of calls before the call `id` in its pod's queue.
+    /// Returns the number of calls that are ahead of the call `id` in its pod's queue.
     fn position(&self, holder: RequesterId, id: u64) -> usize {
         let line = self.lines.get(&holder);
         line.and_then(|line| line.iter().position(|entry| entry.id == id)).unwrap_or(0)

@@ -211,8 +211,8 @@ impl<W> LimiterState<W> {
 
     /// Returns the next call for an account that is not throttled, while the shared rate is reduced.
     /// The limiter inferred the reduced rate from calls of other accounts. If only a few other accounts are in use, this evidence
-    /// is weak. So a call for an account that the cloud may serve does not wait for the shared rate. If all accounts share the
-    /// quota after all, the cloud throttles this call, and the limiter then slows this account down, too.
+    /// is weak. So a call for an account that the cloud may serve does not wait for the shared rate. If all accounts share one quota after
+    /// all, the cloud throttles this call, and the limiter then slows down the call's account, too.
     fn choose_unthrottled(&self, now: Moment) -> Option<u64> {
         let is_untroubled =
             |entry: &QueueEntry<W>| entry.is_waited_for && !self.accounts.is_paced(&entry.throttle_key);

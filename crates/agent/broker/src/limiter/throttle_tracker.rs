@@ -1,4 +1,4 @@
-//! Tracks throttled accounts. It distinguishes a throttled account from a cloud that throttles all accounts.
+//! Tracks throttled accounts. The tracker distinguishes one throttled account from a cloud that throttles all accounts.
 //!
 //! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response does not state which
 //! quota was exceeded. So the tracker infers the quota from the accounts whose calls are throttled. A throttled account immediately gets its own
@@ -112,8 +112,8 @@ impl ThrottleTracker {
     }
 
     /// Slows the account down. Returns true if the cloud seems to throttle all accounts.
-    /// The account's rate starts at the highest shared rate. So an account that a common quota throttles occasionally stays fast.
-    /// An account that is throttled at every call is slow after about six calls.
+    /// The account's rate starts at the highest shared rate. So an account stays fast if the cloud throttles it only occasionally, because
+    /// of a quota that it shares with other accounts. An account that is throttled at every call is slow after about six calls.
     pub(super) fn throttled(
         &mut self,
         account: &ThrottleKey,
