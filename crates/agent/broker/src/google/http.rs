@@ -57,8 +57,8 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
 
 /// Returns the error for a failed status.
 /// Statuses 401 and 403 mean that a policy denied the call. STS answers 400 with `invalid_grant` if it rejects the Kubernetes
-/// token, and this counts as denied, too. Other 4xx statuses mean a wrong configuration, except 408. Status 429, and status 503
-/// with `Retry-After`, mean throttling. All other statuses are errors of the upstream.
+/// token, and this counts as denied, too. Status 429, and status 503 with `Retry-After`, mean throttling. The remaining 4xx statuses except
+/// 408 mean a wrong configuration. All other statuses are errors of the upstream.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
     let provider = reply::ProviderError::read(body);
     let retry_after = retry_after(headers);

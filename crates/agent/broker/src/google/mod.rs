@@ -1,5 +1,5 @@
-//! Exchanges a Kubernetes token for a Google federated token. If the pod impersonates a service account, exchanges the federated
-//! token for the account's token.
+//! Exchanges a Kubernetes token for a Google federated token. If the pod impersonates a service account, a second call exchanges the
+//! federated token for the account's token.
 //!
 //! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM
 //! Credentials. The formats are those of google-auth-library-python (`google/oauth2/sts.py`, `google/auth/iam.py`,
@@ -53,8 +53,7 @@ pub struct GoogleExchangeConfig {
     pub sts_url: String,
     /// The URL of IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
     pub iam_url: String,
-    /// The exchange's `audience`: the full name of the workload identity pool provider, or
-    /// `identitynamespace:POOL:CLUSTER`.
+    /// The `audience` of the token exchange: the full name of the workload identity pool provider, or `identitynamespace:POOL:CLUSTER`.
     pub workload_identity_provider: String,
     /// The `aud` that the provider expects in Kubernetes tokens.
     pub token_audience: String,
@@ -98,7 +97,7 @@ impl GoogleExchange {
     /// Returns an exchange. It connects at the first call.
     ///
     /// # Errors
-    /// A URL is not https (or http on loopback).
+    /// A URL is not https (or http on loopback), or the root certificates or the proxy are unusable.
     pub fn new(config: GoogleExchangeConfig, clock: Clock) -> Result<Self, UpstreamConfigError> {
         https::check_url(&config.sts_url)?;
         https::check_url(&config.iam_url)?;

@@ -27,9 +27,9 @@ pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
 /// google.golang.org/api/idtoken). If the token had less than 55 minutes left, they would use it after its expiry.
 const IDENTITY_FLOOR: Duration = Duration::from_secs(55 * 60);
 
-/// The time by which a token's lifetime must exceed [`IDENTITY_FLOOR`], so that the agent caches the token until it reaches that floor.
-/// The agent caches a token with a shorter lifetime for [`SHARED`], but at most for half of its lifetime. Google's identity tokens live for an hour,
-/// minus the duration of the call and a second of rounding. So these tokens exceed the floor by almost 5 minutes.
+/// The agent caches a token until it reaches [`IDENTITY_FLOOR`] if the token's lifetime exceeds that floor by at least this time.
+/// The agent caches a token with a shorter lifetime for [`SHARED`], but at most for half of its lifetime. Google's identity tokens live for
+/// an hour, minus the duration of the call and a second of rounding. So these tokens exceed the floor by almost 5 minutes.
 const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 
 /// The age up to which the agent answers with a cached, short-lived identity token.
@@ -44,7 +44,7 @@ pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
     }
 }
 
-/// Returns the age up to which the agent answers with a cached credential. `None` means: while the credential is valid.
+/// Returns the age up to which the agent answers with a cached credential. `None` means: at any age, while the credential is valid.
 pub(super) fn max_cache_age(want: &CredentialRequest, lifetime: Duration) -> Option<Duration> {
     match want {
         CredentialRequest::AccessToken { .. } => None,
