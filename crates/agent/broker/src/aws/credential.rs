@@ -45,8 +45,8 @@ pub struct AwsCredentialError;
 /// The maximum length of a key, in bytes. AWS's key ids have 20 bytes (AWS allows 128), and its secret keys have 40 bytes.
 const KEY: usize = 128;
 
-/// The maximum length of a session token, in bytes. AWS states no limit; tokens of chained roles with many tags have several
-/// thousand.
+/// The maximum length of a session token, in bytes. AWS states no limit; tokens of chained roles with many tags have several thousand
+/// bytes.
 const TOKEN: usize = 16 * 1024;
 
 /// The maximum length of an ARN, in bytes.

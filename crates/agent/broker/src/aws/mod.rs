@@ -107,7 +107,8 @@ impl AwsExchange {
     /// Returns an exchange. It connects at the first call.
     ///
     /// # Errors
-    /// An STS or EKS Auth URL is not https (or http on loopback), or the metadata URL is not a metadata service.
+    /// An STS or EKS Auth URL is not https (or http on loopback), the metadata URL is not a metadata service, or the root certificates or
+    /// the proxy are unusable.
     pub fn new(config: AwsExchangeConfig, clock: Clock) -> Result<Self, AwsConfigError> {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();

@@ -42,7 +42,8 @@ pub enum AssumeMethod {
     WebIdentity {
         /// The audience (`aud`) that the role's identity provider expects in the token.
         audience: Arc<str>,
-        /// The role that the token assumes. The token contains the session's tags, and this call has no external id.
+        /// The role that the token assumes. [`TokenRole`] has no tags, because the token contains the tags. It has no external id, because
+        /// this call accepts none.
         first: TokenRole,
         /// The pod's role, if the first role assumes it. The pod's role can be in another account.
         then: Option<KeySignedRole>,

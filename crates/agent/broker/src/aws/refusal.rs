@@ -46,7 +46,8 @@ pub(super) enum AwsCallAuth {
     Token,
     /// A signature with keys.
     Keys,
-    /// A Kubernetes token in a signed request to EKS Auth. EKS Auth answers 403 if the signature is wrong.
+    /// A Kubernetes token in a signed request to EKS Auth. EKS Auth answers 403 if the signature is wrong, so the agent attributes only a
+    /// 403 to the keys.
     Both,
 }
 
@@ -68,7 +69,7 @@ const THROTTLING: [&str; 13] = [
     "EC2ThrottledException",
 ];
 
-/// Error codes of temporary errors, whatever the status. With `IDPCommunicationError`, STS could not fetch the cluster's keys.
+/// Error codes of temporary errors, whatever the status. `IDPCommunicationError` means that STS could not fetch the cluster's keys.
 const PASSING: [&str; 8] = [
     "IDPCommunicationError",
     "ServiceUnavailable",
@@ -102,7 +103,7 @@ const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 /// No reference lists the messages. For an unknown message, the agent assumes a bad token and tries again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
-/// A lower-case part of STS's message for the case that STS could not fetch the cluster's keys.
+/// A lower-case part of the message with which STS reports that it could not fetch the cluster's keys.
 const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 
 /// The error code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.
@@ -237,8 +238,8 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word that errors quote from a message, in bytes. Longer words are replaced, because a token in a message is one long word. A role's
-/// ARN can also be longer than this limit.
+/// The longest word that errors quote from a message, in bytes. Longer words are replaced, because a token in a message is one long word.
+/// A role's ARN that is longer than this limit is replaced, too.
 const LONGEST_WORD: usize = 160;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Remembers roles that allow only shorter sessions than requested. The agent learns the limit of a role from a refused call. So AWS refuses one call
-//! per role and day, and not one call per renewal.
+//! Remembers roles that allow only shorter sessions than requested. The agent learns the limit of a role from a refused call. So AWS
+//! refuses one or two calls per role and day, and not a call at each renewal.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! The cache of signing keys that many principals share. One request fetches the keys while the other requests wait. The keys stay
 //! cached until shortly before their expiry.
 //!
-//! The cache contains only keys that the node's own credentials created. A session that a pod's token created is never cached for
-//! another pod.
+//! The cache contains only the keys of the instance's role, and of base roles that the node assumed. It never contains a session that STS
+//! issued for a pod's token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

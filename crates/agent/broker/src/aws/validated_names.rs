@@ -167,8 +167,7 @@ impl Region {
     /// Checks a region's format. The agent has no list of regions, because AWS adds regions each year.
     ///
     /// # Errors
-    /// The text has no hyphen, contains characters other than lower-case letters, digits and hyphens, or is longer than 32
-    /// characters.
+    /// The text is not 3 to 32 lower-case letters, digits and hyphens, has no hyphen, or begins or ends with a hyphen.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_region = text.contains('-') && text.bytes().all(is_of_host);
         if is_region && (3..=32).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-') {
