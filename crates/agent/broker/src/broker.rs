@@ -31,7 +31,6 @@ impl<X: TokenExchange> Clone for Broker<X> {
 }
 
 impl<X: TokenExchange> Broker<X> {
-    /// Returns the state that the broker's parts share.
     pub(crate) fn state(&self) -> Arc<BrokerState<X>> {
         self.0.clone()
     }

@@ -36,7 +36,6 @@ pub(crate) struct PodSubject {
     pub(crate) tokens: Arc<dyn SubjectTokens>,
 }
 
-/// The channel to the renewal schedule.
 pub(crate) type ScheduleSender<X> =
     mpsc::UnboundedSender<ScheduleMessage<Weak<CacheEntry<X>>, <X as TokenExchange>::Principal>>;
 
@@ -258,7 +257,6 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.lease.store(None);
     }
 
-    /// Returns the fetch results of this entry.
     pub(crate) fn results(&self) -> Arc<FetchResults> {
         self.landings.clone()
     }
@@ -297,7 +295,6 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.requester).collect()
     }
 
-    /// True if a fetch is in flight.
     pub(crate) fn is_fetching(&self) -> bool {
         self.fetch_state().is_fetching
     }

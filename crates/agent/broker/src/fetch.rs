@@ -27,7 +27,6 @@ pub(crate) struct FetchTask<X: TokenExchange> {
     landed: bool,
 }
 
-/// The outcome of a fetch.
 enum Outcome<C> {
     /// The start of the first call, and the result. The lease counts the lifetime from this start, so the lease never outlives the
     /// credential.

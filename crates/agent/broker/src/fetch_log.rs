@@ -22,7 +22,6 @@ pub(crate) struct FetchLog {
 }
 
 impl FetchLog {
-    /// Returns the log of this cloud's broker.
     pub(crate) fn new(cloud: &'static str) -> Self {
         Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
     }

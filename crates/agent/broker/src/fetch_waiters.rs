@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 
 use crate::failure::ExchangeError;
 
-/// The fetch results of one cache entry.
 #[derive(Debug, Default)]
 pub(crate) struct FetchResults {
     last: Mutex<LastFetch>,

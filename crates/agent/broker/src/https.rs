@@ -80,7 +80,6 @@ type Pool<C> = Client<HttpsConnector<C>, Full<Bytes>>;
 #[derive(Debug)]
 pub(crate) struct HttpsClient {
     pool: PooledClient,
-    /// The URI of the proxy, if one is configured.
     proxy: Option<Uri>,
 }
 

@@ -13,7 +13,6 @@ use crate::fetch_waiters::FetchWaiter;
 use crate::lease_error::LeaseError;
 use crate::limiter::{CallOwner, CallReason, QueueRefusal, QueueTicket};
 
-/// The pod that requests a lease.
 #[derive(Debug)]
 pub(crate) struct LeaseRequester {
     pub(crate) owner: CallOwner,

@@ -18,7 +18,6 @@ pub(crate) enum ScheduleMessage<S, P> {
     Removed(u64, P),
 }
 
-/// The receiver of the schedule's events.
 pub(crate) trait RenewalHandler<S, P> {
     /// Handles a cache entry that is due.
     fn on_due(&self, slot: &S);

@@ -61,7 +61,6 @@ const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
-/// The members of a form.
 type Members<'a> = Vec<(Cow<'static, str>, Cow<'a, str>)>;
 
 fn members<'a>(action: &'a str, arn: &'a str, session_name: &'a str, length: Duration) -> Members<'a> {

@@ -37,7 +37,6 @@ fn is_metadata_url(url: &str) -> bool {
     uri.scheme_str() == Some("http") && (LINK_LOCAL.contains(&host) || is_loopback(host))
 }
 
-/// The keys of the instance's role.
 pub(super) struct InstanceKeys {
     pub(super) keys: SigningKeys,
     pub(super) expires: SystemTime,

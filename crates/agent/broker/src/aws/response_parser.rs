@@ -43,7 +43,6 @@ pub(super) fn session(
     })
 }
 
-/// A successful response of EKS Auth.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodIdentity {

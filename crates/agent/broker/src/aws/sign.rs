@@ -14,7 +14,6 @@ use tracing::dispatcher::with_default;
 use super::node_keys::SigningKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// The service and the region of a signature.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope<'a> {
     pub(super) service: &'static str,

@@ -12,7 +12,6 @@ use super::reply;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date, retry_after};
 
-/// A successful response.
 pub(super) struct GoogleResponse {
     pub(super) body: Secret<Vec<u8>>,
     /// The upstream's time, if its response states one.

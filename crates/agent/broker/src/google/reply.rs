@@ -9,7 +9,6 @@ use serde::Deserialize;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::reply::{json, redact_long_words};
 
-/// A token and its lifetime.
 #[derive(Debug)]
 pub(super) struct GoogleToken {
     pub(super) token: Secret<String>,

@@ -6,7 +6,6 @@ use seawall_core::fair_share;
 
 use super::queue::RequesterId;
 
-/// The calls in flight, counted per pod.
 #[derive(Debug)]
 pub(super) struct InFlightCalls {
     places: u64,

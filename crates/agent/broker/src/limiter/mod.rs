@@ -133,7 +133,6 @@ impl Limiter {
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
     }
 
-    /// Records a successful call.
     pub(crate) fn succeeded(&self, account: &ThrottleKey, now: Moment) {
         self.state().succeeded(account, now);
     }

@@ -39,7 +39,6 @@ impl AdaptiveRate {
         self.next
     }
 
-    /// Returns the time of the last halving.
     pub(super) fn last_halved(&self) -> Option<Moment> {
         self.halved
     }

@@ -53,7 +53,6 @@ pub(crate) enum QueueRefusal {
     Throttled(Moment),
 }
 
-/// The dispatcher's next step.
 pub(super) enum DispatchStep<W> {
     Start(QueueEntry<W>),
     /// No waiting call can start before this time.
