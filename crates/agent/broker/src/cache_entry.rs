@@ -189,6 +189,11 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
+    /// Returns a waiter for the result of the fetch in flight, or `None` if there is no such fetch.
+    pub(crate) fn waiter_in_flight(&self) -> Option<FetchWaiter> {
+        self.fetch_state().is_fetching.then(|| self.result_waiter())
+    }
+
     /// Returns a waiter for the next fetch result.
     pub(crate) fn result_waiter(&self) -> FetchWaiter {
         FetchWaiter::next(&self.landings)

@@ -20,10 +20,6 @@ use crate::lease_lookup::LeaseRequester;
 use crate::limiter::CallOwner;
 use crate::principal::Principal;
 
-/// The maximum number of tries to get one credential in [`PodLeaseClient::refetch_all_from`].
-/// A try ends [`crate::BrokerSettings::max_wait`] (2 s) after the pod began to wait for the fetch in flight.
-const CATCHING_UP: u32 = 8;
-
 /// The description of a pod for which the broker gets credentials.
 #[derive(Debug)]
 pub struct PodCredentialsSpec<E> {
@@ -152,16 +148,16 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// Fetches each credential of `before`, an older client of the same pod, so that this client can replace `before`.
-    /// For each credential, this method starts one fetch, and waits for the result up to [`crate::BrokerSettings::max_wait`] per fetch. The
-    /// caller must limit the total time.
+    /// For each credential, this method starts one fetch, and waits until the fetch ends, which can take longer than a pod waits
+    /// ([`crate::BrokerSettings::max_wait`]). The caller must limit the total time.
     pub async fn refetch_all_from(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.times.is_some());
         for principal in held.map(|view| view.principal) {
-            for _ in 0..CATCHING_UP {
-                // After a timeout the call is still in flight, so the loop asks for its result again.
-                if !matches!(self.lease(principal.request()).await, Err(LeaseError::TimedOut)) {
-                    break;
-                }
+            let result = self.lease(principal.request()).await;
+            let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
+            if let Some(waiter) = slot.and_then(|slot| slot.waiter_in_flight()) {
+                // Success and failure end the wait. The pod's requests see which of them it is.
+                let _ = waiter.wait().await;
             }
         }
     }

@@ -96,6 +96,29 @@ fn who_catches_up_asks_once_for_each_credential() {
     });
 }
 
+/// A reload swapped brokers two seconds after it had asked a cloud that needed four, and pods found no credentials.
+#[test]
+fn who_catches_up_waits_for_a_cloud_that_takes_longer_than_a_pod_waits() {
+    run(|| async {
+        let world = world();
+        let pod = world.pod("cart-0", "cart");
+        world.answer(&pod, TOKEN).await.unwrap();
+        let next = world.broker.with_exchange(world.cloud.clone());
+        let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+        *world.cloud.latency.lock().unwrap() = 4 * SECOND;
+        let before = world.cloud.count();
+        let caught_up = tokio::spawn({
+            let again = again.clone();
+            async move { again.refetch_all_from(&pod).await }
+        });
+        world.pass(3 * SECOND).await;
+        assert!(!caught_up.is_finished());
+        world.pass(2 * SECOND).await;
+        assert!(caught_up.is_finished() && again.cached_lease(TOKEN, world.now()).is_some());
+        assert_eq!(world.cloud.count(), before + 1);
+    });
+}
+
 #[test]
 fn all_waiters_get_the_failure() {
     run(|| async {
