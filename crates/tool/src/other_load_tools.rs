@@ -12,7 +12,7 @@ use seawall_load::rate;
 const SENDING: [&str; 3] = ["attack", "find", "isolate"];
 
 /// What a flag of another tool is here.
-const FLAGS: [(&str, &str); 41] = [
+const FLAGS: [(&str, &str); 42] = [
     (
         "-t",
         "hey's and oha's -t is --timeout (such as --timeout 20s), ab's is -z (-z 10s), wrk's is --threads",
@@ -57,6 +57,7 @@ const FLAGS: [(&str, &str); 41] = [
     ("--max-redirects", "write --redirects N"),
     ("--quiet", "write --live none"),
     ("--json", "write --summary json"),
+    ("--cpus", "write it before the command, as vegeta does: seawall -cpus N attack"),
     ("--h2", "leave it out: HTTP/2 is used over TLS where the server speaks it; without TLS: --h2c"),
     ("--http-version", "write --http2=false for HTTP/1.1; --h2c for HTTP/2 without TLS"),
     ("--host", "write -H 'Host: NAME'"),
