@@ -8,6 +8,8 @@
 //! program itself and the sum of all caps fit into the memory limit. The server's `fairness` module divides each cap among
 //! clients, so that no client can take everything.
 
+use seawall_server::listen;
+
 use super::machine_limits::DetectedMachine;
 use crate::config;
 
@@ -93,8 +95,8 @@ impl ClientCaps {
         let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
         // For each concurrent request, the agent can hold two connections to the real server: one in use and one idle. A long poll in `conceal` uses
         // one connection.
-        let taken =
-            lanes * config.listen.len() as u64 + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
+        let sockets = listen::sockets_per_address(lanes as usize) as u64 * config.listen.len() as u64;
+        let taken = sockets + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
         let open = descriptors.saturating_sub(taken);
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)

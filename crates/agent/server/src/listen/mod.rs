@@ -7,6 +7,9 @@
 //!
 //! Two clients share a shard if the last bits of their addresses are equal. There are up to 256 shards, one for each value of the last byte
 //! of an address, so pods of one node rarely share a shard. If two clients share a shard, the other limits still separate them.
+//!
+//! One more shard takes the connections whose source is the listener's own address. The agent's readiness request comes from there, and so
+//! do pods on the node's network. No other pod can fill this shard, so no pod can make the agent look unready.
 
 mod port_guard;
 pub mod shards;
@@ -84,7 +87,13 @@ impl Listeners {
     }
 }
 
-/// Binds `lanes` sockets to each address. `lanes` is a power of two and at least the number of threads.
+/// Returns the number of sockets for each address: one for each of its `lanes`, and one for the node's own connections. A single socket takes
+/// all of them.
+pub fn sockets_per_address(lanes: usize) -> usize {
+    if lanes > 1 { lanes + 1 } else { 1 }
+}
+
+/// Binds [`sockets_per_address`] sockets to each address. `lanes` is a power of two and at least the number of threads.
 ///
 /// # Errors
 /// An address cannot be bound: it is in use, it does not belong to this machine, or the bind is not permitted.
@@ -95,7 +104,8 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
         let failed = || format!("cannot listen on {address}");
         let address = guard(*address).with_context(failed)?;
         let lanes = lanes.max(threads);
-        let sockets = (0..lanes).map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
+        let sockets = 0..sockets_per_address(lanes);
+        let sockets = sockets.map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
         let sockets = sockets.with_context(failed)?;
         if let [first, _, ..] = &*sockets {
             deal_by_address(first, lanes);
@@ -183,28 +193,49 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
     }
 }
 
-/// Returns the BPF program that selects a shard: the last byte of the source address, modulo the number of shards.
+/// Returns the BPF program that selects a shard: the last byte of the source address, modulo the number of shards. If the source address is the
+/// destination address, it selects the shard behind those.
 /// The kernel uses the result as an index into the sockets, in the order in which they began to listen. The program is classic BPF
 /// (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener can serve both IP families, so the
 /// program reads the family from the packet.
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
     /// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
     const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
-    let mask = u32::try_from(lanes.max(1)).map_or(0, |lanes| lanes - 1);
+    // The places of instructions in the program.
+    const OWN: u8 = 25;
+    const LAST_BYTE_V6: u8 = 26;
+    const MASK: u8 = 27;
+    let lanes = u32::try_from(lanes.max(1)).unwrap_or(u32::MAX);
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let load_byte = libc::BPF_LD | libc::BPF_B | libc::BPF_ABS;
-    vec![
-        step(load_byte, 0, 0, NETWORK),
+    let at = |offset: u32| NETWORK.wrapping_add(offset);
+    let load_byte = |offset| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at(offset));
+    let load_word = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at(offset));
+    let keep = step(libc::BPF_MISC | libc::BPF_TAX, 0, 0, 0);
+    let if_kept = |jt, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_X, jt, jf, 0);
+    let mut program = vec![
+        load_byte(0),
         step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 2, 4),
-        // IPv4 (RFC 791, section 3.1): the source address is in bytes 12 to 15.
-        step(load_byte, 0, 0, NETWORK.wrapping_add(15)),
-        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 1),
-        // IPv6 (RFC 8200, section 3): the source address is in bytes 8 to 23.
-        step(load_byte, 0, 0, NETWORK.wrapping_add(23)),
-        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, mask),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 6, 4),
+        // IPv4 (RFC 791, section 3.1): the source address is in bytes 12 to 15, the destination in 16 to 19.
+        load_word(12),
+        keep,
+        load_word(16),
+        if_kept(OWN - 7, 0),
+        load_byte(15),
+        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, u32::from(MASK - 9)),
+    ];
+    // IPv6 (RFC 8200, section 3): the source address is in bytes 8 to 23, the destination in 24 to 39.
+    for (word, next) in (0..4).zip([13, 17, 21, 25]) {
+        let differ = if_kept(0, LAST_BYTE_V6 - next);
+        program.extend([load_word(8 + 4 * word), keep, load_word(24 + 4 * word), differ]);
+    }
+    program.extend([
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, lanes),
+        load_byte(23),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, lanes - 1),
         step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
-    ]
+    ]);
+    program
 }
 
 #[cfg(test)]
@@ -222,7 +253,7 @@ mod tests {
     fn every_thread_listens_on_the_same_port() {
         let listeners = bind(&[any()], 2, 8).unwrap();
         let ports = listeners.by_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
-        assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 8]);
+        assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 9]);
     }
 
     #[test]
@@ -253,23 +284,41 @@ mod tests {
         }
     }
 
+    fn connect(from: IpAddr, to: IpAddr, port: u16) -> Socket {
+        let socket = Socket::new(Domain::for_address(SocketAddr::new(from, 0)), Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
+        socket.connect(&SocketAddr::new(to, port).into()).unwrap();
+        socket.send(b"G").unwrap();
+        socket
+    }
+
     /// Many connections of one client fill only that client's shard.
     #[test]
     fn a_connection_is_in_the_lane_of_its_source_address() {
-        for (listen, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {
+        for listen in ["127.0.0.1:0", "[::]:0"] {
             let listeners = bind(&[listen.parse().unwrap()], 2, 8).unwrap();
             let port = listeners.addresses[0].port();
-            for last in if to == "::1" { 1..=1 } else { 2..=40u8 } {
-                let from = if to == "::1" { "::1".parse().unwrap() } else { IpAddr::from([127, 0, 0, last]) };
-                let socket =
-                    Socket::new(Domain::for_address(SocketAddr::new(from, 0)), Type::STREAM, None).unwrap();
-                socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
-                socket.connect(&SocketAddr::new(to.parse().unwrap(), port).into()).unwrap();
-                socket.send(b"G").unwrap();
+            for last in 2..=40u8 {
+                let from = IpAddr::from([127, 0, 0, last]);
+                let _client = connect(from, [127, 0, 0, 1].into(), port);
                 // Lane n is the thread n % 2's n / 2th.
                 let lane = &listeners.by_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
                 assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
+        }
+    }
+
+    /// A pod whose address ended in the same byte as the node's made 7 of 31 readiness requests fail.
+    #[test]
+    fn a_connection_from_the_listeners_own_address_has_a_lane_of_its_own() {
+        let cases =
+            [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.9"), ("[::]:0", "::1"), ("[::1]:0", "::1")];
+        for (listen, own) in cases {
+            let listeners = bind(&[listen.parse().unwrap()], 2, 8).unwrap();
+            let own = own.parse().unwrap();
+            let _client = connect(own, own, listeners.addresses[0].port());
+            let accepted = listeners.by_thread[0][4].socket.accept();
+            assert_eq!(accepted.unwrap().1.ip().to_canonical(), own, "{listen}");
         }
     }
 
