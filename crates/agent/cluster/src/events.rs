@@ -99,8 +99,8 @@ impl EventReporter {
     /// once.
     ///
     /// Returns `true` if the event is queued or was reported recently. Returns `false` if the event exceeds the rate limit or
-    /// the memory limit, or if the queue is full. The message is for the pod's owner: it says what to fix, and it mentions
-    /// nothing internal to the agent.
+    /// the limit of remembered events, or if the queue is full. The message is for the pod's owner: it says what to fix, and it
+    /// mentions nothing internal to the agent.
     pub fn report(&self, record: &PodRecord, complaint: EventReason, message: &str) -> bool {
         match self.0.admit(&record.pod, complaint) {
             Admission::SaidLately => return true,
@@ -126,7 +126,7 @@ impl EventReporter {
     }
 
     /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate limit
-    /// or the memory limit, if the queue is full, or if the post fails. A repetition counts in neither number.
+    /// or the limit of remembered events, if the queue is full, or if the post fails. A repetition counts in neither number.
     pub fn counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }

@@ -80,8 +80,8 @@ pub(crate) fn link(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<Fa
     (TimedKubeClient { client: connect(), clock, timeouts: KubeTimeouts::default() }, asked)
 }
 
-/// Returns a constructor for a client of a fake API server, and a receiver of the client's calls. Call the constructor in the runtime that drives the
-/// client's connections.
+/// Returns a function that creates a client of a fake API server, and a receiver of the client's calls. Call the function in
+/// the runtime that drives the client's connections.
 pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> KubeClient + Send, mpsc::UnboundedReceiver<FakeCall>) {
     let (sender, asked) = mpsc::unbounded_channel();
     (move || KubeClient::with_transport(Arc::new(Fake(sender)), clock), asked)

@@ -16,7 +16,8 @@ use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object with a resource version. Each write to a collection raises the collection's version, and the written object keeps that version.
+/// An object with a resource version. Each write raises the version of the collection, and the written object gets the new
+/// version.
 pub(crate) trait Versioned {
     /// The value of `metadata.resourceVersion`.
     fn version(&self) -> &str;
@@ -46,7 +47,7 @@ pub(crate) enum WatchEvent<T> {
     Added(T),
     Modified(T),
     Deleted(T),
-    /// Reports only the position that the watch has reached.
+    /// Contains no object, only the position (a resource version) that the watch has reached.
     Bookmark(Bookmark),
     /// The server ends the watch with this status.
     Error(KubeStatus),
@@ -280,11 +281,12 @@ pub(crate) struct PodIpEntry {
 }
 
 impl PodStatus {
-    /// Returns the latest time in the status that the node's clock set. The kubelet wrote the status after this time. Returns
-    /// `None` if the status contains no such time. A status in which a kubelet reports an address always contains such a time.
+    /// Returns the latest time in the status that comes from the node's clock. The kubelet wrote the status after this time.
+    /// Returns `None` if the status contains no such time. A status in which a kubelet reports an address always contains such a
+    /// time.
     ///
     /// The transition time of the condition `Ready` does not count, because the node controller can write it. The end times of
-    /// containers do not count either: after a reboot, runtimes set them to the runtime's next start.
+    /// containers do not count either: after a reboot, container runtimes set these times to the time of their own start.
     pub(crate) fn written_after(&self) -> Option<SystemTime> {
         let Sandbox::Ready(Some(made)) = self.sandbox else { return self.started() };
         self.started().max(Some(made))

@@ -174,12 +174,12 @@ impl SnapshotWriter {
     }
 }
 
-/// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s so that the wall clock has
-/// then passed this end.
+/// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s, so that after the wait the
+/// wall clock is past that moment.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());
-    // After this time, statuses from before the machine's start count again.
+    // When `rebuilt` has passed, statuses from before the machine's start count again.
     let rebuilt = REBUILT.checked_sub(uptime(clock));
     let left = end.into_iter().chain(rebuilt).min();
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
@@ -244,7 +244,7 @@ mod tests {
     use crate::NodePods;
     use crate::fake::{FakeCall, link};
 
-    /// Starts a writer. Returns the view, the sender of its updates, the calls that it makes, and its clock.
+    /// Starts a writer. Returns the view, a sender of updates to the writer, the writer's API calls, and the clock.
     fn writer() -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
         selecting(SelectedKeys::default())
     }
@@ -272,7 +272,8 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
-    /// Each of these changes once created a new snapshot of all pods and woke all tasks that wait for a snapshot.
+    /// A change of a ServiceAccount without pods here once created a new snapshot of all pods and woke each task that waits for
+    /// one.
     #[tokio::test]
     async fn what_concerns_no_pod_here_makes_no_snapshot() {
         let (pods, updates, _asked, _hand) = writer();

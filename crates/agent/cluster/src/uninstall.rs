@@ -26,10 +26,10 @@ use serde_json::{Value, json};
 use crate::object::ListPage;
 use crate::{KubeAccessError, startup_taint};
 
-/// The pause between two checks.
+/// The pause between two checks of the cluster's state.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The number of objects in a page of a list. A pod takes several kilobytes.
+/// The maximum number of objects in a page of a list. The number limits a response's size: each pod takes several kilobytes.
 const PAGE: u32 = 250;
 
 /// Removes the agents of one namespace, with a time limit for each wait.
@@ -221,7 +221,7 @@ impl Uninstaller {
     async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, KubeError> {
         let request = request::get(&self.path(daemonset), ObjectRepresentation::Whole);
         let DaemonSet { metadata, spec, status } = self.call(request).await?;
-        // The counts are zero until the DaemonSet's controller has seen the object.
+        // The counts in the status are zero until the DaemonSet's controller has seen the object.
         let is_counted = metadata.generation > 0 && status.observed_generation >= metadata.generation;
         if is_counted && status.number_ready >= status.desired_number_scheduled {
             return Ok(Vec::new());

@@ -1,13 +1,13 @@
 //! Proves that the latest snapshot contains all watch data that has reached this machine.
 //!
-//! The agent decides once for each connection which pod has the source address. It uses the latest snapshot of the node's pods,
-//! the *view*. The API server reports a pod's end before the next pod at its address can run. But on a machine that is short of
-//! CPU, the report can wait unread in the socket. If a traffic thread then accepted the next pod's first connection, the next
-//! pod would get the previous pod's credentials. So the agent makes this decision only with a *current* view: a view that
-//! contains everything that had reached this machine shortly before. The watch thread proves that the view is current, and
-//! stores the time of the last proof as one number. A traffic thread reads this number. If the last proof is older than
-//! [`AGE`], the traffic thread requests a new proof. The client's request waits for the proof, just as it waits while its pod
-//! is unknown. While connections arrive, the watch thread renews the proof before the proof is too old.
+//! The agent decides once for each connection which pod has the source address. It uses the latest snapshot of the node's pods, the
+//! *view*. The API server reports a pod's end before the next pod at the same address can run. But on a machine that is short of
+//! CPU, the report can wait unread in the socket. If a traffic thread then accepted the next pod's first connection, the next pod
+//! would get the previous pod's credentials. So the agent makes this decision only with a *current* view: a view that contains
+//! everything that had reached this machine shortly before. The watch thread proves that the view is current, and stores the time of
+//! the last proof as one number. A traffic thread reads this number. If the last proof is older than [`AGE`], the traffic thread
+//! requests a new proof. Meanwhile the client's request waits, as it also waits while the agent does not know the client's pod.
+//! While connections arrive, the watch thread renews the proof before the proof is too old.
 //!
 //! The proof depends on tokio's current-thread runtime. The watch, its connection, the snapshot writer and the prover share one
 //! such runtime ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the kernel for input.
@@ -22,9 +22,10 @@
 //! API server accepts the agent again.
 //!
 //! A list shows the pods at one moment, and only a watch that starts at that moment reports later changes. So the view is not
-//! current until the API server has opened the first watch. The view is also not current while the watch restarts because its
-//! position was lost. The agent then does not assume an outage, because an API server that reports a lost position responds, and the
-//! kubelet can get new pods from it. If the API server then stops responding, the agent assumes an outage.
+//! current until the API server has opened the first watch. The view is also not current while the watch restarts because the API
+//! server no longer has the watch's position (a resource version). In this case the agent does not assume an outage: the API server
+//! reported the loss, so it responds, and the kubelet can get new pods from it. If the API server later stops responding, the agent
+//! assumes an outage.
 //!
 //! The proof does not cover data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
@@ -37,10 +38,10 @@ use tokio::sync::Notify;
 
 /// The maximum age of a proof.
 ///
-/// This age is far shorter than the time between a pod's end and the first process of the next pod at its address. In that
-/// time, the node sets up the network namespace, the pod's network and the container, which takes hundreds of milliseconds. The
-/// age is also far longer than a proof takes. One proof serves all connections of the next 20 ms, so a storm of new connections
-/// costs about 100 proofs per second ([`RENEWAL`]).
+/// This age is far shorter than the time between a pod's end and the first process of the next pod at the same address. In that
+/// time, the node sets up the network namespace, the pod's network and the container, which takes hundreds of milliseconds. The age
+/// is also far longer than a proof takes. One proof serves all connections of the next 20 ms, so a storm of new connections costs
+/// about 100 proofs per second ([`RENEWAL`]).
 pub(crate) const AGE: Duration = Duration::from_millis(20);
 
 /// The interval at which the prover renews the proof while connections arrive. The interval is half of [`AGE`], so that a new
@@ -51,9 +52,9 @@ const RENEWAL: Duration = Duration::from_millis(10);
 /// The number of renewals after which the prover stops if no connection checked the proof meanwhile. These renewals take 0.5 s.
 const UNSEEN: u32 = 50;
 
-/// The time after the end of a watch stream at which the agent assumes an outage, if the watch has not resumed. The watch makes
-/// its first two attempts within 0.1 s and 0.3 s. The agent holds each client's request for longer than this time, so it
-/// refuses no known pod in an outage.
+/// The time after the end of a watch stream at which the agent assumes an outage, if the watch has not resumed. The watch makes its
+/// first two attempts within 0.1 s and 0.3 s. A client's request can wait longer than this time, so in an outage the agent refuses
+/// no known pod.
 const RESUMING: Duration = Duration::from_millis(300);
 
 /// The number of times that the prover yields in one check. During the first yield, the runtime asks the kernel for input.
@@ -84,7 +85,7 @@ pub(crate) struct ViewFreshness {
 
 /// The state in which no stream has ever been open.
 const FIRST: u64 = 0;
-/// The state after the position was lost or the server refused the agent, while the API server still responds.
+/// The state after the API server lost the watch's position or refused the agent. The API server still responds.
 const ANEW: u64 = 1;
 /// The state in which a stream is open.
 const OPEN: u64 = 2;
@@ -155,7 +156,7 @@ impl ViewFreshness {
         self.told.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Records that the writer has published this number of changes.
+    /// Records that the writer has published this many more changes.
     pub(crate) fn changes_published(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
         self.publication.notify_one();
@@ -179,8 +180,8 @@ impl ViewFreshness {
         }
     }
 
-    /// Waits until everything that had arrived at some moment is read and published, and returns that moment. If the watch's
-    /// stream ends or opens meanwhile, the wait starts again, because a watch without a stream receives nothing.
+    /// Waits until all data that had arrived before one moment is read and published, and returns this moment. If the watch's stream
+    /// ends or opens meanwhile, the wait starts again, because a watch without a stream receives nothing.
     async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
         loop {
             self.watched(clock).await;
@@ -270,7 +271,7 @@ mod tests {
     }
 
     impl World {
-        /// Lists one pod, opens the watch, and waits until the view shows both.
+        /// Answers the list with one pod, opens the watch, and waits until the view shows the pod.
         async fn with_one_pod(&mut self) -> FakeWatchStream {
             let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
             self.asked.recv().await.unwrap().answer(200, &list);
@@ -371,7 +372,7 @@ mod tests {
         assert_eq!(world.pods.snapshot().pods().len(), 2000);
     }
 
-    /// One event carries 1 MiB of annotations, and the watch reads 16 KiB at a time.
+    /// The watch reads a large event in several pieces. The test sends one event in 100 pieces.
     #[tokio::test]
     async fn an_event_that_has_come_in_part_is_read_to_its_end() {
         let mut world = world();
@@ -390,7 +391,7 @@ mod tests {
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
         world.pods.wait_until_current().await;
         drop(feed);
-        // The stream ends normally, as watches do. The next stream reports the changes in between.
+        // The API server ends each watch after a few minutes. The next stream reports the changes since then.
         let next = world.asked.recv().await.unwrap();
         world.hand.advance(AGE + Duration::from_millis(1));
         assert!(!world.pods.is_current());
@@ -477,8 +478,8 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
     }
 
-    /// True if the future is still pending after ten times [`RESUMING`]. This time is shorter than the timeout of every
-    /// response.
+    /// True if the future is still pending after ten times [`RESUMING`]. This time is shorter than the timeout of each request to
+    /// the API server.
     async fn is_never(future: impl Future<Output = ()>, hand: &ManualClock) -> bool {
         let mut future = std::pin::pin!(future);
         for _ in 0..RESUMING.as_millis() {

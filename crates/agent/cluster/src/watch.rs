@@ -501,7 +501,7 @@ mod tests {
         let feed = world.call().await.answer_stream();
         feed.say(&event("ADDED", &pod("a", 9)));
         assert!(matches!(world.told.recv().await, Some(WatchChange::Applied(_))));
-        // The connection stays open, but a machine in between may have dropped its state.
+        // The connection stays open, but a firewall on its path may have dropped the connection's state.
         let clock = world.clock.clone();
         let spoke = clock.now();
         let resumed = world.call().await;

@@ -4,7 +4,8 @@
 //! updates the index with methods such as [`PodIndex::apply_pod`], [`PodIndex::remove_pod`] and [`PodIndex::replace_pods`], and
 //! creates a snapshot with [`PodIndex::snapshot`].
 //!
-//! **Which pod has an address?** The result decides which pod gets credentials. In case of doubt, these rules name no pod:
+//! **Which pod has an address?** The answer decides which pod gets credentials. In case of doubt, the following rules name no
+//! pod:
 //!
 //! - A pod *claims* the addresses in its status. An address names a pod only if exactly one live pod claims the address. If two
 //!   live pods claim it, the lookup fails with [`PodLookupError::Ambiguous`].
@@ -22,19 +23,19 @@
 //!   only new decisions ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address
 //!   ([`PodSnapshot::claimant`]), and its open connections keep their identity. A connection belongs to the network namespace
 //!   in which it began, so the next pod at the address does not inherit the old pod's connections.
-//! - A pod that is being deleted loses its address [`DELETION_LEEWAY`] after its deletion time, by the wall clock. The API
-//!   server sets the deletion time to the time of the delete request plus the grace period. This rule ends the claim of a pod
-//!   whose end the agent cannot learn, because the API server is unreachable. If the node's clock runs ahead by more than the
+//! - A pod that is being deleted loses its address 60 s after its deletion time ([`DELETION_LEEWAY`]), by the node's wall clock.
+//!   The API server sets the deletion time to the time of the delete request plus the grace period. This rule ends the claim of a
+//!   pod whose end the agent cannot learn, because the API server is unreachable. If the node's clock runs ahead by more than the
 //!   leeway, the agent stops serving the pod during its graceful shutdown; nothing worse happens.
 //! - An address belongs to a pod sandbox. [`Sandbox::Absent`] means that the pod has no sandbox, or that the kubelet will
 //!   create another sandbox. The address in such a status belonged to the previous sandbox. Runtimes and kubelets report such
 //!   an address for a while, but another pod could already have it. The address names no pod until the kubelet reports the next
 //!   sandbox together with its address.
-//! - A reboot ends every sandbox, but the API server still reports the statuses from before the reboot. So for an hour after
-//!   the machine's start, an address counts only if the pod's status contains a time after that start
+//! - A reboot ends every sandbox, but the API server still reports the statuses from before the reboot. So for an hour after the
+//!   machine's start, an address counts only if the pod's status contains a time after that start
 //!   ([`crate::object::PodStatus::written_after`]). The rule ends after an hour for two reasons. By then, a kubelet that starts
-//!   pods has reported all of them. And a healthy pod must not lose its credentials for good because the clock was changed or
-//!   the machine was suspended.
+//!   pods has reported all of them. And a changed clock or a suspended machine must not take a healthy pod's credentials away
+//!   permanently.
 //! - A pod without ServiceAccount (a mirror pod) has no identity, but it occupies its address like any other pod.
 //!
 //! **Remaining gap, which only kernel attestation closes:** when a pod ends *by itself*, its address is free before the API
@@ -66,12 +67,12 @@ pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 /// The time during which a pod without an address in its status could already have the address of an ending pod. The time
 /// starts with the first snapshot that shows the pod without an address.
 ///
-/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. The creation takes seconds, or tens of seconds
-/// on a node where many pods start at once. A pod that has no sandbox after [`SETTING_UP`] waits for something else, such as a
-/// volume, a network plugin or free resources. Such a pod does not depend on the end of the other pod. If it gets the other
-/// pod's address later, the agent decides as if the other pod had ended by itself. The kubelet reports the end of the other pod
-/// before it can create the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox, then set the terminal
-/// phase, since 1.27). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
+/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. The creation takes seconds, or tens of seconds on
+/// a node where many pods start at once. A pod that has no sandbox after [`SETTING_UP`] waits for something else, such as a
+/// volume, a network plugin or free resources. Such a pod does not wait for the ending pod's address. If it gets this address
+/// later, only the gap that the module documentation names remains, because the kubelet reports the end of a pod before it can
+/// create the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox, then set the terminal phase, since
+/// 1.27). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
 const SETTING_UP: Duration = Duration::from_secs(60);
 
 /// One pod of this node, as readers see it. A record is immutable; each change creates a new record.
@@ -128,9 +129,9 @@ pub struct PodSnapshot {
 #[derive(Clone, Debug)]
 enum Claim {
     One(Arc<PodRecord>),
-    /// One pod that is being deleted. Another pod could already have the address.
+    /// Only one pod claims the address. The pod is being deleted, and another pod could already have the address.
     Withheld(Arc<PodRecord>),
-    /// One pod that has no identity.
+    /// Only one pod claims the address, and this pod has no identity.
     Nameless,
     Many,
 }
@@ -225,7 +226,7 @@ impl Default for Namespaces {
 #[derive(Debug)]
 struct Entry {
     occupant: AddressHolder,
-    /// True if the pod needs its own address but the status has no address for its present or next sandbox.
+    /// True if the pod needs its own address but its status has no address for its present or next sandbox.
     lacks_address: bool,
     /// True if the pod's status may describe a sandbox from before the machine's start.
     is_from_before: bool,

@@ -14,15 +14,15 @@ use seawall_core::annotations::RelatedAnnotations;
 /// cache drops the `Arc`, and the ticket becomes void, in three cases:
 /// - A watch event about the object arrives. The event is newer than the start of the watch, and the watch reports all later
 ///   changes, so the fetch is not needed.
-/// - The watch restarts. The fetch may have read a state from before a change that the watch will not repeat.
+/// - The watch restarts. The fetch may have read the object before a change that the restarted watch does not report.
 /// - The last pod that uses the object is gone.
 pub(crate) type FetchTicket = Weak<()>;
 
 #[derive(Debug)]
 pub(super) struct ObjectCache<K> {
     all: HashMap<K, CachedObject>,
-    /// True once the watch of this kind has a position. A fetch before that could miss a change between the fetch and the start
-    /// of the watch.
+    /// True once the watch of these objects has a position. An earlier fetch could miss a change between the fetch and the
+    /// watch's start.
     is_watched: bool,
 }
 

@@ -79,7 +79,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Returns one of four IPv4 addresses (one of them written as IPv6) or of two IPv6 addresses.
+/// Returns the text of an address: 0 to 3 are IPv4 addresses, 4 is address 0 written as IPv6, and 5 is an IPv6 address.
 fn text(address: u8) -> String {
     match address {
         0..4 => format!("10.244.0.{address}"),
@@ -120,7 +120,7 @@ fn object(told: &ModelPod) -> PodObject {
 #[derive(Debug, Default)]
 struct Model {
     pods: BTreeMap<u8, ModelPod>,
-    /// The time since which each pod without an address lacks one.
+    /// The time at which each pod without an address began to lack it.
     starting: BTreeMap<u8, u64>,
     now: u64,
 }
@@ -277,12 +277,13 @@ enum Step {
     Delivered,
     /// The watch is lost, and restarts from the present.
     Repositioned,
-    /// The API server responds to a fetch that is under way.
+    /// The API server responds to all fetches that are under way.
     Read,
     /// The oldest response arrives at the index.
     Arrived,
-    /// The only pod of the ServiceAccount leaves, and returns.
+    /// The only pod of the ServiceAccount leaves.
     Left,
+    /// That pod returns.
     Came,
 }
 
@@ -531,11 +532,11 @@ fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again()
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     index.set_boot_time(Some(at(BOOT)));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
-    // The pod gets its next sandbox. Older kubelets do not report sandboxes, so their next container counts.
+    // The pod gets its next sandbox. Older kubelets do not report sandboxes; for them the start of the next container counts.
     let made = ModelPod { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
     index.apply_pod(&object(&made));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
-    // A known kubelet never writes a status without any time.
+    // No known kubelet writes a status without a time. The index accepts such a status.
     index.apply_pod(&object(&running(1, &[0])));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
 }

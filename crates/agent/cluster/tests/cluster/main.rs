@@ -133,7 +133,7 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
     until(&pods, "the old pod is gone", |s| s.pod_at(ip("10.244.1.7")).is_ok()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("new".into()));
 
-    // The API server keeps a finished pod, but its address is free.
+    // The API server keeps a finished pod, but the pod's address is free.
     admin.report("new", "Succeeded", &["10.244.1.7"]).await;
     until(&pods, "the finished pod is gone", |s| s.by_uid(&new).is_none()).await;
     run(&admin, &pods, "next", "10.244.1.7").await;
@@ -155,7 +155,8 @@ async fn pods_whose_sandboxes_are_rebuilt_and_swap_addresses_are_never_taken_for
     admin.report_sandbox("two", y, true, now).await;
     until(&pods, "both run", |s| s.pod_at(ip(x)).is_ok() && s.pod_at(ip(y)).is_ok()).await;
 
-    // The kubelet reports this before it creates the next sandbox. The reported address is that of the previous sandbox.
+    // The kubelet reports the end of a sandbox before it creates the next one. The reported address belongs to the previous
+    // sandbox.
     admin.report_sandbox("one", x, false, now).await;
     admin.report_sandbox("two", y, false, now).await;
     until(&pods, "neither address names a pod", |s| s.pod_at(ip(x)).is_err() && s.pod_at(ip(y)).is_err())
@@ -180,7 +181,7 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
         admin.make_pod(name, "coral").await;
         admin.report_sandbox(name, address, true, "2025-06-01T00:00:02Z").await;
     }
-    // An older kubelet does not report sandboxes. Its container has started after the machine.
+    // An older kubelet does not report sandboxes. This pod's container started after the machine.
     admin.make_pod("older", "coral").await;
     let started = json!({"name": "main", "image": "local/none:1", "imageID": "", "ready": true, "restartCount": 1,
                          "state": {"running": {"startedAt": "2026-01-01T00:00:20Z"}}});
@@ -300,7 +301,7 @@ async fn a_token_is_bound_to_its_pod_and_dies_with_it() {
     let refused = tokens.subject_token("another").await.unwrap_err();
     assert!(!refused.retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
 
-    // A pod with the same name is not the same pod.
+    // A new pod with the same name does not give the old pod's handle a token.
     admin.make_pod("web-0", "coral").await;
     let refused = tokens.subject_token("another").await.unwrap_err();
     assert!(!refused.retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
@@ -684,7 +685,8 @@ fn address(number: usize) -> String {
     format!("10.244.{}.{}", number / 200, number % 200 + 1)
 }
 
-/// Creates the pods `range` with addresses and twenty ServiceAccounts. Each pod has about 6 KB of JSON.
+/// Creates the pods with the numbers `range`, with addresses, spread over twenty ServiceAccounts. Each pod has about 6 KB of
+/// JSON.
 async fn make_many(admin: &Api, generation: u32, range: std::ops::Range<usize>) {
     let environment: Vec<Value> =
         (0..40).map(|i| json!({"name": format!("VARIABLE_{i}"), "value": "x".repeat(80)})).collect();
@@ -721,7 +723,7 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     until(&pods, "all have their addresses", addressed).await;
     let full = watcher.memory_once(MANY);
 
-    // Delete half of the pods. New pods get their addresses at once.
+    // Delete half of the pods. New pods get the deleted pods' addresses at once.
     for_each(0..MANY / 2, |number| {
         let admin = &admin;
         async move { admin.delete_pod(&format!("pod-1-{number}"), 0).await }

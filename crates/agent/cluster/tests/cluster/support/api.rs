@@ -122,8 +122,8 @@ impl Api {
         self.must("PATCH", &path, Some(&objects::report_of_sandbox(address, is_ready, since))).await;
     }
 
-    /// Deletes a pod. With a grace period in seconds, the pod stays, marked as deleted, until the kubelet removes it. With 0,
-    /// it is gone at once.
+    /// Deletes a pod. With a grace period (in seconds), the pod stays, marked as deleted, until the kubelet removes it. With 0,
+    /// the pod is gone at once.
     pub(crate) async fn delete_pod(&self, name: &str, grace: u32) {
         let path = format!("{}/{name}", pods());
         self.must("DELETE", &path, Some(&json!({ "gracePeriodSeconds": grace }))).await;
