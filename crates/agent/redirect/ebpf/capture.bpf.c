@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Three programs for the control group of the node's pods. `connect4` and `connect6` send connects to the clouds' metadata
-// addresses to the agent and write down on the socket whose it is; `sockops` publishes that under the connection's addresses
-// and ports when these are chosen and before the first packet leaves, so that it is there before the agent can accept.
+// Three programs for the cgroup of the node's pods. `connect4` and `connect6` send a pod's connect to a cloud's metadata address to
+// the agent, and store the connection's owner on the socket. `sockops` publishes the owner under the connection's addresses and ports.
+// It runs after the kernel has chosen them and before the first packet leaves, so the record exists before the agent can accept.
 //
-// Whatever cannot be decided is refused (EPERM): no agent, no pod, no memory. So is what would go beyond a pod's share of the records.
-// Nobody but an agent's own pod reaches a metadata address itself. Only contexts of the user API are read, so no kernel's types are needed and one object runs on all.
+// The programs refuse (EPERM) each connect that they cannot decide: without an agent, a pod or memory. They also refuse a connect beyond
+// the pod's share of the records. Only an agent's own pod reaches a metadata address itself. The programs read only contexts of the user
+// API, so they need no kernel's types, and one object runs on all kernels.
 //
-// Layouts here are those of `target.rs`, `connection_owners.rs` and `counts.rs`, whose tests compare sizes; another layout is
-// another directory of pins (`pins.rs`).
+// `target.rs`, `connection_owners.rs` and `ebpf_counters.rs` use the same layouts. `pins.rs` compares the sizes when it opens a map.
+// Another layout needs another directory of pins (`pins.rs`).
 
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -23,7 +24,7 @@
 
 enum verdict { REFUSE = 0, PASS = 1 };
 
-// What an address is to us.
+// The kind of a destination address.
 enum place { ELSEWHERE, METADATA, CONTAINERS };
 
 // Slots of `counts`: eight for each program.
@@ -34,40 +35,41 @@ enum published { NOTED, ENDED, LOST };
 #define OF6 SLOTS
 #define OFOPS (2 * SLOTS)
 
-// A pod's share of the records, and how many of its places a connect looks at: half of them from the last one taken on, as the oldest
-// record frees the next place under overload; half of them from a random one on, where old records wait next to each other.
+// A pod can have `SHARE` records, and a connect looks at `TRIES` of the pod's places for records. It looks at half of them from the place
+// that the pod took last, because under overload the oldest record frees the next place. It looks at the other half from a random place,
+// because old records can fill neighbouring places.
 #define SHARE 512
 #define TRIES 8
 #define ROWS 64
 #define HINTS 4096
 
-// An agent that has not written its beat for so long is hung or stopped, in nanoseconds.
+// An agent whose last beat is at least this old hangs or is stopped, in nanoseconds.
 #define SILENCE 3000000000LL
 
-// Where captured connections go, and what a pod is. Addresses and ports in network order, 0 for none.
+// The target of captured connections, and the location of the pods' cgroups. Addresses and ports are in network order; 0 means none.
 struct target {
 	__u32 v4;
 	__u16 metadata;
 	__u16 containers;
 	__u32 v6[4];
-	__u32 level;		// of `kubepods` in the tree of groups
-	__u16 self;		// where an agent meets itself; nobody is sent there
-	__u16 seat;		// of the agent's listener in `listeners`
-	__u64 kubepods;		// ids of groups from here on
-	__u64 qos[2];		// those between `kubepods` and most pods
-	__u64 exempt[2];	// the agents' own pods, two while one replaces the other
-	__u64 node;		// cookie of the node's own network namespace
+	__u32 level;		// the depth of `kubepods` in the cgroup tree
+	__u16 self;		// the port at which an agent connects to itself; captured connects do not go there
+	__u16 seat;		// the slot of the agent's listener in `listeners`
+	__u64 kubepods;		// the id of the pods' parent cgroup
+	__u64 qos[2];		// the ids of the QoS cgroups between `kubepods` and most pods
+	__u64 exempt[2];	// the cgroups of the agents' own pods, two while one agent replaces another
+	__u64 node;		// the cookie of the node's own network namespace
 };
 
 struct caller {
-	__u64 pod;		// its group
-	__u64 netns;		// cookie of the socket's network namespace
-	__u64 socket;		// cookie
+	__u64 pod;		// the id of the pod's cgroup
+	__u64 netns;		// the cookie of the socket's network namespace
+	__u64 socket;		// the socket's cookie
 };
 
-// A connection as the agent sees it, in network order, IPv4 as mapped addresses. In a network namespace that a pod makes for itself
-// it can have any address, the agent's and another pod's among them, so addresses and ports alone prove nothing: `owner` is what a pod
-// cannot choose. It is the pod's group, or 0 in the node's own namespace, where the kernel keeps such tuples unique.
+// A connection as the agent sees it, in network order, with IPv4 addresses as IPv4-mapped addresses. In a network namespace that a pod
+// creates, the pod can use any address, even the agent's or another pod's. So addresses and ports alone prove nothing. `owner` is the part
+// that a pod cannot choose: the pod's cgroup, or 0 in the node's own namespace, where the kernel keeps addresses and ports unique.
 struct connection {
 	__u64 owner;
 	__u32 peer[4];
@@ -82,17 +84,17 @@ struct mine {
 	struct connection connection;
 };
 
-// A place of a pod, which names one of its records. The place is free when that record is no longer in `callers`. Nothing else frees it,
-// so whoever removes a record frees the place: the agent, the end of the socket, or the map itself, which pushes out the oldest.
+// A place of a pod, which names one of the pod's records. The place is free once this record is no longer in `callers`. Nothing else frees
+// the place, so each removal of the record does: by the agent, by the end of the socket, or by the map, which evicts the oldest record.
 struct waiter {
 	struct bpf_spin_lock lock;
-	__u32 changes;		// counts up with each record that is named here
+	__u32 changes;		// grows with each record that this place names
 	struct connection connection;
-	__u64 socket;		// cookie
+	__u64 socket;		// the socket's cookie
 };
 
-// A hash of one and not an array: its update swaps the whole value, so no program ever reads half of an old target and half
-// of a new one.
+// A hash with one entry instead of an array. An update of a hash replaces the whole value, so no program reads half of an old target and
+// half of a new one.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -108,7 +110,8 @@ struct {
 	__type(value, struct mine);
 } mine SEC(".maps");
 
-// Only what waits to be accepted: the agent takes what it reads, and what ends before goes with its socket.
+// The records of connections that wait for accept. The agent deletes a record that it has used. If a socket closes earlier, `sockops`
+// deletes its record.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SHARE * ROWS);
@@ -116,8 +119,8 @@ struct {
 	__type(value, struct caller);
 } callers SEC(".maps");
 
-// The pods' places. Each pod has one in each of `SHARE` columns, in a row that depends on the pod and the column. So two pods share one
-// in 64 of their places, and which these are no pod can choose.
+// The pods' places. Each pod has one place in each of `SHARE` columns. The pod and the column determine the row, so two pods share one in
+// 64 of their places, and no pod can choose which places these are.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SHARE * ROWS);
@@ -125,7 +128,7 @@ struct {
 	__type(value, struct waiter);
 } waiters SEC(".maps");
 
-// The column that a pod took last. Nothing depends on it but where to look first, so pods may share an entry.
+// The column of the place that a pod took last. It determines only the first place to look at, so pods can share an entry.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, HINTS);
@@ -133,8 +136,8 @@ struct {
 	__type(value, __u32);
 } hints SEC(".maps");
 
-// A listening socket of each agent that lives. The kernel takes it out when it is closed, before its port can be anybody else's: so nobody is
-// sent to a pod on the node's network that listens where an agent died.
+// One listening socket of each live agent. The kernel removes a socket from this map when it closes the socket, before another process can
+// get its port. So no connect goes to a pod on the node's network that listens at the port of a dead agent.
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKMAP);
 	__uint(max_entries, 16);
@@ -142,7 +145,7 @@ struct {
 	__type(value, __u64);
 } listeners SEC(".maps");
 
-// When each of these agents last said that its threads run, on the clock CLOCK_MONOTONIC in nanoseconds.
+// The time of each agent's last beat, by its slot in `listeners` (CLOCK_MONOTONIC, nanoseconds). A beat means that the agent's threads run.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 16);
@@ -157,8 +160,8 @@ struct {
 	__type(value, __u64);
 } counts SEC(".maps");
 
-// Read before any branch, and out of the compiler's sight: it would otherwise merge two branches into one load through a pointer
-// that it moved, which the verifier refuses, of contexts ("dereference of modified ctx ptr") and, to who lacks CAP_PERFMON, of maps.
+// Reads a field before any branch, hidden from the compiler. Otherwise the compiler merges two branches into one load through a pointer
+// that it moved. The verifier refuses such a load from a context ("dereference of modified ctx ptr") and, without CAP_PERFMON, from a map.
 #define READ(field) ({ __u32 read = (field); asm volatile("" : "+r"(read)); read; })
 
 ALWAYS void count(__u32 slot)
@@ -175,7 +178,7 @@ ALWAYS int refuse(__u32 slot)
 	return REFUSE;
 }
 
-// UDP stays as it is: 169.254.169.254 is a DNS server on Google's machines.
+// Excludes UDP, because 169.254.169.254 is also a DNS server on Google's machines.
 ALWAYS int is_tcp(struct bpf_sock_addr *ctx)
 {
 	__u32 protocol = ctx->protocol;
@@ -224,8 +227,9 @@ ALWAYS int is_port(const struct target *to, __u32 port)
 	return port && (port == to->metadata || port == to->containers || port == to->self);
 }
 
-// The pod of who connects, 0 for none. The lower of the two levels if the upper one is a class of service's; whatever groups a pod makes
-// below its own change nothing. A task outside the pods' tree may hold a pod's socket, hence the first question.
+// Returns the cgroup of the pod that connects; 0 if no pod connects. It is the lower of the two levels if the upper level is a QoS cgroup.
+// Cgroups that a pod creates below its own cgroup change nothing. A process outside the pods' tree can hold a pod's socket, so the function
+// checks the tree first.
 ALWAYS __u64 pod_of_caller(const struct target *to)
 {
 	__u64 upper, lower;
@@ -237,13 +241,14 @@ ALWAYS __u64 pod_of_caller(const struct target *to)
 	return upper == to->qos[0] || upper == to->qos[1] ? lower : upper;
 }
 
-// By group and not by a mark on the socket: a pod with CAP_NET_ADMIN can set marks.
+// Decides by cgroup instead of a mark on the socket, because a pod with CAP_NET_ADMIN can set marks.
 ALWAYS int is_exempt(const struct target *to, __u64 pod)
 {
 	return pod && (pod == to->exempt[0] || pod == to->exempt[1]);
 }
 
-// A socket that was disconnected and connects again may be in other hands and go elsewhere: what was written down was for one connect.
+// Clears the owner that an earlier connect stored on the socket. A disconnected socket can connect again, from another process and to
+// another address.
 ALWAYS void forget_last(struct bpf_sock_addr *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -253,7 +258,7 @@ ALWAYS void forget_last(struct bpf_sock_addr *ctx)
 		noted->caller.pod = 0;
 }
 
-// Writes down on the socket whose it is. The connection's own ends are not chosen yet.
+// Stores the owner on the socket. Returns 0 if that fails. The kernel has not chosen the connection's source address and port yet.
 ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 pod)
 {
 	struct bpf_sock *sk = ctx->sk;
@@ -271,7 +276,7 @@ ALWAYS int write_down(struct bpf_sock_addr *ctx, const struct target *to, __u64 
 	return 1;
 }
 
-// Spreads pods and columns (MurmurHash3's finalizer). With less, two pods share many places next to each other.
+// Returns a hash of pod and column (MurmurHash3's finalizer). With a weaker hash, two pods would share many neighbouring places.
 ALWAYS __u32 mixed(__u64 pod, __u32 column)
 {
 	__u64 x = pod * 0x9e3779b97f4a7c15ULL + column;
@@ -295,7 +300,7 @@ ALWAYS __u32 *hint_of(__u64 pod)
 	return bpf_map_lookup_elem(&hints, &key);
 }
 
-// Whether the record that a place names no longer waits. Without the lock, so another processor may be changing it.
+// True if the record that a place names no longer waits. Reads without the lock, so another CPU can change the place meanwhile.
 ALWAYS int seems_free(const struct waiter *place)
 {
 	const struct caller *now = bpf_map_lookup_elem(&callers, &place->connection);
@@ -303,7 +308,7 @@ ALWAYS int seems_free(const struct waiter *place)
 	return !now || now->socket != place->socket;
 }
 
-// The next column to look at, of which `tried` were looked at.
+// Returns the next column to look at, after `tried` looks.
 ALWAYS __u32 next_column(__u32 column, int tried)
 {
 	return (tried == TRIES / 2 ? bpf_get_prandom_u32() : column + !!tried) & (SHARE - 1);
@@ -325,9 +330,9 @@ ALWAYS int has_free_place(__u64 pod)
 	return 0;
 }
 
-// Names a record that is in `callers` already, else another connect would see a place here that is free. Between the connect's look and
-// this one others can have taken the last place: connects on other processors, or those whose SYN waits for data (TCP fast open).
-// What is read between the two locks is of the change that the first one saw, or the second one sees another.
+// Takes a place for a record. The record must already be in `callers`, or another connect would see this place as free. Since the check at
+// the connect, others can have taken the last place: connects on other CPUs, or connects whose SYN waits for data (TCP fast open). The
+// read between the two locks counts only if `changes` is the same under both locks.
 ALWAYS int take_place(const struct mine *noted)
 {
 	__u64 pod = noted->caller.pod;
@@ -364,7 +369,7 @@ ALWAYS int take_place(const struct mine *noted)
 	return 0;
 }
 
-// Why the agent takes no connect, as a slot of `counts`; 0 if it does.
+// Returns the reason why the agent cannot take a connect, as a slot of `counts`; 0 if it can.
 ALWAYS __u32 lack_of(const struct target *to)
 {
 	__u32 seat = to->seat;
@@ -380,7 +385,8 @@ ALWAYS __u32 lack_of(const struct target *to)
 	return 0;
 }
 
-// Why a pod's connect to the agent is refused, as a slot of `counts`; 0 if it is written down. An agent can always reach itself.
+// Returns the reason to refuse a pod's connect to the agent, as a slot of `counts`; 0 if the owner is stored. With `is_own`, an agent
+// connects to itself, and its listener and beat are not checked.
 ALWAYS __u32 refusal_of(struct bpf_sock_addr *ctx, const struct target *to, __u64 pod, int is_own)
 {
 	__u32 lack = is_own ? 0 : lack_of(to);
@@ -392,8 +398,8 @@ ALWAYS __u32 refusal_of(struct bpf_sock_addr *ctx, const struct target *to, __u6
 	return write_down(ctx, to, pod) ? 0 : NO_POD;
 }
 
-// A connect straight to the agent, as that of a proxy beside the container that dials the address it was asked for, is as good
-// as a captured one. An agent reaches itself before it is ready, also where the target is still a dead agent at the same port.
+// Decides a connect to the agent's own address, like a captured connect. For example, a sidecar proxy dials the address that its client
+// dialled. An agent must reach itself before it is ready, even while the target is still a dead agent at the same port.
 ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 port, __u32 slots)
 {
 	__u64 pod = pod_of_caller(to);
@@ -406,7 +412,7 @@ ALWAYS int direct(struct bpf_sock_addr *ctx, const struct target *to, __u32 port
 	return PASS;
 }
 
-// The port to send a connect to, in network order; 0 if the verdict is in `*verdict`.
+// Returns the port to which a connect goes, in network order; 0 if `*verdict` already decides the connect.
 ALWAYS __u32 port_for(struct bpf_sock_addr *ctx, const struct target *to, enum place place, __u32 port,
 		      __u32 slots, int *verdict)
 {
@@ -474,8 +480,8 @@ ALWAYS int is_target6(const struct target *to, const __u32 *a)
 	       a[2] == to->v6[2] && a[3] == to->v6[3];
 }
 
-// Who asked for IPv4 is answered by IPv4, whoever asked for IPv6 by IPv6 if the node has it; else mapped, which a socket
-// for IPv6 alone cannot reach (ENETUNREACH).
+// A connect to an IPv4-mapped address goes to the agent's IPv4 address. A connect to an IPv6 address goes to the agent's IPv6 address or,
+// if there is none, to its IPv4-mapped address. An IPv6-only socket cannot reach a mapped address (ENETUNREACH).
 SEC("cgroup/connect6")
 int seawall6(struct bpf_sock_addr *ctx)
 {
@@ -554,7 +560,7 @@ ALWAYS struct mine *written_down(struct bpf_sock_ops *ctx)
 	return sk ? bpf_sk_storage_get(&mine, sk, 0, 0) : 0;
 }
 
-// Removes the socket's record, unless it is a later socket's by now.
+// Removes the socket's record, unless a later socket has replaced the record.
 ALWAYS int remove_record(const struct mine *noted)
 {
 	struct caller *now = bpf_map_lookup_elem(&callers, &noted->connection);
@@ -580,7 +586,7 @@ ALWAYS void publish(struct bpf_sock_ops *ctx, struct mine *noted)
 	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_STATE_CB_FLAG);
 }
 
-// What the agent did not take goes with its socket.
+// Removes the record of a socket that closes before the agent has taken the record.
 ALWAYS void withdraw(const struct mine *noted)
 {
 	if (remove_record(noted))
@@ -607,7 +613,7 @@ int seawall_ops(struct bpf_sock_ops *ctx)
 	return PASS;
 }
 
-// These do nothing. One that can be attached to a group shows that no program is there which ours would switch off (`attach.rs`).
+// These programs do nothing. If one can be attached to a cgroup, our programs switch off no other program there (`attach.rs`).
 SEC("cgroup/connect4")
 int probe4(struct bpf_sock_addr *ctx)
 {

@@ -118,7 +118,7 @@ fn attach_one(
 ) -> Result<(), Error> {
     let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program())?;
     let link = loaded.attach(group, site.directory())?;
-    // A pin of this name can exist whose link is not attached to the cgroup. Such a pin is useless.
+    // An old pin can have this name although its link is not attached to the cgroup. That pin is useless.
     unpin(path)?;
     let pinned = link.pin(path).map_err(|error| match error {
         aya::pin::PinError::SyscallError(error) => Error::system("pin", path)(error.io_error),
@@ -129,7 +129,7 @@ fn attach_one(
     Ok(())
 }
 
-/// Unpins all links that are not in `wanted`, and all pins of other layouts. Returns true if it found any.
+/// Unpins all links that are not in `wanted`, and all pins of other map layouts. Returns true if it found any.
 fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     let mut found = false;
     for hook in Hook::ALL {

@@ -129,7 +129,7 @@ impl CgroupTree {
         self.tree.ends_with(BESIDE_VERSION_ONE)
     }
 
-    /// Returns the target with the ids and the depth of this tree's cgroups. Its other fields do not change.
+    /// Returns `target` with the ids and the depth of this tree's cgroups. The other fields of `target` stay.
     pub(crate) fn fill_target(&self, target: RedirectTarget) -> RedirectTarget {
         let [_, burstable, besteffort] =
             self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));

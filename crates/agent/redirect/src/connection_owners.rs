@@ -2,8 +2,8 @@
 //!
 //! The agent looks up the record of a connection when it accepts the connection, and deletes the record when it has identified the
 //! client. Therefore no later connection with the same addresses and ports can use that record. A connection has no owner if the
-//! map has no record of it, because the record was evicted or never written. A pod can have 512 records, under its own
-//! [`ConnectionOwner`] only; the programs refuse its next connect. Whoever deletes a record frees its place in this share.
+//! map has no record of it, because the record was evicted or never written. A pod can have at most 512 records, all under its own
+//! [`ConnectionOwner`]. The programs refuse the pod's next connect until one of these records is deleted.
 
 use std::net::SocketAddr;
 

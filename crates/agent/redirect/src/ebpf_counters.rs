@@ -27,7 +27,7 @@ pub struct ConnectCounts {
     pub unsupported_port: u64,
     /// The number of connects that were refused because 512 connections of the pod wait for accept.
     pub too_many_waiting: u64,
-    /// The number of connects that were refused because the agent has not beaten for 3 s ([`crate::AgentHeartbeat`]).
+    /// The number of connects that were refused because the agent has sent no heartbeat for 3 s ([`crate::AgentHeartbeat`]).
     pub unresponsive_agent: u64,
 }
 

@@ -141,7 +141,7 @@ pub enum Error {
     },
 }
 
-/// Joins an error's whole chain of causes. The library's errors contain the system's reason only in the chain.
+/// Joins an error's whole chain of causes. The errors of the library aya contain the system's reason only in the chain.
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());
     causes.fold(error.to_string(), |text, cause| {

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::error::Error;
 use crate::pins::{BEATS, LISTENERS, Pins};
 
-/// The open map of the times at which agents last beat, by listener slot.
+/// The open map with the time of each agent's last heartbeat (beat), by listener slot.
 pub(crate) struct BeatMap(Array<MapData, u64>);
 
 impl fmt::Debug for BeatMap {
@@ -47,7 +47,7 @@ pub struct AgentHeartbeat {
 }
 
 impl AgentHeartbeat {
-    /// The time between two beats. The programs allow for six of them.
+    /// The time between two beats. The programs refuse connects to an agent that has missed six beats (3 s).
     pub const INTERVAL: Duration = Duration::from_millis(500);
 
     /// Opens the pinned maps and beats once. The calling agent must own the slot ([`crate::TargetMap::register_listener`]).
@@ -55,7 +55,7 @@ impl AgentHeartbeat {
     /// # Errors
     /// The redirect is not attached, this process is not allowed to open the maps, or no listener is in the slot.
     pub fn open(pins: &Pins, listener_slot: u16) -> Result<Self, Error> {
-        // A read of a map of sockets returns a cookie, which has eight bytes.
+        // A read of a map of sockets returns the socket's cookie, which has eight bytes.
         let listeners = Map::HashMap(pins.map(LISTENERS)?);
         let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
         let listener = listeners.get(&u32::from(listener_slot), 0).map_err(Error::map(LISTENERS))?;

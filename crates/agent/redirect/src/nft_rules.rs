@@ -87,7 +87,7 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
     table(&chains)
 }
 
-/// Returns rules that remove all Seawall rules. If there are no Seawall rules, they change nothing.
+/// Returns rules that remove all Seawall rules. If there are no Seawall rules, the returned rules change nothing.
 #[must_use]
 pub fn cleanup_rules() -> String {
     // Add the table first, because nft treats the deletion of a missing table as an error.

@@ -31,7 +31,8 @@ const WAITERS: &str = "waiters";
 const HINTS: &str = "hints";
 const MINE: &str = "mine";
 
-/// The size in bytes of a place in the map [`WAITERS`]: a lock, a count, the connection and its socket's cookie.
+/// The size in bytes of an entry of the map [`WAITERS`], which names a pod's record: a lock, a count, the connection and its socket's
+/// cookie.
 const PLACE: usize = 8 + CONNECTIONS_KEY + 8;
 
 /// The names of the maps, and the sizes of their keys and values in bytes.

@@ -29,7 +29,7 @@ const SEATS: u16 = 16;
 /// The flag that makes an insert fail if the entry exists: `BPF_NOEXIST` in Linux's `include/uapi/linux/bpf.h`.
 const UNLESS_TAKEN: u64 = 1;
 
-/// The time for which a serving agent waits for the lock.
+/// The time for which a serving agent waits for the lock of [`Pins`].
 ///
 /// The agent's control thread must not wait for another process. The thread tries again at its next check.
 const NOW: Duration = Duration::ZERO;
