@@ -54,7 +54,7 @@ const ON_END: u32 = 12;
 
 /// The number of scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
 ///
-/// More than 12 fetches in an hour mean more than one fetch in five minutes on average.
+/// A group takes five minutes, because more than 12 fetches in an hour mean more than one fetch in five minutes on average.
 const BREAK: usize = 5;
 
 /// The history of one pod's fetches from one cloud.
@@ -80,7 +80,7 @@ struct History {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Calm,
-    /// The pod fetches too often, and the monitor waits for its User-Agent.
+    /// The pod fetches too often. The monitor waits for the User-Agent of the pod's next request.
     Asked,
     Told,
 }
@@ -108,7 +108,8 @@ impl History {
         self.from_lease = self.from_lease.saturating_add(more);
         self.on_end = if more == 0 { 0 } else { self.on_end.saturating_add(1) };
         self.minutes[self.looks as usize % HOUR] = u16::try_from(more).unwrap_or(u16::MAX);
-        // At its maximum, the number wraps to the same position in the hour. It never wraps to 0, which means that no fetch was seen yet.
+        // At its maximum, the number wraps to the same position in the hour. It never wraps to 0, because 0 means that no scan has seen a
+        // fetch yet.
         self.looks = if self.looks == u32::MAX { u32::MAX % HOUR as u32 + 1 } else { self.looks + 1 };
     }
 

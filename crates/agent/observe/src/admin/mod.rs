@@ -1,11 +1,11 @@
 //! The admin port: `/metrics`, `/healthz`, `/readyz`, `/debug/pods`.
 //!
-//! It runs on the control thread, so that a slow scrape never delays a response to a pod. The HTTP library hyper serves it, because correctness
-//! matters here and speed does not. One client cannot prevent the responses to other clients:
+//! The admin port runs on the control thread, so that a slow scrape never delays a response to a pod. The HTTP library hyper serves it,
+//! because correctness matters here and speed does not. One client cannot prevent the responses to other clients:
 //!
 //! - A new connection is always accepted ([`connection_limit`]).
 //! - A costly page is created once for all waiting clients ([`single_flight`]).
-//! - `/healthz` reads two numbers.
+//! - `/healthz` is cheap: it only reads two numbers.
 //!
 //! The port refuses requests that web pages cause ([`rebinding_guard`]). Its pages contain no credentials; `/debug/pods` shows
 //! pods, accounts and times.

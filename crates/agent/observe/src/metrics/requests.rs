@@ -78,7 +78,7 @@ impl RequestMetrics {
             .collect();
         let count = buckets.iter().map(|(_, n)| n).sum();
         let total = Duration::from_millis(sum(&self.threads, |t| &t.accept_wait_millis)).as_secs_f64();
-        let help = "Seconds that requests of new connections waited until the agent accepted the connection (one of 16 is measured)";
+        let help = "Seconds that requests of new connections waited until the agent accepted the connection (measured for one connection in 16)";
         let mut family =
             encoder.encode_descriptor("seawall_accept_wait_seconds", help, None, MetricType::Histogram)?;
         family.encode_histogram::<NoLabelSet>(total, count, &buckets, None)

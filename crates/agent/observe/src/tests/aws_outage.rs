@@ -37,7 +37,7 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     let mut seen = RenewalMonitor::new(world.in_force(), world.clock.clone(), PodCountGauge::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
-    // STS stays down until shortly before the floor.
+    // STS stays down until shortly before the credentials' remaining life reaches the floor.
     sts.set_faults(&down);
     let until_floor = world.life().await.unwrap() - 16 * MINUTE;
     assert!(watched(&world, &mut seen, until_floor.as_secs() - 15).await.is_empty());
@@ -45,7 +45,7 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
     assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
     let life = world.life().await.unwrap();
     assert!(life > 55 * MINUTE, "{life:?}");
-    // The agent does not count on the last second of the life.
+    // The agent counts the last second of the life as expired.
     let ends = jiff::Timestamp::try_from(world.clock.wall() + life - Duration::from_secs(1)).unwrap();
     sts.set_faults(&down);
     let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
@@ -59,7 +59,7 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
 }
 
 /// The account is at its rate limit. The agent limits calls to a throttled STS to one in 15 seconds, so most renewals do not
-/// start before the floor. None of their calls has failed, and these pods once got no event.
+/// start before the remaining life reaches the floor. No call of these renewals has failed, and their pods once got no event.
 #[tokio::test]
 async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
     let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();

@@ -1,7 +1,7 @@
 //! Runs a simulation of each AWS SDK against the agent for one day on a manual clock.
 //!
-//! The node has a pod for each SDK family and endpoint. Each pod's program calls three times a minute. The test kit simulates the
-//! SDKs (`aws_clients`) and checks them against measurements. Here their requests pass through the cloud's dialects to an
+//! The node has a pod for each SDK family and endpoint. Each pod's program calls AWS three times a minute. The test kit simulates
+//! the SDKs (`aws_clients`) and checks them against measurements. Here their requests pass through the cloud's dialects to an
 //! emulated STS. The fetch monitor checks all pods, as on a real node.
 
 use std::sync::{Arc, Mutex};
@@ -332,11 +332,11 @@ async fn for_a_day_no_family_fetches_often_or_fails_or_uses_what_is_too_old() {
     assert_is_quiet(&node, 24 * MINUTE);
 }
 
-/// Clients with a refresh window of 15 minutes fetch when exactly that time is left. The credentials that they then get live
-/// longer.
+/// Clients with a refresh window of 15 minutes fetch when exactly that time is left. The agent then returns credentials with at
+/// least 16 minutes left.
 #[tokio::test]
 async fn an_outage_of_nine_minutes_at_any_instant_costs_no_call_of_any_family() {
-    // The outage repeats every 35 minutes, about as often as a lease is renewed. So the two coincide in many combinations.
+    // The outage repeats every 35 minutes, about as often as a lease is renewed. So outages and renewals overlap in many ways.
     let node = after(DAY, 60, |minute| minute % 35 >= 26).await;
     assert_is_quiet(&node, 16 * MINUTE);
 }
