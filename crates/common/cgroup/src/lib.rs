@@ -211,7 +211,8 @@ pub fn reclaimable(text: &str) -> Option<u64> {
 /// The counters of memory shortages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// The number of times that the cgroup reached its memory limit. Each time, the kernel first had to reclaim pages.
+    /// The number of times that the cgroup reached its memory limit. Each time, the kernel had to reclaim pages before it could grant more
+    /// memory.
     pub limit_hits: u64,
     /// The number of processes that the OOM killer ended. `None` if the kernel does not count them (version 1 before Linux 4.13).
     pub oom_kills: Option<u64>,

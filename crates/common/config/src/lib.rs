@@ -134,7 +134,8 @@ impl<'d> DocumentNode<'d> {
         self.note(found, expected);
     }
 
-    /// True if a mistake is recorded at this place or below it. A table records its unknown keys only when it is dropped.
+    /// True if a mistake is recorded at this place or below it. The unknown keys of a table count only after the table is dropped, because
+    /// the drop records them.
     pub fn has_errors(&self) -> bool {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

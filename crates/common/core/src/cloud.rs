@@ -59,7 +59,8 @@ impl DialectName {
         match self {
             Self::Google => ("google", CloudName::Google, MetadataEndpoint::Metadata, true),
             Self::AwsImds => ("aws-imds", CloudName::Aws, MetadataEndpoint::Metadata, true),
-            // A listener must name this dialect, because the endpoint has its own address. SDKs send a pod's token unencrypted only to that address.
+            // Only a listener that names this dialect speaks it, because the endpoint has an address of its own: SDKs send a pod's token
+            // unencrypted only there.
             Self::AwsContainers => ("aws-containers", CloudName::Aws, MetadataEndpoint::Containers, false),
         }
     }

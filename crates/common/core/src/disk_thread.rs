@@ -1,8 +1,8 @@
 //! Runs disk work on a separate thread, so the calling thread can serve other requests in the meantime.
 //!
-//! If a disk or network file system hangs, its thread stays blocked in the kernel, and no timeout can end the blocked call. Therefore
-//! [`run_with_timeout`] stops waiting after [`TIMEOUT`], and the process has at most [`THREADS`] such threads. The module does not use tokio's
-//! blocking threads, because DNS lookups need those threads.
+//! If a disk or network file system hangs, the thread that uses it stays blocked in the kernel, and no timeout can end the blocked call.
+//! Therefore [`run_with_timeout`] stops waiting after [`TIMEOUT`], and the process has at most [`THREADS`] such threads. The module does
+//! not use tokio's blocking threads, because DNS lookups need those threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// There is only one test, because the count belongs to the whole process.
+    /// There is only one test, because [`BUSY`] counts the threads of the whole process.
     #[tokio::test(start_paused = true)]
     async fn a_hung_disk_holds_up_the_work_and_nobody_else() {
         let (ends, hangs) = mpsc::channel::<()>();

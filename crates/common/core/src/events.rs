@@ -44,7 +44,7 @@ impl EventReason {
 #[derive(Clone, Debug, Default)]
 pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 
-/// Posts events on one pod. The trait inverts the dependency: the clouds report events, but `cluster`, which they do not depend on, posts the events.
+/// Posts events on one pod. The trait inverts a dependency: `clouds` reports events but does not depend on `cluster`, which posts them.
 pub trait EventBackend: Debug + Send + Sync {
     /// Queues an event and returns immediately. Returns false if the queue is full.
     fn record(&self, complaint: EventReason, message: &str) -> bool;
@@ -58,7 +58,7 @@ impl PodEventRecorder {
 
     /// Records an event on the pod.
     ///
-    /// Returns false if the queue is full at the moment. Without a backend, the call does nothing and returns true.
+    /// Returns false if the queue is full. Without a backend, the call does nothing and returns true.
     pub fn record(&self, complaint: EventReason, message: &str) -> bool {
         self.0.as_ref().is_none_or(|voice| voice.record(complaint, message))
     }

@@ -4,16 +4,17 @@
 //! A place is any counted resource: a call in flight, a connection, an upstream request or a byte. The rule has no state, no lock
 //! and no list of parties. The code that counts the places applies the rule before it takes a place.
 //!
-//! Why the rule is fair: a party may take one more place only while it has fewer places than are free. A greedy party takes every place it can. It
-//! stops at half of the places that the others leave. If `n` greedy parties take places in turn, each stops at `1 / (n + 1)` of all places, and the
-//! same number stays free. A new party has no place yet, so the rule always grants it a free place. `n` greedy parties leave at least one place free
-//! if there are more than `n` places.
+//! Why the rule is fair: a party may take one more place only while it has fewer places than are free. A greedy party takes every place it
+//! can. It stops at half of the places that the other parties leave. If `n` greedy parties take places in turn, each stops at `1 / (n + 1)`
+//! of all places, and as many places stay free. A new party has no place yet, so the rule always grants it a free place. `n` greedy parties
+//! leave at least one place free if there are more than `n` places.
 //!
 //! The rule reserves nothing for absent parties: one party alone can use half of all places. The rule also takes no place back: a share shrinks only
 //! when its party releases places. Parties must therefore hold each place only for a limited time.
 
-/// Returns the number of free places for parties with many places, while `used` of `most` places are taken. The last quarter is reserved for parties
-/// with few places. A new party therefore finds a place even if all other parties take as many as they can and release none.
+/// Returns the number of places that are free for parties with many places, if `used` of `most` places are taken. The last quarter is
+/// reserved for parties with few places. A new party therefore finds a place even if all other parties take as many as they can and release
+/// none.
 pub const fn free_for_many(most: u64, used: u64) -> u64 {
     (most - most / 4).saturating_sub(used)
 }
@@ -23,13 +24,13 @@ pub const fn may_take(own: u64, free: u64) -> bool {
     own < free
 }
 
-/// True if a party with `own` places may take one more and hold it for long. Use this rule instead of [`may_take`] if parties arrive one after
-/// another.
+/// True if a party with `own` places may take one more and keep it for a long time. Use this rule instead of [`may_take`] if parties arrive
+/// one after another.
 ///
-/// A party may take one more place only while it has fewer places than about the *square root* of the free places. Under [`may_take`] each party
-/// takes half of the free places, so the first few parties take nearly all: five parties take all of 26 places. Under this rule, one party alone gets
-/// five of 26 places, or eight of 64. Ten parties (fifteen with 64 places) get at least one place each, in any order. With 26 places, if one party
-/// keeps all it can, each of five other parties still gets three places.
+/// A party may take one more place only while it has fewer places than about the *square root* of the free places. Under [`may_take`] each
+/// party takes half of the free places, so the first few parties take nearly all: five parties take all of 26 places. Under this rule, one
+/// party alone gets five of 26 places, or eight of 64. In any order of arrival, ten parties (fifteen with 64 places) get at least one place
+/// each. With 26 places, if one party keeps all it can, each of five other parties still gets three places.
 pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
     own.saturating_mul(own.saturating_add(1)) < free
 }

@@ -19,7 +19,7 @@ pub struct Floor {
 /// The lifetime above which the agent renews at half of the lifetime. Microsoft's SDK MSAL uses the same rule.
 const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 
-/// The fraction of the wait over which the agent spreads renewals.
+/// The last part of the wait until a renewal, as a fraction. The agent spreads renewals over this part.
 const SPREAD: f64 = 0.04;
 
 impl Floor {

@@ -29,7 +29,7 @@ impl fmt::Display for ServiceAccount {
 /// A pod that attestation identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The UID, which is unique. Addresses and names can be reused.
+    /// The UID, which is unique. A later pod can get the name or the address of an earlier pod.
     pub uid: PodUid,
     /// The name of the pod, for display.
     pub name: Arc<str>,

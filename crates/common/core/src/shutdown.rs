@@ -32,8 +32,8 @@ pub fn stop_channel() -> (Stopper, StopSignal) {
     (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
-/// A guard that each thread holds while it runs. Dropping a guard, even in a panic, stops all other threads. An agent without one of its threads
-/// would leave a listener unserved. A restart of the agent is better.
+/// A guard that each thread holds while it runs. Dropping a guard, even in a panic, stops all other threads. A restart of the agent is
+/// better than an agent that leaves a listener unserved because one thread is missing.
 #[derive(Debug)]
 pub struct ThreadGuard {
     stopper: Stopper,

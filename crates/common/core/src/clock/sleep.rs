@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Clock, ManualClock, Moment, Source, system_now};
 
-/// The longest part of a sleep. A sleep is divided into parts because the runtime's timer stops while the machine is suspended. [`Clock::now`] counts
-/// the time of the suspension, so a sleep ends at most 20 s late after one.
+/// The longest part of a sleep. A sleep is divided into parts because the runtime's timer stops while the machine is suspended.
+/// [`Clock::now`] counts the time of the suspension, so after a suspension a sleep ends at most 20 s late.
 const LONGEST_NAP: Duration = Duration::from_secs(20);
 
 impl Clock {
