@@ -84,8 +84,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Reads `Transfer-Encoding`, which must be `chunked` and occur once.
-    /// Metadata clients and tested servers do not compress by transfer coding, and servers interpret lists of codings differently.
+    /// Reads `Transfer-Encoding`, which must be `chunked` and occur once. Metadata clients and servers under test do not compress by
+    /// transfer coding, and servers interpret lists of codings differently.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         if self.chunked || !is(value, b"chunked") {
             return Err(AmbiguousFraming);

@@ -54,8 +54,8 @@ pub enum RequestError {
     /// The target exceeds [`HeadLimits::target`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
-    /// The request line has only a method and a target, like in HTTP/0.9. Without a version it is an invalid request line (RFC 9112 section 3), not a
-    /// [`Self::Version`] error.
+    /// The request line has only a method and a target, like in HTTP/0.9. RFC 9112 section 3 requires a version, so such a line is invalid
+    /// and not a [`Self::Version`] error.
     #[error("the request line has no HTTP version")]
     NoVersion,
     /// The request line is valid except for its version, such as HTTP/3, or HTTP/2 with prior knowledge.
@@ -181,8 +181,8 @@ fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
 /// The number of bytes checked as a method. The longest registered method (IANA), `UPDATEREDIRECTREF`, has 17 letters.
 const METHOD_PROBE: usize = 20;
 
-/// True if a line has just ended or the whole head is in the buffer. Otherwise the parser finds no error that [`unfinished`] does not find. Without
-/// this check, a head that arrives in single bytes would be parsed once per byte.
+/// True if a line has just ended or the whole head is in the buffer. Until then, [`unfinished`] checks the limits and the line ends.
+/// Without this function, a head that arrives in single bytes would be parsed once per byte.
 fn is_worth_parsing(window: &[u8]) -> bool {
     window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
 }
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!(RequestError::Version.status(), 505);
     }
 
-    /// Regression: such a line got status 505, as if the client had named an unsupported version.
+    /// Regression: a line without a version got status 505, as if the client had named an unsupported version.
     #[test]
     fn a_request_line_without_a_version_is_the_clients_mistake() {
         for line in ["GET /\r\n", "GET /\n", "GET /a?b\r\nHost: a\r\n\r\n", "GET HTTP/1.1\r\n", "get *\r\n"] {
@@ -422,7 +422,8 @@ mod tests {
         assert_eq!(RequestError::NoVersion.status(), 400);
     }
 
-    /// Regression: such lines got status 505, which is a server error. So any pod could cause any number of server errors.
+    /// Regression: a line with another fault than its version got status 505, which is a server error. So any pod could cause any number of
+    /// server errors.
     #[test]
     fn a_version_that_is_spoken_here_is_never_what_is_refused() {
         for (line, flaw) in [

@@ -80,7 +80,8 @@ impl From<ResponseFlaw> for ResponseError {
 /// Some responses have no body (RFC 9112 section 6.3): responses to HEAD, the statuses 1xx, 204 and 304, and 2xx responses to CONNECT. The parser
 /// returns a 1xx head like any other head, and the load engine skips it. A head with more headers than `room` has places is too large.
 ///
-/// The parser is more tolerant than [`parse_request`](crate::parse_request), because some servers send such heads and no credentials are at risk:
+/// The parser accepts more than [`parse_request`](crate::parse_request), because some servers send the following heads and no credentials
+/// are at risk:
 ///
 /// - A line can end with LF (RFC 9112 section 2.2).
 /// - The reason can be missing or contain bytes outside ASCII (section 4).
@@ -323,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Regression: the parser refused such a response, which RFC 9112 section 6.3, item 3 allows.
+    /// Regression: the parser refused a length beside chunked coding, which RFC 9112 section 6.3, item 3 allows in a response.
     #[test]
     fn chunked_coding_overrides_a_length_beside_it() {
         for lines in [

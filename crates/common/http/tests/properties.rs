@@ -1,5 +1,5 @@
-//! The invariants over the fuzzers' corpus, over random bytes, over scrambled fragments of HTTP, and over heads
-//! that we wrote ourselves.
+//! Checks the parsers' invariants on the fuzzers' corpus, on random bytes, on scrambled fragments of HTTP, and on heads that the module
+//! `write` wrote.
 
 #![expect(clippy::expect_used, reason = "helpers of tests stop like tests")]
 
@@ -173,8 +173,8 @@ fn token() -> impl Strategy<Value = String> {
     "[A-Za-z0-9!#$%&'*+.^_`|~-]{1,20}"
 }
 
-/// Headers that a client may write, except the headers that frame a message. Values have no white space around them, because
-/// a reader drops it.
+/// Headers that a client may write, except the headers that frame a message. Values neither begin nor end with white space, because a
+/// parser drops it there.
 fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
     let visible = || prop_oneof![0x21u8..=0x7e, 0x80u8..=0xff];
     let inner = prop::collection::vec(prop_oneof![visible(), select(&b" \t"[..])], 0..20);
