@@ -14,13 +14,13 @@ use seawall_server::memory::{MemoryGauge, MemoryLevel};
 
 use super::machine_limits::read;
 
-/// The time in nanoseconds for which a read figure of reclaimable pages is used. The kernel adds up all CPUs for each read.
+/// The time in nanoseconds for which the agent uses figures of `memory.stat` again. For each read, the kernel adds up all CPUs.
 const STATISTICS: u64 = 250_000_000;
 
-/// The bytes that the kernel charges for the buffers of a connection whose client sends many requests and reads no answer: a page of each
-/// direction (measured on kernel 6.18). The kernel charges them later, and those of received bytes without any CPU time of the agent, so the
-/// agent counts them when it accepts the connection. With one page, thousands of clients that did so at once under a CPU quota of 30m took
-/// 27.7 MB of 25 MiB.
+/// The bytes that the kernel charges for the buffers of a connection whose client sends many requests and reads no answer: one page for
+/// each direction (measured on kernel 6.18). The kernel charges these bytes after the accept, and those of received bytes without any CPU
+/// time of the agent. The agent therefore counts them when it accepts the connection. When it counted only one page, thousands of such
+/// clients took 27.7 MB of a limit of 25 MiB, under a CPU quota of 30m.
 const SOCKET_BUFFERS: u64 = 8192;
 
 /// The time in nanoseconds for which memory counts as low after the kernel had to reclaim pages.
@@ -36,23 +36,22 @@ pub(crate) struct CgroupMemory {
     statistics: File,
     /// The file that counts how often the memory reached the limit, with the version that gives its format.
     events: Option<(File, CgroupVersion)>,
-    /// The bytes that clients may still make the agent use without a new connection: buffers, requests to the real server, long
-    /// polls.
+    /// The bytes that clients can still make the agent use without a new connection: buffers, requests to the real server, long polls.
     promised: u64,
     clock: Clock,
-    /// The bytes of file pages that the kernel can reclaim at once, those of socket buffers that `used` contains, and the time at which
-    /// they were read.
+    /// The bytes of file pages that the kernel can reclaim at once. `socket_bytes` has the bytes of socket buffers that `used` contains,
+    /// and `read_at` the time at which the agent read both.
     reclaimable: AtomicU64,
     socket_bytes: AtomicU64,
     read_at: AtomicU64,
-    /// The number of times that the memory reached the limit, and the last time at which that number grew.
+    /// The number of times that the memory reached the limit. `reached_at` is the last time at which that number grew.
     reached: AtomicU64,
     reached_at: AtomicU64,
 }
 
 impl CgroupMemory {
-    /// Opens the files of this process's cgroup. Returns `None` if there is no memory limit or a file cannot be read.
-    /// Then the caps of [`super::resource_limits`] alone apply.
+    /// Opens the files of this process's cgroup. Returns `None` if there is no memory limit or a file cannot be read. In that case, only
+    /// the caps of [`super::resource_limits`] apply.
     pub(crate) fn open(promised: u64, clock: &Clock) -> Option<Self> {
         let home =
             ProcessCgroup::find(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?, "memory")?;
@@ -115,8 +114,8 @@ impl CgroupMemory {
         is_reached || (self.reached_at.load(Ordering::Relaxed) > 0 && since < AFTER_RECLAIM)
     }
 
-    /// Returns the level at which `used` bytes are used besides the buffers of sockets, of which the kernel can reclaim `reclaimable`.
-    /// The buffers take `sockets` bytes now, and a page for each of the `open` connections when these are used.
+    /// Returns the memory level. `used` has the used bytes without the buffers of sockets, and the kernel can reclaim `reclaimable` bytes
+    /// of them. The buffers take `sockets` bytes now. They count as at least [`SOCKET_BUFFERS`] for each of the `open` connections.
     fn level_of(&self, used: u64, reclaimable: u64, sockets: u64, open: u32) -> MemoryLevel {
         let buffers = sockets.max(u64::from(open) * SOCKET_BUFFERS);
         let used = used.saturating_sub(reclaimable) + buffers;
@@ -177,7 +176,7 @@ mod tests {
         }
     }
 
-    /// On kernel 6.18, a program without connections uses 3.6 MiB, and each connection adds 4.1 KiB without its buffers.
+    /// On kernel 6.18, the agent uses 3.6 MiB without connections, and each connection adds 4.1 KiB without its buffers.
     #[test]
     fn every_open_connection_may_be_used_at_the_same_time() {
         let level = |open: u32| memory(25).level_of((3_600 << 10) + u64::from(open) * 4_200, 0, 0, open);

@@ -17,14 +17,14 @@ use seawall_server::watchdog::HungThread;
 /// The end of the file's name, after the whole name of the socket.
 const SUFFIX: &str = ".hangs";
 
-/// The agent can still be root when it opens the file. It follows no symbolic link, which could lead to another program's file, and it
-/// does not wait for the other end of a FIFO.
+/// The flags to open the file. The agent can still be root then, so it follows no symbolic link, which could lead to another program's
+/// file. It also does not wait for the other end of a FIFO.
 const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-/// The age up to which a hang is recent. The second one within this time must be looked at.
+/// The age up to which a hang is recent. An operator should look into a second hang within this time.
 const RECENT: Duration = Duration::from_secs(600);
 
-/// The maximum number of bytes that the agent reads. A line has about 80 bytes.
+/// The maximum number of bytes that the agent reads from the file. A line has about 80 bytes.
 const LONGEST: u64 = 64 * 1024;
 
 /// The number of lines that the agent keeps when it starts.
@@ -33,7 +33,7 @@ const KEPT: usize = 16;
 /// The hangs of the agents of this pod.
 #[derive(Debug)]
 pub(crate) struct HangHistory {
-    /// `None` if there is no admin socket, or its directory is read-only.
+    /// The open file. `None` if there is no admin socket, or the file cannot be written.
     file: Option<File>,
     past: Vec<PastHang>,
     clock: Clock,
@@ -69,7 +69,7 @@ impl HangHistory {
         });
         let opened = path.as_deref().map(|path| {
             let past = past(path);
-            // The file is written anew, so that it never grows without bound.
+            // Replace the content by the last hangs, so that the file never grows without bound.
             let lines: String = past.iter().map(PastHang::line).collect();
             let opened = OpenOptions::new().append(true).create(true).custom_flags(FLAGS).open(path);
             let written = opened.and_then(|mut file| {
@@ -81,7 +81,7 @@ impl HangHistory {
         let (past, file) = match opened {
             Some((past, Ok(file))) => (past, Some(file)),
             Some((past, Err(error))) => {
-                tracing::warn!(%error, "cannot write the file `.hangs` beside adminSocket; the next agent will not know of a hang of this one");
+                tracing::warn!(%error, "cannot write the file of hangs (the path of adminSocket and `.hangs`); if this agent hangs, the next agent cannot report it");
                 (past, None)
             }
             None => (Vec::new(), None),
@@ -89,11 +89,11 @@ impl HangHistory {
         Self { file, past, clock: clock.clone() }
     }
 
-    /// Appends a line. Called by the watchdog just before it aborts the process.
+    /// Appends a line. The watchdog calls this just before it aborts the process.
     pub(crate) fn record(&self, hung: &HungThread) {
         let hang = PastHang { at: self.clock.wall(), thread: hung.to_string() };
         if let Some(mut file) = self.file.as_ref() {
-            // There is nobody left to tell about a failure.
+            // The process ends next, so ignore a failure.
             let _ = file.write_all(hang.line().as_bytes());
         }
     }
@@ -120,7 +120,7 @@ impl HangHistory {
     }
 }
 
-/// Returns the last hangs that the file names. Lines that are no hangs are skipped.
+/// Returns the last hangs that the file names. Skips lines that are not hangs.
 fn past(path: &Path) -> Vec<PastHang> {
     let mut text = String::new();
     let opened = OpenOptions::new().read(true).custom_flags(FLAGS).open(path);

@@ -221,8 +221,8 @@ async fn open(
     if let Some(capture) = &capture {
         capture.redirect_to_this_agent(&stop).await;
     }
-    // The two tasks run concurrently. Removing the taint can take long if the API server refuses. `monitor_target` must not wait for it, because it
-    // makes this agent the redirect's target when the target is a dead agent.
+    // The two tasks run concurrently. Removing the taint can take long if the API server refuses. `monitor_target` must not wait for that,
+    // because it makes this agent the redirect's target if the present target is a dead agent.
     let untaint = async {
         if let Some(cluster) = cluster {
             cluster.remove_startup_taint().await;
@@ -300,7 +300,7 @@ async fn control_thread(
     }
 }
 
-/// The handles that stop the agent, and the redirect. The redirect knows whether another agent has replaced this agent.
+/// The redirect, and the handles that stop the agent. The redirect knows whether another agent has replaced this agent.
 struct AgentShutdown {
     stopper: Stopper,
     stop: StopSignal,
@@ -363,7 +363,7 @@ impl AgentContext {
         Ok((parts, hearing))
     }
 
-    /// Returns the watch over the traffic threads, which has not begun yet.
+    /// Returns the watch over the traffic threads. [`ThreadWatch::start`] begins it.
     fn thread_watch(&self, metrics: &[Arc<ThreadMetrics>], hangs: HangHistory) -> ThreadWatch {
         let open = (self.open.clone(), self.guests.clone());
         let capacity = CapacityMeter::new(self.clock.clone(), open, self.memory.clone(), metrics.to_vec());

@@ -16,9 +16,9 @@ use crate::config;
 /// The memory of the program itself on a full node, including the pages of its executable file (benches/agent-memory: 10.9 MiB).
 const PROGRAM: u64 = 12 << 20;
 
-/// The memory of a connection with an unread request, where the kernel counts the memory of sockets: 8.0 KiB in the kernel and
-/// 0.3 KiB in the process (measured with 3,500 connections on kernel 6.18). An idle one takes 4.1 KiB. This figure counts only if
-/// the agent cannot follow its memory ([`super::cgroup_memory`]).
+/// The memory of a connection with an unread request: 8.0 KiB in the kernel and 0.3 KiB in the process (measured with 3,500 connections on
+/// kernel 6.18, which counts the memory of sockets). An idle connection takes 4.1 KiB. The agent uses this constant only if it cannot
+/// follow its memory ([`super::cgroup_memory`]).
 const CONNECTION: u64 = 8704;
 
 /// The memory of a request to the real server while its response is in transit. It includes two windows of the response (one that the agent forwards,
@@ -38,7 +38,7 @@ const MOST_GUESTS: u64 = 128;
 /// The minimum number of connections. A smaller number would refuse pods even on a quiet node.
 const LEAST_CONNECTIONS: u64 = 64;
 
-/// The number of descriptors that clients must have at least: four clients with eight connections each, the number that every client may have.
+/// The minimum number of descriptors for clients: enough for four clients with the eight connections that every client may have.
 const LEAST_DESCRIPTORS_FOR_CLIENTS: u64 = 32;
 
 /// The maximum number of bytes held for clients if memory sets no limit. It is enough for hundreds of the largest request heads.
@@ -47,8 +47,7 @@ const MOST_HELD: u64 = 8 << 20;
 /// The minimum number of bytes held for clients. It is enough for a few clients, each with the largest request head and a response.
 const LEAST_HELD: u64 = 512 << 10;
 
-/// The maximum number of listening sockets per address. It is a power of two. The kernel distributes clients among the sockets
-/// (`listen`).
+/// The maximum number of listening sockets per address among which the kernel distributes pods (`listen`). It is a power of two.
 const MOST_LANES: u64 = 256;
 
 /// The number of descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server take 20. Pollers,
@@ -66,7 +65,7 @@ pub(crate) struct ClientCaps {
     pub(crate) connections_per_caller: u32,
     /// The maximum number of bytes in incomplete heads and unread responses, for all clients together.
     pub(crate) buffered_bytes: usize,
-    /// The number of listening sockets for each address.
+    /// The number of listening sockets for pods at each address. If there are several, one more is for the node's own connections.
     pub(crate) shards_per_address: usize,
     /// The maximum number of concurrent requests to the real metadata server.
     pub(crate) upstream_requests: u32,
@@ -77,8 +76,8 @@ pub(crate) struct ClientCaps {
 }
 
 impl ClientCaps {
-    /// Computes the caps from the machine's limits and the number of available descriptors.
-    /// `is_followed` is true if the agent follows its memory while it serves. Then memory does not cap the connections here.
+    /// Computes the caps from the machine's limits and the number of available descriptors. `is_followed` is true if the agent follows its
+    /// memory while it serves. In that case, the memory limit does not cap the connections here.
     pub(crate) fn within(
         machine: &DetectedMachine,
         is_followed: bool,
@@ -101,7 +100,7 @@ impl ClientCaps {
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
         });
-        // Guests take a ninth of the descriptors, at most `MOST_GUESTS`.
+        // Guests get a ninth of the descriptors that are left, at most `MOST_GUESTS`.
         let guests = (open / 9).clamp(1, MOST_GUESTS);
         let connections = narrow(limits.connections.map_or(fit, u64::from).min(open - guests.min(open / 2)));
         Self {
@@ -116,8 +115,8 @@ impl ClientCaps {
         }
     }
 
-    /// Returns the smallest limit on open files with which the agent serves under this configuration. With fewer descriptors, one pod
-    /// could take those that others need, because shares of so few connections divide nothing.
+    /// Returns the smallest limit on open files with which the agent serves under this configuration. With fewer descriptors, four pods
+    /// could use up all of them with the eight connections that every client may have.
     pub(crate) fn least_descriptors(config: &config::AgentConfig) -> u64 {
         let is_enough = |descriptors: &u64| {
             let caps = Self::within(&DetectedMachine::default(), true, *descriptors, config);
@@ -144,7 +143,8 @@ fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
     limits.connections_per_pod.unwrap_or(connections).min(connections)
 }
 
-/// Returns the number of shards per address: a power of two. All shards together take at most an eighth of the descriptors.
+/// Returns the number of listening sockets for pods per address: a power of two. Those of all addresses take at most an eighth of the
+/// descriptors.
 fn lanes(descriptors: u64, addresses: u64) -> u64 {
     let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
     1 << most.ilog2()

@@ -21,7 +21,7 @@ use crate::log::AgentLog;
 /// The stack of the watchdog's thread in bytes. Formatting a log line needs the most.
 const STACK: usize = 64 * 1024;
 
-/// The watch over the traffic threads.
+/// The heartbeats and the health of the traffic threads, and the inputs of their watchdog.
 pub(super) struct ThreadWatch {
     pub(super) heartbeats: Vec<Arc<ThreadHeartbeat>>,
     pub(super) health: Arc<ThreadHealth>,
@@ -58,7 +58,7 @@ impl ThreadWatch {
                     state = %hung.state.letter,
                     "a traffic thread hangs; the agent aborts, so that the kubelet starts it anew"
                 );
-                // Waits for a limited time, also if nobody reads the log.
+                // Waits for a limited time, even if no program reads the log.
                 log.finish();
             }),
             thread_state: |kernel_thread| {
@@ -70,7 +70,7 @@ impl ThreadWatch {
         Ok(())
     }
 
-    /// Returns the metrics of the watch.
+    /// Returns the collector of the metrics about hangs and used-up limits.
     pub(super) fn collector(&self) -> Box<dyn Collector> {
         let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
         collector_from_fn(move |out| {
@@ -89,15 +89,15 @@ impl ThreadWatch {
 }
 
 fn write_capacity(capacity: &CapacityMeter, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Seconds in which pods used all that they may have, by limit: `connections` (new connections got one answer each) or `memory`";
+    let help = "Seconds in which pods were at a limit: `connections` (new connections got one answer each) or `memory`";
     let mut family = out.encode_descriptor("seawall_at_capacity_seconds", help, None, MetricType::Counter)?;
     capacity.time_at_limits().try_for_each(|(limit, time)| {
         ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&[("limit", limit.name())])?)
     })
 }
 
-/// Returns a function that writes the heartbeat for the redirect's programs, every second time that it is called. Without a redirect
-/// the function does nothing. Logs the first of several failures.
+/// Returns a function that writes the heartbeat for the redirect's programs, every second time that it is called. Without a redirect the
+/// function does nothing. Of several failures in a row, it logs the first.
 fn redirect_heartbeat(redirect: Option<Arc<RedirectHandle>>) -> impl FnMut() + Send + 'static {
     let (mut is_due, mut has_failed) = (false, false);
     move || {
