@@ -103,7 +103,8 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
         let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
-        // A kubelet mounts a ConfigMap like this: the file is a link through a folder link that is swapped.
+        // A kubelet mounts a ConfigMap like this: the file is a link through the link `..data` to a folder, and an update replaces
+        // `..data`.
         for version in ["v1", "v2"] {
             std::fs::create_dir(at(version)).unwrap();
             write(&format!("{version}/agent.yaml"), "same");

@@ -9,18 +9,20 @@
 //! After a refusal, the old configuration stays in force. The log, an event (once for each content) and metrics ([`status`])
 //! report the refusal.
 //!
-//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons): 1. Build the clouds of the new configuration.
-//! They take over from the old clouds everything that the sections do not change: a broker with all its leases, session token keys, rates, and
-//! counters. 2. Fetch the leases that the new configuration needs, while the old configuration still answers. 3. Clear the pods' entitlements at the
-//! changed clouds. Until step 5 the entitlements are undecided, and requests to these clouds wait. 4. Switch each traffic thread to the dialects of
-//! the new configuration. 5. Decide the pods' entitlements under the new configuration.
+//! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons):
+//! 1. Build the clouds of the new configuration. They take over from the old clouds everything that their changed sections leave as it is:
+//!    a broker with all its leases, session token keys, rates, and counters.
+//! 2. Fetch the leases that the new configuration needs, while the agent still answers under the old configuration.
+//! 3. Clear the pods' entitlements at the changed clouds. Until step 5 the entitlements are undecided, and requests to these clouds wait.
+//! 4. Switch each traffic thread to the dialects of the new configuration.
+//! 5. Decide the pods' entitlements under the new configuration.
 //!
 //! If a new file removes an entitlement of a pod, the pod loses it in step 3. If the agent must first fetch leases, step 3 begins after at
 //! most [`AHEAD`]. Otherwise it begins at once.
 //!
-//! Reloads run one at a time: if the file changes during a reload, the reloader reads it afterwards. A shutdown ends the checks,
-//! and the reloader completes a reload in progress, because pods wait between its steps. The module does not know the meaning of
-//! keys, and it does not know pods.
+//! Reloads run one at a time: if the file changes during a reload, the reloader reads it afterwards. A shutdown ends the checks of the
+//! file, but the reloader completes a reload in progress, because pods' requests wait between its steps. The module does not know the
+//! meaning of keys, and it does not know pods.
 
 mod digest;
 mod file_watch;
@@ -176,8 +178,7 @@ impl Reloader {
                     }
                 }
                 () = asked.notified() => {
-                    // SIGHUP says that the file is complete, so read it at once. If it has a mistake, it can still be half
-                    // written: read it again later.
+                    // SIGHUP asks for a read at once. A file with a mistake can still be half written, so read such a file again later.
                     if !self.read(true).await {
                         looks.reset();
                     }
@@ -263,8 +264,8 @@ impl Reloader {
         self.reach.status.record_refused(outcome, RefusedConfig { digest, at, reason });
     }
 
-    /// Reports the refusal as an event on the agent's own pod or on its node. If the event queue has no room, the next check
-    /// reports the refusal again.
+    /// Reports the refusal as an event on the agent's own pod or on its node. If the event queue has no room, the next check of the file
+    /// tries to report it again.
     fn report_refusal(&mut self) {
         let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster, &self.refused) else { return };
         let snapshot = cluster.pods().snapshot();
@@ -378,8 +379,8 @@ impl Reloader {
 /// The error text if the thread that keeps the pods' entitlements has ended.
 const STOPPED: &str = "the agent is shutting down";
 
-/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied it. Returns false if the time is up. Ignores a
-/// thread that has ended, because such a thread serves no client. A slow thread applies its updates in order.
+/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied it. Returns false if the time is up.
+/// Ignores a thread that has ended, because such a thread serves no client. A slow thread later applies all its updates in order.
 async fn told_all(
     threads: &[mpsc::UnboundedSender<ThreadUpdate<PodEntry>>],
     speaks: impl Fn() -> (BuildDialectsFn<PodEntry>, ClientLimits),
@@ -405,7 +406,7 @@ mod tests {
 
     use super::*;
 
-    /// The reloader once waited for an ended thread without limit. Meanwhile the pods of a changed cloud were refused.
+    /// The reloader once waited for an ended thread without limit. Meanwhile the agent refused pods' requests to a changed cloud.
     #[tokio::test]
     async fn a_thread_that_does_not_answer_is_given_up_and_one_that_has_ended_is_not_waited_for() {
         let (clock, hand) = Clock::manual();
