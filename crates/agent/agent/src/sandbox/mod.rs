@@ -9,8 +9,8 @@
 //! arguments ([`syscalls`]). Code that an attacker injects into this process can make no other calls. Such code cannot start a
 //! program, write to an existing file, create a namespace, attach a debugger, load anything into the kernel, or make memory
 //! executable. It can create a file only if the configuration makes the agent write one (`aws.imds.tokenKeyFile`).
-//! - Some calls can come only from an attacker's code. The kernel then ends the process at once. An operator sees a container
-//!   that ended by SIGSYS (exit code 159), and the call's number in the kernel's log.
+//! - Some calls can come only from an attacker's code. If the process makes one, the kernel ends the process at once. An operator sees a
+//!   container that ended by SIGSYS (exit code 159), and the call's number in the kernel's log.
 //! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library can need such a call in a case that no test
 //!   reached. If such a call ended the agent, it could end the agents of all nodes at once. That would harm pods more than it would hinder an
 //!   attacker. The code that made the call reports an ordinary failure ("os error 1"). With `seccomp: log`, the kernel's log names each such call.

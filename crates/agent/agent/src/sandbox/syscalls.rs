@@ -1,9 +1,9 @@
 //! Lists the system calls that the serving agent makes, by name. The kernel refuses all other calls.
 //!
-//! Most of the list comes from runs of the whole test suite under `strace`, built for glibc and for musl. The source code of both
-//! libraries showed further calls, for name lookups, a panic and the exit. The numbers of calls differ between architectures, the
-//! names do not. x86-64 has some calls that newer architectures never had, and both C libraries still make them there. The module
-//! `seccomp` compiles the list to programs for the kernel.
+//! Most of the list comes from runs of the whole test suite under `strace`, built for glibc and for musl. The source code of both libraries
+//! showed further calls, for name lookups, a panic and the exit. The numbers of calls differ between architectures, the names do not. On
+//! x86-64, both C libraries still make some calls that newer architectures never had. The module `seccomp` compiles the list to programs
+//! for the kernel.
 
 use nix::libc::{self, c_int, c_long};
 
@@ -44,8 +44,8 @@ impl SyscallProfile {
     }
 }
 
-/// The calls that are allowed with any arguments. The process's open descriptors and its empty set of capabilities limit their
-/// effect.
+/// The calls that are allowed with any arguments. The process's open descriptors and its few capabilities (none, or CAP_BPF for the
+/// redirect) limit the effect of these calls.
 const ALWAYS: &[c_long] = &[
     // Connections, name lookups, and the admin port, which the agent can open after the start.
     libc::SYS_read,
@@ -189,7 +189,7 @@ const IN_A_WAY: &[SyscallRule] = &[
             ],
         ],
     ),
-    // Each runtime receives signals over this socket pair.
+    // Each Tokio runtime receives signals over a socket pair.
     (libc::SYS_socketpair, &[&[(0, ArgFilter::Equal(libc::AF_UNIX as u64)), (1, STREAM)]]),
     (
         libc::SYS_ioctl,
@@ -199,7 +199,7 @@ const IN_A_WAY: &[SyscallRule] = &[
             &[(1, ArgFilter::Equal(FIONREAD))],
         ],
     ),
-    // The thread's name, dropping privileges, and the start data from the kernel.
+    // The thread's name, the drop of privileges, and the auxiliary vector.
     (
         libc::SYS_prctl,
         &[
@@ -256,8 +256,9 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_rename, &[]),
 ];
 
-/// The calls that the agent never makes, and that an attacker makes first. They end the process, because an attacker already controls it. Other calls
-/// that are not on the list only fail, because a C library can make them in a case that no test reached.
+/// The calls that the agent never makes, and that an attacker makes first. Such a call ends the process, because an attacker already
+/// controls a process that makes it. Other calls that are not on the list only fail, because a C library can make them in a case that no
+/// test reached.
 pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     // Another program or another process.
     (libc::SYS_execve, &[]),
