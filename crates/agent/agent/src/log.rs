@@ -1,13 +1,13 @@
 //! Writes the log as JSON lines to standard error, on a separate thread.
 //!
-//! The program that reads standard error can stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB.
-//! When it is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to
-//! fill the pipe: an earlier version of the agent then hung forever and ignored SIGTERM. For this reason only the log thread writes. Every other thread puts its
-//! line into a queue. If the queue is full, the thread drops the line and counts it. As soon as the reader continues, the log
-//! reports how many lines were dropped.
+//! The program that reads standard error can stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB. When the
+//! pipe is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to fill the pipe: an earlier version
+//! of the agent then hung forever and ignored SIGTERM. For this reason only the log thread writes. Every other thread puts its line into a
+//! queue. If the queue is full, the thread drops the line and counts it. As soon as the reader continues, the log reports how many lines
+//! were dropped.
 //!
-//! The queue is one byte buffer with a limit. `tracing-appender`'s channel would limit only the number of lines, allocate each
-//! line, and not tell when the reader continues. While the reader keeps up, the queue is empty.
+//! The queue is one byte buffer with a limit. `tracing-appender`'s channel would limit only the number of lines, allocate each line, and
+//! not report that the reader continues. While the reader keeps up, the queue is empty.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -47,8 +47,8 @@ const LOOKS_UNREAD: usize = 10;
 /// The number of checks after which [`AgentLog::finish`] gives up in any case (3 s), for example if the log thread lacks CPU time.
 const LOOKS: usize = 60;
 
-/// The time for which [`print_error`] waits until standard error accepts text. The wait can be long, because no drain precedes it. Users need these
-/// errors.
+/// The time for which [`print_error`] waits until standard error accepts text. The wait can be long, because users need these errors and no
+/// drain precedes it.
 const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
 /// The pause before the next write if standard error is non-blocking and full. Another process that shares standard error can
@@ -146,7 +146,7 @@ impl AgentLog {
         self.0.put(text.as_bytes());
     }
 
-    /// Waits until all lines are written, but only for a limited time ([`LOOK`]).
+    /// Waits until all lines are written, but only for a limited time ([`LOOKS_UNREAD`], [`LOOKS`]).
     pub(crate) fn finish(&self) {
         let mut unread = 0;
         for _ in 0..LOOKS {
@@ -297,7 +297,7 @@ fn is_writable(within: &Timespec) -> bool {
 mod tests {
     use super::*;
 
-    /// At `debug`, hyper alone once logged a line for nearly every step.
+    /// At `debug`, hyper alone once logged a line for nearly every step of a call to a cloud.
     #[test]
     fn below_a_warning_only_the_product_itself_is_heard() {
         for (level, lines) in [

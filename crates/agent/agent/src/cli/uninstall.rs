@@ -20,7 +20,7 @@ use crate::app::signals::AgentSignals;
 
 pub(crate) const HELP: &str = "\
 seawall-agent uninstall: removes the agent from a cluster. `helm uninstall` runs these steps. Each step waits until all nodes
-have done it. On a timeout, the step names the other nodes.
+have done it. On a timeout, the step names the nodes that have not.
 
 Usage:
   seawall-agent uninstall delete-agents --namespace NAME --daemonset NAME [OPTIONS]

@@ -15,7 +15,7 @@ pub(crate) struct LimitsConfig {
     /// The maximum number of connections of all pods together. `None` allows as many as memory and open files permit.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections: Option<u32>,
-    /// The maximum number of connections of one pod. `None` allows 1,024 (`resource_limits`).
+    /// The maximum number of connections of one pod. `None` allows as many as all pods together may have.
     #[serde(serialize_with = "count_or_auto")]
     pub(crate) connections_per_pod: Option<u32>,
     #[serde(serialize_with = "span")]

@@ -77,7 +77,7 @@ impl ToolFlag {
         Self { name, is_switch: true, means: FlagAction::Sets(sets) }
     }
 
-    /// Returns a flag with a value that has no equivalent. `instead` says what to do.
+    /// Returns a flag that takes a value and has no equivalent. `instead` says what to do.
     pub(super) const fn unsupported(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: false, means: FlagAction::Unsupported(instead) }
     }

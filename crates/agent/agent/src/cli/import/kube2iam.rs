@@ -159,7 +159,7 @@ fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     }
 }
 
-/// True if kube2iam read the account from the instance metadata. Then the import needs the account as an option.
+/// True if kube2iam read the account from the instance metadata. In that case, the import needs the account as an option.
 fn is_discovered(draft: &ConfigBuilder) -> bool {
     let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
     flags.into_iter().any(|flag| draft.given(flag) == Some("true"))

@@ -117,7 +117,7 @@ fn example(flag: &str) -> &'static str {
 fn every_flag_is_understood_alone_and_what_comes_out_is_valid() {
     for (tool, line) in TOOLS.into_iter().zip([KIAM, KUBE2IAM]) {
         for flag in tool.flags.iter().copied().flatten() {
-            // Exactly one form is valid: a boolean flag does not accept this value, and any other flag requires one.
+            // Exactly one form is valid: a boolean flag does not accept this value, and any other flag requires a value.
             let forms = [format!("--{}={}", flag.name, example(flag.name)), format!("--{}", flag.name)];
             let imported = forms.map(|form| import(&request(&format!("{line} {form}")).unwrap()));
             let ([Ok(imported), Err(error)] | [Err(error), Ok(imported)]) = imported else {
@@ -363,7 +363,7 @@ fn what_must_be_told_is_the_tools_alone() {
     }
 }
 
-/// The migration pages: their first example and the flags in their text.
+/// The migration pages. The tests run the first example of each page and check the flags in its text.
 const PAGES: [(&str, &str); 2] = [
     ("kiam", include_str!("../../../../../../docs/migrate-from-kiam.md")),
     ("kube2iam", include_str!("../../../../../../docs/migrate-from-kube2iam.md")),

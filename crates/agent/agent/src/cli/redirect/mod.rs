@@ -141,7 +141,7 @@ fn attached(
         site = site.limit_conflict_check_to(outermost);
     }
     let outcome = attach(&pins, &site)?;
-    // Load the drop rules after the programs are attached. In the opposite order, the rules would drop pods' packets until then.
+    // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
     if drop_rules {
         nft_rules::apply(&nft_rules::drop_rules())
             .context("the programs are attached, but the drop rules are not loaded")?;
