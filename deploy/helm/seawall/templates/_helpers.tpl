@@ -185,13 +185,14 @@ securityContext:
 {{/* The part of the configuration that needs a restart of the agent (crates/agent/agent/src/config/reloadable.rs). */}}
 {{- define "seawall.restartConfig" -}}
 {{- $config := include "seawall.config" . | fromYaml -}}
-{{- $imds := dig "aws" "imds" dict $config -}}
-{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "tokenKeyFile" $imds.tokenKeyFile "roleSources" (dig "aws" "roleSources" list $config) -}}
+{{- $aws := get $config "aws" | default dict -}}
+{{- $imds := get $aws "imds" | default dict -}}
+{{- $kept := dict "clouds" (list (empty (get $config "aws")) (empty (get $config "google"))) "tokenKeyFile" $imds.tokenKeyFile "roleSources" (get $aws "roleSources" | default list) -}}
 {{- range list "listen" "admin" "adminSocket" "identity" "threads" "seccomp" -}}
   {{- $_ := set $kept . (get $config .) -}}
 {{- end -}}
 {{- range list "connections" "longPolls" "upstreamRequests" -}}
-  {{- $_ := set $kept . (dig "limits" . "" $config) -}}
+  {{- $_ := set $kept . (dig . "" (get $config "limits" | default dict)) -}}
 {{- end -}}
 {{- toJson $kept -}}
 {{- end }}
