@@ -29,13 +29,14 @@ const LATENCY: &str = "identity.latency";
 const PRINCIPAL: &str = "identity.principal";
 const LIFE: &str = "identity.life";
 const TOKENS: &str = "identity.tokens";
+const NAME: &str = "identity.name";
 const NODE: &str = "identity.node";
 
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "identity",
     about: "which metadata servers respond (Google, AWS, Azure, container credentials), their identity and latency, the credentials' lifetime against the SDKs' refresh windows, \
-            IMDSv2 and its hop limit, whether the node's own credentials are reachable",
-    findings: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NODE],
+            IMDSv2 and its hop limit, whether metadata.google.internal resolves, whether the node's own credentials are reachable",
+    findings: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
     examine,
 };
 
@@ -69,6 +70,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
     let mut found = vec![judge::latency(server), judge::principal(server), judge::life(server)];
     found.extend(server.tokens.as_ref().map(judge::tokens));
+    found.extend(server.name.as_ref().map(judge::name));
     found.push(judge::node(server, is_pod));
     found
 }

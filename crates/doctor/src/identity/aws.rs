@@ -62,6 +62,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         windows: INSTANCES,
         sdk_timeout: INSTANCES_TIMEOUT,
         tokens: Some(tokens),
+        name: None,
         is_machines_own,
     };
     CloudServerOutcome::Serving(Box::new(server))

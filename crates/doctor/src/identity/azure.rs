@@ -55,6 +55,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         windows: AZURE,
         sdk_timeout: AZURE_TIMEOUT,
         tokens: None,
+        name: None,
         is_machines_own,
     };
     CloudServerOutcome::Serving(Box::new(server))

@@ -61,6 +61,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         windows: CONTAINERS,
         sdk_timeout: CONTAINERS_TIMEOUT,
         tokens: None,
+        name: None,
         is_machines_own: Some(false),
     };
     CloudServerOutcome::Serving(Box::new(server))

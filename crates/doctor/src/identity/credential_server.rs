@@ -159,6 +159,8 @@ pub(super) struct RespondingServer {
     pub(super) sdk_timeout: SdkTimeout,
     /// The results with and without a session token, for AWS's instance metadata.
     pub(super) tokens: Option<ImdsTokenStatus>,
+    /// The result of a request by name, for Google's server at the metadata address.
+    pub(super) name: Option<Result<(), FetchError>>,
     /// True if the server has data that only the node's own server has; none if that request got no response.
     pub(super) is_machines_own: Option<bool>,
 }

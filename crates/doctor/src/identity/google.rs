@@ -1,6 +1,6 @@
 //! Google's metadata server as google-auth and `cloud.google.com/go/compute/metadata` use it.
 
-use seawall_fetch::FetchResponse;
+use seawall_fetch::{FetchError, FetchResponse};
 use serde_json::Value;
 
 use super::credential_server::{
@@ -15,17 +15,17 @@ use crate::check::CheckContext;
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
 const ACCOUNT: &str = "/computeMetadata/v1/instance/service-accounts/default/";
 
+/// The name that Google's libraries for Python and Java and gcloud ask for (google-auth for Python: `compute_engine/_metadata.py`).
+/// Only GCE's DNS has it.
+const NAME: &str = "metadata.google.internal";
+
 /// The environment variables of Google's libraries for Go, Python and Java; the last one is Python's, for an address.
 const NAMES: [&str; 3] = ["GCE_METADATA_HOST", "GCE_METADATA_ROOT", "GCE_METADATA_IP"];
 
 pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
     let named = NAMES.iter().find_map(|name| Some((*name, (site.environment)(name)?)));
-    let wanted = match CredentialServer::new(
-        "Google's metadata server",
-        named,
-        InvalidServerVariable::parse_host,
-        "169.254.169.254:80",
-    ) {
+    let is_at_its_address = named.is_none();
+    let wanted = match server_at(named) {
         Ok(wanted) => wanted,
         Err(outcome) => return outcome,
     };
@@ -37,6 +37,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     if !email.header(FLAVOR.0).eq_ignore_ascii_case(FLAVOR.1) {
         return CloudServerOutcome::from_unexpected(wanted, [&email]);
     }
+    let name = is_at_its_address.then(|| ask_by_name(site, pace));
     let principal = principal(&email);
     let (tries, good) = match principal {
         ServerPrincipal::Named(..) => {
@@ -57,9 +58,34 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         windows: GOOGLE,
         sdk_timeout: GOOGLE_TIMEOUT,
         tokens: None,
+        name,
         is_machines_own,
     };
     CloudServerOutcome::Serving(Box::new(server))
+}
+
+/// The server that a variable names, or the one at the metadata address.
+fn server_at(named: Option<(&'static str, String)>) -> Result<CredentialServer, CloudServerOutcome> {
+    CredentialServer::new(
+        "Google's metadata server",
+        named,
+        InvalidServerVariable::parse_host,
+        "169.254.169.254:80",
+    )
+}
+
+/// Sends a request to the metadata server by its name.
+///
+/// # Errors
+/// The reason why the clients that ask by name find no metadata server; a timeout if nothing is known.
+fn ask_by_name(site: &CheckContext, pace: &RequestBudget) -> Result<(), FetchError> {
+    let named = server_at(Some((NAMES[0], NAME.to_owned())));
+    let wanted = named.map_err(|_| FetchError::InvalidRequest)?;
+    let answer = CloudServerClient::new(site, pace, &wanted).impatient().get("/", &[FLAVOR])?;
+    if answer.header(FLAVOR.0).eq_ignore_ascii_case(FLAVOR.1) {
+        return Ok(());
+    }
+    Err(FetchError::Broken(format!("its response has no header {}: {}", FLAVOR.0, FLAVOR.1)))
 }
 
 fn principal(answer: &FetchResponse) -> ServerPrincipal {

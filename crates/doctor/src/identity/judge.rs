@@ -9,7 +9,7 @@ use super::credential_server::{
     RespondingServer, ServerPrincipal, describe_failure,
 };
 use super::windows::SdkRefreshWindow;
-use super::{LATENCY, LIFE, NODE, PRINCIPAL, SERVERS, TOKENS};
+use super::{LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 use crate::web::HttpUrl;
 
@@ -526,6 +526,25 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
             DoctorStatus::Error,
             "the server gives no credentials, neither with nor without a token",
             "look at that server's log",
+        ),
+    }
+}
+
+/// Judges whether clients that ask Google's metadata server by its name find it.
+pub(super) fn name(asked: &Result<(), FetchError>) -> DoctorFinding {
+    let found = |text: &str| DoctorFinding::ok(NAME, text.to_owned());
+    match asked {
+        Ok(()) => found("metadata.google.internal leads to a metadata server"),
+        Err(FetchError::Timeout(_)) => found("metadata.google.internal: no response in time").with_status(
+            DoctorStatus::Unknown,
+            "the check cannot tell whether the name resolves or the server is slow",
+            "look up the name (seawall doctor dns --lookup metadata.google.internal)",
+        ),
+        Err(why) => found(&format!("metadata.google.internal: {why}")).with_status(
+            DoctorStatus::Warning,
+            "Google's libraries for Python and Java and gcloud ask this name, and find no metadata server; those for Go ask 169.254.169.254",
+            "add the name to the cluster's DNS (CoreDNS, in the server block .:53: hosts { 169.254.169.254 metadata.google.internal and fallthrough, on two lines }), \
+             or set GCE_METADATA_HOST=169.254.169.254 in the pod",
         ),
     }
 }

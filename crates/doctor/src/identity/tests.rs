@@ -36,6 +36,31 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
     assert_eq!(complaints(&mute, &[]), [(SERVERS, DoctorStatus::Error)]);
 }
 
+/// Outside Google nothing resolves it, and Python's programs found no server, although `doctor` was content.
+#[test]
+fn a_google_server_whose_name_does_not_resolve_is_warned_of_with_the_lines_for_coredns() {
+    let unresolved = FetchError::Connection("Name or service not known".to_owned());
+    let servers = at_the_address(google(EMAIL, 3000, false));
+    servers.serve("metadata.google.internal:80", |_| Err(unresolved.clone()));
+    let told = found(&servers, &[POD]);
+    let name = told.iter().find(|finding| finding.id == NAME).unwrap();
+    assert_eq!(name.status, DoctorStatus::Warning);
+    assert!(name.text.contains("Name or service not known"), "{}", name.text);
+    assert!(fix(name).contains("hosts { 169.254.169.254 metadata.google.internal"), "{}", fix(name));
+
+    let stranger = at_the_address(google(EMAIL, 3000, false));
+    stranger.serve("metadata.google.internal:80", |_| status(404));
+    assert!(complaints(&stranger, &[POD]).contains(&(NAME, DoctorStatus::Warning)));
+
+    let resolved = found(&at_the_address(google(EMAIL, 3000, false)), &[POD]);
+    assert!(resolved.iter().any(|finding| finding.id == NAME && finding.status == DoctorStatus::Ok));
+    // Clients that are told of another place do not ask the name, and no other cloud's server has one.
+    let elsewhere = at_the_address(google(EMAIL, 3000, false));
+    elsewhere.serve("10.0.0.7:80", google(EMAIL, 3000, false));
+    assert!(found(&elsewhere, &[("GCE_METADATA_HOST", "10.0.0.7")]).iter().all(|told| told.id != NAME));
+    assert!(found(&at_the_address(aws().reply()), &[POD]).iter().all(|told| told.id != NAME));
+}
+
 /// Regression: each of these was ok, as if there were no server.
 #[test]
 fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {

@@ -1,5 +1,6 @@
 //! Fake metadata servers of each cloud, with a secret in every credential, and helpers for their findings.
 
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
@@ -156,7 +157,11 @@ pub(super) fn at_the_address<'a>(
     reply: impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a,
 ) -> Servers<'a> {
     let servers = Servers::default();
-    servers.serve(LINK_LOCAL, reply);
+    let reply = Rc::new(reply);
+    // As in a cluster that knows Google's name.
+    let by_name = Rc::clone(&reply);
+    servers.serve("metadata.google.internal:80", move |request| by_name(request));
+    servers.serve(LINK_LOCAL, move |request| reply(request));
     servers
 }
 

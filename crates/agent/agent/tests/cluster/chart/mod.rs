@@ -326,7 +326,8 @@ fn on_gke_the_chart_brings_the_quota_without_which_no_pod_of_its_class_is_admitt
         });
         std::fs::write(&kubeconfig, text.to_string()).unwrap();
         let (file, set) = (values("google"), format!("--set=resourceQuota.enabled={enabled}"));
-        let flags = ["--dry-run=server", "--disable-openapi-validation", "--namespace", namespace, &file, &set];
+        let flags =
+            ["--dry-run=server", "--disable-openapi-validation", "--namespace", namespace, &file, &set];
         let output = Helm::with(&kubeconfig).bring("install", &flags);
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{version}: {}", String::from_utf8_lossy(&output.stderr));
@@ -342,7 +343,8 @@ fn a_rollout_replaces_a_share_of_the_agents_at_the_same_time() {
     let rolling = |flags: &[&str]| {
         let file = values("google");
         let objects = Helm::alone().render(&[&[file.as_str()], flags].concat());
-        let rolling = &of_kind(&objects, "DaemonSet", "seawall-agent")["spec"]["updateStrategy"]["rollingUpdate"];
+        let rolling =
+            &of_kind(&objects, "DaemonSet", "seawall-agent")["spec"]["updateStrategy"]["rollingUpdate"];
         [rolling["maxSurge"].clone(), rolling["maxUnavailable"].clone()]
     };
     assert_eq!(rolling(&[]), [json!("10%"), json!(0)]);
@@ -364,7 +366,10 @@ fn nodes_that_cannot_run_an_agent_get_no_pod_of_the_chart() {
         .collect();
     assert!(specs.len() >= 4, "the agents, and the uninstall hook's pods: {}", specs.len());
     for affinity in specs {
-        assert!(affinity.contains("\"fargate\",\"auto\"") && affinity.contains("virtual-kubelet"), "{affinity}");
+        assert!(
+            affinity.contains("\"fargate\",\"auto\"") && affinity.contains("virtual-kubelet"),
+            "{affinity}"
+        );
     }
 }
 
