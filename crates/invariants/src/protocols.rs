@@ -13,7 +13,7 @@ use seawall_http::{
 };
 use seawall_protocols::google::{
     self, AccessTokenBody, AccountScopes, AdmittedRequest, CredentialQuery, GoogleAccount,
-    MetadataServerKind, MetadataTree, NodeMetadata, TreeQuery, TreeResource, TreeResponse, node_metadata,
+    MetadataServerKind, MetadataTree, NodeMetadata, TreeRequest, TreeResource, TreeResponse, node_metadata,
 };
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
@@ -169,13 +169,13 @@ fn percent_decoded(text: &str) -> String {
 
 /// Whatever is asked, the answer is one response that the strict parser reads back whole, with the flavour on it and
 /// no header that the request brought.
-fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<TreeQuery<'_, '_>, Refusal>) {
+fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<TreeRequest<'_, '_>, Refusal>) {
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
     let frame = ResponseContext::of(head, date);
     let mut out = Vec::new();
     match asked {
         Ok(query) => write_answer(&mut out, &frame, query),
-        Err(refusal) => MetadataServerKind::Gke.refusal(&mut out, &frame, refusal, 1),
+        Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, refusal, 1),
     }
     check_response(head, &frame, &out, &WRITTEN);
     let flavor = b"\r\nMetadata-Flavor: Google\r\n";
@@ -217,26 +217,26 @@ const WRITTEN: [&str; 13] = [
     "X-XSS-Protection",
 ];
 
-fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuery<'_, '_>) {
+fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeRequest<'_, '_>) {
     match &query.resource {
         TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
-            MetadataServerKind::Gke.text(out, frame, known);
+            MetadataServerKind::Gke.write_text(out, frame, known);
         }
         TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
             assert!(scopes.as_str().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
             assert!(!scopes.as_str().contains(['"', '\\', '%', ',']), "{scopes:?}");
             let token = AccessTokenBody { text: "t", expires_in: 1, alt: *alt, etag: None };
-            MetadataServerKind::Gke.token(out, frame, &token);
+            MetadataServerKind::Gke.write_access_token(out, frame, &token);
         }
         TreeResource::Credential(CredentialQuery::IdToken { audience, .. }) => {
             assert!(
                 (1..=2048).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic())
             );
-            MetadataServerKind::Gke.id_token(out, frame, "j.w.t");
+            MetadataServerKind::Gke.write_id_token(out, frame, "j.w.t");
         }
         TreeResource::WithoutCredential(TreeResponse::Redirect(redirect)) => {
             assert!(redirect.path.ends_with('/') && !redirect.path.starts_with("//"), "{redirect:?}");
-            MetadataServerKind::Gke.redirect(out, frame, redirect);
+            MetadataServerKind::Gke.write_redirect(out, frame, redirect);
         }
     }
     assert!(query.wait_for_change.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_WAIT));

@@ -22,7 +22,7 @@ use url::Url;
 
 use super::plugin::CredentialPlugin;
 use seawall_kube::KubeAccessError;
-use seawall_kube::access::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, POD_FILES};
+use seawall_kube::access::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, SERVICE_ACCOUNT_FOLDER};
 use seawall_kube::access::kubeconfig::KubeconfigSection;
 
 /// A selection among the API servers in a user's files.
@@ -77,7 +77,7 @@ impl KubeconfigSelection {
     /// # Errors
     /// The file, the place in it and the expected value, or the searched places if there is no file.
     pub(crate) fn resolve(&self) -> Result<ResolvedContext, KubeAccessError> {
-        self.read_with(&|name| std::env::var_os(name), Path::new(POD_FILES))
+        self.read_with(&|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_FOLDER))
     }
 
     fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
@@ -297,7 +297,13 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
         let what = "expected either insecure-skip-tls-verify or certificate-authority, but found both";
         return Err(cluster.error_at("insecure-skip-tls-verify", what));
     }
-    let endpoint = KubeEndpoint { base, name: cluster.server_name()?, roots, token: None, identity: None };
+    let endpoint = KubeEndpoint {
+        base,
+        server_name: cluster.server_name()?,
+        roots,
+        token: None,
+        client_certificate: None,
+    };
     let chosen = ResolvedContext::of(endpoint, scheme, None, None, String::new());
     Ok(ResolvedContext { is_unverified, proxy: proxy(cluster)?, ..chosen })
 }
@@ -385,7 +391,7 @@ fn identify(
     let gone = "not supported, as in kubectl since 1.26: use exec (client.authentication.k8s.io/v1)";
     user.refuse(&["auth-provider"], gone)?;
     chosen.endpoint.token = user.token()?;
-    chosen.endpoint.identity = user.identity()?;
+    chosen.endpoint.client_certificate = user.client_certificate()?;
     let (name, password) = (user.text("username")?, user.text("password")?);
     if name.or(password).is_some() {
         if chosen.endpoint.token.is_some() {

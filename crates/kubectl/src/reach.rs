@@ -143,7 +143,7 @@ impl KubeconfigTransport {
     ) -> Result<RequestSender, String> {
         let mut papers = self.context.endpoint.read_credentials()?;
         papers.token = papers.token.or_else(|| credential.token.clone());
-        papers.identity = papers.identity.or_else(|| credential.identity.clone());
+        papers.client_certificate = papers.client_certificate.or_else(|| credential.identity.clone());
         let fingerprint = fingerprint(&papers);
         if let Some(last) = last.filter(|last| last.way.fingerprint == fingerprint) {
             return Ok(last.way.clone());
@@ -168,7 +168,7 @@ impl KubeconfigTransport {
 
     fn pool(&self, tls: ClientConfig) -> Pool {
         let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-        let tls = match &self.context.endpoint.name {
+        let tls = match &self.context.endpoint.server_name {
             Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
             None => tls,
         };

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use crate::net::{PORT_RANGE, Softnet, TcpStackCounters, number, ports, speed, time_wait};
 use crate::proc::{OpenFileLimits, stalled};
-use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, Throttling, memory_limit, reclaimable};
+use seawall_cgroup::{
+    CgroupVersion, CpuQuota, ProcessCgroup, Throttling, parse_memory_limit, parse_reclaimable_bytes,
+};
 
 /// The state of the machine at one instant.
 #[derive(Debug, Clone, PartialEq)]
@@ -216,12 +218,12 @@ fn memory(
         CgroupVersion::V2 => ("memory.current", "memory.max"),
     };
     let path = |name| format!("{directory}/{name}");
-    let limit = match read_parsed(files, &path(limit), memory_limit) {
+    let limit = match read_parsed(files, &path(limit), parse_memory_limit) {
         Ok(Some(limit)) => limit,
         Ok(None) | Err(ProbeError::Missing(_)) => return Ok(None),
         Err(unread) => return Err(unread),
     };
-    let reclaimable = read_parsed(files, &path("memory.stat"), reclaimable).unwrap_or(0);
+    let reclaimable = read_parsed(files, &path("memory.stat"), parse_reclaimable_bytes).unwrap_or(0);
     let used = read_parsed(files, &path(used), number)?.saturating_sub(reclaimable);
     Ok(Some(GroupMemory { directory: directory.to_owned(), used, limit }))
 }

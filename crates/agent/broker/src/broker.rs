@@ -11,7 +11,7 @@ use crate::cache_entry::CacheEntry;
 use crate::counters::BrokerCounters;
 use crate::credential_exchange::TokenExchange;
 use crate::debug_view::PrincipalView;
-use crate::renew::Renewals;
+use crate::renew::RenewalStarter;
 use crate::renewal_schedule::{self, ScheduleMessage};
 use crate::settings::BrokerSettings;
 
@@ -52,12 +52,12 @@ impl<X: TokenExchange> Broker<X> {
     }
 
     fn renewing(shared: Arc<BrokerState<X>>, notices: ScheduleReceiver<X>) -> Self {
-        let renewals = Renewals(Arc::downgrade(&shared));
+        let renewals = RenewalStarter(Arc::downgrade(&shared));
         shared.runtime.spawn(renewal_schedule::run(renewals, shared.clock.clone(), notices));
         Self(shared)
     }
 
-    pub(crate) fn is_backed_by(&self, shared: &Arc<BrokerState<X>>) -> bool {
+    pub(crate) fn uses_state(&self, shared: &Arc<BrokerState<X>>) -> bool {
         Arc::ptr_eq(&self.0, shared)
     }
 

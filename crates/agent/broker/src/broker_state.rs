@@ -101,7 +101,7 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     /// Removes a principal from the map if no pod client uses the principal's cache entry.
-    pub(crate) fn forget(&self, principal: &X::Principal) {
+    pub(crate) fn remove_unused_principal(&self, principal: &X::Principal) {
         let mut slots = self.slots();
         // Another thread may have created a new entry for this principal since the old entry was dropped.
         if slots.get(principal).is_some_and(|slot| slot.strong_count() == 0) {

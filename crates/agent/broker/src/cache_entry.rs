@@ -190,13 +190,13 @@ impl<X: TokenExchange> CacheEntry<X> {
     }
 
     /// Returns a waiter for the result of the fetch in flight, or `None` if there is no such fetch.
-    pub(crate) fn waiter_in_flight(&self) -> Option<FetchWaiter> {
+    pub(crate) fn in_flight_waiter(&self) -> Option<FetchWaiter> {
         self.fetch_state().is_fetching.then(|| self.result_waiter())
     }
 
     /// Returns a waiter for the next fetch result.
     pub(crate) fn result_waiter(&self) -> FetchWaiter {
-        FetchWaiter::next(&self.landings)
+        FetchWaiter::for_next_result(&self.landings)
     }
 
     /// Stores the fetched lease and ends the fetch. Until `fresh_until`, requests get this lease without a new fetch.
@@ -238,7 +238,7 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. The caller calls this function after a
     /// request has waited for the fetch until the request's deadline.
-    pub(crate) fn serve_stale_now(&self) {
+    pub(crate) fn allow_current_lease(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
             self.allow_stale();

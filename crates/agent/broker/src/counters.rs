@@ -39,19 +39,19 @@ impl Default for BrokerCounters {
 }
 
 impl BrokerCounters {
-    pub(crate) fn succeeded(&self, is_renewal: bool) {
+    pub(crate) fn record_succeeded(&self, is_renewal: bool) {
         let counter = if is_renewal { &self.renewals } else { &self.initial };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn failed(&self, fault: ExchangeFault) {
+    pub(crate) fn record_failed(&self, fault: ExchangeFault) {
         self.failures[fault as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Records the remaining lifetime of a lease that a response contains.
     /// This function runs for each response, and all traffic threads share the counters. To avoid contention, the function writes only if
     /// the minimum falls or if the lifetime is below the floor.
-    pub(crate) fn handed_out(&self, remaining: Duration, floor: Duration) {
+    pub(crate) fn record_response(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
             self.least_remaining.fetch_min(nanos, Ordering::Relaxed);
@@ -61,29 +61,29 @@ impl BrokerCounters {
         }
     }
 
-    pub(crate) fn coalesced(&self) {
+    pub(crate) fn record_coalesced(&self) {
         self.coalesced.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn issued_below_floor(&self) {
+    pub(crate) fn record_issued_below_floor(&self) {
         self.issued_below_floor.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn lifetime_reduced(&self) {
+    pub(crate) fn record_lifetime_reduced(&self) {
         self.lifetime_reductions.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn evicted(&self) {
+    pub(crate) fn record_evicted(&self) {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn rate_limited(&self) {
+    pub(crate) fn record_rate_limited(&self) {
         self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of fetches for each result.
     /// A success counts as `renewal` if a valid lease was cached, and otherwise as `initial`. A failure counts under the name of its fault.
-    pub fn calls(&self) -> Vec<(&'static str, u64)> {
+    pub fn fetches_by_result(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("initial", read(&self.initial)), ("renewal", read(&self.renewals))];
         rows.extend(
@@ -108,7 +108,7 @@ impl BrokerCounters {
     }
 
     /// Returns the least remaining lifetime in any response since the start, or `None` before the first response.
-    pub fn least_remaining(&self) -> Option<Duration> {
+    pub fn min_response_lifetime(&self) -> Option<Duration> {
         let nanos = self.least_remaining.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
     }

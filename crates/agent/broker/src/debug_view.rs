@@ -14,7 +14,7 @@ pub struct PrincipalView<P> {
     /// The principal.
     pub principal: P,
     /// The times of issue, expiry and due renewal. `None` if no lease is cached.
-    pub times: Option<(Moment, Moment, Moment)>,
+    pub lease_times: Option<(Moment, Moment, Moment)>,
     /// The time of the last request for this principal's credential.
     pub last_used: Moment,
     /// True if a fetch is in flight.
@@ -32,7 +32,7 @@ impl<P: Clone> PrincipalView<P> {
         let (is_fetching, failure, failing_since) = slot.entry_status();
         Self {
             principal: slot.principal.clone(),
-            times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
+            lease_times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
             last_used: slot.last_used(),
             is_fetching,
             failure,
@@ -43,6 +43,6 @@ impl<P: Clone> PrincipalView<P> {
 
     /// Returns the remaining lifetime at `now`, if a lease is cached.
     pub fn remaining(&self, now: Moment) -> Option<Duration> {
-        self.times.map(|(_, expires, _)| expires.since(now))
+        self.lease_times.map(|(_, expires, _)| expires.since(now))
     }
 }

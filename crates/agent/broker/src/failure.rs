@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use seawall_core::pod::SubjectError;
+use seawall_core::pod::SubjectTokenError;
 
 /// The cause of a failed exchange. It determines who must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,8 +121,8 @@ impl ExchangeError {
     }
 }
 
-impl From<SubjectError> for ExchangeError {
-    fn from(error: SubjectError) -> Self {
+impl From<SubjectTokenError> for ExchangeError {
+    fn from(error: SubjectTokenError) -> Self {
         let fault =
             if error.retryable { ExchangeFault::PodTokenUnavailable } else { ExchangeFault::PodTokenDenied };
         Self::new(fault, "kubernetes token", error.reason)

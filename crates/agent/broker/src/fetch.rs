@@ -115,8 +115,8 @@ impl<X: TokenExchange> FetchTask<X> {
         let now = shared.clock.now();
         shared.limiter.succeeded(&self.account, now);
         if let Some(asked) = cut_from {
-            shared.counters.lifetime_reduced();
-            shared.log.shortened(now, &self.principal, asked, lifetime);
+            shared.counters.record_lifetime_reduced();
+            shared.log.log_shortened_lifetime(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
         // The renewal starts no earlier than `retry_first` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
@@ -129,18 +129,18 @@ impl<X: TokenExchange> FetchTask<X> {
         }
         let Some(slot) = self.slot.upgrade() else { return };
         let is_renewal = slot.valid_lease(now).is_some();
-        shared.counters.succeeded(is_renewal);
+        shared.counters.record_succeeded(is_renewal);
         let shared_for = self.principal.max_cache_age(lifetime);
         slot.succeed(lease, shared_for.map_or(Moment::from_nanos(u64::MAX), |span| started + span));
-        shared.log.issued(now, &self.principal, lifetime, is_renewal);
+        shared.log.log_issued(now, &self.principal, lifetime, is_renewal);
         shared.schedule_renewal(&slot, refresh_at);
     }
 
     fn check_life(&self, now: Moment, lifetime: Duration) {
         let shared = &*self.shared;
         if !shared.settings.floor.is_reachable_with(lifetime) {
-            shared.counters.issued_below_floor();
-            shared.log.short_lived(now, &self.principal, lifetime);
+            shared.counters.record_issued_below_floor();
+            shared.log.log_short_lived(now, &self.principal, lifetime);
         }
     }
 
@@ -150,8 +150,8 @@ impl<X: TokenExchange> FetchTask<X> {
         if error.fault == ExchangeFault::Throttled {
             shared.limiter.throttled(&self.account, now, error.retry_after);
         }
-        shared.counters.failed(error.fault);
-        shared.log.failed(now, &self.principal, &error);
+        shared.counters.record_failed(error.fault);
+        shared.log.log_failed(now, &self.principal, &error);
         let Some(slot) = self.slot.upgrade() else { return };
         let wait = slot.fail(error, now, fastrand::f64());
         if let Some(lease) = slot.lease() {

@@ -26,7 +26,13 @@ impl FetchLog {
         Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
     }
 
-    pub(crate) fn issued(&self, now: Moment, principal: &impl Principal, lifetime: Duration, renewal: bool) {
+    pub(crate) fn log_issued(
+        &self,
+        now: Moment,
+        principal: &impl Principal,
+        lifetime: Duration,
+        renewal: bool,
+    ) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::info!(
             cloud = self.cloud,
@@ -39,7 +45,7 @@ impl FetchLog {
         );
     }
 
-    pub(crate) fn shortened(
+    pub(crate) fn log_shortened_lifetime(
         &self,
         now: Moment,
         principal: &impl Principal,
@@ -57,7 +63,7 @@ impl FetchLog {
         );
     }
 
-    pub(crate) fn short_lived(&self, now: Moment, principal: &impl Principal, lifetime: Duration) {
+    pub(crate) fn log_short_lived(&self, now: Moment, principal: &impl Principal, lifetime: Duration) {
         let Some(left_out) = self.may_say(now) else { return };
         tracing::warn!(
             cloud = self.cloud,
@@ -68,7 +74,7 @@ impl FetchLog {
         );
     }
 
-    pub(crate) fn failed(&self, now: Moment, principal: &impl Principal, error: &ExchangeError) {
+    pub(crate) fn log_failed(&self, now: Moment, principal: &impl Principal, error: &ExchangeError) {
         let Some(left_out) = self.may_say(now) else { return };
         let (cloud, workload, fault) = (self.cloud, principal.workload(), error.fault.name());
         tracing::warn!(cloud, %workload, fault, %error, left_out, "cannot fetch a credential");

@@ -93,7 +93,7 @@ pub(crate) struct FetchWaiter {
 
 impl FetchWaiter {
     /// Returns a waiter for the next fetch result.
-    pub(crate) fn next(landings: &Arc<FetchResults>) -> Self {
+    pub(crate) fn for_next_result(landings: &Arc<FetchResults>) -> Self {
         let after = landings.last().number;
         Self { landings: landings.clone(), after }
     }
@@ -123,16 +123,16 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_is_told_of_what_lands_and_of_the_end() {
         let landings = Arc::<FetchResults>::default();
-        let (one, two) = (FetchWaiter::next(&landings), FetchWaiter::next(&landings));
+        let (one, two) = (FetchWaiter::for_next_result(&landings), FetchWaiter::for_next_result(&landings));
         let mut waiting = pin!(one.wait());
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         landings.publish(true, None);
         assert!(waiting.await.is_ok() && two.wait().await.is_ok());
         assert_eq!(landings.wait_for_lease(0).await, Ok(1));
-        let third = FetchWaiter::next(&landings);
+        let third = FetchWaiter::for_next_result(&landings);
         landings.close();
         assert!(third.wait().await.is_ok(), "the wait ends when the entry is dropped");
         assert_eq!(landings.wait_for_lease(1).await, Err(EntryDropped));
-        FetchWaiter::next(&landings).wait_for_drop().await;
+        FetchWaiter::for_next_result(&landings).wait_for_drop().await;
     }
 }

@@ -17,12 +17,12 @@ use crate::limiter::{CallOwner, CallReason, QueueRefusal, QueueTicket};
 pub(crate) struct LeaseRequester {
     pub(crate) owner: CallOwner,
     /// True if the pod has no lease at all.
-    pub(crate) holds_nothing: bool,
+    pub(crate) has_no_lease: bool,
 }
 
 impl<X: TokenExchange> BrokerState<X> {
     /// Checks whether the limiter accepts a call for a new credential. The caller checks this before it creates a cache entry.
-    pub(crate) fn may_start(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
+    pub(crate) fn check_may_queue(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
         self.limiter.may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
@@ -44,7 +44,7 @@ impl<X: TokenExchange> BrokerState<X> {
             Ok(boarded) => boarded,
             Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
         };
-        let deadline = came.min(since) + self.settings.max_wait;
+        let deadline = came.min(since) + self.settings.max_request_wait;
         // While the request waits, it must not keep an entry alive that all pod clients have dropped.
         let slot = Arc::downgrade(&{ slot });
         let landed = tokio::select! {
@@ -53,7 +53,7 @@ impl<X: TokenExchange> BrokerState<X> {
         };
         let slot = slot.upgrade().ok_or(LeaseError::TimedOut)?;
         if landed.is_none() {
-            slot.serve_stale_now();
+            slot.allow_current_lease();
         }
         let reason = landed.and_then(Result::err).map_or(LeaseError::TimedOut, LeaseError::Failed);
         self.hand_out_older(&slot, self.now()).ok_or(reason)
@@ -81,9 +81,9 @@ impl<X: TokenExchange> BrokerState<X> {
             FetchDecision::RecentFailure(error) => Err(LeaseError::Failed(error)),
             FetchDecision::Refused(unavailable) => Err(unavailable),
             FetchDecision::Join(landing, ticket, since) => {
-                self.counters.coalesced();
+                self.counters.record_coalesced();
                 if let Some(ticket) = ticket {
-                    self.limiter.raise_priority(ticket, &asker.owner, asker.holds_nothing);
+                    self.limiter.raise_priority(ticket, &asker.owner, asker.has_no_lease);
                 }
                 Ok((landing, since))
             }
@@ -95,7 +95,7 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     fn ticket(&self, asker: &LeaseRequester, now: Moment) -> Result<QueueTicket, LeaseError> {
-        let lane = CallReason::Request { holds_nothing: asker.holds_nothing };
+        let lane = CallReason::Request { holds_nothing: asker.has_no_lease };
         let ticket = self.limiter.enqueue(asker.owner.clone(), lane, now);
         ticket.map_err(|refused| self.unavailable(refused))
     }
@@ -103,7 +103,7 @@ impl<X: TokenExchange> BrokerState<X> {
     fn unavailable(&self, refused: QueueRefusal) -> LeaseError {
         match refused {
             QueueRefusal::Full => {
-                self.counters.rate_limited();
+                self.counters.record_rate_limited();
                 LeaseError::RateLimited { retry_after: self.settings.retry_first }
             }
             QueueRefusal::Throttled(until) => {
@@ -118,14 +118,14 @@ impl<X: TokenExchange> BrokerState<X> {
     /// Returns the lease if it is fresh enough for a response, and counts the response.
     pub(crate) fn hand_out(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.fresh_lease(now)?;
-        self.counters.handed_out(lease.remaining(now), slot.floor);
+        self.counters.record_response(lease.remaining(now), slot.floor);
         Some(lease)
     }
 
     /// Returns the lease if it is valid, whatever its remaining lifetime, and counts the response.
     fn hand_out_older(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.valid_lease(now)?;
-        self.counters.handed_out(lease.remaining(now), slot.floor);
+        self.counters.record_response(lease.remaining(now), slot.floor);
         Some(lease)
     }
 }

@@ -71,7 +71,7 @@ impl LeaseWatch {
 /// This method is here and not in the file `broker`, because this file uses `broker`, and two files must not use each other.
 impl<X: TokenExchange> Broker<X> {
     /// Returns a new client for one pod's credentials.
-    pub fn pod_credentials(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
+    pub fn new_pod_client(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
         Arc::new(PodLeaseClient::new(self.state(), spec))
     }
 }
@@ -79,7 +79,7 @@ impl<X: TokenExchange> Broker<X> {
 impl<X: TokenExchange> PodLeaseClient<X> {
     fn new(shared: Arc<BrokerState<X>>, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Self {
         let settings = &shared.settings;
-        let misses = Gcra::new(settings.misses_per_second, settings.misses_at_once);
+        let misses = Gcra::new(settings.misses_per_second_per_pod, settings.miss_burst_per_pod);
         let subject =
             Arc::new(PodSubject { requester: shared.next_id(), pod: spec.pod, tokens: spec.subject_tokens });
         Self {
@@ -108,29 +108,29 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// memory.
     pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let slots = self.entries.load();
-        let slot = slots.iter().find(|slot| slot.principal.is_for(want))?;
+        let slot = slots.iter().find(|slot| slot.principal.matches_request(want))?;
         self.shared.hand_out(slot, now)
     }
 
     /// Returns the cached lease for operators' views. This function records no use and counts no response.
     pub fn peek(&self, want: RequestOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
-        self.entries.load().iter().find(|slot| slot.principal.is_for(want))?.lease()
+        self.entries.load().iter().find(|slot| slot.principal.matches_request(want))?.lease()
     }
 
     /// Returns a valid lease, and fetches a lease if necessary.
     /// All requests for the same principal share one upstream call, which continues even if the requests end.
     ///
     /// # Errors
-    /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_wait`].
+    /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_request_wait`].
     pub async fn lease(&self, want: RequestOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
-        self.lease_received_after(want, self.shared.now()).await
+        self.lease_for_request_at(want, self.shared.now()).await
     }
 
     /// Returns a lease like [`PodLeaseClient::lease`], for a request that arrived at `came` on the broker's clock.
     ///
     /// # Errors
-    /// The reason why there is no lease, either now or [`crate::BrokerSettings::max_wait`] after `came`.
-    pub async fn lease_received_after(
+    /// The reason why there is no lease, either now or [`crate::BrokerSettings::max_request_wait`] after `came`.
+    pub async fn lease_for_request_at(
         &self,
         want: RequestOf<'_, X>,
         came: Moment,
@@ -144,18 +144,18 @@ impl<X: TokenExchange> PodLeaseClient<X> {
 
     /// True if this client gets its credentials from `broker`.
     pub fn is_from(&self, broker: &Broker<X>) -> bool {
-        broker.is_backed_by(&self.shared)
+        broker.uses_state(&self.shared)
     }
 
     /// Fetches each credential of `before`, an older client of the same pod, so that this client can replace `before`.
     /// For each credential, this method starts one fetch, and waits until the fetch ends, which can take longer than a pod waits
-    /// ([`crate::BrokerSettings::max_wait`]). The caller must limit the total time.
+    /// ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time.
     pub async fn refetch_all_from(&self, before: &Self) {
-        let held = before.principals().into_iter().filter(|view| view.times.is_some());
+        let held = before.principals().into_iter().filter(|view| view.lease_times.is_some());
         for principal in held.map(|view| view.principal) {
             let result = self.lease(principal.request()).await;
             let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
-            if let Some(waiter) = slot.and_then(|slot| slot.waiter_in_flight()) {
+            if let Some(waiter) = slot.and_then(|slot| slot.in_flight_waiter()) {
                 // Success and failure end the wait. The pod's requests see which of them it is.
                 let _ = waiter.wait().await;
             }
@@ -175,13 +175,13 @@ impl<X: TokenExchange> PodLeaseClient<X> {
 
     fn may_miss(&self) -> Result<(), LeaseError> {
         self.misses.take(self.shared.now()).map_err(|retry_after| {
-            self.shared.counters.rate_limited();
+            self.shared.counters.record_rate_limited();
             LeaseError::RateLimited { retry_after }
         })
     }
 
     fn find(&self, want: RequestOf<'_, X>) -> Option<Arc<CacheEntry<X>>> {
-        self.entries.load().iter().find(|slot| slot.principal.is_for(want)).cloned()
+        self.entries.load().iter().find(|slot| slot.principal.matches_request(want)).cloned()
     }
 
     /// Returns this pod's cache entry for `want`, and whether the entry is new for the pod.
@@ -195,7 +195,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         if let Some(slot) = self.find(want) {
             return Ok((slot, false));
         }
-        self.shared.may_start(&self.requester(&principal))?;
+        self.shared.check_may_queue(&self.requester(&principal))?;
         let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
         let evicted = self.entries_to_evict(&slots)?;
         // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without limit, and
@@ -204,7 +204,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         for slot in evicted {
             slots.retain(|other| !Arc::ptr_eq(other, &slot));
             slot.remove_subject(&self.subject);
-            self.shared.counters.evicted();
+            self.shared.counters.record_evicted();
         }
         let slot = self.shared.cache_entry(principal);
         slot.add_subject(&self.subject);
@@ -216,7 +216,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     fn requester(&self, principal: &X::Principal) -> LeaseRequester {
         let party = CallOwner { requester: self.subject.requester, throttle_key: principal.throttle_key() };
         let holds_nothing = self.entries.load().iter().all(|slot| slot.lease().is_none());
-        LeaseRequester { owner: party, holds_nothing }
+        LeaseRequester { owner: party, has_no_lease: holds_nothing }
     }
 
     /// Returns the least recently used cache entries, which the caller evicts to make room for one new entry.
@@ -227,7 +227,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
         let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
         if idle.len() < over {
-            self.shared.counters.rate_limited();
+            self.shared.counters.record_rate_limited();
             return Err(LeaseError::RateLimited { retry_after: settings.retry_first });
         }
         idle.sort_by_key(|slot| slot.last_used());

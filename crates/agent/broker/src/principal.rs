@@ -32,9 +32,9 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
 
     /// True if `want`, a request from this principal's pod, asks for this principal's credential. The agent calls this method on every request, so
     /// the method must not allocate memory.
-    fn is_for(&self, want: Self::Want<'_>) -> bool;
+    fn matches_request(&self, want: Self::Want<'_>) -> bool;
 
-    /// Returns the request for this principal's credential. [`Self::is_for`] is true for that request.
+    /// Returns the request for this principal's credential. [`Self::matches_request`] is true for that request.
     fn request(&self) -> Self::Want<'_>;
 
     /// Returns the ServiceAccount that authenticates at the cloud.

@@ -14,9 +14,9 @@ use crate::principal::Principal;
 use crate::renewal_schedule::RenewalHandler;
 
 /// The handler that the renewal schedule calls. Its reference to the broker is weak, so the schedule ends with the broker.
-pub(crate) struct Renewals<X: TokenExchange>(pub(crate) Weak<BrokerState<X>>);
+pub(crate) struct RenewalStarter<X: TokenExchange>(pub(crate) Weak<BrokerState<X>>);
 
-impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Renewals<X> {
+impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for RenewalStarter<X> {
     fn on_due(&self, slot: &Weak<CacheEntry<X>>) {
         if let (Some(shared), Some(slot)) = (self.0.upgrade(), slot.upgrade()) {
             shared.renew(&slot);
@@ -25,7 +25,7 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 
     fn on_removed(&self, principal: &X::Principal) {
         if let Some(shared) = self.0.upgrade() {
-            shared.forget(principal);
+            shared.remove_unused_principal(principal);
         }
     }
 }
@@ -62,7 +62,7 @@ impl<X: TokenExchange> BrokerState<X> {
         now: Moment,
     ) -> Result<QueueTicket, LeaseError> {
         let holders: Vec<RequesterId> = slot.requesters();
-        let holder = self.limiter.least_queued(&holders).ok_or(LeaseError::TimedOut)?;
+        let holder = self.limiter.requester_with_fewest_queued(&holders).ok_or(LeaseError::TimedOut)?;
         let party = CallOwner { requester: holder, throttle_key: slot.principal.throttle_key() };
         self.limiter.enqueue(party, CallReason::Renewal { urgent_at }, now).map_err(|_| LeaseError::TimedOut)
     }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::failure::{ExchangeError, ExchangeFault};
 
 /// Returns the URL-encoded body of a form.
-pub(crate) fn form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> Secret<String> {
+pub(crate) fn encode_form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> Secret<String> {
     Secret::new(url::form_urlencoded::Serializer::new(String::new()).extend_pairs(members).finish())
 }
 

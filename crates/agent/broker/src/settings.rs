@@ -14,11 +14,11 @@ pub struct BrokerSettings {
     pub principals_per_pod: usize,
     /// The sustained rate at which one pod can request credentials that are not cached, per second. Requests for cached credentials
     /// have no limit.
-    pub misses_per_second: u32,
-    /// The number of requests for uncached credentials that one pod can send at once, beyond [`BrokerSettings::misses_per_second`].
-    pub misses_at_once: u32,
+    pub misses_per_second_per_pod: u32,
+    /// The number of requests for uncached credentials that one pod can send at once, beyond [`BrokerSettings::misses_per_second_per_pod`].
+    pub miss_burst_per_pod: u32,
     /// The maximum number of queued calls for requests of one pod. The limiter refuses further calls.
-    /// The default equals that of [`BrokerSettings::misses_at_once`]. More calls would only wait longer and use memory that all pods share.
+    /// The default equals that of [`BrokerSettings::miss_burst_per_pod`]. More calls would only wait longer and use memory that all pods share.
     pub queued_per_pod: usize,
     /// The longest time that a call waits in the queue. The time is long, so that a pod's retry finds the queued call and joins it instead of
     /// queueing a new call.
@@ -32,7 +32,7 @@ pub struct BrokerSettings {
     /// libraries for Python and Node allow 3 s for a request; Node's library allows 3 s for all its tries together. If the agent answers within
     /// these 3 s, the client reports the agent's refusal instead of a timeout. A busy client process can use one of the 3 s before it connects, so the
     /// default is 2 s. The upstream call continues after the wait, so a later try finds its result.
-    pub max_wait: Duration,
+    pub max_request_wait: Duration,
     /// The highest rate of call chains, per second. A call chain is the sequence of upstream calls by which a fetch gets a credential. The rate
     /// starts at this value. Throttling halves the rate, and success increases it up to this value.
     pub calls_per_second: f64,
@@ -50,12 +50,12 @@ impl BrokerSettings {
         Self {
             floor,
             principals_per_pod: 64,
-            misses_per_second: 10,
-            misses_at_once: 30,
+            misses_per_second_per_pod: 10,
+            miss_burst_per_pod: 30,
             queued_per_pod: 30,
             queue_deadline: Duration::from_secs(120),
             call_deadline: Duration::from_secs(5),
-            max_wait: Duration::from_secs(2),
+            max_request_wait: Duration::from_secs(2),
             calls_per_second,
             calls_at_once: 32,
             retry_first: Duration::from_secs(1),

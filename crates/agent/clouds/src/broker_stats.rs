@@ -23,7 +23,7 @@ pub struct BrokerSnapshot {
     /// The remaining lifetimes of the cached credentials, in seconds.
     pub remaining_seconds: Vec<f64>,
     /// The shortest remaining lifetime of a credential in any response since the start, in seconds.
-    pub min_answered_seconds: Option<f64>,
+    pub min_response_lifetime_seconds: Option<f64>,
 }
 
 impl BrokerSnapshot {
@@ -32,7 +32,7 @@ impl BrokerSnapshot {
         let life = |view: PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
         Self {
             cloud: X::CLOUD,
-            calls: counters.calls().into_iter().collect(),
+            calls: counters.fetches_by_result().into_iter().collect(),
             counts: [
                 (
                     "seawall_requests_coalesced",
@@ -68,7 +68,7 @@ impl BrokerSnapshot {
             upstream_rate: broker.upstream_rate(),
             principals: principals.len(),
             remaining_seconds: principals.filter_map(life).collect(),
-            min_answered_seconds: counters.least_remaining().map(|least| least.as_secs_f64()),
+            min_response_lifetime_seconds: counters.min_response_lifetime().map(|least| least.as_secs_f64()),
         }
     }
 }
@@ -109,7 +109,7 @@ pub(super) fn refetch_from_previous_client<X: TokenExchange>(
 /// Returns the state of each lease of one pod.
 pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseState> {
     let state = |view: PrincipalView<X::Principal>| {
-        let (issued, ends, due) = view.times?;
+        let (issued, ends, due) = view.lease_times?;
         let failing = view.failing_since.zip(view.failure);
         let failing =
             failing.map(|(since, error)| RenewalFailure { since, step: error.step, fault: error.fault });
@@ -119,7 +119,7 @@ pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseS
 }
 
 /// Returns the part of a principal's `/debug/pods` output that is the same for every cloud.
-pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
+pub(super) fn describe_principal<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view
         .failure
         .as_ref()
@@ -127,7 +127,7 @@ pub(super) fn describe<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<St
     let seconds = |span: std::time::Duration| Value::from(span.as_secs());
     let shown = [
         ("expires_in_seconds", view.remaining(now).map(seconds)),
-        ("renewal_in_seconds", view.times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
+        ("renewal_in_seconds", view.lease_times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
         ("idle_seconds", Some(seconds(now.since(view.last_used)))),
         ("is_fetching", Some(view.is_fetching.into())),
         ("last_failure", failure),

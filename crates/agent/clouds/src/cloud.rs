@@ -95,7 +95,7 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// Returns the floor, if the cloud's credentials can expire as early as the Kubernetes token that the agent exchanged for them.
-    pub(super) fn exchanged_min_lifetime(self) -> Option<Floor> {
+    pub(super) fn token_bound_floor(self) -> Option<Floor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.floor()),
             Self::Aws(_) => None,

@@ -13,7 +13,7 @@ pub struct EntitlementRequest<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// The annotations that the clouds need: those of the pod, of its ServiceAccount and of its namespace.
-    pub facts: &'a PodAnnotations,
+    pub annotations: &'a PodAnnotations,
     /// Creates the source of the pod's Kubernetes tokens.
     pub subject_tokens: &'a dyn Fn() -> Arc<dyn SubjectTokens>,
     /// Records an event on the pod when the agent refuses a credential.

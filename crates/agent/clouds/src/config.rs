@@ -25,14 +25,14 @@ impl CloudsConfig {
     /// Returns the keys of a cloud's section, by their behaviour at a reload.
     pub fn reloadable_keys(cloud: CloudName) -> ReloadableKeys {
         match cloud {
-            CloudName::Google => google::KEYS,
-            CloudName::Aws => aws::KEYS,
+            CloudName::Google => google::RELOADABLE_KEYS,
+            CloudName::Aws => aws::RELOADABLE_KEYS,
         }
     }
 
     /// Splits a full key such as `aws.region` at the first dot. Returns the keys of that cloud by their behaviour at a reload, and the key within the
     /// section (`region`).
-    pub fn find_reloadable_keys(key: &str) -> Option<(ReloadableKeys, &str)> {
+    pub fn split_cloud_key(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
         Some((Self::reloadable_keys(*cloud), key))
@@ -49,8 +49,8 @@ impl CloudsConfig {
     }
 
     /// Returns the cloud keys that are allowed in the identity file. They include keys of disabled clouds, because the agent checks the whole file.
-    pub fn file_keys() -> Vec<IdentityFileKey> {
-        [google::FILE_KEYS, aws::FILE_KEYS].concat()
+    pub fn identity_file_keys() -> Vec<IdentityFileKey> {
+        [google::IDENTITY_FILE_KEYS, aws::IDENTITY_FILE_KEYS].concat()
     }
 
     /// Returns the names of the enabled clouds.

@@ -78,7 +78,7 @@ pub struct Entitlements {
 
 impl<E> EntitlementState<Arc<E>> {
     /// Returns the same state with a reference to the entitlement.
-    pub fn get(&self) -> EntitlementState<&E> {
+    pub fn as_ref(&self) -> EntitlementState<&E> {
         match self {
             Self::Off => EntitlementState::Off,
             Self::Pending => EntitlementState::Pending,
@@ -117,12 +117,12 @@ impl<E> EntitlementState<E> {
 impl Entitlements {
     /// Returns the pod's entitlement to Google.
     pub fn google(&self) -> EntitlementState<&google::GoogleEntitlement> {
-        self.google.get()
+        self.google.as_ref()
     }
 
     /// Returns the pod's entitlement to AWS.
     pub fn aws(&self) -> EntitlementState<&aws::AwsEntitlement> {
-        self.aws.get()
+        self.aws.as_ref()
     }
 
     /// True if the pod's entitlement to this cloud is not decided yet. Until then, requests for the cloud's credentials wait.
@@ -134,7 +134,7 @@ impl Entitlements {
     }
 
     /// Returns a copy in which the decided entitlements to these clouds are pending again.
-    pub fn without(&self, clouds: &[CloudName]) -> Self {
+    pub fn with_pending(&self, clouds: &[CloudName]) -> Self {
         let Self { google, aws } = self.clone();
         Self {
             google: google.unless(clouds.contains(&CloudName::Google)),

@@ -97,7 +97,7 @@ pub struct FloorState {
     pub is_kept: bool,
     /// The floor, if the agent exchanges a pod's Kubernetes token for credentials that can expire as early as the token. `None` if no
     /// credential of the cloud depends on the token's expiry.
-    pub exchanged_min_lifetime: Option<Floor>,
+    pub token_bound_floor: Option<Floor>,
 }
 
 impl Clouds {
@@ -205,8 +205,8 @@ impl Clouds {
     pub fn floors(&self) -> Vec<FloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
-            let (is_kept, of_exchanged) = (broker.is_above_floor(), cloud.exchanged_min_lifetime());
-            Some(FloorState { cloud: cloud.name(), is_kept, exchanged_min_lifetime: of_exchanged })
+            let (is_kept, of_exchanged) = (broker.is_above_floor(), cloud.token_bound_floor());
+            Some(FloorState { cloud: cloud.name(), is_kept, token_bound_floor: of_exchanged })
         };
         self.running().filter_map(state).collect()
     }

@@ -33,7 +33,7 @@ pub struct PodEntry {
     /// The pod's names.
     pub pod: Pod,
     /// The addresses by which this pod was attested. They never change, because `identity` creates a new entry if the pod's addresses change.
-    pub basis: AttestedAddresses,
+    pub attested_addresses: AttestedAddresses,
     entitlements: ArcSwap<Entitlements>,
     /// Wakes the tasks that wait for new entitlements. A channel instead of this field would be larger than all other fields together.
     replaced: Notify,
@@ -51,7 +51,7 @@ impl PodEntry {
         Self {
             id: ClientId::unique(),
             pod,
-            basis,
+            attested_addresses: basis,
             entitlements: ArcSwap::from_pointee(entitlements),
             replaced: Notify::new(),
             connections: Arc::default(),
@@ -74,7 +74,7 @@ impl PodEntry {
     /// Waits until the pod's entitlement to this cloud is decided. This wait has no time limit.
     pub async fn wait_until_decided(&self, cloud: CloudName) {
         loop {
-            let change = self.entitlements_changed();
+            let change = self.next_entitlements_change();
             if !self.entitlements().is_pending(cloud) {
                 return;
             }
@@ -83,7 +83,7 @@ impl PodEntry {
     }
 
     /// Returns a future for the next change of the entitlements. The future also notices a change between this call and its first poll.
-    pub fn entitlements_changed(&self) -> Notified<'_> {
+    pub fn next_entitlements_change(&self) -> Notified<'_> {
         self.replaced.notified()
     }
 }

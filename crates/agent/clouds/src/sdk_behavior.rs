@@ -31,7 +31,7 @@ impl SdkProfile {
 #[derive(Clone, Copy, Debug)]
 pub struct SdkProfiles {
     /// The SDKs with a known User-Agent. If a User-Agent matches two of them, the first SDK in this list counts.
-    pub known: &'static [SdkProfile],
+    pub profiles: &'static [SdkProfile],
     /// The highest normal number of fetches of one lease per hour. A higher number is normal only for an SDK that polls that often.
     pub normal_fetches_per_hour: u32,
     /// The description of a client without a User-Agent. In a message it follows the words "the client is".
@@ -57,7 +57,7 @@ pub const UNNAMED_CLIENT: &str = "unknown (it sends no User-Agent)";
 impl Default for SdkProfiles {
     fn default() -> Self {
         Self {
-            known: &[],
+            profiles: &[],
             normal_fetches_per_hour: 13,
             unnamed_description: UNNAMED_CLIENT,
             lifetime_advice: "Raise the lifetime of its credentials, or use a newer SDK release.",
@@ -75,7 +75,7 @@ impl SdkProfiles {
                 .split(|byte| *byte == b' ')
                 .any(|word| word.get(..wanted.len()).is_some_and(|start| start.eq_ignore_ascii_case(wanted)))
         };
-        self.known.iter().find(names)
+        self.profiles.iter().find(names)
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
             refresh_window: MINUTE,
             poll_interval: None,
         }];
-        let clients = SdkProfiles { known: JAVA, ..SdkProfiles::default() };
+        let clients = SdkProfiles { profiles: JAVA, ..SdkProfiles::default() };
         let java = clients.find_by_user_agent(b"x aws-sdk-java/1.11.500 Linux");
         assert_eq!(java.map(|client| client.name), Some("Java 1"));
         for other in [&b"aws-sdk-java/2.17"[..], b"", b"notaws-sdk-java/1.1"] {

@@ -51,7 +51,7 @@ async fn what_the_list_tells_it_tells_of_each_cloud() {
     assert_eq!(floors, CloudName::ALL.iter().map(|cloud| (*cloud, true)).collect::<Vec<_>>());
     let routes = world.clouds.routes();
     for cloud in CloudName::ALL {
-        assert!(routes.iter().any(|route| route.cloud() == cloud.as_str()), "{cloud:?}");
+        assert!(routes.iter().any(|route| route.cloud_label() == cloud.as_str()), "{cloud:?}");
     }
     let document = Document::parse(BOTH_BROKERED).unwrap();
     let sections = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
@@ -91,7 +91,7 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let world = runtime.block_on(async { PodFixture::new() });
     let mut out = Vec::new();
     let refusal = seawall_http::Refusal::new(400, "malformed_request", "no");
-    world.dialects.first().refuse(&refusal, &ResponseContext::closing(DATE), 1, &mut out);
+    world.dialects.first().refuse(&refusal, &ResponseContext::for_invalid_request(DATE), 1, &mut out);
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }
 

@@ -13,7 +13,7 @@ pub struct ClusterConfig {
     /// The name of the node whose pods this agent serves, as in a pod's `spec.nodeName`.
     pub node: NodeName,
     /// The source of the API server's address and credentials: the pod's in-cluster files or a kubeconfig.
-    pub access: KubeAccess,
+    pub kube_access: KubeAccess,
     /// The key of the taint that the agent removes from the node once the agent is ready. With `None` the agent does not change
     /// the node and needs no permission on nodes.
     pub startup_taint: Option<String>,
@@ -21,7 +21,7 @@ pub struct ClusterConfig {
     /// lifetime.
     pub pod_token_lifetime: Duration,
     /// The annotation keys that each cloud reads. The agent keeps no other annotations.
-    pub selections: Vec<AnnotationKeys>,
+    pub annotation_keys: Vec<AnnotationKeys>,
     /// The timeouts of API server requests.
     pub timeouts: KubeTimeouts,
 }
@@ -49,10 +49,10 @@ impl ClusterConfig {
     pub fn for_node(node: NodeName) -> Self {
         Self {
             node,
-            access: KubeAccess::InCluster,
+            kube_access: KubeAccess::InCluster,
             startup_taint: None,
             pod_token_lifetime: Duration::from_secs(3600),
-            selections: Vec::new(),
+            annotation_keys: Vec::new(),
             timeouts: KubeTimeouts::default(),
         }
     }

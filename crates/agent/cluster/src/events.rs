@@ -127,7 +127,7 @@ impl EventReporter {
 
     /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate limit
     /// or the limit of remembered events, if the queue is full, or if the post fails. A repetition counts in neither number.
-    pub fn counts(&self) -> (u64, u64) {
+    pub fn posted_and_dropped(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
 }
@@ -286,7 +286,7 @@ mod tests {
             assert_eq!(event.body["involvedObject"]["uid"], "uid-1");
             assert_eq!(event.body["firstTimestamp"].as_str().unwrap().len(), "2026-01-01T00:00:00Z".len());
             event.answer(201, &serde_json::json!({}));
-            while reporter.counts() != (expected, 0) {
+            while reporter.posted_and_dropped() != (expected, 0) {
                 tokio::task::yield_now().await;
             }
             assert!(asked.try_recv().is_err());
@@ -327,7 +327,7 @@ mod tests {
             hand.advance(Duration::from_millis(100));
         }
         assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
-        let (_, dropped) = reporter.counts();
+        let (_, dropped) = reporter.posted_and_dropped();
         assert!(dropped >= 8_990, "{dropped}");
         assert!(
             !reporter.report(&record(0), EventReason::RenewalFailing, "no"),
@@ -345,7 +345,7 @@ mod tests {
         let event = asked.recv().await.unwrap();
         assert_eq!(event.body["message"].as_str().unwrap().len(), LONGEST);
         event.answer(403, &serde_json::json!({"kind": "Status", "status": "Failure", "code": 403}));
-        while reporter.counts() != (0, 1) {
+        while reporter.posted_and_dropped() != (0, 1) {
             tokio::task::yield_now().await;
         }
         assert!(asked.try_recv().is_err());
@@ -365,7 +365,7 @@ mod tests {
         let refusal =
             serde_json::json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden"});
         asked.recv().await.unwrap().answer(403, &refusal);
-        while reporter.counts() != (0, 1) {
+        while reporter.posted_and_dropped() != (0, 1) {
             tokio::task::yield_now().await;
         }
         let said = std::fs::read_to_string(said.path()).unwrap();

@@ -3,7 +3,7 @@
 //! Only this crate of the agent sends requests to the API server, by means of the crate `kube`. This crate knows which pod has
 //! which address. It does not know clouds, the HTTP requests of pods, or policy. The agent starts one [`ClusterClient`], which
 //! sends requests, and runs the [`WatchThread`] on a separate thread. Traffic threads get a [`NodePods`] handle: an atomic
-//! pointer to an immutable [`PodSnapshot`]. The agent waits for each new snapshot ([`NodePods::newer_than`]). It then
+//! pointer to an immutable [`PodSnapshot`]. The agent waits for each new snapshot ([`NodePods::wait_for_newer`]). It then
 //! prefetches credentials for new pods and drops the credentials of pods that are gone.
 //!
 //! **An unreachable API server is a normal state.** The client starts without sending a request. During an outage, readers keep
@@ -20,7 +20,7 @@
 //! of namespaces. Otherwise the agent reads no namespaces and needs no permission for them. `deploy/rbac.yaml` grants `get,
 //! list, watch` on namespaces for the clouds that select such keys.
 //!
-//! **Which annotations.** The agent keeps only annotations whose keys a cloud selects ([`ClusterConfig::selections`]). The
+//! **Which annotations.** The agent keeps only annotations whose keys a cloud selects ([`ClusterConfig::annotation_keys`]). The
 //! crate `clouds` defines the meaning of these annotations.
 
 mod config;
@@ -48,7 +48,7 @@ use std::time::Duration;
 use rustls::crypto::CryptoProvider;
 use seawall_core::Clock;
 use seawall_core::pod::SubjectTokens;
-use seawall_kube::{Connector, TimedKubeClient};
+use seawall_kube::{KubeConnector, TimedKubeClient};
 use tokio::task::JoinSet;
 
 pub use config::{ClusterConfig, NodeName};
@@ -84,10 +84,10 @@ impl ClusterClient {
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
     pub async fn start(config: ClusterConfig, clock: Clock) -> Result<(Self, WatchThread), KubeAccessError> {
-        let connector = Connector::read(config.access.clone(), provider())?;
-        let client = connector.client(&config.timeouts, clock.clone())?;
+        let connector = KubeConnector::read(config.kube_access.clone(), provider())?;
+        let client = connector.new_client(&config.timeouts, clock.clone())?;
         let link = TimedKubeClient { client, clock: clock.clone(), timeouts: config.timeouts };
-        let shared = Arc::new(ClusterView::new(&SelectedKeys::of(&config.selections)));
+        let shared = Arc::new(ClusterView::new(&SelectedKeys::of(&config.annotation_keys)));
         let (reporter, poster) = EventReporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(poster);
@@ -165,7 +165,7 @@ impl NodePods {
     }
 
     /// Waits for a snapshot that is newer than `version`. The wait can last hours, because a quiet node has no changes.
-    pub async fn newer_than(&self, version: u64) -> Arc<PodSnapshot> {
+    pub async fn wait_for_newer(&self, version: u64) -> Arc<PodSnapshot> {
         let mut versions = self.shared.versions.subscribe();
         // `wait_for` fails only if the sender is dropped, and `self` holds the sender.
         let _ = versions.wait_for(|seen| *seen > version).await;

@@ -213,7 +213,7 @@ pub(crate) struct PodStatus {
     /// The time at which the kubelet first saw the pod.
     pub(crate) start_time: Option<KubeTimestamp>,
     #[serde(rename = "conditions", deserialize_with = "sandbox")]
-    pub(crate) sandbox: Sandbox,
+    pub(crate) sandbox: SandboxCondition,
     pub(crate) container_statuses: Vec<ContainerStatus>,
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
 }
@@ -224,7 +224,7 @@ pub(crate) struct PodStatus {
 /// query of the container runtime. The kubelet updates the condition before it creates another sandbox. Source: KEP 3085;
 /// kubernetes, pkg/kubelet/status/generate.go and kubelet.go (`SyncPod`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Sandbox {
+pub(crate) enum SandboxCondition {
     /// The status lacks the condition.
     #[default]
     Unknown,
@@ -263,13 +263,15 @@ struct Condition {
     last_transition_time: Option<KubeTimestamp>,
 }
 
-fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sandbox, D::Error> {
+fn sandbox<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SandboxCondition, D::Error> {
     let conditions = Option::<Vec<Condition>>::deserialize(deserializer)?.unwrap_or_default();
     let condition = conditions.iter().find(|condition| condition.kind == "PodReadyToStartContainers");
     Ok(match condition {
-        None => Sandbox::Unknown,
-        Some(said) if said.status == "True" => Sandbox::Ready(said.last_transition_time.map(|time| time.0)),
-        Some(_) => Sandbox::Absent,
+        None => SandboxCondition::Unknown,
+        Some(said) if said.status == "True" => {
+            SandboxCondition::Ready(said.last_transition_time.map(|time| time.0))
+        }
+        Some(_) => SandboxCondition::Absent,
     })
 }
 
@@ -287,8 +289,8 @@ impl PodStatus {
     ///
     /// The transition time of the condition `Ready` does not count, because the node controller can write it. The end times of
     /// containers do not count either: after a reboot, container runtimes set these times to the time of their own start.
-    pub(crate) fn written_after(&self) -> Option<SystemTime> {
-        let Sandbox::Ready(Some(made)) = self.sandbox else { return self.started() };
+    pub(crate) fn earliest_write_time(&self) -> Option<SystemTime> {
+        let SandboxCondition::Ready(Some(made)) = self.sandbox else { return self.started() };
         self.started().max(Some(made))
     }
 
@@ -382,16 +384,16 @@ mod tests {
             ))
         };
         let seven = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(7);
-        assert_eq!(said("True").sandbox, Sandbox::Ready(Some(seven)));
-        assert_eq!(said("True").written_after(), Some(seven));
+        assert_eq!(said("True").sandbox, SandboxCondition::Ready(Some(seven)));
+        assert_eq!(said("True").earliest_write_time(), Some(seven));
         for no in ["False", "Unknown", ""] {
-            assert_eq!(said(no).sandbox, Sandbox::Absent);
-            assert_eq!(said(no).written_after(), None);
+            assert_eq!(said(no).sandbox, SandboxCondition::Absent);
+            assert_eq!(said(no).earliest_write_time(), None);
         }
         for unsaid in
             [r#"{"conditions":[{"type":"Ready","status":"False"}]}"#, r#"{"conditions":null}"#, "{}"]
         {
-            assert_eq!(status(unsaid).sandbox, Sandbox::Unknown);
+            assert_eq!(status(unsaid).sandbox, SandboxCondition::Unknown);
         }
     }
 
@@ -405,8 +407,8 @@ mod tests {
                 "initContainerStatuses":[{"state":{"running":{"startedAt":null}}},{}]}"#,
         );
         let nine = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(9);
-        assert_eq!(told.written_after(), Some(nine));
-        assert_eq!(status("{}").written_after(), None);
+        assert_eq!(told.earliest_write_time(), Some(nine));
+        assert_eq!(status("{}").earliest_write_time(), None);
     }
 
     #[test]

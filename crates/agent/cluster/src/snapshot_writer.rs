@@ -33,7 +33,7 @@ pub(crate) enum ViewUpdate {
 }
 
 /// The maximum number of queued updates. When the queue is full, the watches stop reading, and TCP slows the API server down.
-pub(crate) const QUEUE: usize = 256;
+pub(crate) const MAX_QUEUED_UPDATES: usize = 256;
 
 /// The maximum number of concurrent reads of ServiceAccounts and namespaces.
 const READING: usize = 4;
@@ -69,7 +69,7 @@ impl SnapshotWriter {
         selected: SelectedKeys,
         shared: Arc<ClusterView>,
     ) -> (Self, mpsc::Sender<ViewUpdate>) {
-        let (sender, updates) = mpsc::channel(QUEUE);
+        let (sender, updates) = mpsc::channel(MAX_QUEUED_UPDATES);
         let index = match &selected.namespace {
             Some(_) => PodIndex::with_namespaces(),
             None => PodIndex::default(),
@@ -131,15 +131,15 @@ impl SnapshotWriter {
                 true
             }
             ViewUpdate::Related(kind, WatchChange::Started(_)) => {
-                self.index.watch_started(kind);
+                self.index.refetch_objects(kind);
                 false
             }
             ViewUpdate::Related(kind, WatchChange::Applied(PartialObject { metadata })) => {
                 let object = kind.object(&metadata);
-                self.index.apply_object(&object, &RelatedAnnotations::read(metadata.annotations))
+                self.index.apply_object(&object, &RelatedAnnotations::of_object(metadata.annotations))
             }
             ViewUpdate::Related(kind, WatchChange::Deleted(PartialObject { metadata })) => {
-                self.index.apply_object(&kind.object(&metadata), &RelatedAnnotations::missing())
+                self.index.apply_object(&kind.object(&metadata), &RelatedAnnotations::of_missing_object())
             }
             ViewUpdate::Fetched(fetch, told) => self.index.apply_fetched(&fetch, &told),
         };
@@ -153,7 +153,7 @@ impl SnapshotWriter {
         // Store the snapshot before the version, so that a reader that the new version wakes sees at least this snapshot.
         self.shared.snapshot.store(new);
         self.shared.versions.send_replace(version);
-        self.shared.pod_watch.freshness.changes_published(std::mem::take(&mut self.unpublished));
+        self.shared.pod_watch.freshness.record_changes_published(std::mem::take(&mut self.unpublished));
     }
 
     fn start_reads(&mut self) {
@@ -213,8 +213,8 @@ impl Reader {
             let permit = permits.acquire().await.ok()?;
             fetch.ticket.upgrade()?;
             let failure = match self.read().await {
-                Ok(object) => return Some(RelatedAnnotations::read(object.metadata.annotations)),
-                Err(KubeError::NotFound { .. }) => return Some(RelatedAnnotations::missing()),
+                Ok(object) => return Some(RelatedAnnotations::of_object(object.metadata.annotations)),
+                Err(KubeError::NotFound { .. }) => return Some(RelatedAnnotations::of_missing_object()),
                 Err(failure) => failure,
             };
             drop(permit);
@@ -278,7 +278,7 @@ mod tests {
     async fn what_concerns_no_pod_here_makes_no_snapshot() {
         let (pods, updates, _asked, _hand) = writer();
         updates.send(ViewUpdate::Pods(WatchChange::Started(vec![pod("cart", json!({}))]))).await.unwrap();
-        let version = pods.newer_than(0).await.version();
+        let version = pods.wait_for_newer(0).await.version();
         let account = |name: &str| {
             let object = json!({"metadata": {"name": name, "namespace": "reef", "uid": name}});
             ViewUpdate::Related(
@@ -289,13 +289,13 @@ mod tests {
         for name in ["kelp", "anemone", "kelp"] {
             updates.send(account(name)).await.unwrap();
         }
-        while updates.capacity() < QUEUE {
+        while updates.capacity() < MAX_QUEUED_UPDATES {
             tokio::task::yield_now().await;
         }
         tokio::task::yield_now().await;
         assert_eq!(pods.snapshot().version(), version);
         updates.send(account("coral")).await.unwrap();
-        assert_eq!(pods.newer_than(version).await.version(), version + 1);
+        assert_eq!(pods.wait_for_newer(version).await.version(), version + 1);
     }
 
     #[tokio::test]
@@ -304,13 +304,13 @@ mod tests {
         // The pod ends one minute after the start of the manual clock, plus the leeway.
         let dying = pod("dying", json!({"deletionTimestamp": "2026-01-01T00:01:00Z"}));
         updates.send(ViewUpdate::Pods(WatchChange::Started(vec![dying]))).await.unwrap();
-        let before = pods.newer_than(0).await;
+        let before = pods.wait_for_newer(0).await;
         assert!(before.by_uid("dying").is_some_and(|record| record.terminating));
         while hand.next_deadline().is_none() {
             tokio::task::yield_now().await;
         }
         hand.advance(Duration::from_secs(121));
-        let after = pods.newer_than(before.version()).await;
+        let after = pods.wait_for_newer(before.version()).await;
         assert!(after.by_uid("dying").is_none());
     }
 
@@ -325,15 +325,15 @@ mod tests {
             ViewUpdate::Pods(WatchChange::Applied(pod))
         };
         updates.send(told("old", "2025-12-31T23:59:59Z")).await.unwrap();
-        let before = pods.newer_than(0).await;
+        let before = pods.wait_for_newer(0).await;
         assert!(before.pod_at(address).is_err() && before.by_uid("old").is_some());
         // Another pod has the address now, so the old pod does not.
         updates.send(told("new", "2026-01-01T00:00:05Z")).await.unwrap();
-        let between = pods.newer_than(before.version()).await;
+        let between = pods.wait_for_newer(before.version()).await;
         assert_eq!(&*between.pod_at(address).unwrap().pod.uid.0, "new");
         let gone = pod("new", json!({}));
         updates.send(ViewUpdate::Pods(WatchChange::Deleted(gone))).await.unwrap();
-        let mut snapshot = pods.newer_than(between.version()).await;
+        let mut snapshot = pods.wait_for_newer(between.version()).await;
         while snapshot.pod_at(address).is_err() {
             hand.advance(Duration::from_secs(30));
             tokio::task::yield_now().await;
@@ -345,14 +345,14 @@ mod tests {
     #[tokio::test]
     async fn events_that_wait_together_become_few_snapshots() {
         let (pods, updates, _asked, _hand) = writer();
-        for i in 0..QUEUE {
+        for i in 0..MAX_QUEUED_UPDATES {
             updates
                 .try_send(ViewUpdate::Pods(WatchChange::Applied(pod(&format!("pod-{i}"), json!({})))))
                 .unwrap();
         }
-        let mut snapshot = pods.newer_than(0).await;
-        while snapshot.pods().len() < QUEUE {
-            snapshot = pods.newer_than(snapshot.version()).await;
+        let mut snapshot = pods.wait_for_newer(0).await;
+        while snapshot.pods().len() < MAX_QUEUED_UPDATES {
+            snapshot = pods.wait_for_newer(snapshot.version()).await;
         }
         assert!(snapshot.version() <= 3, "{}", snapshot.version());
     }
@@ -380,11 +380,11 @@ mod tests {
         };
         second.answer(200, &json!({"metadata": {"name": "coral", "namespace": "reef"}}));
         let mut snapshot = pods.snapshot();
-        let read = RelatedAnnotations::read(Annotations::default());
+        let read = RelatedAnnotations::of_object(Annotations::default());
         while !snapshot.pods().all(|record| record.annotations.service_account == read)
             || snapshot.pods().len() < 3
         {
-            snapshot = pods.newer_than(snapshot.version()).await;
+            snapshot = pods.wait_for_newer(snapshot.version()).await;
         }
         assert!(asked.try_recv().is_err());
     }
@@ -406,7 +406,7 @@ mod tests {
             json!({"metadata": {"name": "reef", "annotations": annotations}})
         };
         let says = |value: &str| {
-            RelatedAnnotations::read([("cloud/of-namespace", value.into())].into_iter().collect())
+            RelatedAnnotations::of_object([("cloud/of-namespace", value.into())].into_iter().collect())
         };
         let read = asked.recv().await.unwrap();
         assert_eq!(read.what, "GET /api/v1/namespaces/reef");
@@ -425,7 +425,7 @@ mod tests {
     async fn told(pods: &NodePods, what: &RelatedAnnotations) {
         let mut snapshot = pods.snapshot();
         while snapshot.pods().len() < 2 || !snapshot.pods().all(|pod| pod.annotations.namespace == *what) {
-            snapshot = pods.newer_than(snapshot.version()).await;
+            snapshot = pods.wait_for_newer(snapshot.version()).await;
         }
     }
 }

@@ -55,7 +55,7 @@ impl ManualCluster {
             _tasks: tasks,
         };
         let mut index = PodIndex::default();
-        index.watch_started(RelatedKind::ServiceAccount);
+        index.refetch_objects(RelatedKind::ServiceAccount);
         Self { client: Arc::new(client), index, clock: clock.clone() }
     }
 
@@ -64,15 +64,17 @@ impl ManualCluster {
         let pods: Vec<_> = pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect();
         self.index.replace_pods(pods);
         for fetch in self.index.take_fetches() {
-            self.index.apply_fetched(&fetch, &RelatedAnnotations::read(Annotations::default()));
+            self.index.apply_fetched(&fetch, &RelatedAnnotations::of_object(Annotations::default()));
         }
         self.publish();
     }
 
     /// Publishes a snapshot in which this ServiceAccount has these annotations.
     pub fn report_annotations(&mut self, account: ServiceAccount, annotations: Annotations) {
-        self.index
-            .apply_object(&RelatedObject::ServiceAccount(account), &RelatedAnnotations::read(annotations));
+        self.index.apply_object(
+            &RelatedObject::ServiceAccount(account),
+            &RelatedAnnotations::of_object(annotations),
+        );
         self.publish();
     }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
 use seawall_kube::request::{self, ObjectRepresentation};
-use seawall_kube::{Connector, KubeAccess, KubeError, KubeTimeouts, TimedKubeClient};
+use seawall_kube::{KubeAccess, KubeConnector, KubeError, KubeTimeouts, TimedKubeClient};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub struct Uninstaller {
 pub enum UninstallError {
     /// The step is not done on these nodes.
     #[error("timed out after {}s; not done on {}", .within.as_secs(), Nodes(.nodes))]
-    Nodes {
+    UnfinishedNodes {
         /// The names of the nodes, sorted.
         nodes: Vec<String>,
         /// The time limit in force.
@@ -179,7 +179,7 @@ impl Uninstaller {
         clock: Clock,
     ) -> Result<Self, KubeAccessError> {
         let patience = KubeTimeouts::default();
-        let client = Connector::read(access, crate::provider())?.client(&patience, clock.clone())?;
+        let client = KubeConnector::read(access, crate::provider())?.new_client(&patience, clock.clone())?;
         Ok(Self { link: TimedKubeClient { client, clock, timeouts: patience }, namespace, within })
     }
 
@@ -329,7 +329,7 @@ impl UninstallError {
     fn nodes(mut nodes: Vec<String>, within: Duration) -> Self {
         nodes.sort();
         nodes.dedup();
-        Self::Nodes { nodes, within }
+        Self::UnfinishedNodes { nodes, within }
     }
 }
 

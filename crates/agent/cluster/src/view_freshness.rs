@@ -5,7 +5,7 @@
 //! CPU, the report can wait unread in the socket. If a traffic thread then accepted the next pod's first connection, the next pod
 //! would get the previous pod's credentials. So the agent makes this decision only with a *current* view: a view that contains
 //! everything that had reached this machine shortly before. The watch thread proves that the view is current, and stores the time of
-//! the last proof as one number. A traffic thread reads this number. If the last proof is older than [`AGE`], the traffic thread
+//! the last proof as one number. A traffic thread reads this number. If the last proof is older than [`MAX_PROOF_AGE`], the traffic thread
 //! requests a new proof. Meanwhile the client's request waits, as it also waits while the agent does not know the client's pod.
 //! While connections arrive, the watch thread renews the proof before the proof is too old.
 //!
@@ -42,9 +42,9 @@ use tokio::sync::Notify;
 /// time, the node sets up the network namespace, the pod's network and the container, which takes hundreds of milliseconds. The age
 /// is also far longer than a proof takes. One proof serves all connections of the next 20 ms, so a storm of new connections costs
 /// about 100 proofs per second ([`RENEWAL`]).
-pub(crate) const AGE: Duration = Duration::from_millis(20);
+pub(crate) const MAX_PROOF_AGE: Duration = Duration::from_millis(20);
 
-/// The interval at which the prover renews the proof while connections arrive. The interval is half of [`AGE`], so that a new
+/// The interval at which the prover renews the proof while connections arrive. The interval is half of [`MAX_PROOF_AGE`], so that a new
 /// proof has the other half to finish and connections rarely wait for one. Each wait costs two thread switches. On a busy
 /// machine, these switches cause most of the latency of a quiet pod's slowest connections.
 const RENEWAL: Duration = Duration::from_millis(10);
@@ -98,14 +98,14 @@ impl ViewFreshness {
             self.looked.store(true, Ordering::Relaxed);
         }
         let proven = self.proven.load(Ordering::Acquire);
-        let is_proven = proven != 0 && then.since(Moment::from_nanos(proven)) <= AGE;
+        let is_proven = proven != 0 && then.since(Moment::from_nanos(proven)) <= MAX_PROOF_AGE;
         if !is_proven {
             self.wanted.notify_one();
         }
         is_proven
     }
 
-    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. The proof can be older than [`AGE`] when this
+    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. The proof can be older than [`MAX_PROOF_AGE`] when this
     /// function returns. If that were an error, no connection would get a response on a machine with long scheduling delays.
     pub(crate) async fn wait_until_fresh(&self, clock: &Clock) {
         let since = clock.now();
@@ -119,18 +119,18 @@ impl ViewFreshness {
     }
 
     /// Records that a stream of the watch is open.
-    pub(crate) fn stream_opened(&self) {
+    pub(crate) fn record_stream_opened(&self) {
         self.unwatched.store(OPEN, Ordering::Release);
         self.rewatched.notify_one();
     }
 
     /// Records the time at which the stream ended. Failed attempts to open the next stream do not change this time.
-    pub(crate) fn stream_ended(&self, now: Moment) {
+    pub(crate) fn record_stream_ended(&self, now: Moment) {
         self.turn(OPEN, now.as_nanos().max(OPEN + 1));
     }
 
     /// Records that the API server responds but sends no changes: the watch must restart, or the server refuses the agent.
-    pub(crate) fn position_lost(&self) {
+    pub(crate) fn record_position_lost(&self) {
         let _ = self
             .unwatched
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
@@ -147,17 +147,17 @@ impl ViewFreshness {
     }
 
     /// Records that a piece of the stream has been read.
-    pub(crate) fn stream_read(&self) {
+    pub(crate) fn record_stream_read(&self) {
         self.heard.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records that the watch is about to send a change to the writer.
-    pub(crate) fn change_sent(&self) {
+    pub(crate) fn record_change_sent(&self) {
         self.told.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records that the writer has published this many more changes.
-    pub(crate) fn changes_published(&self, changes: u64) {
+    pub(crate) fn record_changes_published(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
         self.publication.notify_one();
     }
@@ -276,7 +276,7 @@ mod tests {
             let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
             self.asked.recv().await.unwrap().answer(200, &list);
             let feed = self.asked.recv().await.unwrap().answer_stream();
-            self.pods.newer_than(0).await;
+            self.pods.wait_for_newer(0).await;
             feed
         }
 
@@ -309,7 +309,7 @@ mod tests {
         world.pods.wait_until_current().await;
         assert_eq!(world.name().unwrap(), "old");
 
-        world.hand.advance(AGE + Duration::from_millis(1));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         feed.say(&event("DELETED", &pod("old", ADDRESS)));
         feed.say(&event("ADDED", &pod("new", ADDRESS)));
         // The thread that accepts the new pod's connection runs before the thread that reads the watch.
@@ -346,13 +346,13 @@ mod tests {
     async fn a_proof_that_is_looked_at_late_is_still_one() {
         let mut world = world();
         let _feed = world.with_one_pod().await;
-        world.hand.advance(AGE * 10);
+        world.hand.advance(MAX_PROOF_AGE * 10);
         let mut current = std::pin::pin!(world.pods.wait_until_current());
         assert!(is_pending(current.as_mut()).await);
         for _ in 0..20 {
             tokio::task::yield_now().await;
         }
-        world.hand.advance(AGE * 10);
+        world.hand.advance(MAX_PROOF_AGE * 10);
         assert!(!is_pending(current.as_mut()).await);
     }
 
@@ -360,7 +360,7 @@ mod tests {
     async fn a_storm_that_lies_unread_is_read_to_its_end() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        world.hand.advance(AGE + Duration::from_millis(1));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         for n in 0..2000u16 {
             let [high, low] = n.to_be_bytes();
             let address = std::net::Ipv4Addr::new(10, 245, high, low).into();
@@ -378,7 +378,7 @@ mod tests {
         let mut world = world();
         let feed = world.with_one_pod().await;
         world.pods.wait_until_current().await;
-        world.hand.advance(AGE + Duration::from_millis(1));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         feed.say_in_pieces(&event("DELETED", &pod("old", ADDRESS)), 100);
         world.pods.wait_until_current().await;
         assert_eq!(world.name(), None);
@@ -393,7 +393,7 @@ mod tests {
         drop(feed);
         // The API server ends each watch after a few minutes. The next stream reports the changes since then.
         let next = world.asked.recv().await.unwrap();
-        world.hand.advance(AGE + Duration::from_millis(1));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         assert!(!world.pods.is_current());
         let feed = next.answer_stream();
         feed.say(&event("DELETED", &pod("old", ADDRESS)));
@@ -417,7 +417,7 @@ mod tests {
         let mut world = world();
         let list = json!({"metadata": {"resourceVersion": "7"}, "items": [pod("old", ADDRESS)]});
         world.asked.recv().await.unwrap().answer(200, &list);
-        world.pods.newer_than(0).await;
+        world.pods.wait_for_newer(0).await;
         for _ in 0..3 {
             let unanswered = world.asked.recv().await.unwrap();
             assert!(is_never(world.pods.wait_until_current(), &world.hand).await);
@@ -439,7 +439,7 @@ mod tests {
         tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         let anew = world.asked.recv().await.unwrap();
         assert!(!anew.what.contains("watch=true"), "{}", anew.what);
-        world.hand.advance(AGE + Duration::from_millis(1));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         assert!(
             is_never(world.pods.wait_until_current(), &world.hand).await,
             "the view is not current while the list is pending"
@@ -458,7 +458,7 @@ mod tests {
             world.pods.wait_until_current().await;
             drop(feed);
             world.answer(status).await;
-            world.hand.advance(AGE + Duration::from_millis(1));
+            world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
             assert!(
                 is_never(world.pods.wait_until_current(), &world.hand).await,
                 "a server that refuses the agent still serves the kubelet: {status}"
@@ -503,7 +503,7 @@ mod tests {
         let mut world = world();
         let feed = world.with_one_pod().await;
         world.pods.wait_until_current().await;
-        world.hand.advance(AGE + Duration::from_millis(1));
+        world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         // The prover runs before the watch.
         assert!(!world.pods.is_current());
         feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
@@ -523,7 +523,7 @@ mod tests {
 
     async fn current_and_named(world: &World) {
         while world.name().is_none() {
-            world.pods.newer_than(world.pods.snapshot().version()).await;
+            world.pods.wait_for_newer(world.pods.snapshot().version()).await;
         }
     }
 

@@ -47,9 +47,9 @@ pub(crate) struct WatchedCollection {
     /// The collection's path.
     pub(crate) path: &'static str,
     /// The field selector; `None` selects everything.
-    pub(crate) fields: Option<String>,
+    pub(crate) field_selector: Option<String>,
     /// The representation of each object: the whole object, or its metadata only.
-    pub(crate) form: ObjectRepresentation,
+    pub(crate) representation: ObjectRepresentation,
     /// The annotation keys to keep from each object.
     pub(crate) annotations: ParsedAnnotationKeys,
     pub(crate) start: WatchOrigin,
@@ -123,7 +123,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
                 Err(WatchRoundError::Failed(failure)) => self.pause(&failure).await,
                 Err(WatchRoundError::Lost(failure)) => {
                     self.position = None;
-                    self.state.freshness.position_lost();
+                    self.state.freshness.record_position_lost();
                     self.pause(&failure).await;
                 }
             }
@@ -172,9 +172,9 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     async fn follow(&mut self, version: &str) -> Result<(), WatchRoundError> {
         let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
         let lines = client.watch(self.source.watch(version), patience.response).await?;
-        self.state.freshness.stream_opened();
+        self.state.freshness.record_stream_opened();
         let round = self.read_stream(lines).await;
-        self.state.freshness.stream_ended(self.link.clock.now());
+        self.state.freshness.record_stream_ended(self.link.clock.now());
         round
     }
 
@@ -183,7 +183,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
         let mut told = false;
         let pulse = self.state.clone();
-        let heard = || pulse.freshness.stream_read();
+        let heard = || pulse.freshness.record_stream_read();
         while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next(heard)).await?? {
             match object::read(&line, &self.source.annotations) {
                 Ok(event) => self.apply_event(event).await?,
@@ -217,7 +217,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     }
 
     async fn send_change(&self, change: WatchChange<T>) -> Result<(), WatchRoundError> {
-        self.state.freshness.change_sent();
+        self.state.freshness.record_change_sent();
         self.updates.send((self.wrap)(change)).await.map_err(|_| WatchRoundError::Closed)
     }
 
@@ -232,7 +232,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         if failure.is_unreachable() {
             self.state.freshness.record_unreachable(self.link.clock.now());
         } else if failure.is_refusal() {
-            self.state.freshness.position_lost();
+            self.state.freshness.record_position_lost();
         }
         if self.state.record_failure(failure) {
             warn!(watch = self.state.kind(), reason = %failure, "the watch is interrupted; the agent tries again");
@@ -245,11 +245,17 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
 
 impl WatchedCollection {
     fn list(&self, limit: u32, next: Option<&str>) -> BuildRequestResult {
-        request::list(self.path, self.form, self.fields.as_deref(), limit, next)
+        request::list(self.path, self.representation, self.field_selector.as_deref(), limit, next)
     }
 
     fn watch(&self, version: &str) -> BuildRequestResult {
-        request::watch(self.path, self.form, self.fields.as_deref(), version, fastrand::u32(OPEN))
+        request::watch(
+            self.path,
+            self.representation,
+            self.field_selector.as_deref(),
+            version,
+            fastrand::u32(OPEN),
+        )
     }
 }
 
@@ -281,8 +287,8 @@ mod tests {
         let pulse = Arc::new(WatchState::new("pods"));
         let source = WatchedCollection {
             path: "/api/v1/pods",
-            fields: None,
-            form: ObjectRepresentation::Whole,
+            field_selector: None,
+            representation: ObjectRepresentation::Whole,
             annotations: ParsedAnnotationKeys::default(),
             start: WatchOrigin::List,
         };

@@ -33,7 +33,7 @@ pub struct WatchHealth {
     pub age: Option<Duration>,
     /// The number of starts of the watch, including the first. The number grows when the watch has lost its position and starts
     /// again.
-    pub lists: u64,
+    pub start_count: u64,
     /// The number of failed attempts.
     pub failures: u64,
     /// The last failure, if the watch is interrupted now.
@@ -85,7 +85,7 @@ impl WatchState {
         WatchHealth {
             kind: self.kind,
             age: self.age(now),
-            lists: self.lists.load(Ordering::Relaxed),
+            start_count: self.lists.load(Ordering::Relaxed),
             failures: self.failures.load(Ordering::Relaxed),
             trouble: self.trouble.load_full(),
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use seawall_core::Clock;
 use seawall_kube::request::ObjectRepresentation;
-use seawall_kube::{Connector, KubeClient, KubeTimeouts, TimedKubeClient};
+use seawall_kube::{KubeClient, KubeConnector, KubeTimeouts, TimedKubeClient};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -63,17 +63,17 @@ pub enum WatchThreadError {
 
 impl WatchThread {
     pub(crate) fn new(
-        connector: Connector,
+        connector: KubeConnector,
         config: &ClusterConfig,
         shared: &Arc<ClusterView>,
         clock: &Clock,
     ) -> Self {
         let (patience, clock_of_client) = (config.timeouts, clock.clone());
-        let connect = Box::new(move || connector.client(&patience, clock_of_client));
+        let connect = Box::new(move || connector.new_client(&patience, clock_of_client));
         Self {
             connect,
             node: config.node.clone(),
-            selected: SelectedKeys::of(&config.selections),
+            selected: SelectedKeys::of(&config.annotation_keys),
             patience,
             shared: shared.clone(),
             clock: clock.clone(),
@@ -135,8 +135,11 @@ pub(crate) fn watch_pods(
 ) -> ListWatch<object::PodObject, ViewUpdate> {
     let source = WatchedCollection {
         path: "/api/v1/pods",
-        fields: Some(format!("spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed", node.as_str())),
-        form: ObjectRepresentation::Whole,
+        field_selector: Some(format!(
+            "spec.nodeName={},status.phase!=Succeeded,status.phase!=Failed",
+            node.as_str()
+        )),
+        representation: ObjectRepresentation::Whole,
         annotations,
         start: WatchOrigin::List,
     };
@@ -153,8 +156,8 @@ fn watch_related(
     let path = kind.path();
     let source = WatchedCollection {
         path,
-        fields: None,
-        form: ObjectRepresentation::Metadata,
+        field_selector: None,
+        representation: ObjectRepresentation::Metadata,
         annotations,
         start: WatchOrigin::Position,
     };

@@ -77,7 +77,7 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
     fn wait_for_newer(&self) -> AttestFuture<'_, ()> {
         let version = self.0.snapshot().version();
         Box::pin(async move {
-            self.0.newer_than(version).await;
+            self.0.wait_for_newer(version).await;
         })
     }
 }

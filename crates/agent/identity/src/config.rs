@@ -166,7 +166,7 @@ impl ClusterIdentityConfig {
         if is_wanted && node.is_none() && !name.is_present() {
             name.reject(format!(
                 "the node's name, here or in the environment variable {}",
-                DownwardApi::NODE
+                DownwardApi::NODE_NAME_VARIABLE
             ));
         }
         let lifetime = table
@@ -193,7 +193,7 @@ impl KernelIdentityConfig {
         if downward.pod.is_none() {
             strategy.reject(format!(
                 "the UID of the agent's own pod in the environment variable {}",
-                DownwardApi::POD
+                DownwardApi::POD_UID_VARIABLE
             ));
         }
         // If a listener has port 0, the kernel chooses its port later. `AgentAddress` cannot hold port 0, so this check uses port 1

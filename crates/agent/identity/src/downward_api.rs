@@ -20,19 +20,19 @@ pub struct DownwardApi {
 
 impl DownwardApi {
     /// The environment variable with the node's name.
-    pub const NODE: &str = "NODE_NAME";
+    pub const NODE_NAME_VARIABLE: &str = "NODE_NAME";
     /// The environment variable with the node's address.
-    pub const ADDRESS: &str = "NODE_IP";
+    pub const NODE_ADDRESS_VARIABLE: &str = "NODE_IP";
     /// The environment variable with the UID of the agent's own pod.
-    pub(crate) const POD: &str = "POD_UID";
+    pub(crate) const POD_UID_VARIABLE: &str = "POD_UID";
 
     /// Reads the environment variables of this process. Ignores an address that cannot be parsed.
     pub fn from_env() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
-            node: told(Self::NODE),
-            address: told(Self::ADDRESS).and_then(|text| text.parse().ok()),
-            pod: told(Self::POD).map(|uid| PodUid(uid.into())),
+            node: told(Self::NODE_NAME_VARIABLE),
+            address: told(Self::NODE_ADDRESS_VARIABLE).and_then(|text| text.parse().ok()),
+            pod: told(Self::POD_UID_VARIABLE).map(|uid| PodUid(uid.into())),
         }
     }
 

@@ -32,7 +32,7 @@ use seawall_core::cloud::CloudName;
 use tokio::sync::{mpsc, oneshot};
 
 /// The channel on which the task with the entitlement store receives its commands.
-pub type SwapCommands = mpsc::Receiver<SwapCommand>;
+pub type SwapCommandReceiver = mpsc::Receiver<SwapCommand>;
 
 /// A command to the entitlement store.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub struct EntitlementSwap {
 /// The only writer of the pods' entitlements.
 pub(crate) trait EntitlementStore {
     /// Returns all pods.
-    fn callers(&self) -> Vec<Arc<PodEntry>>;
+    fn pods(&self) -> Vec<Arc<PodEntry>>;
 
     /// Returns the entitlements that these clouds give to the pod at index `place` of `callers`. `before` contains the pod's present
     /// entitlements.
@@ -83,7 +83,7 @@ pub(crate) trait EntitlementStore {
 /// Executes the commands, step by step. At most one swap is under way.
 #[derive(Debug)]
 pub(crate) struct EntitlementSwapper {
-    commands: SwapCommands,
+    commands: SwapCommandReceiver,
     /// The pods' entitlements under the next configuration, with the credentials that were fetched for that configuration.
     prepared: BTreeMap<PodUid, Entitlements>,
     open: Option<OpenSwap>,
@@ -117,7 +117,7 @@ struct PodSwap {
 }
 
 impl EntitlementSwapper {
-    pub(crate) fn new(commands: SwapCommands) -> Self {
+    pub(crate) fn new(commands: SwapCommandReceiver) -> Self {
         Self { commands, prepared: BTreeMap::new(), open: None }
     }
 
@@ -158,7 +158,7 @@ impl EntitlementSwapper {
         let Some(swap) = &mut self.open else { return decide(in_force, before) };
         let pod = swap.pods.entry(uid.clone()).or_default();
         *pod = PodSwap { before: decide(in_force, &pod.before), next: decide(&swap.clouds, &pod.next) };
-        pod.before.without(&swap.changed)
+        pod.before.with_pending(&swap.changed)
     }
 
     /// Drops the entitlements and leases that this swapper keeps for pods that are gone.
@@ -177,7 +177,7 @@ impl EntitlementSwapper {
             tasks.extend(next.refetch_tasks(&before));
             (caller.pod.uid.clone(), next)
         };
-        self.prepared = store.callers().into_iter().enumerate().map(prepare).collect();
+        self.prepared = store.pods().into_iter().enumerate().map(prepare).collect();
         tasks
     }
 
@@ -186,7 +186,7 @@ impl EntitlementSwapper {
         let EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender } =
             swap;
         let prepared = std::mem::take(&mut self.prepared);
-        let callers = store.callers();
+        let callers = store.pods();
         let decide = |(place, caller): (usize, &Arc<PodEntry>)| {
             let (uid, before) = (caller.pod.uid.clone(), (**caller.entitlements()).clone());
             let next = store.entitle(place, &clouds, prepared.get(&uid).unwrap_or(&before));
@@ -194,7 +194,7 @@ impl EntitlementSwapper {
         };
         let pods = callers.iter().enumerate().map(decide).collect();
         for caller in &callers {
-            caller.replace_entitlements(caller.entitlements().without(&changed));
+            caller.replace_entitlements(caller.entitlements().with_pending(&changed));
         }
         let _ = entitlements_cleared.send(());
         self.open = Some(OpenSwap { clouds, changed, dialects_replaced, completion_sender, pods });
@@ -202,7 +202,7 @@ impl EntitlementSwapper {
 
     fn finish(&mut self, is_replaced: bool, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
         let OpenSwap { clouds, completion_sender, mut pods, .. } = self.open.take()?;
-        for caller in store.callers() {
+        for caller in store.pods() {
             // `pods` has an entry for every known pod. Without an entry, a pod would stay without entitlements at the changed clouds.
             if let Some(PodSwap { before, next }) = pods.remove(&caller.pod.uid) {
                 caller.replace_entitlements(if is_replaced { next } else { before });
@@ -215,7 +215,7 @@ impl EntitlementSwapper {
 }
 
 /// Executes the commands for a store whose pods are fixed: the pods of a file, or no pods.
-pub(crate) async fn run_commands(store: impl EntitlementStore, commands: SwapCommands) {
+pub(crate) async fn run_commands(store: impl EntitlementStore, commands: SwapCommandReceiver) {
     let mut swapper = EntitlementSwapper::new(commands);
     while let Some(step) = swapper.next_step().await {
         swapper.take_step(step, &store);
@@ -234,12 +234,12 @@ mod tests {
     struct Keeps<'a>(&'a PodFixture);
 
     impl EntitlementStore for Keeps<'_> {
-        fn callers(&self) -> Vec<Arc<PodEntry>> {
+        fn pods(&self) -> Vec<Arc<PodEntry>> {
             vec![self.0.pod().clone()]
         }
 
         fn entitle(&self, _: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements {
-            self.0.entitlements_of(clouds, RelatedAnnotations::read(Annotations::default()), before)
+            self.0.entitlements_of(clouds, RelatedAnnotations::of_object(Annotations::default()), before)
         }
 
         fn wake(&self) {}
@@ -249,7 +249,7 @@ mod tests {
         let world = PodFixture::of(BOTH_BROKERED);
         world
             .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
+            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
         world
     }
 

@@ -23,7 +23,7 @@ pub(crate) struct PodRegistry {
 
 impl PodRegistry {
     /// Creates a registry whose set of pods does not change.
-    pub(crate) fn fixed(pods: impl Iterator<Item = PodEntry>) -> Arc<Self> {
+    pub(crate) fn with_fixed_pods(pods: impl Iterator<Item = PodEntry>) -> Arc<Self> {
         let mut pods: Box<[_]> = pods.map(Arc::new).collect();
         pods.sort_unstable_by(|one, other| one.pod.uid.cmp(&other.pod.uid));
         let roster = Self::default();

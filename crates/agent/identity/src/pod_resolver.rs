@@ -96,13 +96,17 @@ fn refusal(reason: RejectionReason) -> Refusal {
 
 impl PodResolver {
     /// Creates a resolver that finds pods by this attestation and this registry.
-    pub(crate) fn attested(by: Arc<dyn Attestation>, roster: Arc<PodRegistry>, probe: ProbeAddress) -> Self {
+    pub(crate) fn with_attestation(
+        by: Arc<dyn Attestation>,
+        roster: Arc<PodRegistry>,
+        probe: ProbeAddress,
+    ) -> Self {
         Self { way: ResolverMode::Attestation(by, roster), probe }
     }
 
     /// Creates a resolver for the `anyone` strategy: the agent serves every address. With this strategy, the configuration
     /// allows only Google's `conceal` mode.
-    pub fn anyone(probe: ProbeAddress) -> Self {
+    pub fn for_anyone(probe: ProbeAddress) -> Self {
         Self { way: ResolverMode::Nobody, probe }
     }
 
@@ -110,14 +114,14 @@ impl PodResolver {
     pub fn pods(&self) -> Vec<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return Vec::new() };
         let mut pods = roster.pods();
-        pods.sort_by(|a, b| by.addresses(&a.basis).cmp(by.addresses(&b.basis)));
+        pods.sort_by(|a, b| by.addresses(&a.attested_addresses).cmp(by.addresses(&b.attested_addresses)));
         pods
     }
 
     /// Returns a pod's addresses, for display.
     pub fn addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
         let ResolverMode::Attestation(by, _) = &self.way else { return &[] };
-        by.addresses(&pod.basis)
+        by.addresses(&pod.attested_addresses)
     }
 
     /// Returns the pod with this UID, if its addresses cover this connection and its entitlement to this cloud is decided.
@@ -135,7 +139,7 @@ impl PodResolver {
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
-        by.covers(&caller.basis, ends).then_some(caller)
+        by.covers(&caller.attested_addresses, ends).then_some(caller)
     }
 }
 
@@ -278,7 +282,7 @@ mod tests {
     fn callers(verdict: AttestationVerdict) -> (PodResolver, Arc<PodRegistry>, watch::Sender<bool>) {
         let (roster, told) = (Arc::<PodRegistry>::default(), watch::Sender::new(false));
         let by = Arc::new(Always(verdict, told.clone()));
-        (PodResolver::attested(by, roster.clone(), ProbeAddress::default()), roster, told)
+        (PodResolver::with_attestation(by, roster.clone(), ProbeAddress::default()), roster, told)
     }
 
     fn ends() -> ConnectionEnds<'static> {
@@ -329,7 +333,7 @@ mod tests {
         assert!(settled.as_mut().poll(&mut context).is_pending());
         world
             .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
+            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
         publish();
         assert!(settled.as_mut().poll(&mut context).is_ready());
     }

@@ -18,7 +18,7 @@ use seawall_core::PodUid;
 use seawall_core::attestation::AttestedAddresses;
 
 use super::cluster_attester::ClusterAttester;
-use super::entitlement_swap::{EntitlementStore, EntitlementSwapper, SwapCommands};
+use super::entitlement_swap::{EntitlementStore, EntitlementSwapper, SwapCommandReceiver};
 use super::pod_registry::PodRegistry;
 
 /// Updates the registry after each snapshot of the node's pods.
@@ -50,7 +50,7 @@ impl PodReconciler {
     }
 
     /// Applies snapshots and executes the commands that arrive, until the future is dropped.
-    pub(crate) async fn run(mut self, commands: SwapCommands) {
+    pub(crate) async fn run(mut self, commands: SwapCommandReceiver) {
         let mut swapper = EntitlementSwapper::new(commands);
         let pods = self.cluster.pods();
         let mut version = 0;
@@ -58,7 +58,7 @@ impl PodReconciler {
             tokio::select! {
                 // Apply snapshots first, so that the end of a swap gives no entitlements to a pod that is known to be gone.
                 biased;
-                snapshot = pods.newer_than(version) => {
+                snapshot = pods.wait_for_newer(version) => {
                     version = snapshot.version();
                     self.follow(&snapshot, &mut swapper);
                 }
@@ -107,7 +107,7 @@ impl PodReconciler {
             return KnownPod { record: record.clone(), caller };
         };
         let tells_the_same = was.annotations == record.annotations;
-        let caller = if caller.basis == basis {
+        let caller = if caller.attested_addresses == basis {
             if !tells_the_same {
                 caller.replace_entitlements(decide(&caller.entitlements()));
             }
@@ -124,7 +124,11 @@ impl PodReconciler {
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
         let (addresses, host_network) = (&*record.addresses, record.host_network);
-        self.attestation.attested_addresses(&PodNetwork { addresses, host_network, claims: &claims })
+        self.attestation.attested_addresses(&PodNetwork {
+            addresses,
+            host_network,
+            is_only_claimant: &claims,
+        })
     }
 
     fn decide(
@@ -141,7 +145,7 @@ impl PodReconciler {
     fn decide_of(&self, clouds: &Clouds, record: &Arc<PodRecord>, before: &Entitlements) -> Entitlements {
         let applicant = EntitlementRequest {
             pod: &record.pod,
-            facts: &record.annotations,
+            annotations: &record.annotations,
             subject_tokens: &|| self.cluster.tokens_for(record),
             event_recorder: self.cluster.event_reporter().for_pod(record.clone()),
             prefetch: true,
@@ -151,7 +155,7 @@ impl PodReconciler {
 }
 
 impl EntitlementStore for PodReconciler {
-    fn callers(&self) -> Vec<Arc<PodEntry>> {
+    fn pods(&self) -> Vec<Arc<PodEntry>> {
         self.known.iter().map(|entry| entry.caller.clone()).collect()
     }
 
@@ -160,7 +164,7 @@ impl EntitlementStore for PodReconciler {
     }
 
     fn wake(&self) {
-        self.roster.publish(self.callers().into());
+        self.roster.publish(self.pods().into());
     }
 }
 

@@ -38,8 +38,11 @@ pub(crate) fn agent_address<'a>(
     let other =
         listeners.iter().map(|(at, _)| at.ip()).find(|ip| ip.is_ipv4() != at.is_ipv4() && has_all(*ip));
     let port = |at: Option<SocketAddr>| NonZeroU16::new(at?.port());
-    let mut agent =
-        AgentAddress { metadata: port(metadata), containers: port(containers), ..AgentAddress::default() };
+    let mut agent = AgentAddress {
+        metadata_port: port(metadata),
+        containers_port: port(containers),
+        ..AgentAddress::default()
+    };
     for ip in [Some(at), other].into_iter().flatten() {
         match ip {
             IpAddr::V4(ip) => agent.v4 = Some(ip),
@@ -75,7 +78,8 @@ mod tests {
     fn told(listeners: &[(&str, &'static [DialectName])]) -> Result<String, String> {
         let listeners = listeners.iter().map(|(at, dialects)| (at.parse().unwrap(), *dialects));
         let node = "10.0.0.1".parse().ok();
-        let AgentAddress { v4, v6, metadata, containers, listener_slot: _ } = agent_address(listeners, node)?;
+        let AgentAddress { v4, v6, metadata_port: metadata, containers_port: containers, listener_slot: _ } =
+            agent_address(listeners, node)?;
         let text = |value: Option<String>| value.unwrap_or("-".to_owned());
         let port = |port: Option<NonZeroU16>| text(port.map(|port| port.to_string()));
         let (v4, v6) = (text(v4.map(|ip| ip.to_string())), text(v6.map(|ip| ip.to_string())));

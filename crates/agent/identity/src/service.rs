@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use super::cluster_attester::ClusterAttester;
 use super::config::{ClusterIdentityConfig, IdentityConfig};
 use super::entitlement_swap;
-use super::entitlement_swap::{EntitlementStore, SwapCommands};
+use super::entitlement_swap::{EntitlementStore, SwapCommandReceiver};
 use super::pod_registry::PodRegistry;
 use super::pod_resolver::{PodResolver, ProbeAddress};
 use super::reconcile::PodReconciler;
@@ -66,7 +66,7 @@ impl IdentityStrategy {
     pub fn load(identity: &IdentityConfig, clouds: &CloudsConfig) -> anyhow::Result<Self> {
         Ok(Self(match identity {
             IdentityConfig::Static { file } => {
-                Kind::File(StaticIdentity::load(file, &CloudsConfig::file_keys())?)
+                Kind::File(StaticIdentity::load(file, &CloudsConfig::identity_file_keys())?)
             }
             IdentityConfig::SourceIp(section) => {
                 Kind::Cluster(cluster(section, clouds), ClusterStrategy::SourceIp)
@@ -120,17 +120,20 @@ impl IdentityStrategy {
         clock: &Clock,
         control: &Runtime,
         stopper: &Stopper,
-        orders: SwapCommands,
+        orders: SwapCommandReceiver,
     ) -> anyhow::Result<(IdentityService, Option<ClusterThread>)> {
         match self.0 {
             Kind::Anyone => {
                 control.spawn(entitlement_swap::run_commands(StaticPods::default(), orders));
-                Ok((IdentityService::fixed(PodResolver::anyone(probe), clouds.clone()), None))
+                Ok((IdentityService::fixed(PodResolver::for_anyone(probe), clouds.clone()), None))
             }
             Kind::File(identity) => {
                 let pods = StaticPods::of(&identity, &clouds.current());
-                let callers =
-                    PodResolver::attested(Arc::new(identity.attestation()), pods.roster.clone(), probe);
+                let callers = PodResolver::with_attestation(
+                    Arc::new(identity.attestation()),
+                    pods.roster.clone(),
+                    probe,
+                );
                 control.spawn(entitlement_swap::run_commands(pods, orders));
                 Ok((IdentityService::fixed(callers, clouds.clone()), None))
             }
@@ -157,14 +160,14 @@ impl StaticPods {
             let entitlements = entitle(clouds, attested, &Entitlements::default());
             PodEntry::new(attested.pod.clone(), basis, entitlements)
         };
-        let roster = PodRegistry::fixed(identity.pods().map(caller));
+        let roster = PodRegistry::with_fixed_pods(identity.pods().map(caller));
         let attested = identity.pods().map(|(_, attested)| (attested.pod.uid.clone(), attested.clone()));
         Self { roster, attested: attested.collect() }
     }
 }
 
 impl EntitlementStore for StaticPods {
-    fn callers(&self) -> Vec<Arc<PodEntry>> {
+    fn pods(&self) -> Vec<Arc<PodEntry>> {
         self.roster.pods()
     }
 
@@ -182,7 +185,7 @@ impl EntitlementStore for StaticPods {
 fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Entitlements {
     let applicant = EntitlementRequest {
         pod: &attested.pod,
-        facts: &attested.annotations,
+        annotations: &attested.annotations,
         subject_tokens: &|| attested.subject.clone(),
         event_recorder: PodEventRecorder::default(),
         prefetch: false,
@@ -194,10 +197,10 @@ fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_clu
     let access = source.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
     let defaults = seawall_cluster::ClusterConfig::for_node(source.node_name.clone());
     seawall_cluster::ClusterConfig {
-        access,
+        kube_access: access,
         startup_taint: source.startup_taint.clone(),
         pod_token_lifetime: source.pod_token_lifetime,
-        selections: clouds.annotation_keys(),
+        annotation_keys: clouds.annotation_keys(),
         ..defaults
     }
 }
@@ -214,7 +217,7 @@ impl ClusterThread {
     fn start(
         hearing: WatchThread,
         follower: PodReconciler,
-        orders: SwapCommands,
+        orders: SwapCommandReceiver,
         stopper: &Stopper,
     ) -> anyhow::Result<Self> {
         Self::spawn(stopper, move |mut end| {
@@ -281,7 +284,7 @@ impl IdentityService {
         let cluster = Arc::new(cluster);
         let roster = Arc::<PodRegistry>::default();
         let attester = way.over(cluster.pods())?;
-        let callers = Arc::new(PodResolver::attested(attester.attestation(), roster.clone(), probe));
+        let callers = Arc::new(PodResolver::with_attestation(attester.attestation(), roster.clone(), probe));
         let follower = PodReconciler::new(cluster.clone(), roster, clouds.current(), attester);
         let who =
             Self { resolver: callers, cluster: Some(cluster), pod_token_lifetime, clouds: clouds.clone() };
@@ -308,7 +311,7 @@ impl IdentityService {
     /// Returns, for each cloud, whether its credentials stayed above their floor (their least remaining lifetime). The flag is true if
     /// `identity.podTokenLifetime` is long enough to keep them above the floor.
     pub fn floors(&self) -> Vec<(FloorState, bool)> {
-        let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.exchanged_min_lifetime) {
+        let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.token_bound_floor) {
             (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
             _ => true,
         };
@@ -324,7 +327,7 @@ impl IdentityService {
     fn floor_remarks(&self) -> Vec<String> {
         let remark = |(state, can_be_kept): (FloorState, bool)| {
             let (floor, lifetime) =
-                state.exchanged_min_lifetime.filter(|_| !can_be_kept).zip(self.pod_token_lifetime)?;
+                state.token_bound_floor.filter(|_| !can_be_kept).zip(self.pod_token_lifetime)?;
             Some(format!(
                 "identity.podTokenLifetime of {} s is too short: credentials of {} end with the pod's Kubernetes token and \
                  cannot stay above their floor of {} s. Set a longer identity.podTokenLifetime",

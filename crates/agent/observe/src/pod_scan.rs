@@ -36,7 +36,7 @@ pub struct PodCountGauge(Family<[(&'static str, &'static str); 1], Gauge>);
 
 impl PodCountGauge {
     /// Registers the gauge under this name, with 0 for each cloud.
-    pub fn registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
+    pub fn new_registered(registry: &mut Registry, (name, help): (&str, &str)) -> Self {
         let found = Self::default();
         CloudName::ALL.iter().for_each(|cloud| found.set(*cloud, 0));
         registry.register(name, help, found.0.clone());

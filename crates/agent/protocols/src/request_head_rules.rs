@@ -23,7 +23,7 @@ pub const PROXIED_REQUEST: Refusal = Refusal::new(
 ///
 /// The comparison ignores letter case, and the HTTP parser refuses a name with a space. A variant such as `X_Forwarded_For` is harmless, because the
 /// agent sends no client headers to a server that could treat the variant like `X-Forwarded-For`.
-pub(crate) fn is_relay_mark(name: &str) -> bool {
+pub(crate) fn is_proxy_header(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
 }
 

@@ -154,7 +154,7 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     });
     gate.set_target(AgentAddress {
         v4: Some(NODE),
-        metadata: NonZeroU16::new(port),
+        metadata_port: NonZeroU16::new(port),
         listener_slot: seat,
         ..AgentAddress::default()
     })?;

@@ -16,7 +16,7 @@ use crate::attach_points::Hook;
 use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 use crate::link_info::LinkInfo;
-use crate::pins::{LOCK_TIMEOUT, LinkPin, MAPS, Pins, unpin};
+use crate::pins::{LOCK_TIMEOUT, LinkPin, MAP_LAYOUTS, Pins, unpin};
 use crate::prerequisites;
 
 /// The eBPF object, built from `ebpf/capture.bpf.c` by `scripts/ebpf`.
@@ -95,7 +95,7 @@ fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<()
 /// Loads the programs with the pinned maps. If no maps are pinned, creates and pins new maps.
 fn load(pins: &Pins) -> Result<Ebpf, Error> {
     let mut loader = EbpfLoader::new();
-    for (map, ..) in MAPS {
+    for (map, ..) in MAP_LAYOUTS {
         loader.map_pin_path(map, pins.path(map));
     }
     loader.load(OBJECT).map_err(|error| Error::Load(Box::new(error)))
@@ -103,7 +103,7 @@ fn load(pins: &Pins) -> Result<Ebpf, Error> {
 
 fn ask_around(programs: &mut Ebpf, site: &CgroupTree) -> Result<(), Error> {
     for hook in Hook::ALL {
-        let loaded = LoadedProgram::of(programs, hook, hook.probe())?;
+        let loaded = LoadedProgram::of(programs, hook, hook.probe_program())?;
         loaded.ask(site.ancestors())?;
     }
     Ok(())
@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn the_object_has_every_program_and_map_by_name() {
         let text = String::from_utf8_lossy(OBJECT);
-        let programs = Hook::ALL.iter().flat_map(|hook| [hook.program(), hook.probe()]);
-        for name in programs.chain(MAPS.iter().map(|(name, ..)| *name)) {
+        let programs = Hook::ALL.iter().flat_map(|hook| [hook.program(), hook.probe_program()]);
+        for name in programs.chain(MAP_LAYOUTS.iter().map(|(name, ..)| *name)) {
             assert!(text.contains(name), "{name}");
         }
     }

@@ -38,7 +38,7 @@ impl Hook {
 
     /// Returns the name of this hook's program that does nothing. [`mod@crate::attach`] attaches it for a moment to detect conflicting
     /// programs.
-    pub(crate) const fn probe(self) -> &'static str {
+    pub(crate) const fn probe_program(self) -> &'static str {
         match self {
             Self::Sockops => "probe_ops",
             Self::Connect4 => "probe4",

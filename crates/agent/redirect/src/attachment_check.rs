@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use crate::error::Error;
 use crate::pins::{CONNECTIONS, Pins, TARGET};
 
-/// The change of the pins since [`RedirectAttachment::of`].
+/// The change of the pins since [`AttachmentSnapshot::of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachmentState {
     /// The same objects are pinned.
@@ -23,7 +23,7 @@ pub enum AttachmentState {
 
 /// The inodes of the pinned maps at one moment.
 #[derive(Debug)]
-pub struct RedirectAttachment {
+pub struct AttachmentSnapshot {
     pins: Pins,
     maps: [Inode; 2],
 }
@@ -32,7 +32,7 @@ pub struct RedirectAttachment {
 /// up).
 type Inode = (u64, u64);
 
-impl RedirectAttachment {
+impl AttachmentSnapshot {
     /// Records the current pins. Call this function before you open the pins, so that [`Self::state`] detects a replacement between
     /// these two steps.
     ///

@@ -85,7 +85,7 @@ impl CgroupTree {
     }
 
     /// Returns a cgroup's depth below the tree's root and its path from the root, as netfilter's `socket cgroupv2` needs them.
-    pub(crate) fn below_root<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
+    pub(crate) fn depth_and_path<'a>(&self, group: &'a Path) -> (u32, &'a Path) {
         let path = group.strip_prefix(&self.tree).unwrap_or(group);
         (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
     }
@@ -125,12 +125,12 @@ impl CgroupTree {
     }
 
     /// True if this is a cgroup v2 tree on a node that also has cgroup v1.
-    pub(crate) fn is_beside_version_one(&self) -> bool {
+    pub(crate) fn has_cgroup_v1(&self) -> bool {
         self.tree.ends_with(BESIDE_VERSION_ONE)
     }
 
     /// Returns `target` with the ids and the depth of this tree's cgroups. The other fields of `target` stay.
-    pub(crate) fn fill_target(&self, target: RedirectTarget) -> RedirectTarget {
+    pub(crate) fn fill_cgroup_ids(&self, target: RedirectTarget) -> RedirectTarget {
         let [_, burstable, besteffort] =
             self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));
         RedirectTarget {

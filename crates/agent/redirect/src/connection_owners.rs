@@ -11,8 +11,8 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 
 use crate::ebpf_addresses::octets;
 use crate::error::Error;
-use crate::pins::{CONNECTIONS, CONNECTIONS_KEY as KEY, CONNECTIONS_VALUE as VALUE, Pins};
-use crate::target::part;
+use crate::pins::{CONNECTIONS, CONNECTIONS_KEY_BYTES as KEY, CONNECTIONS_VALUE_BYTES as VALUE, Pins};
+use crate::target::bytes_at;
 
 /// The part of the lookup key that a pod cannot choose.
 ///
@@ -147,7 +147,7 @@ fn key(owner: ConnectionOwner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY]
 
 impl ConnectingSocket {
     fn decode(bytes: &[u8; VALUE]) -> Self {
-        let id = |at| u64::from_ne_bytes(part(bytes, at));
+        let id = |at| u64::from_ne_bytes(bytes_at(bytes, at));
         Self { pod: id(0), netns: id(8), socket: id(16) }
     }
 }

@@ -51,12 +51,12 @@ pub struct RedirectCounts {
     /// The counts for IPv6 sockets.
     pub connect6: ConnectCounts,
     /// The number of connections that the programs recorded for the agent.
-    pub stored: u64,
+    pub recorded: u64,
     /// The number of recorded connections that ended before the agent accepted them.
     pub closed_early: u64,
     /// The number of connections that the programs did not record: the kernel refused to store the record, or the pod's share of
     /// records was taken between the connect and its first packet. The agent finds no owner for such a connection.
-    pub dropped: u64,
+    pub unrecorded: u64,
 }
 
 impl RedirectCounts {
@@ -99,9 +99,9 @@ impl CounterMap {
         Ok(RedirectCounts {
             connect4: self.connects(0)?,
             connect6: self.connects(SLOTS)?,
-            stored: self.slot(2 * SLOTS)?,
+            recorded: self.slot(2 * SLOTS)?,
             closed_early: self.slot(2 * SLOTS + 1)?,
-            dropped: self.slot(2 * SLOTS + 2)?,
+            unrecorded: self.slot(2 * SLOTS + 2)?,
         })
     }
 

@@ -7,7 +7,7 @@
 //! - The agent sets the target of captured connections with [`TargetMap`].
 //! - The agent proves with [`AgentHeartbeat`] that it serves. Otherwise the programs refuse the connects to it.
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
-//! - The agent learns from [`RedirectAttachment`] that the pinned maps which it opened were removed or replaced.
+//! - The agent learns from [`AttachmentSnapshot`] that the pinned maps which it opened were removed or replaced.
 //! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and translation rules for nodes without
 //!   the eBPF programs.
 //!
@@ -36,7 +36,7 @@ mod target_map;
 
 pub use attach::attach;
 pub use attach_points::Hook;
-pub use attachment_check::{AttachmentState, RedirectAttachment};
+pub use attachment_check::{AttachmentSnapshot, AttachmentState};
 pub use cgroup_pods::PodCgroups;
 pub use cgroup_tree::CgroupTree;
 pub use connection_owners::{ConnectingSocket, ConnectionMap, ConnectionOwner};

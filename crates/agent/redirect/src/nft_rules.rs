@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use seawall_core::PodUid;
-use seawall_core::endpoint::{DNS, MetadataEndpoint, PORT};
+use seawall_core::endpoint::{DNS_PORT, MetadataEndpoint, PORT};
 
 use crate::cgroup_pods::pod_cgroup;
 use crate::cgroup_tree::CgroupTree;
@@ -61,8 +61,8 @@ pub fn dnat_rules(
 }
 
 fn sockets_of(site: &CgroupTree, of: &Path) -> String {
-    let (level, below_root) = site.below_root(of);
-    socket_of(level, &group(site.is_beside_version_one(), &below_root.display().to_string()))
+    let (level, below_root) = site.depth_and_path(of);
+    socket_of(level, &group(site.has_cgroup_v1(), &below_root.display().to_string()))
 }
 
 /// Returns a match for packets from sockets that were created in this cgroup.
@@ -142,15 +142,17 @@ fn drop_chain(priority: &str) -> String {
         let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
         // The rules accept DNS and drop everything else. One rule that drops all ports except DNS would not match later fragments,
         // because such fragments have no port.
-        [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS} accept"), format!("{to} counter drop")]
+        [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS_PORT} accept"), format!("{to} counter drop")]
     });
     chain("drop_rules", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
 }
 
 /// Returns one rule for each endpoint and address family of the agent.
 fn rules(agent: &AgentAddress) -> Vec<String> {
-    let ports =
-        [(MetadataEndpoint::Metadata, agent.metadata), (MetadataEndpoint::Containers, agent.containers)];
+    let ports = [
+        (MetadataEndpoint::Metadata, agent.metadata_port),
+        (MetadataEndpoint::Containers, agent.containers_port),
+    ];
     let mut rules = Vec::new();
     for (endpoint, port) in ports.into_iter().filter_map(|(endpoint, port)| Some((endpoint, port?))) {
         for (family, address) in
@@ -209,8 +211,8 @@ mod tests {
         AgentAddress {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
-            metadata: port(8988),
-            containers: port(8987),
+            metadata_port: port(8988),
+            containers_port: port(8987),
             ..AgentAddress::default()
         }
     }
@@ -243,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_the_agent_does_not_have_is_not_translated_and_dropped_by_the_drop_rules() {
-        let agent = AgentAddress { v6: None, containers: None, ..agent() };
+        let agent = AgentAddress { v6: None, containers_port: None, ..agent() };
         let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
         assert!(rules.contains("fd20:ce::254, fd00:ec2::254, fd00:ec2::23 } counter drop"), "{rules}");

@@ -19,8 +19,8 @@ use crate::error::Error;
 use crate::target;
 
 /// The sizes in bytes of a key (the connection) and a value (its owner) in the map [`CONNECTIONS`].
-pub(crate) const CONNECTIONS_KEY: usize = 48;
-pub(crate) const CONNECTIONS_VALUE: usize = 24;
+pub(crate) const CONNECTIONS_KEY_BYTES: usize = 48;
+pub(crate) const CONNECTIONS_VALUE_BYTES: usize = 24;
 
 pub(crate) const TARGET: &str = "target";
 pub(crate) const CONNECTIONS: &str = "callers";
@@ -33,18 +33,18 @@ const MINE: &str = "mine";
 
 /// The size in bytes of an entry of the map [`WAITERS`], which names a pod's record: a lock, a count, the connection and its socket's
 /// cookie.
-const PLACE: usize = 8 + CONNECTIONS_KEY + 8;
+const PLACE: usize = 8 + CONNECTIONS_KEY_BYTES + 8;
 
 /// The names of the maps, and the sizes of their keys and values in bytes.
-pub(crate) const MAPS: [(&str, usize, usize); 8] = [
+pub(crate) const MAP_LAYOUTS: [(&str, usize, usize); 8] = [
     (TARGET, 4, target::SIZE),
-    (CONNECTIONS, CONNECTIONS_KEY, CONNECTIONS_VALUE),
+    (CONNECTIONS, CONNECTIONS_KEY_BYTES, CONNECTIONS_VALUE_BYTES),
     (COUNTS, 4, 8),
     (WAITERS, 4, PLACE),
     (HINTS, 4, 4),
     (LISTENERS, 4, 8),
     (BEATS, 4, 8),
-    (MINE, 4, CONNECTIONS_KEY + CONNECTIONS_VALUE),
+    (MINE, 4, CONNECTIONS_KEY_BYTES + CONNECTIONS_VALUE_BYTES),
 ];
 
 /// The magic number of a BPF file system: `BPF_FS_MAGIC` in Linux's `include/uapi/linux/magic.h`.
@@ -140,7 +140,7 @@ impl Pins {
 
     /// Checks the layout of every pinned map.
     pub(crate) fn check_maps(&self) -> Result<(), Error> {
-        for (name, ..) in MAPS {
+        for (name, ..) in MAP_LAYOUTS {
             match self.map(name) {
                 Ok(_) | Err(Error::NotAttached { .. }) => {}
                 Err(error) => return Err(error),
@@ -216,7 +216,7 @@ fn gone(result: io::Result<()>, doing: &'static str, path: impl Into<PathBuf>) -
 fn check(name: &'static str, map: &MapData) -> Result<(), Error> {
     let info = map.info().map_err(Error::map(name))?;
     let found = format!("{}+{}", info.key_size(), info.value_size());
-    let wanted = MAPS.iter().find(|(map, ..)| *map == name);
+    let wanted = MAP_LAYOUTS.iter().find(|(map, ..)| *map == name);
     let wanted = wanted.map(|(_, key, value)| format!("{key}+{value}")).unwrap_or_default();
     if found == wanted { Ok(()) } else { Err(Error::MapLayout { map: name, found, wanted }) }
 }

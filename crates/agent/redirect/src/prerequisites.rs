@@ -25,7 +25,7 @@ pub fn maps_need_capability() -> bool {
 }
 
 pub(crate) fn check() -> Result<(), Error> {
-    kernel()?;
+    check_kernel_version()?;
     let held = capabilities(None).map_err(io::Error::from);
     let held = held.map_err(Error::system("read the capabilities of", "/proc/self"))?;
     match missing(held.effective) {
@@ -35,7 +35,7 @@ pub(crate) fn check() -> Result<(), Error> {
 }
 
 /// Checks that the kernel's version is at least [`LEAST`].
-pub(crate) fn kernel() -> Result<(), Error> {
+pub(crate) fn check_kernel_version() -> Result<(), Error> {
     let have = KernelVersion::current()
         .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
     if have < LEAST { Err(Error::KernelTooOld { have: readable(have) }) } else { Ok(()) }

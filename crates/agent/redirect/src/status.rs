@@ -95,7 +95,7 @@ impl fmt::Display for RedirectStatus {
         }
         writeln!(f, "IPv4 sockets: {}", Line(&self.counts.connect4))?;
         writeln!(f, "IPv6 sockets: {}", Line(&self.counts.connect6))?;
-        let RedirectCounts { stored, closed_early, dropped, .. } = self.counts;
+        let RedirectCounts { recorded: stored, closed_early, unrecorded: dropped, .. } = self.counts;
         let waiting = self.waiting;
         writeln!(
             f,
@@ -160,8 +160,8 @@ impl fmt::Display for RedirectTarget {
         writeln!(
             f,
             "; port for metadata {}, for containers {}",
-            port(agent.metadata),
-            port(agent.containers)
+            port(agent.metadata_port),
+            port(agent.containers_port)
         )?;
         let known =
             if self.node_netns == 0 { "NOT KNOWN; hostNetwork pods cannot be identified" } else { "known" };

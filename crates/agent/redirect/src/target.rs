@@ -16,9 +16,9 @@ pub struct AgentAddress {
     /// The address for connections to IPv6 metadata addresses.
     pub v6: Option<Ipv6Addr>,
     /// The port that serves the node's metadata endpoint.
-    pub metadata: Option<NonZeroU16>,
+    pub metadata_port: Option<NonZeroU16>,
     /// The port that serves AWS's container endpoint.
-    pub containers: Option<NonZeroU16>,
+    pub containers_port: Option<NonZeroU16>,
     /// The slot of the agent's listening socket, from [`crate::TargetMap::register_listener`]. The programs look up this slot to
     /// check that the agent still listens.
     pub listener_slot: u16,
@@ -52,7 +52,7 @@ impl RedirectTarget {
     /// Returns the target with one more exempt pod. The target has two exempt pods, so a third pod replaces the oldest. By then,
     /// two newer agents have replaced that pod's agent.
     #[must_use]
-    pub fn exempting(mut self, pod: u64) -> Self {
+    pub fn with_exempt_pod(mut self, pod: u64) -> Self {
         if !self.exempt_cgroups.contains(&pod) {
             self.exempt_cgroups = [pod, self.exempt_cgroups[0]];
         }
@@ -63,8 +63,8 @@ impl RedirectTarget {
         let mut bytes = [0; SIZE];
         let port = |port: Option<NonZeroU16>| port.map_or(0, NonZeroU16::get).to_be_bytes();
         bytes[0..4].copy_from_slice(&self.agent.v4.map_or([0; 4], |v4| v4.octets()));
-        bytes[4..6].copy_from_slice(&port(self.agent.metadata));
-        bytes[6..8].copy_from_slice(&port(self.agent.containers));
+        bytes[4..6].copy_from_slice(&port(self.agent.metadata_port));
+        bytes[6..8].copy_from_slice(&port(self.agent.containers_port));
         bytes[8..24].copy_from_slice(&self.agent.v6.map_or([0; 16], |v6| v6.octets()));
         bytes[24..28].copy_from_slice(&self.kubepods_depth.to_ne_bytes());
         bytes[28..30].copy_from_slice(&self.probe_port.to_be_bytes());
@@ -79,19 +79,19 @@ impl RedirectTarget {
     }
 
     pub(crate) fn decode(bytes: &[u8; SIZE]) -> Self {
-        let port = |at| NonZeroU16::new(u16::from_be_bytes(part(bytes, at)));
-        let id = |at| u64::from_ne_bytes(part(bytes, at));
-        let (v4, v6) = (part::<4>(bytes, 0), part::<16>(bytes, 8));
+        let port = |at| NonZeroU16::new(u16::from_be_bytes(bytes_at(bytes, at)));
+        let id = |at| u64::from_ne_bytes(bytes_at(bytes, at));
+        let (v4, v6) = (bytes_at::<4>(bytes, 0), bytes_at::<16>(bytes, 8));
         Self {
             agent: AgentAddress {
                 v4: (v4 != [0; 4]).then(|| v4.into()),
                 v6: (v6 != [0; 16]).then(|| v6.into()),
-                metadata: port(4),
-                containers: port(6),
-                listener_slot: u16::from_ne_bytes(part(bytes, 30)),
+                metadata_port: port(4),
+                containers_port: port(6),
+                listener_slot: u16::from_ne_bytes(bytes_at(bytes, 30)),
             },
-            kubepods_depth: u32::from_ne_bytes(part(bytes, 24)),
-            probe_port: u16::from_be_bytes(part(bytes, 28)),
+            kubepods_depth: u32::from_ne_bytes(bytes_at(bytes, 24)),
+            probe_port: u16::from_be_bytes(bytes_at(bytes, 28)),
             kubepods: id(32),
             qos_cgroups: [id(40), id(48)],
             exempt_cgroups: [id(56), id(64)],
@@ -101,7 +101,7 @@ impl RedirectTarget {
 }
 
 /// Returns the `N` bytes at an offset, or zeros if they extend beyond the end.
-pub(crate) fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let found = bytes.get(at..at + N).and_then(|part| part.try_into().ok());
     found.unwrap_or([0; N])
 }
@@ -115,8 +115,8 @@ mod tests {
             agent: AgentAddress {
                 v4: Some(Ipv4Addr::new(10, 0, 0, 1)),
                 v6: Some(Ipv6Addr::new(0xfd00, 1, 2, 3, 4, 5, 6, 7)),
-                metadata: NonZeroU16::new(0x1234),
-                containers: NonZeroU16::new(0x5678),
+                metadata_port: NonZeroU16::new(0x1234),
+                containers_port: NonZeroU16::new(0x5678),
                 listener_slot: 7,
             },
             probe_port: 0x9abc,
@@ -144,7 +144,11 @@ mod tests {
 
     #[test]
     fn of_three_exempt_pods_the_oldest_goes() {
-        let target = RedirectTarget::default().exempting(1).exempting(2).exempting(2).exempting(3);
+        let target = RedirectTarget::default()
+            .with_exempt_pod(1)
+            .with_exempt_pod(2)
+            .with_exempt_pod(2)
+            .with_exempt_pod(3);
         assert_eq!(target.exempt_cgroups, [3, 2]);
     }
 }

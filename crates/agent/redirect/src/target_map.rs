@@ -147,7 +147,7 @@ impl TargetMap {
     /// # Errors
     /// The kernel refuses to write.
     pub fn exempt(&mut self, pod: u64) -> Result<(), Error> {
-        self.change(LOCK_TIMEOUT, |target| target.exempting(pod))
+        self.change(LOCK_TIMEOUT, |target| target.with_exempt_pod(pod))
     }
 
     /// Detects the node's network namespace, so that hostNetwork pods can be identified.
@@ -205,9 +205,9 @@ impl TargetMap {
     ///
     /// # Errors
     /// The kernel refuses to read or to write.
-    pub fn refresh(&mut self) -> Result<bool, Error> {
+    pub fn refresh_qos_cgroups(&mut self) -> Result<bool, Error> {
         let Some(told) = self.target()? else { return Ok(false) };
-        let changed = self.site.fill_target(told) != told;
+        let changed = self.site.fill_cgroup_ids(told) != told;
         if changed {
             self.change(NOW, |target| target)?;
         }
@@ -232,7 +232,7 @@ impl TargetMap {
         change: impl FnOnce(RedirectTarget) -> RedirectTarget,
     ) -> Result<(), Error> {
         let _turn = self.pins.lock(patience)?;
-        let target = self.site.fill_target(change(self.target()?.unwrap_or_default()));
+        let target = self.site.fill_cgroup_ids(change(self.target()?.unwrap_or_default()));
         self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
     }
 }
@@ -243,7 +243,7 @@ fn is_taken(error: &MapError) -> bool {
 
 fn somewhere(agent: AgentAddress) -> Result<(), Error> {
     let has_address = agent.v4.is_some() || agent.v6.is_some();
-    let answers = agent.metadata.is_some() || agent.containers.is_some();
+    let answers = agent.metadata_port.is_some() || agent.containers_port.is_some();
     if has_address && answers { Ok(()) } else { Err(Error::NoTarget) }
 }
 

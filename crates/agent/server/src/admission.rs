@@ -70,12 +70,12 @@ impl GuestBudget {
     }
 
     /// Returns the number of guests that the budget still pays for.
-    pub(crate) fn guests(&self) -> usize {
+    pub(crate) fn affordable_guests(&self) -> usize {
         (self.credit / GUEST_COST).max(0.0) as usize
     }
 
     /// Pays for a guest. Returns false if the budget is used up.
-    pub(crate) fn take(&mut self) -> bool {
+    pub(crate) fn pay_for_guest(&mut self) -> bool {
         let is_enough = self.credit >= GUEST_COST;
         if is_enough {
             self.charge();
@@ -118,12 +118,12 @@ impl Drop for GuestPlace {
 impl ShardAdmission {
     /// True if the next connection of this shard will probably be a guest: the last client is at its share now.
     /// `is_within_share` decides for the connections of a client.
-    pub(crate) fn is_crowded(&self, is_within_share: impl FnOnce(&PermitCounter) -> bool) -> bool {
+    pub(crate) fn expects_guest(&self, is_within_share: impl FnOnce(&PermitCounter) -> bool) -> bool {
         self.last.borrow().as_ref().is_some_and(|last| !last.is_closed() && !is_within_share(last))
     }
 
     /// Records the client that was accepted last, by the counter of its connections.
-    pub(crate) fn record(&self, connections: &Arc<PermitCounter>) {
+    pub(crate) fn record_client(&self, connections: &Arc<PermitCounter>) {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, connections)) {
             *last = Some(connections.clone());
@@ -132,13 +132,13 @@ impl ShardAdmission {
 
     /// True if this shard may have one more open guest, of `most` guests in the process. `all` counts the open guests.
     /// A shard with many silent guests leaves places for other shards ([`fair_share`]).
-    pub(crate) fn has_place(&self, all: &PermitCounter, most: u32) -> bool {
-        let free = u64::from(most.saturating_sub(all.open()));
+    pub(crate) fn has_guest_place(&self, all: &PermitCounter, most: u32) -> bool {
+        let free = u64::from(most.saturating_sub(all.open_count()));
         fair_share::may_take(u64::from(self.guests.get()), free)
     }
 
     /// Takes the place of a guest.
-    pub(crate) fn enter(&self) -> GuestPlace {
+    pub(crate) fn take_guest_place(&self) -> GuestPlace {
         self.guests.set(self.guests.get() + 1);
         GuestPlace(self.guests.clone())
     }
@@ -167,12 +167,12 @@ mod tests {
     /// Returns the number of guests per second of a thread that uses `busy` of its quota for other work.
     fn guests_per_second(cores: f64, busy: f64) -> u32 {
         let mut budget = GuestBudget::new(Some(cores), 1);
-        while budget.take() {}
+        while budget.pay_for_guest() {}
         let mut guests = 0;
         let mut used = Duration::ZERO;
         for tick in 0..=100 {
             budget.grow(at(tick * 10), used);
-            while budget.take() {
+            while budget.pay_for_guest() {
                 guests += 1;
             }
             used += Duration::from_millis(10).mul_f64(cores * busy);
@@ -191,12 +191,12 @@ mod tests {
     fn a_guest_that_nobody_expected_is_paid_for_later() {
         let mut budget = GuestBudget::new(Some(0.5), 1);
         budget.grow(at(0), Duration::ZERO);
-        while budget.take() {}
+        while budget.pay_for_guest() {}
         (0..100).for_each(|_| budget.charge());
         budget.grow(at(1), Duration::ZERO);
-        assert!(!budget.take(), "1.6 ms are owed, and 0.4 ms are earned");
+        assert!(!budget.pay_for_guest(), "1.6 ms are owed, and 0.4 ms are earned");
         budget.grow(at(6), Duration::ZERO);
-        assert!(budget.take());
+        assert!(budget.pay_for_guest());
     }
 
     #[test]
@@ -204,18 +204,18 @@ mod tests {
         let mut budget = GuestBudget::new(None, 2);
         budget.grow(at(0), Duration::ZERO);
         budget.grow(at(3_600_000), Duration::ZERO);
-        assert_eq!(budget.guests(), 1250);
+        assert_eq!(budget.affordable_guests(), 1250);
     }
 
     #[test]
     fn a_shard_is_crowded_only_while_its_last_client_is_at_its_share() {
         let shard = ShardAdmission::default();
-        assert!(!shard.is_crowded(|_| false), "nobody was accepted yet");
+        assert!(!shard.expects_guest(|_| false), "nobody was accepted yet");
         let client = Arc::new(PermitCounter::default());
-        shard.record(&client);
-        assert!(shard.is_crowded(|_| false) && !shard.is_crowded(|_| true));
+        shard.record_client(&client);
+        assert!(shard.expects_guest(|_| false) && !shard.expects_guest(|_| true));
         client.close();
-        assert!(!shard.is_crowded(|_| false), "the address may belong to another pod now");
+        assert!(!shard.expects_guest(|_| false), "the address may belong to another pod now");
     }
 
     #[test]
@@ -223,13 +223,13 @@ mod tests {
         let all = Arc::new(PermitCounter::default());
         let (hostile, quiet) = (ShardAdmission::default(), ShardAdmission::default());
         let mut held = Vec::new();
-        while hostile.has_place(&all, 64) {
-            held.push((hostile.enter(), all.take(64).unwrap()));
+        while hostile.has_guest_place(&all, 64) {
+            held.push((hostile.take_guest_place(), all.take(64).unwrap()));
         }
         assert_eq!(held.len(), 32);
-        assert!(quiet.has_place(&all, 64));
+        assert!(quiet.has_guest_place(&all, 64));
         held.clear();
-        assert!(hostile.has_place(&all, 64), "the places of guests that left are free");
+        assert!(hostile.has_guest_place(&all, 64), "the places of guests that left are free");
     }
 
     #[test]

@@ -73,8 +73,8 @@ impl CapacityMeter {
 
     /// Looks which limits are reached now, and counts `span`, the time since the call before, for each.
     pub fn measure(&self, span: Duration) {
-        let open = self.open_connections.open();
-        let level = self.memory.level(open + self.guests.open());
+        let open = self.open_connections.open_count();
+        let level = self.memory.level(open + self.guests.open_count());
         let guests =
             self.threads.iter().map(|thread| thread.connections.guests.load(Ordering::Relaxed)).sum();
         let is_crowded = self.accepted_guests.swap(guests, Ordering::Relaxed) != guests;

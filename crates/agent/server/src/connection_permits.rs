@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use seawall_core::fair_share;
 
 /// A client with fewer connections than this has few: it may take more even while others hold all shares.
-pub(crate) const FEW: u32 = 8;
+pub(crate) const FEW_CONNECTIONS: u32 = 8;
 
 /// A counter of open permits. Dropping a permit returns it to the counter.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ impl PermitCounter {
     /// permits as it leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone
     /// gets two thirds of all permits. Several greedy clients leave enough free permits for at least one more greedy client.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
-        let free = fair_share::free_for_many(u64::from(most), u64::from(process.open()));
-        self.open() < FEW || fair_share::may_take(u64::from(self.open() / 8), free)
+        let free = fair_share::free_for_large_holders(u64::from(most), u64::from(process.open_count()));
+        self.open_count() < FEW_CONNECTIONS || fair_share::may_take(u64::from(self.open_count() / 8), free)
     }
 
     /// Takes a permit, unless more than `most` permits would then be open.
@@ -43,7 +43,7 @@ impl PermitCounter {
     }
 
     /// Returns the number of open permits.
-    pub fn open(&self) -> u32 {
+    pub fn open_count(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
@@ -64,8 +64,8 @@ pub struct Permit(Arc<PermitCounter>);
 
 impl Permit {
     /// Returns the number of open permits of this permit's counter.
-    pub(crate) fn open(&self) -> u32 {
-        self.0.open()
+    pub(crate) fn open_count(&self) -> u32 {
+        self.0.open_count()
     }
 
     /// True if this permit's counter is closed. The permit's connection must then end.
@@ -97,7 +97,7 @@ mod tests {
         let hoarders: [Arc<PermitCounter>; 9] = Default::default();
         // One client after another takes permits, and none releases any.
         hoarders.iter().for_each(|hoarder| while open(hoarder) {});
-        assert!((1000..1200).contains(&hoarders[0].open()), "{hoarders:?}");
+        assert!((1000..1200).contains(&hoarders[0].open_count()), "{hoarders:?}");
         let callers: [Arc<PermitCounter>; 32] = std::array::from_fn(|_| Arc::default());
         assert!(callers.iter().all(|quiet| (0..8).all(|_| open(quiet))), "{callers:?}");
     }
@@ -109,7 +109,7 @@ mod tests {
         let _second = cap.take(2).unwrap();
         assert!(cap.take(2).is_none());
         drop(first);
-        assert_eq!(cap.open(), 1);
+        assert_eq!(cap.open_count(), 1);
         assert!(cap.take(2).is_some());
     }
 }

@@ -13,7 +13,7 @@ use seawall_core::Moment;
 use slab::Slab;
 
 use super::client::ClientId;
-use super::connection_permits::{FEW, Permit};
+use super::connection_permits::{FEW_CONNECTIONS, Permit};
 
 /// The key of a connection of this thread. The key is valid while the connection is in the table.
 pub(crate) type ConnectionKey = usize;
@@ -84,8 +84,8 @@ impl ConnectionTimeouts {
 #[derive(Debug)]
 pub(crate) struct ConnectionPermits {
     #[expect(dead_code, reason = "held for its drop")]
-    pub(crate) process: Permit,
-    pub(crate) caller: Permit,
+    pub(crate) process_permit: Permit,
+    pub(crate) client_permit: Permit,
     pub(crate) client: ClientId,
 }
 
@@ -194,7 +194,7 @@ impl<C: TableEntry> ConnectionTable<C> {
     /// Counts a connection toward another client, because the thread has now identified the connection's client.
     pub(crate) fn reassign(&mut self, key: ConnectionKey, client: ClientId, permit: Permit) {
         if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
-            (permits.client, permits.caller) = (client, permit);
+            (permits.client, permits.client_permit) = (client, permit);
         }
     }
 
@@ -211,9 +211,10 @@ impl<C: TableEntry> ConnectionTable<C> {
         // A client with few connections keeps them, whatever others do.
         let idle = self
             .evictable(timeouts, now)
-            .filter(|(_, _, permits)| permits.caller.open() >= FEW)
+            .filter(|(_, _, permits)| permits.client_permit.open_count() >= FEW_CONNECTIONS)
             .take(LOOKED_AT);
-        let least = idle.min_by_key(|(_, waits, permits)| (Reverse(permits.caller.open()), waits.order()));
+        let least = idle
+            .min_by_key(|(_, waits, permits)| (Reverse(permits.client_permit.open_count()), waits.order()));
         let key = least.map(|(key, ..)| key);
         key.is_some_and(|key| self.end(key))
     }
@@ -249,8 +250,9 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Ends every connection of a deleted client, in any state. Returns the number of ended connections.
-    pub(crate) fn end_closed(&mut self) -> usize {
-        let is_closed = |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.caller.is_closed());
+    pub(crate) fn end_deleted_clients(&mut self) -> usize {
+        let is_closed =
+            |row: &Row<C>| row.permits.as_ref().is_some_and(|permits| permits.client_permit.is_closed());
         let keys: Vec<ConnectionKey> =
             self.rows.iter().filter(|(_, row)| is_closed(row)).map(|(key, _)| key).collect();
         keys.into_iter().filter(|key| self.end(*key)).count()
@@ -360,8 +362,8 @@ mod tests {
     ) -> Rc<Seen> {
         let process = Arc::new(PermitCounter::default());
         let permits = ConnectionPermits {
-            process: process.take(10).unwrap(),
-            caller: caller.take(1000).unwrap(),
+            process_permit: process.take(10).unwrap(),
+            client_permit: caller.take(1000).unwrap(),
             client,
         };
         let seen = Rc::new(Seen {
@@ -382,7 +384,7 @@ mod tests {
     fn for_memory_the_longest_idle_connections_of_the_largest_client_end_first() {
         let mut table = ConnectionTable::default();
         let (hoarder, quiet) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
-        let _others: Vec<_> = (0..FEW).map(|_| hoarder.take(1000).unwrap()).collect();
+        let _others: Vec<_> = (0..FEW_CONNECTIONS).map(|_| hoarder.take(1000).unwrap()).collect();
         let _quiet = enter(&mut table, &quiet, ConnectionState::Idle, at(1));
         let [older, newer] =
             [2, 3].map(|since| enter(&mut table, &hoarder, ConnectionState::Idle, at(since)));
@@ -397,7 +399,7 @@ mod tests {
     fn a_connection_on_which_a_client_waits_never_ends_for_memory() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
-        let _others: Vec<_> = (0..FEW).map(|_| cap.take(1000).unwrap()).collect();
+        let _others: Vec<_> = (0..FEW_CONNECTIONS).map(|_| cap.take(1000).unwrap()).collect();
         let unread = enter(&mut table, &cap, ConnectionState::Idle, at(0));
         unread.has_unread_bytes.set(true);
         let _just_served = enter(&mut table, &cap, ConnectionState::Idle, at(8));
@@ -473,10 +475,10 @@ mod tests {
         let busy = enter(&mut table, &gone, ConnectionState::Busy, at(1));
         let foreign = enter(&mut table, &other, ConnectionState::Idle, at(1));
         gone.close();
-        assert_eq!(table.end_closed(), 2);
+        assert_eq!(table.end_deleted_clients(), 2);
         assert!(idle.is_ended() && busy.is_ended() && !foreign.is_ended());
         assert!(gone.take(10).is_none());
-        assert_eq!(gone.open(), 0);
+        assert_eq!(gone.open_count(), 0);
     }
 
     /// A test entry that a task still uses until the table removes the entry.
@@ -506,8 +508,8 @@ mod tests {
         let enter = |table: &mut ConnectionTable<Busy>| {
             let client = ClientId::unique();
             let permits = ConnectionPermits {
-                process: process.take(10).unwrap(),
-                caller: caller.take(10).unwrap(),
+                process_permit: process.take(10).unwrap(),
+                client_permit: caller.take(10).unwrap(),
                 client,
             };
             table.insert(permits, |_| Busy(TimedState::new(at(1))))
@@ -516,7 +518,7 @@ mod tests {
         let first = enter(&mut table);
         table.end_all();
         assert!(table.get(first).is_none());
-        assert_eq!(process.open(), 0, "its permits are free at once");
+        assert_eq!(process.open_count(), 0, "its permits are free at once");
         assert_ne!(enter(&mut table), first);
         table.remove(first);
         assert_eq!(enter(&mut table), first);

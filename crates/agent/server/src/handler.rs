@@ -34,12 +34,12 @@ pub trait MetadataDialect<P>: fmt::Debug {
     fn cloud(&self) -> CloudName;
 
     /// Returns the characters that the dialect's paths may contain.
-    fn alphabet(&self) -> &'static PathCharset {
-        &path::PLAIN
+    fn path_charset(&self) -> &'static PathCharset {
+        &path::PLAIN_CHARSET
     }
 
     /// True if this dialect serves the canonical path. Several dialects can share a listening address.
-    fn claims(&self, path: &str) -> bool;
+    fn serves_path(&self, path: &str) -> bool;
 
     /// True if the connection stays open after a request with this method.
     /// If the dialect does not know the method, the client uses another protocol, and the thread closes the connection.
@@ -47,7 +47,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
 
     /// True if the dialect answers requests with this method for every client, even for a deleted pod.
     /// The thread passes a deleted pod to the dialect as [`Client::Refused`].
-    fn is_public(&self, _method: &str) -> bool {
+    fn answers_any_client(&self, _method: &str) -> bool {
         false
     }
 
@@ -97,7 +97,7 @@ pub struct RequestContext<'a, 'h, 'b> {
     /// The head of the request.
     pub head: &'a RequestHead<'h, 'b>,
     /// The properties of the request that affect the format of the response.
-    pub frame: &'a ResponseContext<'a>,
+    pub response_context: &'a ResponseContext<'a>,
     /// The client whose shares the request uses.
     pub shares: ClientShares<'a>,
     /// The address from which the request came.
@@ -166,8 +166,8 @@ impl<P> ListenerDialects<P> {
             return &*self.first;
         }
         let claims = |dialect: &&Rc<dyn MetadataDialect<P>>| {
-            let target = path::canonicalise_in(target, dialect.alphabet());
-            target.is_ok_and(|target| dialect.claims(target.path.as_str()))
+            let target = path::canonicalise_with(target, dialect.path_charset());
+            target.is_ok_and(|target| dialect.serves_path(target.path.as_str()))
         };
         let claimed = std::iter::once(&self.first).chain(&self.others).find(claims);
         &**claimed.unwrap_or(&self.first)

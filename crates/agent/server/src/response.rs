@@ -52,7 +52,7 @@ pub trait ReadyResponse {
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     /// The properties of the request that affect the format of the answer.
-    pub frame: &'a ResponseContext<'a>,
+    pub response_context: &'a ResponseContext<'a>,
     /// The number of the request.
     pub request_id: u64,
     /// The time of writing.
@@ -64,12 +64,12 @@ pub struct WriteOutcome {
     /// The status of the answer.
     pub status: u16,
     /// The rest of the body, and the framing that marks the end of the body.
-    pub rest: Option<(Box<BodyStream>, ResponseFraming)>,
+    pub remaining_body: Option<(Box<BodyStream>, ResponseFraming)>,
 }
 
 impl WriteOutcome {
     /// Returns the outcome of an answer that was written completely.
     pub fn whole(status: u16) -> Self {
-        Self { status, rest: None }
+        Self { status, remaining_body: None }
     }
 }

@@ -21,12 +21,12 @@ pub static PROBE: MetadataRoute = MetadataRoute { cloud: None, name: "probe", is
 
 impl MetadataRoute {
     /// Returns a route of this cloud whose successful answers contain credentials.
-    pub const fn credential(cloud: CloudName, name: &'static str) -> Self {
+    pub const fn with_credential(cloud: CloudName, name: &'static str) -> Self {
         Self { cloud: Some(cloud), name, is_credential: true }
     }
 
     /// Returns a route of this cloud whose answers contain no credentials.
-    pub const fn other(cloud: CloudName, name: &'static str) -> Self {
+    pub const fn without_credential(cloud: CloudName, name: &'static str) -> Self {
         Self { cloud: Some(cloud), name, is_credential: false }
     }
 
@@ -41,7 +41,7 @@ impl MetadataRoute {
     }
 
     /// Returns the cloud's name as a metric label, or `none`.
-    pub fn cloud(&self) -> &'static str {
+    pub fn cloud_label(&self) -> &'static str {
         self.cloud.map_or("none", CloudName::as_str)
     }
 

@@ -93,7 +93,7 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
         resolver: Arc::new(AnyoneResolver),
         open_connections: Arc::default(),
         guests: Arc::default(),
-        strangers: Arc::default(),
+        unknown_client_connections: Arc::default(),
         memory: Arc::new(UnlimitedMemory),
         limits: ThreadLimits {
             connections: 8,
@@ -101,7 +101,7 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
             threads: 1,
             buffered_bytes: 8 * 1024,
             cores: None,
-            wire: seawall_http::HeadLimits::default(),
+            head_limits: seawall_http::HeadLimits::default(),
         },
     };
     let (allowance, (_, stop)) = (ClientLimits { connections: 8, timeouts }, shutdown::stop_channel());

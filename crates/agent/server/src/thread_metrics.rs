@@ -68,7 +68,7 @@ pub struct ThreadMetrics {
     /// requests.
     pub identity_waits: [AtomicU64; 2],
     /// The number of answers by latency: one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
-    pub buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
+    pub latency_buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// The sum of the latencies of all answers, in microseconds.
     pub total_micros: AtomicU64,
     /// The number of sampled connections by the time that their request waited in the backlog: one bucket per bound in
@@ -100,7 +100,7 @@ impl ThreadMetrics {
             .iter()
             .position(|bound| micros <= *bound)
             .unwrap_or(LATENCY_BOUNDS_MICROS.len());
-        add(&self.buckets[bucket], 1);
+        add(&self.latency_buckets[bucket], 1);
         add(&self.total_micros, micros);
     }
 

@@ -88,7 +88,7 @@ pub struct ThreadHeartbeat {
 impl ThreadHeartbeat {
     /// Says that the calling thread's event loop runs from now on, until the guard is dropped.
     #[must_use]
-    pub fn begin(self: &Arc<Self>) -> HeartbeatGuard {
+    pub fn begin_event_loop(self: &Arc<Self>) -> HeartbeatGuard {
         self.kernel_thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
         HeartbeatGuard(self.clone())
     }
@@ -320,7 +320,7 @@ pub struct Watchdog {
     /// Receives the results.
     pub health: Arc<ThreadHealth>,
     /// Called after each check while every thread beats, so at most once per [`BEAT`].
-    pub while_beating: Box<dyn FnMut() + Send>,
+    pub after_healthy_check: Box<dyn FnMut() + Send>,
     /// Called after each check with the time since the check before.
     pub after_check: Box<dyn FnMut(Duration) + Send>,
     /// Reports a hung thread. The watchdog aborts the process when the function returns.
@@ -358,7 +358,7 @@ impl Watchdog {
                 HeartbeatCheck::Running { .. } => {}
             }
             if self.health.is_beating() {
-                (self.while_beating)();
+                (self.after_healthy_check)();
             }
             (self.after_check)(now.since(before));
             before = now;
@@ -383,7 +383,7 @@ mod tests {
     impl Trial {
         fn new() -> Self {
             let heartbeats: Vec<Arc<ThreadHeartbeat>> = (0..2).map(|_| Arc::default()).collect();
-            let guards = heartbeats.iter().map(ThreadHeartbeat::begin).collect();
+            let guards = heartbeats.iter().map(ThreadHeartbeat::begin_event_loop).collect();
             let detector = HangDetector::new(&heartbeats);
             let mut trial = Self { heartbeats, guards, detector, now: Moment::from_nanos(1) };
             assert_eq!(trial.silence(&[0, 1]), Duration::ZERO);
@@ -524,7 +524,7 @@ mod tests {
         let heartbeat = Arc::<ThreadHeartbeat>::default();
         let hanging = heartbeat.clone();
         std::thread::spawn(move || {
-            let _guard = hanging.begin();
+            let _guard = hanging.begin_event_loop();
             hanging.beat();
             hanging.set_activity(ThreadActivity::Answer);
             // A read from a pipe into which nobody writes.
@@ -534,7 +534,7 @@ mod tests {
         let watchdog = Watchdog {
             heartbeats: vec![heartbeat],
             health: Arc::new(ThreadHealth::new(Clock::system())),
-            while_beating: Box::new(|| {}),
+            after_healthy_check: Box::new(|| {}),
             after_check: Box::new(|_| {}),
             on_hang: Box::new(|hung| drop(writeln!(std::io::stderr(), "{hung}"))),
             thread_state: |thread| {

@@ -152,7 +152,7 @@ impl Throttling {
 
 /// Reads the CPU time of a cgroup and its descendants, from version 2's `cpu.stat` or version 1's `cpuacct.usage`.
 #[must_use]
-pub fn cpu_time(text: &str) -> Option<Duration> {
+pub fn parse_cpu_time(text: &str) -> Option<Duration> {
     let two = field(text, "usage_usec").map(Duration::from_micros);
     two.or_else(|| text.trim().parse().ok().map(Duration::from_nanos))
 }
@@ -194,7 +194,7 @@ const NO_LIMIT: u64 = 1 << 62;
 ///
 /// The outer `None` means that the text is not a limit. The inner `None` means that there is no limit.
 #[must_use]
-pub fn memory_limit(text: &str) -> Option<Option<u64>> {
+pub fn parse_memory_limit(text: &str) -> Option<Option<u64>> {
     match text.trim() {
         "max" => Some(None),
         number => number.parse().ok().map(|limit| Some(limit).filter(|limit| *limit < NO_LIMIT)),
@@ -204,7 +204,7 @@ pub fn memory_limit(text: &str) -> Option<Option<u64>> {
 /// Reads from `memory.stat` how many bytes of cached file pages the kernel can reclaim at any moment. The kubelet also subtracts these bytes from a
 /// pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which includes the cgroup's descendants).
 #[must_use]
-pub fn reclaimable(text: &str) -> Option<u64> {
+pub fn parse_reclaimable_bytes(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
 }
 
@@ -236,7 +236,7 @@ impl MemoryEvents {
 ///
 /// The outer `None` means that the text is not a limit. The inner `None` means that there is no limit.
 #[must_use]
-pub fn processes_limit(text: &str) -> Option<Option<u64>> {
+pub fn parse_processes_limit(text: &str) -> Option<Option<u64>> {
     match text.trim() {
         "max" => Some(None),
         number => number.parse().ok().map(Some),
@@ -340,24 +340,27 @@ mod tests {
 
     #[test]
     fn memory_without_a_limit_is_said_in_two_ways() {
-        assert_eq!(memory_limit("max\n"), Some(None));
-        assert_eq!(memory_limit("9223372036854771712\n"), Some(None));
-        assert_eq!(memory_limit("26214400\n"), Some(Some(26_214_400)));
-        assert_eq!(memory_limit("\n"), None);
+        assert_eq!(parse_memory_limit("max\n"), Some(None));
+        assert_eq!(parse_memory_limit("9223372036854771712\n"), Some(None));
+        assert_eq!(parse_memory_limit("26214400\n"), Some(Some(26_214_400)));
+        assert_eq!(parse_memory_limit("\n"), None);
     }
 
     #[test]
     fn reclaimable_memory_counts_the_children() {
-        assert_eq!(reclaimable("inactive_file 24576\ntotal_inactive_file 3412013056\n"), Some(3_412_013_056));
-        assert_eq!(reclaimable("anon 1\ninactive_file 24576\n"), Some(24_576));
+        assert_eq!(
+            parse_reclaimable_bytes("inactive_file 24576\ntotal_inactive_file 3412013056\n"),
+            Some(3_412_013_056)
+        );
+        assert_eq!(parse_reclaimable_bytes("anon 1\ninactive_file 24576\n"), Some(24_576));
     }
 
     #[test]
     fn cpu_time_is_in_microseconds_or_nanoseconds() {
         let two = "usage_usec 2871693\nuser_usec 2000000\nsystem_usec 871693\nnr_periods 40\n";
-        assert_eq!(cpu_time(two), Some(Duration::from_micros(2_871_693)));
-        assert_eq!(cpu_time("2871693000\n"), Some(Duration::from_micros(2_871_693)));
-        assert_eq!(cpu_time("nr_periods 40\n"), None, "version 1's cpu.stat has no CPU time");
+        assert_eq!(parse_cpu_time(two), Some(Duration::from_micros(2_871_693)));
+        assert_eq!(parse_cpu_time("2871693000\n"), Some(Duration::from_micros(2_871_693)));
+        assert_eq!(parse_cpu_time("nr_periods 40\n"), None, "version 1's cpu.stat has no CPU time");
     }
 
     #[test]
@@ -374,8 +377,8 @@ mod tests {
 
     #[test]
     fn processes_may_be_unlimited() {
-        assert_eq!(processes_limit("max\n"), Some(None));
-        assert_eq!(processes_limit("110\n"), Some(Some(110)));
-        assert_eq!(processes_limit("-1\n"), None);
+        assert_eq!(parse_processes_limit("max\n"), Some(None));
+        assert_eq!(parse_processes_limit("110\n"), Some(Some(110)));
+        assert_eq!(parse_processes_limit("-1\n"), None);
     }
 }

@@ -72,12 +72,12 @@ pub enum RelatedAnnotations {
 
 impl RelatedAnnotations {
     /// Creates the value for an object that exists and has these annotations.
-    pub fn read(annotations: Annotations) -> Self {
+    pub fn of_object(annotations: Annotations) -> Self {
         Self::Known(Arc::new(Some(annotations)))
     }
 
     /// Creates the value for an object that does not exist.
-    pub fn missing() -> Self {
+    pub fn of_missing_object() -> Self {
         Self::Known(Arc::new(None))
     }
 }

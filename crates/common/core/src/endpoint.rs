@@ -19,14 +19,14 @@ pub enum MetadataEndpoint {
 /// The addresses of the metadata services. Google, AWS and Azure use 169.254.169.254.
 /// Google also uses fd20:ce::254 ("Access VM metadata", Compute Engine). AWS also uses fd00:ec2::254 ("Instance Metadata Service",
 /// IPv6 on Nitro).
-pub const METADATA: [IpAddr; 3] = [
+pub const METADATA_ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
 /// The addresses of the credentials endpoint for containers. Source: "EKS Pod Identity Agent" in the AWS user guide.
-pub const CONTAINERS: [IpAddr; 2] = [
+pub const CONTAINERS_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
@@ -35,7 +35,7 @@ pub const CONTAINERS: [IpAddr; 2] = [
 pub const PORT: u16 = 80;
 
 /// The port that the agent never captures, because 169.254.169.254 is also a DNS server on Google's machines ("Internal DNS").
-pub const DNS: u16 = 53;
+pub const DNS_PORT: u16 = 53;
 
 impl MetadataEndpoint {
     /// All metadata endpoints.
@@ -45,8 +45,8 @@ impl MetadataEndpoint {
     #[must_use]
     pub const fn addresses(self) -> &'static [IpAddr] {
         match self {
-            Self::Metadata => &METADATA,
-            Self::Containers => &CONTAINERS,
+            Self::Metadata => &METADATA_ADDRESSES,
+            Self::Containers => &CONTAINERS_ADDRESSES,
         }
     }
 }

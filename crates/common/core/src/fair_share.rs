@@ -15,7 +15,7 @@
 /// Returns the number of places that are free for parties with many places, if `used` of `most` places are taken. The last quarter is
 /// reserved for parties with few places. A new party therefore finds a place even if all other parties take as many as they can and release
 /// none.
-pub const fn free_for_many(most: u64, used: u64) -> u64 {
+pub const fn free_for_large_holders(most: u64, used: u64) -> u64 {
     (most - most / 4).saturating_sub(used)
 }
 

@@ -13,7 +13,7 @@ pub struct Floor {
     /// The least remaining lifetime of a credential in any response.
     pub hard: Duration,
     /// The remaining lifetime at which renewal starts.
-    pub target: Duration,
+    pub renew_below: Duration,
 }
 
 /// The lifetime above which the agent renews at half of the lifetime. Microsoft's SDK MSAL uses the same rule.
@@ -30,7 +30,7 @@ impl Floor {
     /// of one hour is renewed at most 30 times a day. A credential with a lifetime below twice the target is renewed at half of its lifetime.
     pub fn refresh_at(&self, issued: Moment, lifetime: Duration, draw: f64) -> Moment {
         let half = lifetime / 2;
-        let ahead = if lifetime > LONG_LIFE { half } else { self.target.min(half) };
+        let ahead = if lifetime > LONG_LIFE { half } else { self.renew_below.min(half) };
         let wait = lifetime.saturating_sub(ahead);
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
@@ -80,7 +80,8 @@ impl<V> Lease<V> {
 mod tests {
     use super::*;
 
-    const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
+    const FLOOR: Floor =
+        Floor { hard: Duration::from_secs(6 * 60), renew_below: Duration::from_secs(10 * 60) };
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]
@@ -88,7 +89,7 @@ mod tests {
         for draw in [0.0, 0.3, 1.0] {
             let at = FLOOR.refresh_at(Moment::from_nanos(0), HOUR, draw);
             let left = (Moment::from_nanos(0) + HOUR).since(at);
-            assert!(left >= FLOOR.target, "{left:?}");
+            assert!(left >= FLOOR.renew_below, "{left:?}");
             assert!(left <= Duration::from_secs(12 * 60), "{left:?}");
         }
     }

@@ -40,7 +40,7 @@ pub struct Pod {
 /// The reason why the agent got no Kubernetes token for a pod. The text is for logs and `/debug/pods`; pods never see it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{reason}")]
-pub struct SubjectError {
+pub struct SubjectTokenError {
     /// The failed file access or API call with its error. The text never contains the token.
     pub reason: String,
     /// True if a retry can succeed without a change by an operator.
@@ -48,7 +48,8 @@ pub struct SubjectError {
 }
 
 /// The future that [`SubjectTokens::subject_token`] returns.
-pub type SubjectFuture<'a> = Pin<Box<dyn Future<Output = Result<Secret<String>, SubjectError>> + Send + 'a>>;
+pub type SubjectFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Secret<String>, SubjectTokenError>> + Send + 'a>>;
 
 /// The source of the Kubernetes token (a JWT) by which one pod authenticates at a cloud.
 ///

@@ -3,7 +3,7 @@
 //! and chunk extensions and then drops them.
 
 use crate::bytes;
-use crate::limits::{MAX_CHUNK_EXTENSIONS, MAX_TRAILERS};
+use crate::limits::{MAX_CHUNK_EXTENSION_BYTES, MAX_TRAILER_BYTES};
 
 /// The framing of a body (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,12 +207,12 @@ impl Chunked {
 
     fn extension(&mut self, next: At) -> Result<At, BodyError> {
         self.extensions += 1;
-        if self.extensions > MAX_CHUNK_EXTENSIONS { Err(BodyError) } else { Ok(next) }
+        if self.extensions > MAX_CHUNK_EXTENSION_BYTES { Err(BodyError) } else { Ok(next) }
     }
 
     fn trailer(&mut self, at: At, byte: u8) -> Result<At, BodyError> {
         self.trailers += 1;
-        if self.trailers > MAX_TRAILERS {
+        if self.trailers > MAX_TRAILER_BYTES {
             return Err(BodyError);
         }
         match (at, byte) {
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn extensions_are_bounded_over_all_chunks() {
         let chunk = format!("1;{}\r\na\r\n", "x".repeat(1023));
-        let most = chunk.repeat(MAX_CHUNK_EXTENSIONS / 1024);
+        let most = chunk.repeat(MAX_CHUNK_EXTENSION_BYTES / 1024);
         assert!(chunked(&format!("{most}0\r\n\r\n")).is_ok());
         assert_eq!(chunked(&format!("{most}0;\r\n\r\n")), Err(BodyError));
     }
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn trailers_are_bounded() {
         let line = "X: 345678901234\r\n";
-        let most = line.repeat(MAX_TRAILERS / line.len());
+        let most = line.repeat(MAX_TRAILER_BYTES / line.len());
         assert!(chunked(&format!("0\r\n{most}\r\n")).is_ok());
         assert_eq!(chunked(&format!("0\r\n{most}{line}\r\n")), Err(BodyError));
     }

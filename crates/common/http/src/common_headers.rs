@@ -24,7 +24,7 @@ impl<'a> ResponseContext<'a> {
     }
 
     /// Creates the context of a response to bytes that are not a request. The connection closes.
-    pub fn closing(date: &'a [u8; 29]) -> Self {
+    pub fn for_invalid_request(date: &'a [u8; 29]) -> Self {
         Self { date, version: HttpVersion::Http11, keep_alive: false, head_only: false }
     }
 
@@ -43,15 +43,15 @@ impl<'a> ResponseContext<'a> {
 
     /// Ends a head and writes the body. `Content-Length` is the body's length even if the response omits the body because the
     /// request is a HEAD (RFC 9110 section 9.3.2).
-    pub fn end(&self, out: &mut Vec<u8>, body: &[&[u8]]) {
+    pub fn end_with_body(&self, out: &mut Vec<u8>, body: &[&[u8]]) {
         let length = body.iter().map(|part| part.len()).sum();
-        self.end_with(out, length, |out| body.iter().for_each(|part| out.extend_from_slice(part)));
+        self.end_with_writer(out, length, |out| body.iter().for_each(|part| out.extend_from_slice(part)));
     }
 
     /// Ends a head and writes a body of `length` bytes by calling `body`.
     ///
-    /// If the lengths of the parts are known at compile time, this function costs about half as much as [`end`](Self::end).
-    pub fn end_with(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
+    /// If the lengths of the parts are known at compile time, this function costs about half as much as [`end_with_body`](Self::end_with_body).
+    pub fn end_with_writer(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
         write::length_and_end(out, length as u64);
         if !self.head_only {
             let start = out.len();

@@ -11,7 +11,7 @@ use crate::body::Framing;
 pub(crate) struct FramingHeaders<'b> {
     /// The value of the last `Host` header. `hosts` is the number of `Host` headers.
     pub(crate) host: &'b [u8],
-    pub(crate) hosts: usize,
+    pub(crate) host_count: usize,
     length: Option<u64>,
     chunked: bool,
     close: bool,
@@ -64,7 +64,7 @@ impl<'b> FramingHeaders<'b> {
 
     fn host(&mut self, value: &'b [u8]) {
         self.host = value;
-        self.hosts += 1;
+        self.host_count += 1;
     }
 
     fn connection(&mut self, value: &[u8]) {

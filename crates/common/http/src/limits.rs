@@ -4,10 +4,10 @@
 pub const MAX_HEADERS: usize = 64;
 
 /// The maximum number of bytes of chunk extensions in one body. Servers do not use extensions. hyper has the same limit.
-pub const MAX_CHUNK_EXTENSIONS: usize = 16 * 1024;
+pub const MAX_CHUNK_EXTENSION_BYTES: usize = 16 * 1024;
 
 /// The maximum number of bytes of trailers in one body. It equals the limit for a head.
-pub const MAX_TRAILERS: usize = 16 * 1024;
+pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
 /// The size limits for one head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

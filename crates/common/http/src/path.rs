@@ -1,5 +1,5 @@
 //! Converts each path to one canonical form, before any rule uses it. Every dialect first calls [`canonicalise`] or
-//! [`canonicalise_in`] and never uses the raw path.
+//! [`canonicalise_with`] and never uses the raw path.
 //!
 //! The rules that allow or deny a path rely on this step. They fail if the agent and the server behind it interpret a path differently. So a path
 //! must have only one interpretation: the agent decodes percent escapes once, and each decoded character must be in the dialect's [`PathCharset`].
@@ -66,12 +66,12 @@ pub fn segments(path: &str) -> impl DoubleEndedIterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Splits a target and canonicalises its path with the charset [`PLAIN`].
+/// Splits a target and canonicalises its path with the charset [`PLAIN_CHARSET`].
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
 pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
-    canonicalise_in(target, &PLAIN)
+    canonicalise_with(target, &PLAIN_CHARSET)
 }
 
 /// Splits a target and canonicalises its path with the given charset.
@@ -81,7 +81,7 @@ pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
-pub fn canonicalise_in<'b>(target: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
+pub fn canonicalise_with<'b>(target: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<'b>, Refusal> {
     let origin = if target.starts_with('/') { target } else { after_authority(target)? };
     let end = canonical_prefix(origin, alphabet);
     let borrowed = |path, query| Ok(RequestTarget { path: CanonicalPath(Cow::Borrowed(path)), query });
@@ -146,7 +146,7 @@ const OTHER: u8 = 4;
 pub struct PathCharset([u8; 256]);
 
 /// The charset for key names, e-mail addresses and domain-scoped projects. Every other charset includes these characters.
-pub static PLAIN: PathCharset = PathCharset::with(b"");
+pub static PLAIN_CHARSET: PathCharset = PathCharset::with(b"");
 
 impl PathCharset {
     /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` can contain the sub-delimiters of RFC 3986 except
@@ -282,7 +282,7 @@ mod tests {
     fn an_alphabet_lets_pass_what_it_names_and_nothing_else() {
         let roles = const { PathCharset::with(b"+=,") };
         let canonical_in =
-            |raw| canonicalise_in(raw, &roles).map(|target| target.path.into_text().into_owned());
+            |raw| canonicalise_with(raw, &roles).map(|target| target.path.into_text().into_owned());
         for raw in ["/roles/a+b=c,d@e", "/roles/a%2bb%3Dc%2Cd%40e"] {
             assert_eq!(canonical_in(raw).as_deref(), Ok("/roles/a+b=c,d@e"));
             assert_eq!(canonical(raw), Err(BAD_PATH), "not in another's: {raw}");
@@ -339,7 +339,7 @@ mod tests {
 
         #[test]
         fn the_quick_look_agrees_with_the_rebuild(raw in "/[a-c./@]{0,16}") {
-            prop_assert_eq!(canonical(&raw), rebuild(&raw, &PLAIN));
+            prop_assert_eq!(canonical(&raw), rebuild(&raw, &PLAIN_CHARSET));
         }
     }
 }

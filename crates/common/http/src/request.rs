@@ -262,7 +262,7 @@ fn is_absolute_form(target: &str) -> bool {
 
 /// Checks the `Host` headers: exactly one in HTTP/1.1, at most one in HTTP/1.0, and only valid bytes (RFC 9112 section 3.2).
 fn check_host(fields: &FramingHeaders<'_>, version: HttpVersion) -> Result<(), RequestError> {
-    match (fields.hosts, version) {
+    match (fields.host_count, version) {
         (0, HttpVersion::Http11) => Err(RequestFlaw::NoHost.into()),
         (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host) => Ok(()),
         (0 | 1, _) => Err(RequestFlaw::BadHost.into()),

@@ -1,6 +1,6 @@
 //! Calls the API server. Each call has a time limit, and each response has a size limit.
 //!
-//! A [`Connector`] reads the server's address and the sources of the credentials once. Each thread that calls the API server
+//! A [`KubeConnector`] reads the server's address and the sources of the credentials once. Each thread that calls the API server
 //! creates its own [`KubeClient`] from the connector, with its own connections. This module retries only after a 401, with a
 //! new token ([`crate::transport`]). The code that uses a client decides on all other retries.
 
@@ -53,13 +53,13 @@ impl std::fmt::Debug for KubeClient {
 
 /// Creates a [`KubeClient`] for each thread.
 #[derive(Clone, Debug)]
-pub struct Connector {
+pub struct KubeConnector {
     access: KubeAccess,
     endpoint: KubeEndpoint,
     provider: Arc<CryptoProvider>,
 }
 
-impl Connector {
+impl KubeConnector {
     /// Reads the address and the sources of the credentials, without sending a request.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Connector {
     ///
     /// # Errors
     /// A file of the credentials cannot be used.
-    pub fn client(&self, patience: &KubeTimeouts, clock: Clock) -> Result<KubeClient, KubeAccessError> {
+    pub fn new_client(&self, patience: &KubeTimeouts, clock: Clock) -> Result<KubeClient, KubeAccessError> {
         let server = PooledTransport::new(
             self.endpoint.clone(),
             self.provider.clone(),

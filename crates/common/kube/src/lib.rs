@@ -3,7 +3,7 @@
 //! The crate knows no kinds of objects and makes no decisions. The code that uses the crate chooses the requests, their rate, and
 //! the reaction to a [`KubeError`]. Each program passes in its own TLS provider.
 //!
-//! The agent's crate `cluster` uses a [`Connector`] and its [`KubeClient`] to read the pods of the agent's node. The agent runs
+//! The agent's crate `cluster` uses a [`KubeConnector`] and its [`KubeClient`] to read the pods of the agent's node. The agent runs
 //! unattended, so this crate refuses kubeconfig settings that run a program or skip the check of the server's certificate.
 //! `seawall-kubectl`, the tool's client, also accepts credential plugins, proxies and impersonation. That crate reuses this
 //! crate's requests, error parsing and file refresh.
@@ -17,7 +17,7 @@ mod timeouts;
 pub mod transport;
 
 pub use access::{KubeAccess, KubeAccessError};
-pub use client::{Connector, KubeClient, TimedKubeClient};
+pub use client::{KubeClient, KubeConnector, TimedKubeClient};
 pub use failure::{KubeError, KubeStatus, KubeStatusDetails, RetryBackoff};
 pub use line_reader::{LineReader, MAX_RESPONSE_BYTES};
 pub use timeouts::KubeTimeouts;

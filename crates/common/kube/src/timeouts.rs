@@ -11,7 +11,7 @@ pub struct KubeTimeouts {
     /// the response.
     pub response: Duration,
     /// The maximum wait for the response to a token's renewal, while the old token is still valid.
-    pub renewal: Duration,
+    pub token_renewal: Duration,
     /// The maximum wait for one page of a list.
     pub list_page: Duration,
     /// The maximum silence of a watch before it counts as dead. It exceeds the interval between bookmarks: the API server sends
@@ -30,7 +30,7 @@ impl Default for KubeTimeouts {
         Self {
             connect: Duration::from_secs(3),
             response: Duration::from_secs(5),
-            renewal: Duration::from_secs(1),
+            token_renewal: Duration::from_secs(1),
             list_page: Duration::from_secs(30),
             watch_idle: Duration::from_secs(90),
             max_unreachable_backoff: Duration::from_secs(3),

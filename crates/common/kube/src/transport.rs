@@ -183,7 +183,7 @@ impl AuthorizedPool {
 
 fn pool(endpoint: &KubeEndpoint, tls: ClientConfig, connect: Duration) -> Pool {
     let tls = HttpsConnectorBuilder::new().with_tls_config(tls).https_only();
-    let tls = match &endpoint.name {
+    let tls = match &endpoint.server_name {
         Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name.clone())),
         None => tls,
     };

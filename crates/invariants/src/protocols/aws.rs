@@ -147,7 +147,7 @@ fn check_head(head: &RequestHead<'_, '_>) -> Seen {
             }
             Ok(ImdsRequest::Read(query)) => {
                 check_query(scene, head, query);
-                seen.session |= query.session.is_some();
+                seen.session |= query.token_expires_at.is_some();
                 seen.passed |= matches!(query.resource, ImdsResource::Passthrough(_));
             }
             Err(refusal) => assert!((400..500).contains(&refusal.status), "{refusal:?}"),
@@ -186,7 +186,7 @@ fn check_grant(head: &RequestHead<'_, '_>, grant: &GrantedToken) {
 fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &ImdsQuery<'_, '_>) {
     check_direct(head);
     assert!(matches!(head.method, "GET" | "HEAD"), "{head:?}");
-    check_session(scene, head, query.session);
+    check_session(scene, head, query.token_expires_at);
     match &query.resource {
         ImdsResource::Role { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
         ImdsResource::Passthrough(path) => check_pass(scene, head, path),

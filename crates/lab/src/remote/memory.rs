@@ -1,6 +1,6 @@
 //! The number of requests that a generator can have in flight within its memory limit.
 
-use seawall_cgroup::memory_limit;
+use seawall_cgroup::parse_memory_limit;
 use seawall_probe::files::HostFiles;
 
 /// The files with the memory limit of a container's own group, in cgroup versions 2 and 1.
@@ -15,7 +15,7 @@ const EACH: u64 = 24 << 10;
 /// Most requests in flight for which there is memory; none where nothing limits it.
 #[must_use]
 pub fn most_in_flight(files: &impl HostFiles) -> Option<usize> {
-    let limit = LIMITS.iter().find_map(|path| memory_limit(&files.read(path).ok()?).flatten())?;
+    let limit = LIMITS.iter().find_map(|path| parse_memory_limit(&files.read(path).ok()?).flatten())?;
     usize::try_from((limit.saturating_sub(BASE) / EACH).max(1)).ok()
 }
 

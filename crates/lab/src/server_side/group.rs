@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use seawall_cgroup::{CpuQuota, MemoryEvents, Throttling, cpu_time, memory_limit, processes_limit};
+use seawall_cgroup::{
+    CpuQuota, MemoryEvents, Throttling, parse_cpu_time, parse_memory_limit, parse_processes_limit,
+};
 
 use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::net::number;
@@ -79,15 +81,15 @@ impl ServerCgroup {
             quota: look.quota(),
             throttling: look.throttling(),
             // Version 1 has a cpu.stat as well, without the time in it.
-            cpu: or(look.first("cpuacct.usage", cpu_time), || look.first("cpu.stat", cpu_time)),
+            cpu: or(look.first("cpuacct.usage", parse_cpu_time), || look.first("cpu.stat", parse_cpu_time)),
             waited: look.first("cpu.pressure", stalled),
             memory: or(look.first("memory.current", number), || look.first("memory.usage_in_bytes", number)),
-            memory_limit: or(look.first("memory.max", memory_limit), || {
-                look.first("memory.limit_in_bytes", memory_limit)
+            memory_limit: or(look.first("memory.max", parse_memory_limit), || {
+                look.first("memory.limit_in_bytes", parse_memory_limit)
             }),
             memory_events: look.memory_events(),
             processes: look.first("pids.current", number),
-            processes_limit: look.first("pids.max", processes_limit),
+            processes_limit: look.first("pids.max", parse_processes_limit),
         }
     }
 }
@@ -248,9 +250,9 @@ mod tests {
             processes_limit,
         } = group.read(&files);
         let failures =
-            [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), memory_limit.err()];
+            [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), parse_memory_limit.err()];
         let failures =
-            failures.into_iter().chain([memory_events.err(), processes.err(), processes_limit.err()]);
+            failures.into_iter().chain([memory_events.err(), processes.err(), parse_processes_limit.err()]);
         let malformed = failures.flatten().filter(|why| matches!(why, ProbeError::Malformed(_)));
         assert_eq!(malformed.collect::<Vec<_>>(), []);
     }

@@ -8,7 +8,9 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use seawall_cgroup::{CgroupVersion, MemoryEvents, ProcessCgroup, memory_limit, reclaimable};
+use seawall_cgroup::{
+    CgroupVersion, MemoryEvents, ProcessCgroup, parse_memory_limit, parse_reclaimable_bytes,
+};
 use seawall_core::{Clock, Moment};
 use seawall_server::memory::{MemoryGauge, MemoryLevel};
 
@@ -60,7 +62,7 @@ impl CgroupMemory {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.failcnt"),
             CgroupVersion::V2 => ("memory.max", "memory.current", "memory.events"),
         };
-        let limit = |level: &str| memory_limit(&read(&format!("{level}/{limits}"))?)?;
+        let limit = |level: &str| parse_memory_limit(&read(&format!("{level}/{limits}"))?)?;
         let (limit, level) = home.ancestors().filter_map(|level| Some((limit(level)?, level))).min()?;
         let file = |name: &str| File::open(format!("{level}/{name}")).ok();
         let is_version_1 = matches!(version, CgroupVersion::V1);
@@ -90,7 +92,7 @@ impl CgroupMemory {
         }
         self.read_at.store(now.as_nanos(), Ordering::Relaxed);
         let Some(text) = text(&self.statistics, &mut [0; 8192]) else { return };
-        self.reclaimable.store(reclaimable(&text).unwrap_or_default(), Ordering::Relaxed);
+        self.reclaimable.store(parse_reclaimable_bytes(&text).unwrap_or_default(), Ordering::Relaxed);
         self.socket_bytes.store(socket_bytes(&text), Ordering::Relaxed);
     }
 
@@ -118,7 +120,7 @@ impl CgroupMemory {
     /// of them. The buffers take `sockets` bytes now. They count as at least [`SOCKET_BUFFERS`] for each of the `open` connections.
     fn level_of(&self, used: u64, reclaimable: u64, sockets: u64, open: u32) -> MemoryLevel {
         let buffers = sockets.max(u64::from(open) * SOCKET_BUFFERS);
-        let used = used.saturating_sub(reclaimable) + buffers;
+        let used = used.saturating_sub(parse_reclaimable_bytes) + buffers;
         MemoryLevel::of(self.limit.saturating_sub(used).saturating_sub(self.promised))
     }
 }
@@ -135,7 +137,8 @@ impl MemoryGauge for CgroupMemory {
         let beside =
             self.sockets.as_ref().and_then(|file| number(&text(file, &mut [0; 64])?)).unwrap_or_default();
         let reclaimable = self.reclaimable.load(Ordering::Relaxed);
-        let level = self.level_of(used.saturating_sub(inside), reclaimable, inside + beside, open);
+        let level =
+            self.level_of(used.saturating_sub(inside), parse_reclaimable_bytes, inside + beside, open);
         if self.was_reached(now) { level.max(MemoryLevel::Low) } else { level }
     }
 }
@@ -188,7 +191,8 @@ mod tests {
 
     #[test]
     fn pages_that_the_kernel_can_reclaim_are_free_and_large_buffers_count_in_full() {
-        let level = |reclaimable, sockets| memory(25).level_of(20 << 20, reclaimable, sockets, 10);
+        let level =
+            |reclaimable, sockets| memory(25).level_of(20 << 20, parse_reclaimable_bytes, sockets, 10);
         assert_eq!(level(0, 0), MemoryLevel::Exhausted);
         assert_eq!(level(10 << 20, 0), MemoryLevel::Enough);
         assert_eq!(level(10 << 20, 9 << 20), MemoryLevel::Low);

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::Read;
 
-use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, memory_limit};
+use seawall_cgroup::{CgroupVersion, CpuQuota, ProcessCgroup, parse_memory_limit};
 
 /// The maximum number of bytes that the agent reads from one file of `/proc` or of a cgroup. Real files are shorter: on a node with thousands of
 /// mounts, `mountinfo` has about 1 MiB.
@@ -17,9 +17,9 @@ const LONGEST: u64 = 4 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct DetectedMachine {
     /// The memory in bytes above which the kernel kills the process.
-    pub(crate) memory: Option<u64>,
+    pub(crate) memory_limit: Option<u64>,
     /// The CPU quota in cores: 0.5 for Kubernetes' `500m`.
-    pub(crate) cores: Option<f64>,
+    pub(crate) cpu_quota_cores: Option<f64>,
 }
 
 impl DetectedMachine {
@@ -38,12 +38,12 @@ impl DetectedMachine {
                 CgroupVersion::V1 => "memory.limit_in_bytes",
                 CgroupVersion::V2 => "memory.max",
             };
-            home.ancestors().filter_map(|level| memory_limit(&read(&format!("{level}/{name}"))?)?).min()
+            home.ancestors().filter_map(|level| parse_memory_limit(&read(&format!("{level}/{name}"))?)?).min()
         });
         let cores = home("cpu").and_then(|home| {
             home.ancestors().filter_map(|level| cores(read, home.version, level)).reduce(f64::min)
         });
-        Self { memory, cores }
+        Self { memory_limit: memory, cpu_quota_cores: cores }
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
             ("/sys/fs/cgroup/pod7/c1/cpu.max", "50000 100000\n"),
             ("/sys/fs/cgroup/pod7/cpu.max", "200000 100000\n"),
         ]);
-        assert_eq!(found, DetectedMachine { memory: Some(26_214_400), cores: Some(0.5) });
+        assert_eq!(found, DetectedMachine { memory_limit: Some(26_214_400), cpu_quota_cores: Some(0.5) });
     }
 
     #[test]
@@ -105,7 +105,7 @@ mod tests {
             ("/cg/cpu/cpu.cfs_quota_us", "-1\n"),
             ("/cg/cpu/cpu.cfs_period_us", "100000\n"),
         ]);
-        assert_eq!(found, DetectedMachine { memory: Some(26_214_400), cores: Some(0.03) });
+        assert_eq!(found, DetectedMachine { memory_limit: Some(26_214_400), cpu_quota_cores: Some(0.03) });
     }
 
     #[test]

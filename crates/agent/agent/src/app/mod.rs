@@ -55,7 +55,7 @@ use crate::log::{AgentLog, LogLevelHandle};
 use crate::reload::{LoadedConfig, ReloadTargets, Reloader};
 use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
-use seawall_identity::entitlement_swap::{SwapCommand, SwapCommands};
+use seawall_identity::entitlement_swap::{SwapCommand, SwapCommandReceiver};
 use seawall_identity::pod_resolver::ProbeAddress;
 use seawall_identity::redirect::RedirectHandle;
 use seawall_identity::service::{ClusterThread, IdentityService, IdentityStrategy};
@@ -141,7 +141,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread panicked"))?;
     }
     hearing.map(ClusterThread::end).transpose()?;
-    capture.map_or(Ok(()), |capture| capture.check_exit())?;
+    capture.map_or(Ok(()), |capture| capture.check_not_replaced())?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -152,15 +152,17 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
 /// The kernel refuses to raise the limit on open files, or the limit is too low to serve several clients.
 fn client_caps(config: &AgentConfig, clock: &Clock) -> anyhow::Result<(ClientCaps, Arc<dyn MemoryGauge>)> {
     let (machine, descriptors) = (DetectedMachine::detect(), listen::raise_open_files_limit(DESCRIPTORS)?);
-    let least = ClientCaps::least_descriptors(config);
+    let least = ClientCaps::min_open_files(config);
     anyhow::ensure!(
         descriptors >= least,
         "the limit on open files is {descriptors}; expected at least {least} (RLIMIT_NOFILE: `ulimit -n`, or the container runtime's LimitNOFILE)"
     );
-    let followed = ClientCaps::within(&machine, true, descriptors, config);
-    Ok(match CgroupMemory::open(followed.promised_bytes(), clock) {
+    let followed = ClientCaps::from_machine_limits(&machine, true, descriptors, config);
+    Ok(match CgroupMemory::open(followed.max_open_connection_bytes(), clock) {
         Some(memory) => (followed, Arc::new(memory)),
-        None => (ClientCaps::within(&machine, false, descriptors, config), Arc::new(UnlimitedMemory)),
+        None => {
+            (ClientCaps::from_machine_limits(&machine, false, descriptors, config), Arc::new(UnlimitedMemory))
+        }
     })
 }
 
@@ -338,7 +340,7 @@ impl AgentContext {
         clock: Clock,
         control: &Runtime,
         stopper: &Stopper,
-        orders: SwapCommands,
+        orders: SwapCommandReceiver,
     ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
         let probe = ProbeAddress::default();
         let clouds = Arc::new(Clouds::start(&loaded.config.clouds, &clock, control.handle())?);
@@ -379,7 +381,7 @@ impl AgentContext {
     ) -> Option<Arc<RedirectHandle>> {
         let capture = self.capture.clone()?;
         let (watched, stopper, stop) = (capture.clone(), stopper.clone(), stop.clone());
-        control.spawn(async move { watched.watch(stopper, stop).await });
+        control.spawn(async move { watched.monitor_attachment(stopper, stop).await });
         Some(capture)
     }
 
@@ -418,7 +420,7 @@ impl AgentContext {
         let callers = self.identity.resolver.clone();
         self.register(&mut registry, metrics, log);
         registry.register_collector(watch.collector());
-        let (alive, ready, remarks) = (watch.health.clone(), watch.health.clone(), watch.remarks());
+        let (alive, ready, remarks) = (watch.health.clone(), watch.health.clone(), watch.warning_source());
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
@@ -437,7 +439,9 @@ impl AgentContext {
                 lines.extend(remarks());
                 lines
             }),
-            pods: Box::new(move || pods_page::pods_json(&configuration.describe(), &callers, clock.now())),
+            pods_json: Box::new(move || {
+                pods_page::pods_json(&configuration.describe(), &callers, clock.now())
+            }),
         };
         Arc::new(AdminServer::new(sources, own_clock))
     }
@@ -446,7 +450,7 @@ impl AgentContext {
     /// renew.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
-        let mut found = |metric| PodCountGauge::registered(registry, metric);
+        let mut found = |metric| PodCountGauge::new_registered(registry, metric);
         let thrash =
             excessive_fetch::FetchMonitor::new(clouds.clone(), clock.clone(), found(excessive_fetch::METRIC));
         let outage = stale_credentials::RenewalMonitor::new(
@@ -472,7 +476,7 @@ impl AgentContext {
             resolver: self.identity.resolver.clone(),
             open_connections: self.open.clone(),
             guests: self.guests.clone(),
-            strangers: self.strangers.clone(),
+            unknown_client_connections: self.strangers.clone(),
             memory: self.memory.clone(),
             limits: bounds(self.threads, &self.room),
         };
@@ -532,8 +536,8 @@ impl AgentContext {
     ) -> ReloadTargets {
         ReloadTargets {
             clouds: self.clouds.clone(),
-            orders,
-            threads,
+            swap_commands: orders,
+            thread_updates: threads,
             dialect_factory: Box::new(move |config, clouds| speaking.dialects_for(config, clouds)),
             log_level: loudness,
             status: self.reload_status.clone(),
@@ -571,7 +575,7 @@ impl AgentDialectSettings {
     ) -> (BuildDialectsFn<PodEntry>, ClientLimits) {
         let limits = &config.limits;
         let long_polls = LongPollLimit {
-            all: self.long_polls.clone(),
+            total_counter: self.long_polls.clone(),
             most: self.room.long_polls,
             most_per_pod: limits.long_polls_per_pod,
             stop: self.stop.clone(),
@@ -583,7 +587,7 @@ impl AgentDialectSettings {
         };
         let (clouds, spoken) = (clouds.clone(), self.spoken.clone());
         let allowance = ClientLimits {
-            connections: self.room.per_caller(limits),
+            connections: self.room.max_connections_per_client(limits),
             timeouts: ConnectionTimeouts { head: limits.header_timeout, idle: limits.idle_timeout },
         };
         (Box::new(move || clouds.build_dialects(&spoken, &tools)), allowance)
@@ -598,6 +602,6 @@ fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
         threads,
         buffered_bytes: room.buffered_bytes / threads,
         cores: room.cores,
-        wire: seawall_http::HeadLimits::default(),
+        head_limits: seawall_http::HeadLimits::default(),
     }
 }

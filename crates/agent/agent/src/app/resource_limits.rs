@@ -78,14 +78,14 @@ pub(crate) struct ClientCaps {
 impl ClientCaps {
     /// Computes the caps from the machine's limits and the number of available descriptors. `is_followed` is true if the agent follows its
     /// memory while it serves. In that case, the memory limit does not cap the connections here.
-    pub(crate) fn within(
+    pub(crate) fn from_machine_limits(
         machine: &DetectedMachine,
         is_followed: bool,
         descriptors: u64,
         config: &config::AgentConfig,
     ) -> Self {
         let limits = &config.limits;
-        let memory = machine.memory.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
+        let memory = machine.memory_limit.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
         // Connections get half of `room`, held bytes and upstream requests an eighth each, and long polls a sixteenth.
         let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
@@ -111,15 +111,15 @@ impl ClientCaps {
             shards_per_address: lanes as usize,
             upstream_requests: narrow(upstream_requests),
             long_polls: narrow(long_polls),
-            cores: machine.cores,
+            cores: machine.cpu_quota_cores,
         }
     }
 
     /// Returns the smallest limit on open files with which the agent serves under this configuration. With fewer descriptors, four pods
     /// could use up all of them with the eight connections that every client may have.
-    pub(crate) fn least_descriptors(config: &config::AgentConfig) -> u64 {
+    pub(crate) fn min_open_files(config: &config::AgentConfig) -> u64 {
         let is_enough = |descriptors: &u64| {
-            let caps = Self::within(&DetectedMachine::default(), true, *descriptors, config);
+            let caps = Self::from_machine_limits(&DetectedMachine::default(), true, *descriptors, config);
             let asked = config.limits.connections.map_or(LEAST_DESCRIPTORS_FOR_CLIENTS, u64::from);
             u64::from(caps.connections + caps.guests) >= asked.min(LEAST_DESCRIPTORS_FOR_CLIENTS)
         };
@@ -127,14 +127,14 @@ impl ClientCaps {
     }
 
     /// Returns the bytes that clients can make the agent use on connections that are already open.
-    pub(crate) fn promised_bytes(&self) -> u64 {
+    pub(crate) fn max_open_connection_bytes(&self) -> u64 {
         self.buffered_bytes as u64
             + u64::from(self.upstream_requests) * FORWARD
             + u64::from(self.long_polls) * LONG_POLL
     }
 
     /// Returns the maximum number of connections of one client under `limits`, in a process with these caps.
-    pub(crate) fn per_caller(&self, limits: &config::LimitsConfig) -> u32 {
+    pub(crate) fn max_connections_per_client(&self, limits: &config::LimitsConfig) -> u32 {
         per_caller(limits, self.connections)
     }
 }
@@ -166,7 +166,12 @@ mod tests {
             "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
         );
         let config = AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap();
-        ClientCaps::within(&DetectedMachine { memory, cores: None }, false, descriptors, &config)
+        ClientCaps::from_machine_limits(
+            &DetectedMachine { memory_limit: memory, cpu_quota_cores: None },
+            false,
+            descriptors,
+            &config,
+        )
     }
 
     #[test]
@@ -177,7 +182,7 @@ mod tests {
             let traffic =
                 u64::from(room.upstream_requests) * FORWARD + u64::from(room.long_polls) * LONG_POLL;
             let most = u64::from(room.connections) * CONNECTION + room.buffered_bytes as u64 + traffic;
-            assert_eq!(room.promised_bytes(), room.buffered_bytes as u64 + traffic);
+            assert_eq!(room.max_open_connection_bytes(), room.buffered_bytes as u64 + traffic);
             assert!(most <= limit - PROGRAM.min(limit / 4 * 3), "{mebibytes} MiB: {room:?}");
         }
         let room = room(Some(25 << 20), 1 << 20, "");
@@ -213,13 +218,13 @@ mod tests {
             );
             AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap()
         };
-        let least = ClientCaps::least_descriptors(&config(""));
+        let least = ClientCaps::min_open_files(&config(""));
         assert!((150..256).contains(&least), "{least}");
         let at_least = room(None, least, "");
         assert_eq!(at_least.connections + at_least.guests, 32, "{at_least:?}");
         let below = room(None, least - 1, "");
         assert!(below.connections + below.guests < 32, "{below:?}");
-        assert!(ClientCaps::least_descriptors(&config("connections: 4")) < least);
+        assert!(ClientCaps::min_open_files(&config("connections: 4")) < least);
     }
 
     #[test]

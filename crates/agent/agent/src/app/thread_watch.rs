@@ -48,7 +48,7 @@ impl ThreadWatch {
         let watchdog = Watchdog {
             heartbeats,
             health,
-            while_beating: Box::new(redirect_heartbeat(redirect)),
+            after_healthy_check: Box::new(redirect_heartbeat(redirect)),
             after_check: Box::new(move |span| capacity.measure(span)),
             on_hang: Box::new(move |hung| {
                 hangs.record(&hung);
@@ -82,7 +82,7 @@ impl ThreadWatch {
     }
 
     /// Returns a function that returns the warnings for the operator.
-    pub(super) fn remarks(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+    pub(super) fn warning_source(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
         let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
         move || capacity.warning().into_iter().chain(hangs.warning()).collect()
     }

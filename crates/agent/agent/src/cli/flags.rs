@@ -56,7 +56,7 @@ impl Flags {
     ///
     /// # Errors
     /// A value cannot be parsed; `wanted` describes the expected value.
-    pub(super) fn all<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Vec<T>, Error> {
+    pub(super) fn values<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Vec<T>, Error> {
         let values = self.0.iter().filter(|(given, _)| *given == name);
         let parse = |(_, value): &(_, OsString)| {
             let value = value.to_str().and_then(|text| text.parse().ok());
@@ -69,8 +69,8 @@ impl Flags {
     ///
     /// # Errors
     /// The value cannot be parsed; `wanted` describes the expected value.
-    pub(super) fn one<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Option<T>, Error> {
-        Ok(self.all(name, wanted)?.pop())
+    pub(super) fn value<T: FromStr>(&self, name: &str, wanted: &str) -> Result<Option<T>, Error> {
+        Ok(self.values(name, wanted)?.pop())
     }
 
     /// Returns the value of a required flag.
@@ -79,7 +79,7 @@ impl Flags {
     /// The flag is missing or its value cannot be parsed; `wanted` describes the expected value.
     pub(super) fn required<T: FromStr>(&self, name: &str, wanted: &str) -> Result<T, Error> {
         let missing = || Error::Custom(format!("--{name} is missing: expected {wanted}").into());
-        self.one(name, wanted)?.ok_or_else(missing)
+        self.value(name, wanted)?.ok_or_else(missing)
     }
 
     /// Returns the path that is the value of a flag.

@@ -57,11 +57,11 @@ pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
 pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, String)> {
     let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
-        None => TcpStream::connect_timeout(&door.admin, PATIENCE).map(OwnedFd::from),
+        None => TcpStream::connect_timeout(&door.tcp_address, PATIENCE).map(OwnedFd::from),
     };
     // Reads, writes and timeouts are the same for TCP and Unix sockets, so one type can hold both.
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
-    let place = door.socket.as_ref().map_or(door.admin.to_string(), |file| file.display().to_string());
+    let place = door.socket.as_ref().map_or(door.tcp_address.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;
     read(&answered).with_context(|| format!("the answer from {place} does not come from an agent"))
 }

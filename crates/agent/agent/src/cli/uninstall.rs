@@ -84,8 +84,8 @@ impl UninstallCommand {
             },
             "wait-for-nodes" => Self::WaitForNodes {
                 site: UninstallTarget::of(&flags)?,
-                daemonset: flags.one::<Name>("daemonset", NAME)?.map(|name| name.0),
-                taint: flags.one("taint", "the key of a taint")?,
+                daemonset: flags.value::<Name>("daemonset", NAME)?.map(|name| name.0),
+                taint: flags.value("taint", "the key of a taint")?,
             },
             _ => Self::Idle,
         })
@@ -107,7 +107,7 @@ impl FromStr for Name {
 
 impl UninstallTarget {
     fn of(flags: &Flags) -> Result<Self, Error> {
-        let timeout = flags.one::<String>("timeout", "a duration")?;
+        let timeout = flags.value::<String>("timeout", "a duration")?;
         let span = |text: String| duration::parse(&text).filter(|span| !span.is_zero());
         let wanted = || flags.invalid("timeout", "a duration such as 4m");
         Ok(Self {
@@ -153,7 +153,7 @@ fn runtime() -> anyhow::Result<Runtime> {
 async fn delete_agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
     match site.uninstaller()?.delete_agents(daemonset).await {
         Ok(()) => Ok("all agents are deleted\n".to_owned()),
-        Err(left @ seawall_cluster::UninstallError::Nodes { .. }) => {
+        Err(left @ seawall_cluster::UninstallError::UnfinishedNodes { .. }) => {
             Ok(format!("agents are still terminating: {left}\n"))
         }
         Err(left) => Err(left).context("cannot tell whether agents are left"),

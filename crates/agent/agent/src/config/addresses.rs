@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-pub(super) const ADDRESS: &str = "an address and port such as 127.0.0.1:8988";
-pub(super) const OWN_ADDRESS: &str = "an address and port such as 127.0.0.1:8988 or node:0";
+pub(super) const EXPECTED_ADDRESS: &str = "an address and port such as 127.0.0.1:8988";
+pub(super) const EXPECTED_LISTEN_ADDRESS: &str = "an address and port such as 127.0.0.1:8988 or node:0";
 
 /// The placeholder for the node's address in `listen`. With it, one file serves all nodes.
-pub(super) const NODE: &str = "node";
+pub(super) const NODE_PLACEHOLDER: &str = "node";
 
 /// The default port of the admin address.
 pub(super) const ADMIN_PORT: u16 = 8989;

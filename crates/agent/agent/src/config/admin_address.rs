@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use seawall_config::{Document, values};
 
-use super::addresses::{ADDRESS, ADMIN_PORT, loopback};
+use super::addresses::{ADMIN_PORT, EXPECTED_ADDRESS, loopback};
 use super::file::{ConfigFileError, read_text};
 
 /// The path of the admin socket in the shipped manifests. Probes try this socket if the configuration file cannot be read or
@@ -18,7 +18,7 @@ const USUAL: &str = "/run/seawall/admin.sock";
 /// The TCP address and the socket file of the admin server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AdminEndpoint {
-    pub(crate) admin: SocketAddr,
+    pub(crate) tcp_address: SocketAddr,
     pub(crate) socket: Option<PathBuf>,
 }
 
@@ -38,16 +38,19 @@ impl AdminEndpoint {
     /// Returns the addresses of the shipped manifests if their socket file exists.
     fn usual() -> Option<Self> {
         let socket = PathBuf::from(USUAL);
-        socket.exists().then(|| Self { admin: loopback(ADMIN_PORT), socket: Some(socket) })
+        socket.exists().then(|| Self { tcp_address: loopback(ADMIN_PORT), socket: Some(socket) })
     }
 
     fn read(text: &str, base: &Path) -> Self {
         let Ok(document) = Document::parse(text) else {
-            return Self::usual().unwrap_or(Self { admin: loopback(ADMIN_PORT), socket: None });
+            return Self::usual().unwrap_or(Self { tcp_address: loopback(ADMIN_PORT), socket: None });
         };
         let root = document.root();
         Self {
-            admin: root.key("admin").text(ADDRESS, |text| text.parse().ok()).unwrap_or(loopback(ADMIN_PORT)),
+            tcp_address: root
+                .key("admin")
+                .text(EXPECTED_ADDRESS, |text| text.parse().ok())
+                .unwrap_or(loopback(ADMIN_PORT)),
             socket: root.key("adminSocket").text("", |text| values::path(text, base)),
         }
     }
@@ -62,9 +65,9 @@ mod tests {
         let read = |text: &str| AdminEndpoint::read(text, Path::new("/etc/seawall"));
         let door = read("admin: \"127.0.0.1:7\"\nadminSocket: /run/a.sock\nnonsense: 1\nlisten: [here]\n");
         let expected =
-            AdminEndpoint { admin: ([127, 0, 0, 1], 7).into(), socket: Some("/run/a.sock".into()) };
+            AdminEndpoint { tcp_address: ([127, 0, 0, 1], 7).into(), socket: Some("/run/a.sock".into()) };
         assert_eq!(door, expected);
-        assert_eq!(read("google: {}\n"), AdminEndpoint { admin: loopback(8989), socket: None });
-        assert_eq!(read("listen: [").admin, loopback(8989));
+        assert_eq!(read("google: {}\n"), AdminEndpoint { tcp_address: loopback(8989), socket: None });
+        assert_eq!(read("listen: [").tcp_address, loopback(8989));
     }
 }

@@ -23,7 +23,7 @@ use serde::{Serialize, Serializer};
 
 use crate::sandbox::{Seccomp, SyscallProfile};
 
-use addresses::{ADDRESS, ADMIN_PORT, NODE, OWN_ADDRESS, loopback};
+use addresses::{ADMIN_PORT, EXPECTED_ADDRESS, EXPECTED_LISTEN_ADDRESS, NODE_PLACEHOLDER, loopback};
 pub(crate) use admin_address::AdminEndpoint;
 pub(crate) use dump::{effective_yaml, yaml};
 pub(crate) use file::{ConfigFileError, read_text};
@@ -178,7 +178,7 @@ fn addresses<'d>(
 
 /// Reads the admin address. It must differ from the addresses in `listen`, because a process cannot bind an address twice.
 fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
-    let admin = node.text(ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
+    let admin = node.text(EXPECTED_ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
         let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
         own.port() == admin.port()
@@ -199,21 +199,24 @@ fn address<'d>(
         return Some((own_address(item, downward)?, None));
     }
     let table = item.table();
-    let address = own_address(&table.required("address", OWN_ADDRESS), downward);
+    let address = own_address(&table.required("address", EXPECTED_LISTEN_ADDRESS), downward);
     let dialects = table.required("dialects", "a list of dialects");
     Some((address?, Some(dialects)))
 }
 
 /// Reads an address of this machine, or a port on the node's address.
 fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<SocketAddr> {
-    let port = |text: &str| text.strip_prefix(NODE)?.strip_prefix(':')?.parse().ok();
+    let port = |text: &str| text.strip_prefix(NODE_PLACEHOLDER)?.strip_prefix(':')?.parse().ok();
     let read = |text: &str| match port(text) {
         Some(port) => Some(downward.address.map(|ip| SocketAddr::new(ip, port))),
         None => text.parse().ok().map(Some),
     };
-    let address = item.text(OWN_ADDRESS, read)?;
+    let address = item.text(EXPECTED_LISTEN_ADDRESS, read)?;
     if address.is_none() {
-        item.reject(format!("the node's address in the environment variable {}", DownwardApi::ADDRESS));
+        item.reject(format!(
+            "the node's address in the environment variable {}",
+            DownwardApi::NODE_ADDRESS_VARIABLE
+        ));
     }
     address
 }

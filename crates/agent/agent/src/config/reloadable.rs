@@ -47,7 +47,7 @@ const RELOADED: &[&str] = &[
 /// True if a change of this key takes effect without a restart.
 fn is_reloaded(key: &str) -> bool {
     let is_listed = |keys: &[&str], key: &str| keys.iter().any(|known| is_of(known, key));
-    match CloudsConfig::find_reloadable_keys(key) {
+    match CloudsConfig::split_cloud_key(key) {
         Some((classes, key)) => is_listed(classes.reloadable, key),
         None => is_listed(RELOADED, key) && !OF_THE_PROCESS.contains(&key),
     }

@@ -92,8 +92,8 @@ pub(crate) type ReloadDialectFn =
 /// The parts of the agent that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) clouds: Arc<CurrentClouds>,
-    pub(crate) orders: mpsc::Sender<SwapCommand>,
-    pub(crate) threads: Vec<mpsc::UnboundedSender<ThreadUpdate<PodEntry>>>,
+    pub(crate) swap_commands: mpsc::Sender<SwapCommand>,
+    pub(crate) thread_updates: Vec<mpsc::UnboundedSender<ThreadUpdate<PodEntry>>>,
     pub(crate) dialect_factory: ReloadDialectFn,
     pub(crate) log_level: LogLevelHandle,
     pub(crate) status: Arc<ReloadStatus>,
@@ -328,7 +328,7 @@ impl Reloader {
             dialects_replaced: is_spoken,
             completion_sender: made,
         };
-        self.reach.orders.send(SwapCommand::Swap(change)).await.context(STOPPED)?;
+        self.reach.swap_commands.send(SwapCommand::Swap(change)).await.context(STOPPED)?;
         is_closed.await.context(STOPPED)?;
         let is_spoken = self.speak(next, &clouds).await;
         if is_spoken.is_ok() {
@@ -344,7 +344,7 @@ impl Reloader {
 
     async fn fetch_ahead(&self, clouds: &Arc<Clouds>) -> Option<()> {
         let (catch_ups, listed) = oneshot::channel();
-        self.reach.orders.send(SwapCommand::Prepare(clouds.clone(), catch_ups)).await.ok()?;
+        self.reach.swap_commands.send(SwapCommand::Prepare(clouds.clone(), catch_ups)).await.ok()?;
         let RefetchTasks(catch_ups) = listed.await.ok()?;
         let pods = catch_ups.len();
         let fetched = tokio::select! {
@@ -364,7 +364,7 @@ impl Reloader {
     /// Switches each thread to a configuration. If a thread does not switch in time, all threads return to the configuration in
     /// force. Meanwhile pods receive no response from the changing clouds.
     async fn speak(&self, next: &AgentConfig, clouds: &Arc<Clouds>) -> anyhow::Result<()> {
-        let ReloadTargets { threads, dialect_factory: speaking, clock, .. } = &self.reach;
+        let ReloadTargets { thread_updates: threads, dialect_factory: speaking, clock, .. } = &self.reach;
         if told_all(threads, || speaking(next, clouds), clock).await {
             return Ok(());
         }

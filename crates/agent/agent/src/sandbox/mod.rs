@@ -58,8 +58,8 @@ impl Seccomp {
     /// The kernel refused the filter. The agent must not serve without the filter, because THREAT-MODEL.md promises the filter.
     pub(crate) fn install(self, needs: SyscallProfile) -> anyhow::Result<()> {
         match self {
-            Self::Enforce => seccomp::enforce(needs),
-            Self::Log => seccomp::log(needs),
+            Self::Enforce => seccomp::install_enforcing_filter(needs),
+            Self::Log => seccomp::install_logging_filter(needs),
             Self::None => Ok(()),
         }
     }

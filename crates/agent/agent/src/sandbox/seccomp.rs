@@ -21,7 +21,7 @@ type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 ///
 /// # Errors
 /// The kernel has no seccomp filters, or a thread already has its own filter.
-pub(super) fn enforce(needs: SyscallProfile) -> anyhow::Result<()> {
+pub(super) fn install_enforcing_filter(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
 
@@ -39,7 +39,7 @@ fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfPro
 ///
 /// # Errors
 /// The kernel has no seccomp filters, or a thread already has its own filter.
-pub(super) fn log(needs: SyscallProfile) -> anyhow::Result<()> {
+pub(super) fn install_logging_filter(needs: SyscallProfile) -> anyhow::Result<()> {
     let calls = needs.calls().collect();
     start(&program(calls, SeccompAction::Log, SeccompAction::Allow, std::env::consts::ARCH)?)
 }

@@ -13,13 +13,13 @@ use serde_json::Value;
 use super::credential::{AwsCredential, AwsCredentialParts};
 use super::node_keys::SigningKeys;
 use super::principal::{KeySignedRole, TokenRole};
-use super::refusal::{AwsCallAuth, AwsCallError, refusal};
+use super::refusal::{AwsCallAuth, AwsCallError, error_from_response};
 use super::response_parser;
-use super::sign::{Scope, sign_request};
+use super::sign::{SigningScope, sign_request};
 use super::validated_names::{ClusterName, RoleArn, is_role_name};
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, date};
-use crate::reply::form;
+use crate::reply::encode_form;
 
 /// A session of a role, and the lifetime that a lease counts from the start of the call.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl AwsApiClient<'_> {
         const ACTION: &str = "AssumeRoleWithWebIdentity";
         let mut members = members(ACTION, role.arn.as_str(), role.session_name.as_str(), length);
         members.push(("WebIdentityToken".into(), token.expose().into()));
-        let request = post(ACTION, place.url, FORM, &form(&members))?;
+        let request = post(ACTION, place.url, FORM, &encode_form(&members))?;
         let (body, date) = self.send(ACTION, AwsCallAuth::Token, request).await?;
         let parts = response_parser::session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
@@ -116,9 +116,9 @@ impl AwsApiClient<'_> {
         let mut members = members(ACTION, role.arn.as_str(), role.session_name.as_str(), length);
         members.extend(role.external_id.as_ref().map(|id| ("ExternalId".into(), id.as_str().into())));
         tagged(&mut members, role);
-        let body = form(&members);
+        let body = encode_form(&members);
         let request = post(ACTION, place.url, FORM, &body)?;
-        let scope = Scope { service: "sts", region: place.region };
+        let scope = SigningScope { service: "sts", region: place.region };
         let request =
             sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, AwsCallAuth::Keys, request).await?;
@@ -137,7 +137,7 @@ impl AwsApiClient<'_> {
         let url = format!("{}/clusters/{}/assume-role-for-pod-identity", place.url, shown.cluster.as_str());
         let body = Secret::new(format!("{{\"token\":{}}}", Value::from(shown.token.expose().as_str())));
         let request = post(ACTION, &url, "application/json", &body)?;
-        let scope = Scope { service: "eks-auth", region: place.region };
+        let scope = SigningScope { service: "eks-auth", region: place.region };
         let request =
             sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
         let (body, date) = self.send(ACTION, AwsCallAuth::Both, request).await?;
@@ -162,7 +162,7 @@ impl AwsApiClient<'_> {
         if head.status == StatusCode::OK {
             return Ok((body, date(&head.headers)));
         }
-        Err(refusal(step, proof, head.status, &head.headers, body.expose()))
+        Err(error_from_response(step, proof, head.status, &head.headers, body.expose()))
     }
 
     /// Returns a session that expires at the stated time, but at most `longest` from now.

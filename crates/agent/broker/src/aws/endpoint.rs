@@ -40,7 +40,7 @@ fn apart(region: &Region) -> Option<&'static str> {
 }
 
 /// Returns the STS URL for a region, and the region for signatures.
-pub(super) fn sts(region: &Region, which: StsEndpointKind) -> (String, &str) {
+pub(super) fn sts_url_and_region(region: &Region, which: StsEndpointKind) -> (String, &str) {
     match (apart(region), which) {
         (None, StsEndpointKind::Global) => ("https://sts.amazonaws.com".to_owned(), GLOBAL),
         (domain, _) => {
@@ -69,7 +69,7 @@ mod tests {
             ("us-iso-east-1", "https://sts.us-iso-east-1.c2s.ic.gov"),
         ] {
             let parsed = Region::parse(region).unwrap();
-            assert_eq!(sts(&parsed, StsEndpointKind::Regional), (url.to_owned(), region));
+            assert_eq!(sts_url_and_region(&parsed, StsEndpointKind::Regional), (url.to_owned(), region));
         }
     }
 
@@ -77,10 +77,10 @@ mod tests {
     fn the_global_one_is_signed_for_its_own_region_and_other_partitions_have_none() {
         let (public, china) = (Region::parse("eu-west-1").unwrap(), Region::parse("cn-north-1").unwrap());
         assert_eq!(
-            sts(&public, StsEndpointKind::Global),
+            sts_url_and_region(&public, StsEndpointKind::Global),
             ("https://sts.amazonaws.com".to_owned(), "us-east-1")
         );
-        assert_eq!(sts(&china, StsEndpointKind::Global).1, "cn-north-1");
+        assert_eq!(sts_url_and_region(&china, StsEndpointKind::Global).1, "cn-north-1");
         assert_eq!(eks_auth(&public), "https://eks-auth.eu-west-1.api.aws");
         assert_eq!(eks_auth(&china), "https://eks-auth.cn-north-1.api.amazonwebservices.com.cn");
     }

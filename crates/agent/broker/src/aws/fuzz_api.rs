@@ -5,7 +5,7 @@ use http::{HeaderMap, StatusCode};
 use seawall_core::{Secret, ServiceAccount};
 
 use super::credential::AwsCredentialParts;
-use super::refusal::{AwsCallAuth, refusal as refused};
+use super::refusal::{AwsCallAuth, error_from_response as refused};
 use super::{response_parser, xml};
 use crate::failure::ExchangeError;
 
@@ -36,5 +36,5 @@ pub fn refusal(body: &[u8]) -> ExchangeError {
 
 /// Returns the texts at these paths of a document, parsed like STS's responses. Returns `None` if the document is invalid.
 pub fn texts<const N: usize>(document: &[u8], places: [&str; N]) -> Option<[Option<Secret<String>>; N]> {
-    xml::texts(document, places).ok()
+    xml::element_texts(document, places).ok()
 }

@@ -41,13 +41,13 @@ use crate::https::{self, HttpsClient};
 use assume_role::{AssumedSession, AwsApiClient, EksAuthRequest, ServiceEndpoint};
 use node_credentials::NodeKeyProvider;
 use refusal::AwsCallError;
-use session_limits::{SessionLimits, shorter};
+use session_limits::{SessionLimits, next_shorter_duration};
 use signing_key_cache::{KeyOwner, SigningKeyCache};
 
 pub use config_error::AwsConfigError;
 pub use credential::{AwsCredential, AwsCredentialError, AwsCredentialParts};
 pub use endpoint::{StsEndpointKind, partition};
-pub use node_keys::{KeySource, SigningKeys};
+pub use node_keys::{NodeKeySource, SigningKeys};
 pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
 pub use refresh_policy::{FLOOR, SETTINGS};
 pub use validated_names::{
@@ -77,7 +77,7 @@ pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AwsExchangeConfig {
     /// The source of the signing keys, for calls that need a signature.
-    pub keys: Option<KeySource>,
+    pub keys: Option<NodeKeySource>,
     /// The URL to use instead of the regional STS URL: https, or http on loopback, without a final slash.
     pub sts_url: Option<String>,
     /// The URL to use instead of the regional EKS Auth URL: https, or http on loopback, without a final slash.
@@ -130,7 +130,7 @@ impl AwsExchange {
 
     async fn chain(
         &self,
-        AwsPrincipal { workload, access }: &AwsPrincipal,
+        AwsPrincipal { workload, role_access: access }: &AwsPrincipal,
         subject: &dyn SubjectTokens,
     ) -> Result<IssuedCredential<AwsCredential>, ExchangeError> {
         match &access.method {
@@ -207,7 +207,9 @@ impl AwsExchange {
         loop {
             match proof.ask(self.api_client(), place, length).await {
                 Ok(session) => return Ok(self.granted(role, session, wanted, length, is_cut)),
-                Err(AwsCallError::SessionTooLong(error)) => length = shorter(length).ok_or(error)?,
+                Err(AwsCallError::SessionTooLong(error)) => {
+                    length = next_shorter_duration(length).ok_or(error)?
+                }
                 Err(refused) => return Err(refused),
             }
             is_cut = true;
@@ -234,7 +236,7 @@ impl AwsExchange {
         is_cut: bool,
     ) -> IssuedCredential<AwsCredential> {
         if is_cut {
-            self.session_limits.learn(role, length, self.clock.now());
+            self.session_limits.record_longest(role, length, self.clock.now());
         }
         let AssumedSession { credential, lifetime } = session;
         IssuedCredential { credential, lifetime, shortened_from: is_cut.then_some(wanted) }
@@ -289,7 +291,7 @@ impl AwsExchange {
 
     /// Returns the STS URL for a principal, and the region for its signatures.
     fn sts<'a>(&'a self, access: &'a RoleAccess) -> (Cow<'a, str>, &'a str) {
-        let (url, region) = endpoint::sts(&access.region, access.sts);
+        let (url, region) = endpoint::sts_url_and_region(&access.region, access.sts);
         (self.sts_url.as_deref().map_or(Cow::Owned(url), Cow::Borrowed), region)
     }
 
@@ -337,7 +339,7 @@ impl<'a> RoleProof<'a> {
 }
 
 fn base_role_key_owner(access: &RoleAccess, base: &KeySignedRole) -> KeyOwner {
-    KeyOwner::Base(base.clone(), access.region.clone(), access.sts)
+    KeyOwner::BaseRole(base.clone(), access.region.clone(), access.sts)
 }
 
 impl TokenExchange for AwsExchange {

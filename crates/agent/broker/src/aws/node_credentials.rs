@@ -8,7 +8,7 @@ use seawall_core::{Clock, disk_thread};
 use super::assume_role::lifetime_until;
 use super::config_error::AwsConfigError;
 use super::imds::ImdsClient;
-use super::node_keys::{self, KeySource, SigningKeys};
+use super::node_keys::{self, NodeKeySource, SigningKeys};
 use super::signing_key_cache::{KeyOwner, SigningKeyCache};
 use crate::failure::{ExchangeError, ExchangeFault};
 
@@ -22,12 +22,12 @@ pub(super) enum NodeKeyProvider {
 }
 
 impl NodeKeyProvider {
-    pub(super) fn new(source: Option<KeySource>) -> Result<Self, AwsConfigError> {
+    pub(super) fn new(source: Option<NodeKeySource>) -> Result<Self, AwsConfigError> {
         Ok(match source {
             None => Self::Unset,
-            Some(KeySource::Static(keys)) => Self::Static(keys),
-            Some(KeySource::File { path, profile }) => Self::File { path, profile },
-            Some(KeySource::Instance { url }) => Self::Instance(Box::new(ImdsClient::new(&url)?)),
+            Some(NodeKeySource::Static(keys)) => Self::Static(keys),
+            Some(NodeKeySource::File { path, profile }) => Self::File { path, profile },
+            Some(NodeKeySource::Instance { url }) => Self::Instance(Box::new(ImdsClient::new(&url)?)),
         })
     }
 

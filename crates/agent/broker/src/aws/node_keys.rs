@@ -37,7 +37,7 @@ impl SigningKeys {
 
 /// The source of the node's keys.
 #[derive(Clone, Debug)]
-pub enum KeySource {
+pub enum NodeKeySource {
     /// Keys that the caller already has. Only tests use this source.
     Static(Arc<SigningKeys>),
     /// An AWS credentials file (`~/.aws/credentials`).
@@ -55,8 +55,8 @@ pub enum KeySource {
     },
 }
 
-/// Compares sources. Two [`KeySource::Static`] are equal only if they share one allocation, because this code does not compare secret values.
-impl PartialEq for KeySource {
+/// Compares sources. Two [`NodeKeySource::Static`] are equal only if they share one allocation, because this code does not compare secret values.
+impl PartialEq for NodeKeySource {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Instance { url: one }, Self::Instance { url: other }) => one == other,
@@ -69,7 +69,7 @@ impl PartialEq for KeySource {
     }
 }
 
-impl Eq for KeySource {}
+impl Eq for NodeKeySource {}
 
 /// The maximum size of a credentials file, in bytes.
 const LARGEST: usize = 64 * 1024;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn debug_shows_no_secret() {
-        let text = format!("{:?}", KeySource::Static(Arc::new(parse(FILE, "node").unwrap())));
+        let text = format!("{:?}", NodeKeySource::Static(Arc::new(parse(FILE, "node").unwrap())));
         assert!(!text.contains("s3c"), "{text}");
     }
 

@@ -17,7 +17,7 @@ pub struct AwsPrincipal {
     /// The Kubernetes ServiceAccount that authenticates at AWS, or for which the node authenticates.
     pub workload: ServiceAccount,
     /// The role and the method to get it.
-    pub access: Arc<RoleAccess>,
+    pub role_access: Arc<RoleAccess>,
 }
 
 /// The access of a workload to its role. Workloads whose access differs in any field have separate credentials.
@@ -124,11 +124,11 @@ impl crate::principal::Principal for AwsPrincipal {
 
     fn of(workload: &ServiceAccount, access: &Option<Arc<RoleAccess>>, (): ()) -> Result<Self, LeaseError> {
         let access = access.clone().ok_or(LeaseError::NotEntitled("no role for this ServiceAccount"))?;
-        Ok(Self { workload: workload.clone(), access })
+        Ok(Self { workload: workload.clone(), role_access: access })
     }
 
     #[inline]
-    fn is_for(&self, (): ()) -> bool {
+    fn matches_request(&self, (): ()) -> bool {
         true
     }
 
@@ -139,6 +139,6 @@ impl crate::principal::Principal for AwsPrincipal {
     }
 
     fn throttle_key(&self) -> ThrottleKey {
-        ThrottleKey::CloudAccount(self.access.counted_to().into())
+        ThrottleKey::CloudAccount(self.role_access.counted_to().into())
     }
 }

@@ -10,7 +10,8 @@ use crate::settings::BrokerSettings;
 /// If less than 15 minutes are left, version 1 of the Java SDK and botocore refresh on every call. While the refresh fails, these calls fail, too.
 /// Because renewal starts at 25 minutes, an outage of nine minutes has no effect. In measurements with sessions of 60 minutes, each family of clients
 /// fetched credentials once or twice per hour.
-pub const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Duration::from_secs(25 * 60) };
+pub const FLOOR: Floor =
+    Floor { hard: Duration::from_secs(16 * 60), renew_below: Duration::from_secs(25 * 60) };
 
 /// The settings of the broker for AWS. At 32 call chains per second, a full node (110 pods) gets its credentials within a few
 /// seconds.

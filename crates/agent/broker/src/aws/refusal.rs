@@ -110,7 +110,7 @@ const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 const UNASSIGNED: &str = "ResourceNotFoundException";
 
 /// Returns the error for a response with a failed status.
-pub(super) fn refusal(
+pub(super) fn error_from_response(
     step: &'static str,
     proof: AwsCallAuth,
     status: StatusCode,
@@ -193,7 +193,7 @@ impl ProviderError {
 
     fn xml(body: &[u8]) -> Option<(String, String)> {
         let places = ["ErrorResponse/Error/Code", "ErrorResponse/Error/Message"];
-        let [code, message] = xml::texts(body, places).ok()?;
+        let [code, message] = xml::element_texts(body, places).ok()?;
         let text = |found: Secret<String>| found.expose().trim().to_owned();
         Some((text(code?), message.map(text).unwrap_or_default()))
     }
@@ -251,7 +251,13 @@ mod tests {
             "<ErrorResponse xmlns=\"u\"><Error><Type>Sender</Type><Code>{code}</Code>\
              <Message>{message}</Message></Error></ErrorResponse>"
         );
-        refusal("sts", proof, StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), body.as_bytes())
+        error_from_response(
+            "sts",
+            proof,
+            StatusCode::from_u16(status).unwrap(),
+            &HeaderMap::new(),
+            body.as_bytes(),
+        )
     }
 
     fn fault_of(status: u16, code: &str) -> ExchangeFault {

@@ -27,7 +27,7 @@ pub(super) fn session(
         at("Credentials/Expiration"),
         at("AssumedRoleUser/Arn"),
     ];
-    let texts = xml::texts(body, places.each_ref().map(String::as_str));
+    let texts = xml::element_texts(body, places.each_ref().map(String::as_str));
     let texts = texts.map_err(|_| nonsense("a body that is not the expected XML"))?;
     let [Some(id), Some(secret), Some(token), Some(end), Some(role)] = texts else {
         return Err(nonsense("incomplete credentials"));

@@ -30,7 +30,7 @@ impl SessionLimits {
     }
 
     /// Records that the role allowed `longest` after AWS had refused a longer duration.
-    pub(super) fn learn(&self, role: &RoleArn, longest: Duration, now: Moment) {
+    pub(super) fn record_longest(&self, role: &RoleArn, longest: Duration, now: Moment) {
         let mut roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if roles.len() >= MOST {
             roles.clear();
@@ -40,7 +40,7 @@ impl SessionLimits {
 }
 
 /// Returns the next shorter duration to try after `refused`.
-pub(super) fn shorter(refused: Duration) -> Option<Duration> {
+pub(super) fn next_shorter_duration(refused: Duration) -> Option<Duration> {
     SHORTER.into_iter().find(|length| *length < refused)
 }
 
@@ -55,7 +55,7 @@ mod tests {
         let hours = |n: u64| Duration::from_secs(n * 3600);
         let at = |n: u64| Moment::from_nanos(0) + hours(n);
         assert_eq!(longest.clamp(&role, hours(6), at(0)), hours(6));
-        longest.learn(&role, hours(1), at(0));
+        longest.record_longest(&role, hours(1), at(0));
         assert_eq!(longest.clamp(&role, hours(6), at(23)), hours(1));
         assert_eq!(longest.clamp(&role, hours(6), at(24)), hours(6));
     }
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn an_hour_is_tried_before_a_quarter_of_one() {
         let minutes = |n: u64| Duration::from_secs(n * 60);
-        assert_eq!(shorter(minutes(360)), Some(minutes(60)));
-        assert_eq!(shorter(minutes(60)), Some(minutes(15)));
-        assert_eq!(shorter(minutes(15)), None);
+        assert_eq!(next_shorter_duration(minutes(360)), Some(minutes(60)));
+        assert_eq!(next_shorter_duration(minutes(60)), Some(minutes(15)));
+        assert_eq!(next_shorter_duration(minutes(15)), None);
     }
 }

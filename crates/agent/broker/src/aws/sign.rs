@@ -15,7 +15,7 @@ use super::node_keys::SigningKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scope<'a> {
+pub(super) struct SigningScope<'a> {
     pub(super) service: &'static str,
     pub(super) region: &'a str,
 }
@@ -26,7 +26,7 @@ pub(super) fn sign_request(
     mut request: Request<Full<Bytes>>,
     body: &[u8],
     keys: &SigningKeys,
-    scope: Scope<'_>,
+    scope: SigningScope<'_>,
     now: SystemTime,
 ) -> Result<Request<Full<Bytes>>, ExchangeError> {
     // At trace level, the library logs its whole input, which may contain a pod's token. So this code disables logging during the
@@ -50,7 +50,7 @@ fn apply(
     request: &mut Request<Full<Bytes>>,
     body: &[u8],
     keys: &SigningKeys,
-    scope: Scope<'_>,
+    scope: SigningScope<'_>,
     now: SystemTime,
 ) -> Result<(), Unsignable> {
     let token = keys.session_token.as_ref().map(|token| token.expose().clone());

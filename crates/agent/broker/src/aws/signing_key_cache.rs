@@ -29,7 +29,7 @@ pub(super) enum KeyOwner {
     /// The instance's role.
     Instance,
     /// A base role.
-    Base(KeySignedRole, Region, StsEndpointKind),
+    BaseRole(KeySignedRole, Region, StsEndpointKind),
 }
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ pub(super) struct MalformedXml;
 
 /// Returns the texts at these paths, or `None` for a missing element. A path consists of element names from the root, separated by
 /// `/`.
-pub(super) fn texts<const N: usize>(
+pub(super) fn element_texts<const N: usize>(
     document: &[u8],
     places: [&str; N],
 ) -> Result<[Option<Secret<String>>; N], MalformedXml> {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn read(document: &str) -> Result<[Option<String>; 2], MalformedXml> {
-        let found = texts(document.as_bytes(), ["a/b", "a/c/d"])?;
+        let found = element_texts(document.as_bytes(), ["a/b", "a/c/d"])?;
         Ok(found.map(|text| text.map(|text| text.expose().clone())))
     }
 
@@ -155,7 +155,7 @@ mod tests {
         ] {
             assert_eq!(read(odd), Err(MalformedXml), "{odd}");
         }
-        assert_eq!(texts(b"<a>\xff</a>", ["a"]).unwrap_err(), MalformedXml);
+        assert_eq!(element_texts(b"<a>\xff</a>", ["a"]).unwrap_err(), MalformedXml);
     }
 
     fn escaped(text: &str) -> String {
@@ -171,7 +171,7 @@ mod tests {
 
         #[test]
         fn no_bytes_are_read_wrong_enough_to_fail(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
-            let _ = texts(&bytes, ["a", "a/b"]);
+            let _ = element_texts(&bytes, ["a", "a/b"]);
         }
 
         /// A valid document that is truncated anywhere is invalid.

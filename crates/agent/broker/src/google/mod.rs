@@ -23,7 +23,7 @@ use seawall_core::{Clock, Secret};
 use crate::credential_exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{self, HttpsClient};
-use crate::reply::form;
+use crate::reply::encode_form;
 
 pub use crate::https::UpstreamConfigError;
 pub use credential::{GoogleCredential, GoogleCredentialError};
@@ -112,7 +112,7 @@ impl GoogleExchange {
         subject: &dyn SubjectTokens,
     ) -> Result<IssuedCredential<GoogleCredential>, ExchangeError> {
         let kubernetes = subject.subject_token(&self.config.token_audience).await?;
-        match (&principal.account, &principal.want) {
+        match (&principal.account, &principal.requested_credential) {
             (None, CredentialRequest::AccessToken { scopes }) => {
                 let federated = self.federate(&kubernetes, scopes).await?;
                 issued("sts", federated.token, federated.lifetime)
@@ -143,14 +143,16 @@ impl GoogleExchange {
             ("subject_token", kubernetes.expose()),
         ];
         let (path, kind, body) = match self.config.exchange {
-            GoogleExchangeApi::Sts => ("/v1/token", "application/x-www-form-urlencoded", form(&members)),
+            GoogleExchangeApi::Sts => {
+                ("/v1/token", "application/x-www-form-urlencoded", encode_form(&members))
+            }
             GoogleExchangeApi::IdentityBindingToken => {
                 ("/v1/identitybindingtoken", "application/json", json(&members))
             }
         };
         let url = format!("{}{path}", self.config.sts_url);
         let answer = http::post(&self.https, "sts", &url, kind, None, &body).await?;
-        reply::sts(&answer.body)
+        reply::parse_sts_token(&answer.body)
     }
 
     async fn impersonate(

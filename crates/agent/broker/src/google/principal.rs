@@ -21,7 +21,7 @@ pub struct GooglePrincipal {
     /// The e-mail address of the impersonated service account, or `None` for the federated identity itself.
     pub account: Option<Arc<str>>,
     /// The requested credential.
-    pub want: CredentialRequest,
+    pub requested_credential: CredentialRequest,
 }
 
 impl crate::principal::Principal for GooglePrincipal {
@@ -37,16 +37,20 @@ impl crate::principal::Principal for GooglePrincipal {
         if account.is_none() && matches!(want, CredentialRequestRef::IdToken { .. }) {
             return Err(LeaseError::NotEntitled("an identity token needs an impersonated service account"));
         }
-        Ok(Self { workload: workload.clone(), account: account.clone(), want: want.to_request() })
+        Ok(Self {
+            workload: workload.clone(),
+            account: account.clone(),
+            requested_credential: want.to_request(),
+        })
     }
 
     #[inline]
-    fn is_for(&self, want: CredentialRequestRef<'_>) -> bool {
-        self.want.as_ref() == want
+    fn matches_request(&self, want: CredentialRequestRef<'_>) -> bool {
+        self.requested_credential.as_ref() == want
     }
 
     fn request(&self) -> CredentialRequestRef<'_> {
-        self.want.as_ref()
+        self.requested_credential.as_ref()
     }
 
     fn workload(&self) -> &ServiceAccount {
@@ -61,10 +65,10 @@ impl crate::principal::Principal for GooglePrincipal {
     }
 
     fn min_lifetime(&self, floor: Floor) -> Duration {
-        refresh_policy::min_lifetime(&self.want, floor)
+        refresh_policy::min_lifetime(&self.requested_credential, floor)
     }
 
     fn max_cache_age(&self, lifetime: Duration) -> Option<Duration> {
-        refresh_policy::max_cache_age(&self.want, lifetime)
+        refresh_policy::max_cache_age(&self.requested_credential, lifetime)
     }
 }

@@ -14,7 +14,8 @@ use crate::settings::BrokerSettings;
 
 /// The floor is a remaining lifetime of 6 minutes, and renewal starts at 10 minutes. Of Google's libraries, the library for Node refreshes earliest:
 /// with 300 s left (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
-pub const FLOOR: Floor = Floor { hard: Duration::from_secs(6 * 60), target: Duration::from_secs(10 * 60) };
+pub const FLOOR: Floor =
+    Floor { hard: Duration::from_secs(6 * 60), renew_below: Duration::from_secs(10 * 60) };
 
 /// The settings of the broker for Google. At 32 call chains per second, a full node (110 pods by default) gets its credentials
 /// within a few seconds.

@@ -36,7 +36,7 @@ struct IdTokenResponse {
     token: String,
 }
 
-pub(super) fn sts(body: &Secret<Vec<u8>>) -> Result<GoogleToken, ExchangeError> {
+pub(super) fn parse_sts_token(body: &Secret<Vec<u8>>) -> Result<GoogleToken, ExchangeError> {
     let answer: StsResponse = json("sts", body.expose())?;
     let token = Secret::new(answer.access_token);
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn good_answers_give_token_and_lifetime() {
-        let token = sts(&body(
+        let token = parse_sts_token(&body(
             r#"{"access_token":"a","issued_token_type":"x","token_type":"Bearer","expires_in":3599}"#,
         ));
         assert_eq!(token.unwrap().lifetime, Duration::from_secs(3599));
@@ -176,7 +176,7 @@ mod tests {
             r#"{"access_token":"secret","token_type":"mac","expires_in":3600}"#,
         ];
         for text in odd {
-            let error = sts(&body(text)).unwrap_err();
+            let error = parse_sts_token(&body(text)).unwrap_err();
             assert_eq!(error.fault, ExchangeFault::Unavailable);
             assert!(!error.to_string().contains("secret"), "{error}");
         }

@@ -17,7 +17,7 @@ pub(super) struct InFlightCalls {
 
 impl InFlightCalls {
     /// Returns an empty set with `places` places, or one place if `places` is zero.
-    pub(super) fn of(places: usize) -> Self {
+    pub(super) fn with_places(places: usize) -> Self {
         let places = u64::try_from(places.max(1)).unwrap_or(u64::MAX);
         Self { places, total: 0, ahead: 0, per_requester: HashMap::new() }
     }

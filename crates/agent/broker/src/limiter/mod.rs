@@ -88,7 +88,9 @@ impl Limiter {
     pub(crate) fn dispatch(self: &Arc<Self>, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
         let (limiter, changed) = (Arc::downgrade(self), self.changed.clone());
         async move {
-            while let Some(step) = limiter.upgrade().map(|limiter| limiter.state().step(clock.now())) {
+            while let Some(step) =
+                limiter.upgrade().map(|limiter| limiter.state().next_dispatch_step(clock.now()))
+            {
                 match step {
                     DispatchStep::Start(entry) => start(&limiter, entry),
                     DispatchStep::Nothing => changed.notified().await,
@@ -128,7 +130,7 @@ impl Limiter {
 
     /// Returns the pod of `holders` with the fewest queued calls. The holders share a lease, and its renewal counts as a call of the
     /// returned pod.
-    pub(crate) fn least_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
+    pub(crate) fn requester_with_fewest_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
     }
@@ -179,7 +181,7 @@ mod tests {
     const RENEWAL: CallReason = CallReason::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
 
     fn settings(calls_per_second: f64) -> BrokerSettings {
-        let floor = Floor { hard: Duration::from_secs(6), target: Duration::from_secs(10) };
+        let floor = Floor { hard: Duration::from_secs(6), renew_below: Duration::from_secs(10) };
         BrokerSettings::of(floor, calls_per_second)
     }
 
@@ -207,7 +209,7 @@ mod tests {
     /// Starts all calls that can start at `now`. Returns their pods.
     fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<RequesterId> {
         let mut holders = Vec::new();
-        while let DispatchStep::Start(entry) = limiter.state().step(now) {
+        while let DispatchStep::Start(entry) = limiter.state().next_dispatch_step(now) {
             holders.push(entry.requester);
             start(&Arc::downgrade(limiter), entry);
         }
@@ -300,7 +302,9 @@ mod tests {
         limiter.throttled(&party(1).throttle_key, at(0), Some(Duration::from_secs(2)));
         let _tickets = [wait(&limiter, WAITED, 1), wait(&limiter, WAITED, 2)];
         assert_eq!(starts(&limiter, at(0)), [2]);
-        assert!(matches!(limiter.state().step(at(100)), DispatchStep::Until(moment) if moment == at(2000)));
+        assert!(
+            matches!(limiter.state().next_dispatch_step(at(100)), DispatchStep::Until(moment) if moment == at(2000))
+        );
         assert_eq!(starts(&limiter, at(2000)), [1]);
         limiter.throttled(&party(1).throttle_key, at(3000), Some(Duration::from_secs(9)));
         assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(QueueRefusal::Throttled(at(12_000))));

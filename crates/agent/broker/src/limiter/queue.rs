@@ -118,7 +118,7 @@ impl<W> CallQueue<W> {
     }
 
     /// Returns the first urgent call of each pod that has urgent calls.
-    pub(super) fn urgent(&self) -> impl Iterator<Item = &QueueEntry<W>> {
+    pub(super) fn first_urgent_per_pod(&self) -> impl Iterator<Item = &QueueEntry<W>> {
         self.ranks[CallPriority::Urgent as usize].heads()
     }
 

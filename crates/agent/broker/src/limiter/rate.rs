@@ -31,11 +31,11 @@ impl AdaptiveRate {
         self.per_second
     }
 
-    pub(super) fn is_at_most(&self) -> bool {
+    pub(super) fn is_at_max(&self) -> bool {
         self.per_second >= self.most
     }
 
-    pub(super) fn next(&self) -> Moment {
+    pub(super) fn next_start_at(&self) -> Moment {
         self.next
     }
 
@@ -96,7 +96,7 @@ mod tests {
         (0..25).for_each(|_| rate.succeeded());
         assert!((25.9..26.1).contains(&rate.per_second()), "one more after the calls of one second");
         (0..10_000).for_each(|_| rate.succeeded());
-        assert!(rate.is_at_most());
+        assert!(rate.is_at_max());
         (2..40).for_each(|second| rate.throttled(at(second), None));
         assert_eq!(rate.per_second(), 0.5);
         rate.succeeded();
@@ -107,8 +107,8 @@ mod tests {
     fn a_wait_that_the_cloud_asks_for_is_kept() {
         let mut rate = AdaptiveRate::new(0.5, 10.0, 0.0);
         rate.throttled(at(1), Some(Duration::from_secs(7)));
-        assert_eq!(rate.next(), at(8));
+        assert_eq!(rate.next_start_at(), at(8));
         rate.throttled(at(2), None);
-        assert_eq!(rate.next(), at(8), "never brought forward");
+        assert_eq!(rate.next_start_at(), at(8), "never brought forward");
     }
 }

@@ -81,11 +81,11 @@ impl<W> LimiterState<W> {
         let most = settings.calls_per_second.max(LEAST_PER_SECOND);
         Self {
             queued_per_holder: settings.queued_per_pod.max(1),
-            max_wait: settings.max_wait,
+            max_wait: settings.max_request_wait,
             rate: AdaptiveRate::new(LEAST_PER_SECOND, most, 0.0),
             accounts: ThrottleTracker::new(most),
             queue: CallQueue::default(),
-            in_flight: InFlightCalls::of(settings.calls_at_once),
+            in_flight: InFlightCalls::with_places(settings.calls_at_once),
             tickets: 0,
             next_unthrottled_at: Moment::from_nanos(0),
         }
@@ -93,7 +93,7 @@ impl<W> LimiterState<W> {
 
     /// Checks whether a request of this pod can queue a call.
     pub(super) fn admits(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
-        match self.accounts.next(&party.throttle_key) {
+        match self.accounts.next_start_at(&party.throttle_key) {
             // The call could start only after the request's deadline. An SDK handles an immediate error better than a hanging request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
             _ if self.queue.request_count(party.requester) >= self.queued_per_holder => {
@@ -137,7 +137,7 @@ impl<W> LimiterState<W> {
 
     pub(super) fn succeeded(&mut self, account: &ThrottleKey, now: Moment) {
         self.rate.succeeded();
-        self.accounts.served(account, now);
+        self.accounts.succeeded(account, now);
     }
 
     pub(super) fn throttled(&mut self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
@@ -147,16 +147,18 @@ impl<W> LimiterState<W> {
         }
     }
 
-    pub(super) fn step(&mut self, now: Moment) -> DispatchStep<W> {
+    pub(super) fn next_dispatch_step(&mut self, now: Moment) -> DispatchStep<W> {
         self.queue.move_to_urgent(now);
         let (id, not_before) = self.choose(now, |_| true);
         let Some(mut id) = id else { return not_before.map_or(DispatchStep::Nothing, DispatchStep::Until) };
-        let is_early = now < self.rate.next();
+        let is_early = now < self.rate.next_start_at();
         if is_early {
             match self.choose_unthrottled(now) {
                 Some(untroubled) if now >= self.next_unthrottled_at => id = untroubled,
-                Some(_) => return DispatchStep::Until(self.rate.next().min(self.next_unthrottled_at)),
-                None => return DispatchStep::Until(self.rate.next()),
+                Some(_) => {
+                    return DispatchStep::Until(self.rate.next_start_at().min(self.next_unthrottled_at));
+                }
+                None => return DispatchStep::Until(self.rate.next_start_at()),
             }
         }
         let Some(entry) = self.queue.take(id) else { return DispatchStep::Nothing };
@@ -177,7 +179,7 @@ impl<W> LimiterState<W> {
         let is_first = self.queue.len(party.requester) == 0 && self.in_flight.count_of(party.requester) == 0;
         match lane {
             CallReason::Request { holds_nothing: true }
-                if is_first && !self.accounts.is_slow(&party.throttle_key) =>
+                if is_first && !self.accounts.is_repeatedly_throttled(&party.throttle_key) =>
             {
                 CallPriority::Newcomer
             }
@@ -195,9 +197,10 @@ impl<W> LimiterState<W> {
         let hush = self.urgent_hold_until(now);
         let mut first: Option<Moment> = None;
         let may = |entry: &QueueEntry<W>, rank: CallPriority| {
-            let account = self.accounts.next(&entry.throttle_key).filter(|next| *next > now);
-            let hushed =
-                hush.filter(|_| rank > CallPriority::Urgent && self.accounts.is_paced(&entry.throttle_key));
+            let account = self.accounts.next_start_at(&entry.throttle_key).filter(|next| *next > now);
+            let hushed = hush.filter(|_| {
+                rank > CallPriority::Urgent && self.accounts.is_recently_throttled(&entry.throttle_key)
+            });
             let not_before = account.max(hushed);
             let has_room = is_meant(entry) && self.in_flight.has_room(entry.requester, entry.is_waited_for);
             if let (true, Some(at)) = (has_room, not_before) {
@@ -213,17 +216,22 @@ impl<W> LimiterState<W> {
     /// is weak. So a call for an account that the cloud may serve does not wait for the shared rate. If all accounts share one quota after
     /// all, the cloud throttles this call, and the limiter then slows down the call's account, too.
     fn choose_unthrottled(&self, now: Moment) -> Option<u64> {
-        let is_untroubled =
-            |entry: &QueueEntry<W>| entry.is_waited_for && !self.accounts.is_paced(&entry.throttle_key);
-        if !self.rate.is_at_most() { self.choose(now, is_untroubled).0 } else { None }
+        let is_untroubled = |entry: &QueueEntry<W>| {
+            entry.is_waited_for && !self.accounts.is_recently_throttled(&entry.throttle_key)
+        };
+        if !self.rate.is_at_max() { self.choose(now, is_untroubled).0 } else { None }
     }
 
     /// Returns the time until which throttled accounts wait for an urgent renewal of another throttled account.
     /// All throttled accounts may share one quota, such as the quota of a project. Without this wait, calls of the other accounts
     /// could use up that quota before the renewal. An account that is not throttled does not wait.
     fn urgent_hold_until(&self, now: Moment) -> Option<Moment> {
-        let next = |entry: &QueueEntry<W>| self.accounts.next(&entry.throttle_key);
-        let soon = self.queue.urgent().filter_map(next).filter(|next| *next > now && *next <= now + HUSH);
+        let next = |entry: &QueueEntry<W>| self.accounts.next_start_at(&entry.throttle_key);
+        let soon = self
+            .queue
+            .first_urgent_per_pod()
+            .filter_map(next)
+            .filter(|next| *next > now && *next <= now + HUSH);
         soon.min()
     }
 }

@@ -81,17 +81,17 @@ impl ThrottleTracker {
     }
 
     /// Returns the time from which a call for this account can start, or `None` for any time.
-    pub(super) fn next(&self, account: &ThrottleKey) -> Option<Moment> {
-        self.paces.get(account).map(AdaptiveRate::next)
+    pub(super) fn next_start_at(&self, account: &ThrottleKey) -> Option<Moment> {
+        self.paces.get(account).map(AdaptiveRate::next_start_at)
     }
 
     /// True if the account was throttled recently, whatever its rate.
-    pub(super) fn is_paced(&self, account: &ThrottleKey) -> bool {
+    pub(super) fn is_recently_throttled(&self, account: &ThrottleKey) -> bool {
         self.paces.contains_key(account)
     }
 
     /// True if the account was throttled repeatedly.
-    pub(super) fn is_slow(&self, account: &ThrottleKey) -> bool {
+    pub(super) fn is_repeatedly_throttled(&self, account: &ThrottleKey) -> bool {
         self.paces.get(account).is_some_and(|pace| pace.per_second() < SLOW)
     }
 
@@ -101,11 +101,11 @@ impl ThrottleTracker {
         }
     }
 
-    pub(super) fn served(&mut self, account: &ThrottleKey, now: Moment) {
+    pub(super) fn succeeded(&mut self, account: &ThrottleKey, now: Moment) {
         self.note(account, now, OutcomeKind::Served);
         if let Some(pace) = self.paces.get_mut(account) {
             pace.succeeded();
-            if pace.is_at_most() {
+            if pace.is_at_max() {
                 self.paces.remove(account);
             }
         }
@@ -125,7 +125,11 @@ impl ThrottleTracker {
             let fresh = || AdaptiveRate::new(SLOWEST, self.most_per_second, SPREAD);
             self.paces.entry(account.clone()).or_insert_with(fresh).throttled(now, retry_after);
         }
-        let is = if self.is_slow(account) { OutcomeKind::ThrottledAgain } else { OutcomeKind::Throttled };
+        let is = if self.is_repeatedly_throttled(account) {
+            OutcomeKind::ThrottledAgain
+        } else {
+            OutcomeKind::Throttled
+        };
         self.note(account, now, is);
         self.is_everybody(now)
     }
@@ -177,7 +181,7 @@ mod tests {
     /// throttled.
     fn everybody(served: usize, throttled: usize) -> bool {
         let mut accounts = ThrottleTracker::new(MOST);
-        (0..served).for_each(|n| accounts.served(&account(n), at(1)));
+        (0..served).for_each(|n| accounts.succeeded(&account(n), at(1)));
         (served..served + throttled).fold(false, |_, n| accounts.throttled(&account(n), at(2), None))
     }
 
@@ -200,7 +204,7 @@ mod tests {
     #[test]
     fn what_was_served_long_ago_says_nothing_of_today() {
         let mut accounts = ThrottleTracker::new(MOST);
-        (0..60).for_each(|n| accounts.served(&account(n), at(1)));
+        (0..60).for_each(|n| accounts.succeeded(&account(n), at(1)));
         let any = (60..64).any(|n| accounts.throttled(&account(n), at(600), None));
         assert!(any);
     }
@@ -209,10 +213,10 @@ mod tests {
     fn one_throttled_account_is_paced_and_no_other() {
         let mut accounts = ThrottleTracker::new(MOST);
         accounts.throttled(&account(1), at(1), Some(Duration::from_secs(9)));
-        assert_eq!(accounts.next(&account(1)), Some(at(10)));
-        assert_eq!(accounts.next(&account(2)), None);
-        (0..10_000).for_each(|_| accounts.served(&account(1), at(20)));
-        assert_eq!(accounts.next(&account(1)), None, "the account is no longer throttled");
+        assert_eq!(accounts.next_start_at(&account(1)), Some(at(10)));
+        assert_eq!(accounts.next_start_at(&account(2)), None);
+        (0..10_000).for_each(|_| accounts.succeeded(&account(1), at(20)));
+        assert_eq!(accounts.next_start_at(&account(1)), None, "the account is no longer throttled");
     }
 
     /// Some accounts are throttled at every call, while other accounts are served.
@@ -221,9 +225,9 @@ mod tests {
         let mut accounts = ThrottleTracker::new(MOST);
         let mut verdicts = Vec::new();
         for second in 0..600 {
-            accounts.served(&account(second as usize % 2), at(second));
+            accounts.succeeded(&account(second as usize % 2), at(second));
             verdicts.push((10..18).any(|n| {
-                let is_due = accounts.next(&account(n)).is_none_or(|next| next <= at(second));
+                let is_due = accounts.next_start_at(&account(n)).is_none_or(|next| next <= at(second));
                 is_due && accounts.throttled(&account(n), at(second), None)
             }));
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seawall_broker::aws::{KeySource, SETTINGS};
+use seawall_broker::aws::{NodeKeySource, SETTINGS};
 use seawall_emulator::aws::IamRole as EmulatedRole;
 
 use crate::aws_world::{self, MINUTE, Node, arn, pod_identity, role, start_with, web_identity};
@@ -33,7 +33,7 @@ async fn day() -> Vec<String> {
     })
     .await;
     let url = aws.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(KeySource::Instance { url }));
+    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
     let node = Node::new(&aws, exchange, SETTINGS);
     let ways = [web_identity("short"), aws_world::keys(None, role("till")), pod_identity("pod-1")];
     // Parts of every Kubernetes token and of every session token of the emulator.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seawall_broker::TokenExchange as _;
 use seawall_broker::aws::{
-    AssumeMethod, AwsExchange, AwsExchangeConfig, KeySignedRole, KeySource, RoleAccess, SessionDuration,
+    AssumeMethod, AwsExchange, AwsExchangeConfig, KeySignedRole, NodeKeySource, RoleAccess, SessionDuration,
     SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
 use seawall_core::{Clock, Secret};
@@ -43,7 +43,7 @@ impl Moto {
             secret_access_key: Secret::new(USER_SECRET.into()),
             session_token: None,
         };
-        let keys = Some(KeySource::Static(Arc::new(keys)));
+        let keys = Some(NodeKeySource::Static(Arc::new(keys)));
         let config =
             AwsExchangeConfig { keys, sts_url: Some(self.url.clone()), ..AwsExchangeConfig::default() };
         AwsExchange::new(config, Clock::system()).unwrap()

@@ -117,7 +117,7 @@ impl Aws {
 }
 
 pub(crate) fn principal(name: &str, access: RoleAccess) -> AwsPrincipal {
-    AwsPrincipal { workload: account(name), access: Arc::new(access) }
+    AwsPrincipal { workload: account(name), role_access: Arc::new(access) }
 }
 
 pub(crate) fn account(name: &str) -> ServiceAccount {
@@ -239,7 +239,7 @@ impl<'a> Node<'a> {
     ) -> Arc<PodLeaseClient<Counted>> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account: account(workload) };
         let subject = Arc::new(self.aws.subject(workload));
-        self.broker.pod_credentials(AwsPodCredentialsSpec {
+        self.broker.new_pod_client(AwsPodCredentialsSpec {
             pod,
             entitlement: Some(access.clone()),
             subject_tokens: subject,
@@ -297,7 +297,7 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn calls(&self, name: &str) -> u64 {
-        self.broker.counters().calls().into_iter().find(|(each, _)| *each == name).unwrap().1
+        self.broker.counters().fetches_by_result().into_iter().find(|(each, _)| *each == name).unwrap().1
     }
 }
 

@@ -57,10 +57,10 @@ fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count()
         world.answer(&other, TOKEN).await.unwrap_err();
 
         let next = world.broker.with_exchange(world.cloud.clone());
-        let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+        let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
         assert!(again.is_from(&next) && !again.is_from(&world.broker));
         assert!(again.cached_lease(TOKEN, world.now()).is_none());
-        assert_eq!(next.counters().calls(), world.broker.counters().calls());
+        assert_eq!(next.counters().fetches_by_result(), world.broker.counters().fetches_by_result());
         assert_eq!(next.upstream_rate(), world.broker.upstream_rate());
 
         let before = world.cloud.count();
@@ -86,7 +86,7 @@ fn who_catches_up_asks_once_for_each_credential() {
         let pod = world.pod("cart-0", "cart");
         world.answer(&pod, TOKEN).await.unwrap();
         let next = world.broker.with_exchange(world.cloud.clone());
-        let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+        let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
         world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));
         let before = world.cloud.count();
         let caught_up = tokio::spawn(async move { again.refetch_all_from(&pod).await });
@@ -104,7 +104,7 @@ fn who_catches_up_waits_for_a_cloud_that_takes_longer_than_a_pod_waits() {
         let pod = world.pod("cart-0", "cart");
         world.answer(&pod, TOKEN).await.unwrap();
         let next = world.broker.with_exchange(world.cloud.clone());
-        let again = next.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+        let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
         *world.cloud.latency.lock().unwrap() = 4 * SECOND;
         let before = world.cloud.count();
         let caught_up = tokio::spawn({
@@ -157,7 +157,7 @@ fn a_call_that_hangs_ends_at_its_deadline() {
         let pod = world.pod("cart-0", "cart");
         let started = world.now();
         assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut | LeaseError::Failed(_))));
-        assert_eq!(world.now().since(started), SETTINGS.max_wait);
+        assert_eq!(world.now().since(started), SETTINGS.max_request_wait);
         world.pass(SETTINGS.call_deadline).await;
         assert_eq!(world.cloud.in_air.load(Ordering::Relaxed), 0);
     });
@@ -371,7 +371,7 @@ fn inventions_are_bounded_in_memory_and_calls() {
         }
         world.pass(5 * SECOND).await;
         assert!(world.broker.principals().len() <= settings.principals_per_pod);
-        let bound = settings.misses_at_once + 60 * settings.misses_per_second;
+        let bound = settings.miss_burst_per_pod + 60 * settings.misses_per_second_per_pod;
         assert!(world.cloud.count() <= bound as usize, "{} calls", world.cloud.count());
         assert!(world.broker.counters().rate_limited_total() > 0);
         let before = world.cloud.count();
@@ -386,7 +386,7 @@ fn a_pod_may_show_its_whole_allowance_at_once() {
     run(|| async {
         let world = world();
         let pod = world.pod("cart-0", "cart");
-        let names: Vec<_> = (0..SETTINGS.misses_at_once).map(world::address).collect();
+        let names: Vec<_> = (0..SETTINGS.miss_burst_per_pod).map(world::address).collect();
         let asked: Vec<_> = names.iter().map(|name| world.ask(&pod, audience(name))).collect();
         world.pass(3 * SECOND).await;
         for answer in asked {
@@ -401,7 +401,7 @@ fn a_hostile_pod_does_not_delay_its_neighbour() {
         let world = world();
         let mallory = world.pod("mallory", "mallory");
         *world.cloud.latency.lock().unwrap() = SECOND;
-        for n in 0..SETTINGS.misses_at_once {
+        for n in 0..SETTINGS.miss_burst_per_pod {
             world.ask(&mallory, audience(&world::address(n)));
         }
         settle().await;
@@ -524,7 +524,7 @@ fn credentials_too_short_for_the_floor_are_counted_and_still_served() {
         }
         assert!(world.broker.counters().issued_below_floor_total() > 0);
         assert!(world.broker.counters().responses_below_floor_total() > 0);
-        assert!(world.broker.counters().least_remaining().unwrap() >= 2 * MINUTE);
+        assert!(world.broker.counters().min_response_lifetime().unwrap() >= 2 * MINUTE);
         assert!(world.cloud.count() <= 30);
     });
 }
@@ -572,8 +572,8 @@ fn a_request_that_has_waited_already_is_answered_as_soon_as_others() {
         let pod = world.pod("cart-0", "cart");
         let came = world.now();
         world.pass(SECOND / 2).await;
-        let asked = tokio::spawn(async move { pod.lease_received_after(TOKEN, came).await });
-        world.pass((came + SETTINGS.max_wait).since(world.now())).await;
+        let asked = tokio::spawn(async move { pod.lease_for_request_at(TOKEN, came).await });
+        world.pass((came + SETTINGS.max_request_wait).since(world.now())).await;
         assert!(matches!(asked.await.unwrap(), Err(LeaseError::TimedOut)));
     });
 }
@@ -608,7 +608,7 @@ fn a_holder_lists_its_own_principals_and_no_others() {
         world.answer(&two, audience("a")).await.unwrap();
         let listed = [&one, &two].map(|pod| pod.principals());
         assert_eq!(listed.each_ref().map(Vec::len), [1, 2]);
-        assert!(listed[1].iter().all(|view| view.times.is_some()));
+        assert!(listed[1].iter().all(|view| view.lease_times.is_some()));
     });
 }
 
@@ -618,7 +618,7 @@ fn identity_tokens_need_an_account() {
         let world = world();
         let mut spec = world::spec("cart-0", "cart", Arc::default());
         spec.entitlement = None;
-        let pod = world.broker.pod_credentials(spec);
+        let pod = world.broker.new_pod_client(spec);
         assert!(matches!(world.answer(&pod, audience("a")).await, Err(LeaseError::NotEntitled(_))));
         assert_eq!(world.cloud.count(), 0);
         assert!(world.answer(&pod, TOKEN).await.is_ok());
@@ -678,7 +678,7 @@ fn leases_are_asked_for_from_threads_of_other_runtimes() {
         cloud.clone(),
         control.handle().clone(),
     );
-    let pod = broker.pod_credentials(world::spec("cart-0", "cart", Arc::default()));
+    let pod = broker.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let pod = pod.clone();
@@ -735,7 +735,7 @@ proptest! {
             && want_one == want_two;
         run(|| async {
             let world = world();
-            let (one, two) = (world.broker.pod_credentials(one), world.broker.pod_credentials(two));
+            let (one, two) = (world.broker.new_pod_client(one), world.broker.new_pod_client(two));
             let first = world.answer(&one, want_one.as_ref()).await.unwrap();
             let second = world.answer(&two, want_two.as_ref()).await.unwrap();
             assert_eq!(first.value.text() == second.value.text(), same);

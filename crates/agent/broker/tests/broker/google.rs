@@ -9,7 +9,7 @@ use seawall_broker::google::{
     GooglePrincipal,
 };
 use seawall_broker::{ExchangeError, ExchangeFault, IssuedCredential, TokenExchange};
-use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
 use seawall_core::{Clock, ManualClock, Secret, ServiceAccount};
 use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::Authority;
@@ -103,7 +103,9 @@ impl SubjectTokens for Subject {
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
         assert_eq!(audience, "my-project.svc.id.goog");
         let token = match self.0 {
-            "" => Err(SubjectError { reason: "the token file /x: no such file".into(), retryable: true }),
+            "" => {
+                Err(SubjectTokenError { reason: "the token file /x: no such file".into(), retryable: true })
+            }
             token => Ok(Secret::new(token.to_owned())),
         };
         Box::pin(std::future::ready(token))
@@ -112,7 +114,7 @@ impl SubjectTokens for Subject {
 
 fn principal(account: Option<&str>, want: CredentialRequest) -> GooglePrincipal {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-    GooglePrincipal { workload, account: account.map(Into::into), want }
+    GooglePrincipal { workload, account: account.map(Into::into), requested_credential: want }
 }
 
 fn access() -> CredentialRequest {

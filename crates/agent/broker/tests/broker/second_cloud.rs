@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 
 use crate::world::{HOUR, MINUTE, Mood, Subject, TOKEN, World, pass, run};
 
-const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), target: Duration::from_secs(25 * 60) };
+const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), renew_below: Duration::from_secs(25 * 60) };
 
 /// The role that a request names: one of the roles that its pod may take.
 type Role = u16;
@@ -39,7 +39,7 @@ impl Principal for RoleOf {
         Err(LeaseError::NotEntitled("a role that this pod may not take"))
     }
 
-    fn is_for(&self, role: Role) -> bool {
+    fn matches_request(&self, role: Role) -> bool {
         self.role == role
     }
 
@@ -120,7 +120,7 @@ impl Second {
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account };
         let entitlement = roles.iter().copied().collect();
-        self.broker.pod_credentials(PodCredentialsSpec {
+        self.broker.new_pod_client(PodCredentialsSpec {
             pod,
             entitlement,
             subject_tokens: Arc::new(Subject::default()),
@@ -169,7 +169,7 @@ fn answers_stay_above_the_floor_of_their_own_cloud() {
             least = least.min(pod.lease(READER).await.unwrap().remaining(second.clock.now()));
             pass(&second.clock, &second.hand, MINUTE).await;
         }
-        assert!(least >= FLOOR.hard && least > SETTINGS.floor.target, "{least:?}");
+        assert!(least >= FLOOR.hard && least > SETTINGS.floor.renew_below, "{least:?}");
         assert_eq!(second.broker.counters().responses_below_floor_total(), 0);
         assert!(second.calls() <= 24 * 60 / 33, "{} calls", second.calls());
     });
@@ -191,8 +191,8 @@ fn a_cloud_that_throttles_slows_no_other_and_counts_for_itself() {
         pass(&second.clock, &second.hand, MINUTE).await;
         pod.lease(READER).await.unwrap();
         let count = |calls: Vec<(&str, u64)>, of: &str| calls.iter().find(|(name, _)| *name == of).unwrap().1;
-        assert_eq!(count(google.broker.counters().calls(), "throttled"), 4);
-        assert_eq!(count(second.broker.counters().calls(), "throttled"), 1);
-        assert_eq!(count(second.broker.counters().calls(), "initial"), 1);
+        assert_eq!(count(google.broker.counters().fetches_by_result(), "throttled"), 4);
+        assert_eq!(count(second.broker.counters().fetches_by_result(), "throttled"), 1);
+        assert_eq!(count(second.broker.counters().fetches_by_result(), "initial"), 1);
     });
 }

@@ -157,7 +157,7 @@ fn flights_of_a_pod_that_is_gone_are_never_flown() {
 #[test]
 fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
     run(|| async {
-        let settings = BrokerSettings { misses_at_once: 1000, ..SETTINGS };
+        let settings = BrokerSettings { miss_burst_per_pod: 1000, ..SETTINGS };
         let world = World::new(settings);
         world.cloud.turns(Mood::Hangs);
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
@@ -287,7 +287,7 @@ fn a_pod_is_not_delayed_by_a_storm_of_its_own_service_account() {
 #[test]
 fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
     run(|| async {
-        let scaled = Floor { hard: 12 * SECOND, target: 20 * SECOND };
+        let scaled = Floor { hard: 12 * SECOND, renew_below: 20 * SECOND };
         let world = World::new(BrokerSettings { floor: scaled, ..SETTINGS });
         *world.cloud.lifetime.lock().unwrap() = 120 * SECOND;
         world.cloud.throttled("throttled");

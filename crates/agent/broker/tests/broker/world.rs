@@ -16,7 +16,7 @@ use seawall_broker::{
     Broker, BrokerSettings, ExchangeError, ExchangeFault, ExchangeFuture, IssuedCredential, LeaseError,
     TokenExchange,
 };
-use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
 use seawall_core::{Clock, Lease, ManualClock, Moment, Pod, PodUid, Secret, ServiceAccount};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinHandle, yield_now};
@@ -69,7 +69,7 @@ impl World {
     }
 
     pub(crate) fn pod_with(&self, name: &str, account: &str, subject: Subject) -> Arc<Holder> {
-        self.broker.pod_credentials(spec(name, account, Arc::new(subject)))
+        self.broker.new_pod_client(spec(name, account, Arc::new(subject)))
     }
 
     /// Lets time pass, step by step.
@@ -135,7 +135,7 @@ impl SubjectTokens for Subject {
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let token = if self.broken {
-            Err(SubjectError { reason: "no file".into(), retryable: true })
+            Err(SubjectTokenError { reason: "no file".into(), retryable: true })
         } else {
             Ok(Secret::new(format!("e30.{SECRET}.c2ln")))
         };

@@ -16,7 +16,7 @@ use crate::pod_events;
 
 /// The time limit for the answer to a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline {
+pub(super) struct AnswerDeadline {
     /// The time when the agent received the request.
     pub(super) received_at: Moment,
     pub(super) now: Moment,
@@ -30,9 +30,9 @@ pub(super) struct Deadline {
 ///
 /// # Errors
 /// The time limit is reached, the pod may have no role, or the fetch fails. If the fetch fails, the pod's owner also gets an event.
-pub(super) async fn lease(
+pub(super) async fn await_lease(
     pod: &PodEntry,
-    deadline: Deadline,
+    deadline: AnswerDeadline,
 ) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     let left = deadline.timeout.saturating_sub(deadline.now.since(deadline.received_at));
     let fetched = tokio::time::timeout(left, current(pod, deadline.received_at)).await;
@@ -44,7 +44,7 @@ pub(super) async fn lease(
 /// The pod can lose the role during the fetch. Without the restart, waiting requests would still get credentials of the lost role.
 async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     loop {
-        let replaced = pod.entitlements_changed();
+        let replaced = pod.next_entitlements_change();
         let Some(own) = own(pod)? else {
             replaced.await;
             continue;
@@ -52,7 +52,7 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
         let fetched = tokio::select! {
             biased;
             () = replaced => continue,
-            fetched = own.credentials.lease_received_after((), came) => fetched,
+            fetched = own.credentials.lease_for_request_at((), came) => fetched,
         };
         return match fetched {
             Ok(lease) => Ok((own, lease)),

@@ -11,7 +11,7 @@ use seawall_broker::aws::{
 };
 use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::name_syntax::is_dns_label;
-use seawall_protocols::aws::session::{MAX_TTL, SHORT_TTL};
+use seawall_protocols::aws::session::{MAX_TTL, UNKNOWN_POD_MAX_TTL};
 use seawall_protocols::aws::{
     InstanceMetadata, Pattern, PatternError, TokenRequirement, TtlLimit, containers,
 };
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use crate::reloadable_keys::ReloadableKeys;
 
-use super::policy::namespace::{AllowedRolesFormat, Kube2iam};
+use super::policy::namespace::{AllowedRolesFormat, Kube2iamFlags};
 use super::policy::role_arn::{BaseRoleArn, NamedRole};
 use super::policy::session::PodTag;
 use super::policy::{RolePolicy, namespace, role_arn, session};
@@ -30,7 +30,7 @@ use super::policy::{RolePolicy, namespace, role_arn, session};
 pub struct AwsConfig {
     pub(super) rules: RolePolicy,
     pub(super) exchange: RoleSessionConfig,
-    pub(super) facts: InstanceMetadata,
+    pub(super) instance_metadata: InstanceMetadata,
     pub(super) imds: ImdsConfig,
     pub(super) containers: ContainersConfig,
 }
@@ -94,7 +94,7 @@ pub(super) struct ContainersConfig {
 
 /// The reloadable keys of this section. `imds.tokenKeyFile` needs a restart, because the present keys signed the tokens of running
 /// pods.
-pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
+pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "account",
         "baseRoleArn",
@@ -150,7 +150,7 @@ impl AwsConfig {
         let of_imds = table.key("imds").table();
         let imds = imds(&of_imds, base);
         let containers = containers_of(&table.key("containers").table(), listen);
-        let read = Self { rules, exchange, facts, imds, containers };
+        let read = Self { rules, exchange, instance_metadata: facts, imds, containers };
         if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream_url, listen) {
             of_imds
                 .key("upstreamUrl")
@@ -161,7 +161,8 @@ impl AwsConfig {
 
     /// True if the agent assumes roles with its own credentials under this configuration.
     pub(super) fn assumes_roles(&self) -> bool {
-        let RolePolicy { by_pod, by_association, defaults, .. } = &self.rules;
+        let RolePolicy { pod_role_rules: by_pod, association_cluster: by_association, defaults, .. } =
+            &self.rules;
         by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
     }
 
@@ -175,7 +176,7 @@ impl ImdsConfig {
     /// Returns a warning for the operator if a restart of the agent invalidates session tokens.
     pub(super) fn warning(&self) -> Option<String> {
         let life = self.max_token_lifetime.as_secs();
-        let limit = if self.max_token_lifetime > SHORT_TTL {
+        let limit = if self.max_token_lifetime > UNKNOWN_POD_MAX_TTL {
             format!(
                 "a restart of the agent invalidates IMDS session tokens. Programs with the AWS SDK for Rust then fail for up to {life} s"
             )
@@ -230,9 +231,9 @@ fn rules(
     let tags = session.key("tags").list().iter().filter_map(|item| item.text(TAGS, tag)).collect();
     let defaults = defaults(&table.key("defaultRoles").table(), base.as_ref());
     RolePolicy {
-        by_pod: (by_pod.kiam || by_pod.kube2iam.is_some()).then_some(by_pod),
-        by_service_account: has("irsa").then(|| audience.into()),
-        by_association: cluster(&pod_identity.key("clusterName"), has(POD_IDENTITY)),
+        pod_role_rules: (by_pod.kiam || by_pod.kube2iam.is_some()).then_some(by_pod),
+        service_account_audience: has("irsa").then(|| audience.into()),
+        association_cluster: cluster(&pod_identity.key("clusterName"), has(POD_IDENTITY)),
         defaults,
         tags,
         session_prefix: prefix.unwrap_or_default(),
@@ -262,9 +263,9 @@ fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     node.text("the name of an EKS cluster", |text| ClusterName::parse(text).ok()).filter(|_| is_on)
 }
 
-fn kube2iam(table: &DocumentTable<'_>) -> Kube2iam {
+fn kube2iam(table: &DocumentTable<'_>) -> Kube2iamFlags {
     let known = |text: &str| FORMATS.iter().find(|(_, name)| *name == text).map(|(format, _)| *format);
-    Kube2iam {
+    Kube2iamFlags {
         namespace_restrictions: table.key("namespaceRestrictions").boolean().unwrap_or(true),
         namespace_restriction_format: table
             .key("namespaceRestrictionFormat")
@@ -361,7 +362,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     if source == "file" && !file.is_present() {
         file.reject("the path of a credentials file, because source is file");
     }
-    if source == "pod-token" && rules.by_association.is_some() {
+    if source == "pod-token" && rules.association_cluster.is_some() {
         let expected = "instance-role or file, because pod-identity needs signed calls to EKS Auth";
         table.key("source").reject(expected);
     }
@@ -414,7 +415,7 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
         table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
     // Without a key file, the agent has other keys after a restart. The SDK for Rust keeps using a refused token until the token's granted lifetime
     // ends, so the default lifetime is short without a key file.
-    let longest = if token_key_file.is_some() { MAX_TTL } else { SHORT_TTL };
+    let longest = if token_key_file.is_some() { MAX_TTL } else { UNKNOWN_POD_MAX_TTL };
     ImdsConfig {
         http_tokens: table
             .key("httpTokens")
@@ -458,14 +459,14 @@ fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> Containers
 
 impl Serialize for AwsConfig {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { rules, exchange, facts, imds, containers } = self;
+        let Self { rules, exchange, instance_metadata: facts, imds, containers } = self;
         let mut written = written_rules(rules);
         written.extend(written_exchange(exchange));
         let tags: Vec<_> = rules.tags.iter().map(|tag| tag.key()).collect();
         written.extend(members(json!({
             "account": facts.account_id,
             "podIdentity": {
-                "clusterName": rules.by_association.as_ref().map(ClusterName::as_str),
+                "clusterName": rules.association_cluster.as_ref().map(ClusterName::as_str),
                 "eksAuthUrl": exchange.eks_auth_url,
             },
             "session": {
@@ -495,13 +496,13 @@ fn members(value: Value) -> Map<String, Value> {
 }
 
 fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
-    let by_pod = rules.by_pod;
+    let by_pod = rules.pod_role_rules;
     let kube2iam = by_pod.and_then(|by_pod| by_pod.kube2iam);
     let on = [
-        rules.by_service_account.is_some(),
+        rules.service_account_audience.is_some(),
         by_pod.is_some_and(|by_pod| by_pod.kiam),
         kube2iam.is_some(),
-        rules.by_association.is_some(),
+        rules.association_cluster.is_some(),
     ];
     let role_sources: Vec<_> =
         ROLE_SOURCES.iter().zip(on).filter(|(_, is_on)| *is_on).map(|(source, _)| source).collect();
@@ -516,7 +517,7 @@ fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
     members(json!({
         "baseRoleArn": rules.base.as_ref().map(BaseRoleArn::as_str),
         "roleSources": role_sources,
-        "irsaAudience": rules.by_service_account.as_deref(),
+        "irsaAudience": rules.service_account_audience.as_deref(),
         "kube2iam": kube2iam,
         "defaultRoles": defaults.collect::<Map<_, _>>(),
     }))
@@ -648,7 +649,7 @@ mod tests {
         let on = |more: &str| format!("aws: {{ region: eu-west-1, roleSources: [pod-identity]{more} }}");
         let reef = ", podIdentity: { clusterName: reef, eksAuthUrl: \"https://eks.example\" }";
         let section = read(&on(reef)).unwrap();
-        assert_eq!(section.rules.by_association, ClusterName::parse("reef").ok());
+        assert_eq!(section.rules.association_cluster, ClusterName::parse("reef").ok());
         assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
         assert_eq!(
             section.annotation_keys(),
@@ -658,7 +659,7 @@ mod tests {
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
         let off = read("aws: { region: eu-west-1, podIdentity: { clusterName: reef } }").unwrap();
-        assert_eq!(off.rules.by_association, None);
+        assert_eq!(off.rules.association_cluster, None);
         for (more, place) in [
             ("", "aws.podIdentity.clusterName"),
             (", podIdentity: { clusterName: a/b }", "aws.podIdentity.clusterName"),

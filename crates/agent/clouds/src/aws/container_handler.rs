@@ -10,15 +10,15 @@ use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
-use seawall_protocols::aws::containers::{self as endpoint, claims};
-use seawall_protocols::aws::{ALPHABET, ContainerEndpoint, CredentialsDocument, UnixTime};
+use seawall_protocols::aws::containers::{self as endpoint, is_endpoint_path};
+use seawall_protocols::aws::{ContainerEndpoint, CredentialsDocument, PATH_CHARSET, UnixTime};
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
-use super::awaited_credentials::Deadline;
+use super::awaited_credentials::AnswerDeadline;
 use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::{awaited_credentials, pod_token, response, routes};
 use crate::entitlements::EntitlementState;
@@ -49,12 +49,12 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
         CloudName::Aws
     }
 
-    fn alphabet(&self) -> &'static PathCharset {
-        &ALPHABET
+    fn path_charset(&self) -> &'static PathCharset {
+        &PATH_CHARSET
     }
 
-    fn claims(&self, path: &str) -> bool {
-        claims(path)
+    fn serves_path(&self, path: &str) -> bool {
+        is_endpoint_path(path)
     }
 
     fn keeps_alive_after(&self, method: &str) -> bool {
@@ -72,7 +72,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let answered = match caller {
-            PodClient::Probe => Ok(probed(asked.frame, out)),
+            PodClient::Probe => Ok(probed(asked.response_context, out)),
             PodClient::Refused(refusal) => Err(*refusal),
             PodClient::Anyone => Err(ANYONE),
             PodClient::Unidentified => {
@@ -81,7 +81,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
             PodClient::Pod(pod) => self.of_pod(pod, asked, out),
         };
         answered.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.frame, asked.request_id, out);
+            self.refuse(&refusal, asked.response_context, asked.request_id, out);
             PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
@@ -93,7 +93,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
 
 fn probed(frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
     frame.begin(out, 200, b"Content-Type: application/json\r\n");
-    frame.end(out, &[b"{}"]);
+    frame.end_with_body(out, &[b"{}"]);
     PodHandlerOutcome::Answered { route: &route::PROBE, status: 200 }
 }
 
@@ -128,7 +128,7 @@ impl ContainersDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let Some(lease) = own.credentials.cached_lease((), asked.now) else { return later(pod, asked) };
-        endpoint::document(out, asked.frame, &credentials(own, &lease));
+        endpoint::document(out, asked.response_context, &credentials(own, &lease));
         let question = || {
             Box::new(CredentialsReplay { clock: self.clock.clone(), token_ends })
                 as Box<dyn ReplayableQuery<PodEntry>>
@@ -141,16 +141,16 @@ impl ContainersDialect {
 }
 
 fn credentials<'a>(own: &'a PodRole, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
-    let role_arn = own.access.role().map(seawall_broker::aws::RoleArn::as_str);
+    let role_arn = own.role_access.role().map(seawall_broker::aws::RoleArn::as_str);
     CredentialsDocument { role_arn, ..response::credentials(lease) }
 }
 
 fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOutcome {
     let deadline =
-        Deadline { received_at: asked.received_at, now: asked.now, timeout: response::WAIT_TIMEOUT };
+        AnswerDeadline { received_at: asked.received_at, now: asked.now, timeout: response::WAIT_TIMEOUT };
     let pod = pod.clone();
     PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINERS, false, async move {
-        Box::new(AwaitedCredentialsResponse(awaited_credentials::lease(&pod, deadline).await))
+        Box::new(AwaitedCredentialsResponse(awaited_credentials::await_lease(&pod, deadline).await))
             as Box<dyn ReadyResponse>
     }))
 }
@@ -163,11 +163,11 @@ impl ReadyResponse for AwaitedCredentialsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match &self.0 {
             Ok((own, lease)) => {
-                endpoint::document(out, writing.frame, &credentials(own, lease));
+                endpoint::document(out, writing.response_context, &credentials(own, lease));
                 WriteOutcome::whole(200)
             }
             Err(refusal) => {
-                endpoint::refusal(out, writing.frame, refusal, writing.request_id);
+                endpoint::refusal(out, writing.response_context, refusal, writing.request_id);
                 WriteOutcome::whole(refusal.status)
             }
         }

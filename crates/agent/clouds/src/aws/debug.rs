@@ -50,12 +50,12 @@ impl AwsEntitlement {
 /// If EKS chooses the role, the result is only the role's name, because EKS reports the ARN of the role's session, which omits the role's
 /// path. In that case the result is `None` while no credentials are cached, because only the credentials name the role.
 fn role(own: &PodRole) -> Option<String> {
-    let named = own.access.role().map(|role| role.as_str().to_owned());
+    let named = own.role_access.role().map(|role| role.as_str().to_owned());
     named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))
 }
 
 fn assume_method(own: &PodRole) -> &'static str {
-    match &own.access.method {
+    match &own.role_access.method {
         AssumeMethod::WebIdentity { then: None, .. } => "web_identity",
         AssumeMethod::WebIdentity { then: Some(_), .. } => "web_identity_then_assume_role",
         AssumeMethod::NodeKeys { .. } => "assume_role",
@@ -64,5 +64,5 @@ fn assume_method(own: &PodRole) -> &'static str {
 }
 
 fn principal(view: &AwsPrincipalDebugView, now: Moment) -> Value {
-    broker_stats::describe(view, now).into()
+    broker_stats::describe_principal(view, now).into()
 }

@@ -36,7 +36,7 @@ pub(crate) enum RoleState {
 pub(crate) struct PodRole {
     /// The role's name, or `None` if EKS chooses the role. Each answer of EKS can name a different role.
     pub(super) role: Option<RoleName>,
-    pub(super) access: Arc<RoleAccess>,
+    pub(super) role_access: Arc<RoleAccess>,
     pub(super) credentials: Arc<AwsPodCredentials>,
     /// Reports refusals to the pod's owner.
     pub(super) event_recorder: PodEventRecorder,

@@ -17,8 +17,8 @@ use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::imds::{NO_TOKEN, check_role, keeps_alive_after, respond};
 use seawall_protocols::aws::{
-    ALPHABET, DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, RoleName, TokenClient,
-    TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
+    DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, PATH_CHARSET, RoleName,
+    TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
@@ -26,7 +26,7 @@ use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, Wr
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
 
-use super::awaited_credentials::Deadline;
+use super::awaited_credentials::AnswerDeadline;
 use super::config::AwsConfig;
 use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::passthrough::{ImdsPassthrough, PassthroughRequest};
@@ -54,7 +54,7 @@ pub(super) struct ImdsService {
     longest: TtlLimit,
     clock: Clock,
     /// The number of requests without a session token, whether or not a token is required.
-    pub(super) without_token: Counter,
+    pub(super) tokenless_requests: Counter,
 }
 
 /// The dialect on one traffic thread.
@@ -77,12 +77,12 @@ impl ImdsService {
     /// An expression does not compile, although the configuration accepted it.
     pub(super) fn new(section: &AwsConfig, keys: Arc<TokenKeyStore>, clock: Clock) -> anyhow::Result<Self> {
         Ok(Self {
-            imds: Imds::new(&section.facts, section.imds.patterns()?),
+            imds: Imds::new(&section.instance_metadata, section.imds.patterns()?),
             keys,
             tokens: section.imds.http_tokens,
             longest: TtlLimit::new(section.imds.max_token_lifetime).unwrap_or_default(),
             clock,
-            without_token: Counter::default(),
+            tokenless_requests: Counter::default(),
         })
     }
 
@@ -91,8 +91,11 @@ impl ImdsService {
     /// # Errors
     /// An expression does not compile, although the configuration accepted it.
     pub(super) fn with_config(&self, section: &AwsConfig) -> anyhow::Result<Self> {
-        let without_token = self.without_token.clone();
-        Ok(Self { without_token, ..Self::new(section, self.keys.clone(), self.clock.clone())? })
+        let without_token = self.tokenless_requests.clone();
+        Ok(Self {
+            tokenless_requests: without_token,
+            ..Self::new(section, self.keys.clone(), self.clock.clone())?
+        })
     }
 
     fn now(&self) -> UnixTime {
@@ -118,12 +121,12 @@ impl ImdsService {
     /// waiting request twice.
     fn note(&self, wanted: &Result<ImdsRequest<'_, '_>, Refusal>) {
         let is_without = match wanted {
-            Ok(ImdsRequest::Read(query)) => query.session.is_none(),
+            Ok(ImdsRequest::Read(query)) => query.token_expires_at.is_none(),
             Ok(ImdsRequest::Token(_)) => false,
             Err(refusal) => *refusal == NO_TOKEN,
         };
         if is_without {
-            self.without_token.inc();
+            self.tokenless_requests.inc();
         }
     }
 }
@@ -133,19 +136,19 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
         CloudName::Aws
     }
 
-    fn alphabet(&self) -> &'static PathCharset {
-        &ALPHABET
+    fn path_charset(&self) -> &'static PathCharset {
+        &PATH_CHARSET
     }
 
-    fn claims(&self, path: &str) -> bool {
-        imds::claims(path)
+    fn serves_path(&self, path: &str) -> bool {
+        imds::is_imds_path(path)
     }
 
     fn keeps_alive_after(&self, method: &str) -> bool {
         keeps_alive_after(method)
     }
 
-    fn is_public(&self, method: &str) -> bool {
+    fn answers_any_client(&self, method: &str) -> bool {
         method == "PUT"
     }
 
@@ -189,7 +192,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
             }
         };
         answered.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.frame, asked.request_id, out);
+            self.refuse(&refusal, asked.response_context, asked.request_id, out);
             PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
@@ -220,7 +223,7 @@ impl ImdsDialect {
             self.service.note(&wanted);
         }
         match (wanted, instead) {
-            (Ok(ImdsRequest::Token(grant)), _) => Ok(self.token(&grant, asked.frame, out)),
+            (Ok(ImdsRequest::Token(grant)), _) => Ok(self.token(&grant, asked.response_context, out)),
             (Err(refusal), Err(_)) => Err(refusal),
             (Err(refusal), _) if asked.head.method == "PUT" => Err(refusal),
             (_, Ok(refusal)) => Err(refusal),
@@ -250,7 +253,7 @@ impl ImdsDialect {
         let wanted = self.service.query(asked, &visitor);
         self.service.note(&wanted);
         match wanted? {
-            ImdsRequest::Token(grant) => Ok(self.token(&grant, asked.frame, out)),
+            ImdsRequest::Token(grant) => Ok(self.token(&grant, asked.response_context, out)),
             ImdsRequest::Read(query) => self.read(pod, own, query, asked, out),
         }
     }
@@ -272,11 +275,11 @@ impl ImdsDialect {
                 if let Some(role) = &resident.own.role {
                     check_role(&name, Some(role.as_str()))?;
                 }
-                self.document(resident, &name, shape, query.session, asked, out)
+                self.document(resident, &name, shape, query.token_expires_at, asked, out)
             }
             ImdsResource::RoleInfo => resident().map(|own| self.info(own, asked, out)),
             ImdsResource::Text(known) => {
-                respond::text(out, asked.frame, &known);
+                respond::text(out, asked.response_context, &known);
                 answered(&routes::METADATA)
             }
             ImdsResource::Passthrough(path) => self.pass(own, &path, asked),
@@ -317,7 +320,7 @@ impl ImdsDialect {
             }));
         };
         check_role(name, Some(own.role_name(&lease)))?;
-        respond::document(out, asked.frame, &response::credentials(&lease), shape);
+        respond::document(out, asked.response_context, &response::credentials(&lease), shape);
         let question = || {
             let (service, role) = (self.service.clone(), name.into());
             let session = session.map(|end| service.moment(end, asked.now));
@@ -337,7 +340,7 @@ impl ImdsDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let stamp = Iso8601Time::of(self.service.now());
-        let profile = match own.access.role() {
+        let profile = match own.role_access.role() {
             Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
             None => match own.credentials.cached_lease((), asked.now) {
                 Some(lease) => profile_of(&lease.value),
@@ -348,7 +351,7 @@ impl ImdsDialect {
                 }
             },
         };
-        inform(&profile, stamp, asked.frame, out);
+        inform(&profile, stamp, asked.response_context, out);
         PodHandlerOutcome::Answered { route: &routes::METADATA, status: 200 }
     }
 }
@@ -384,7 +387,7 @@ fn list(
 ) -> Result<PodHandlerOutcome, Refusal> {
     match own.credentials.cached_lease((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= response::MIN_LISTED_LIFETIME => {
-            respond::role_name(out, asked.frame, &own.listed_name(&lease)?);
+            respond::role_name(out, asked.response_context, &own.listed_name(&lease)?);
             Ok(PodHandlerOutcome::Answered { route: &routes::ROLE_LIST, status: 200 })
         }
         _ => Ok(later(pod, &routes::ROLE_LIST, asked, |own, lease| {
@@ -411,11 +414,12 @@ fn later(
     asked: RequestContext<'_, '_, '_>,
     then: impl FnOnce(&PodRole, Arc<Lease<AwsCredential>>) -> Result<AwaitedImdsResponse, Refusal> + 'static,
 ) -> PodHandlerOutcome {
-    let deadline = Deadline { received_at: asked.received_at, now: asked.now, timeout: patience(asked.head) };
+    let deadline =
+        AnswerDeadline { received_at: asked.received_at, now: asked.now, timeout: patience(asked.head) };
     let pod = pod.clone();
     PodHandlerOutcome::Deferred(DeferredResponse::new(route, false, async move {
         let came =
-            awaited_credentials::lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
+            awaited_credentials::await_lease(&pod, deadline).await.and_then(|(own, lease)| then(&own, lease));
         Box::new(came.unwrap_or_else(AwaitedImdsResponse::Refused)) as Box<dyn ReadyResponse>
     }))
 }
@@ -440,20 +444,20 @@ impl ReadyResponse for AwaitedImdsResponse {
         let refusal = match *self {
             Self::Listed(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => ENDING,
             Self::Listed(_, role) => {
-                respond::role_name(out, writing.frame, &role);
+                respond::role_name(out, writing.response_context, &role);
                 return WriteOutcome::whole(200);
             }
             Self::Document(lease, shape) => {
-                respond::document(out, writing.frame, &response::credentials(&lease), shape);
+                respond::document(out, writing.response_context, &response::credentials(&lease), shape);
                 return WriteOutcome::whole(200);
             }
             Self::Info(lease, stamp) => {
-                inform(&profile_of(&lease.value), stamp, writing.frame, out);
+                inform(&profile_of(&lease.value), stamp, writing.response_context, out);
                 return WriteOutcome::whole(200);
             }
             Self::Refused(refusal) => refusal,
         };
-        respond::refusal(out, writing.frame, &refusal, writing.request_id);
+        respond::refusal(out, writing.response_context, &refusal, writing.request_id);
         WriteOutcome::whole(refusal.status)
     }
 }
@@ -497,7 +501,7 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
         let lease =
             own.credentials.cached_lease((), now).filter(|lease| own.role_name(lease) == &*self.role)?;
         if self.session.is_none() {
-            self.service.without_token.inc();
+            self.service.tokenless_requests.inc();
         }
         respond::document(out, frame, &self.dates.document(&lease), self.shape);
         Some(&routes::CREDENTIALS)
@@ -531,7 +535,7 @@ mod tests {
         assert!(answer.is_empty(), "not yet: {answer}");
         world
             .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
+            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
         let (answer, at_once) = world.ask_with("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
         let (fact, _) = world.ask_with("GET", "/latest/meta-data/placement/region", &shown).await;
@@ -580,7 +584,7 @@ mod tests {
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
         world
             .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
+            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
         let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");

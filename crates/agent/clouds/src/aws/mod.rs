@@ -56,8 +56,8 @@ use prefetch::AwsPrefetchJob;
 use role_chain::RoleAccessBuilder;
 use session_token_keys::TokenKeyStore;
 
-pub(crate) use config::{AwsConfig, KEYS};
-pub(super) use policy::annotations::FILE_KEYS;
+pub(crate) use config::{AwsConfig, RELOADABLE_KEYS};
+pub(super) use policy::annotations::IDENTITY_FILE_KEYS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use policy::annotations::ROLE_ARN;
 pub(super) use routes::ALL as ROUTES;
@@ -87,11 +87,11 @@ pub(crate) struct Aws {
 impl AwsConfig {
     /// Returns the keys of the annotations that this configuration needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
-        let by_pod = self.rules.by_pod;
-        policy::annotations::selection(
+        let by_pod = self.rules.pod_role_rules;
+        policy::annotations::selected_keys(
             by_pod.is_some_and(|rules| rules.kiam),
             by_pod.is_some_and(|rules| rules.kube2iam.is_some()),
-            self.rules.by_service_account.is_some(),
+            self.rules.service_account_audience.is_some(),
         )
     }
 
@@ -111,7 +111,7 @@ impl AwsConfig {
             self.exchange.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
         let asks = AwsExchangeConfig {
             extra_roots: more_roots,
-            ..role_chain::config(&self.exchange, &self.imds.upstream_url)
+            ..role_chain::exchange_config(&self.exchange, &self.imds.upstream_url)
         };
         let exchange = || Ok::<_, anyhow::Error>(Arc::new(AwsExchange::new(asks.clone(), clock.clone())?));
         let broker = match before {
@@ -169,7 +169,7 @@ impl Aws {
         applicant: &EntitlementRequest<'_>,
         before: EntitlementState<&AwsEntitlement>,
     ) -> Option<AwsEntitlement> {
-        let state = match self.rules.decide(applicant.pod, applicant.facts) {
+        let state = match self.rules.decide(applicant.pod, applicant.annotations) {
             Ok(allowed) => RoleState::Role(self.own(applicant, &allowed, before)),
             Err(RoleDenial::Pending) => return None,
             Err(RoleDenial::NoRole(refusal)) => RoleState::Refused(refusal),
@@ -219,7 +219,7 @@ impl Aws {
     /// Registers the metrics that only AWS has.
     pub(super) fn register(&self, registry: &mut Registry) {
         let help = "Metadata requests without a session token (IMDSv1). To refuse them, set aws.imds.httpTokens to required";
-        let without: Counter = self.service.without_token.clone();
+        let without: Counter = self.service.tokenless_requests.clone();
         registry.register("seawall_aws_imdsv1_requests", help, without);
     }
 }
@@ -244,7 +244,7 @@ impl Aws {
     ) -> PodRole {
         let access = self.accesses.build(applicant.pod, allowed);
         if let EntitlementState::Decided(AwsEntitlement { state: RoleState::Role(own), .. }) = before
-            && *own.access == access
+            && *own.role_access == access
             && own.credentials.is_from(&self.broker)
         {
             return own.clone();
@@ -255,7 +255,7 @@ impl Aws {
             entitlement: Some(access.clone()),
             subject_tokens: (applicant.subject_tokens)(),
         };
-        let (holder, complainer) = (self.broker.pod_credentials(spec), applicant.event_recorder.clone());
+        let (holder, complainer) = (self.broker.new_pod_client(spec), applicant.event_recorder.clone());
         let role = match allowed {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
@@ -265,6 +265,6 @@ impl Aws {
         if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }
-        PodRole { role, access, credentials: holder, event_recorder: complainer }
+        PodRole { role, role_access: access, credentials: holder, event_recorder: complainer }
     }
 }

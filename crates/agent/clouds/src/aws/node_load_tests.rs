@@ -175,16 +175,16 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
     let said = |key: &'static str, text: String| [(key, AnnotationValue::from(&*text))].into_iter().collect();
     let mut facts = PodAnnotations {
         pod: Annotations::default(),
-        service_account: RelatedAnnotations::read(Annotations::default()),
-        namespace: RelatedAnnotations::read(Annotations::default()),
+        service_account: RelatedAnnotations::of_object(Annotations::default()),
+        namespace: RelatedAnnotations::of_object(Annotations::default()),
     };
     match way.endpoint {
         AwsEndpoint::WebIdentity => {
-            facts.service_account = RelatedAnnotations::read(said(ROLE_ARN, role(number)));
+            facts.service_account = RelatedAnnotations::of_object(said(ROLE_ARN, role(number)));
         }
         AwsEndpoint::AssumeRole => {
             facts.pod = said(ROLE, role(number));
-            facts.namespace = RelatedAnnotations::read(said(PERMITTED, ".*".to_owned()));
+            facts.namespace = RelatedAnnotations::of_object(said(PERMITTED, ".*".to_owned()));
         }
         _ => {}
     }

@@ -215,7 +215,7 @@ struct CachedImdsToken {
 impl CachedImdsToken {
     /// Reads the token from the answer to a request that was sent at `now`.
     fn read(answer: UpstreamResponse, now: Moment) -> Result<Self, Refusal> {
-        let UpstreamResponse { status, headers, body, rest } = answer;
+        let UpstreamResponse { status, headers, body, remaining_body: rest } = answer;
         // The body becomes a secret before any step can fail.
         let token = String::from_utf8(body).map(Secret::new).map_err(|_| NO_TOKEN)?;
         let is_text = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -247,15 +247,17 @@ struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 impl ReadyResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         // The answers of allowed paths are short. An answer with a `rest` does not fit into the forwarder's window of 8 KiB.
-        let answer = self.0.and_then(|answer| if answer.rest.is_none() { Ok(answer) } else { Err(TOO_LONG) });
+        let answer = self
+            .0
+            .and_then(|answer| if answer.remaining_body.is_none() { Ok(answer) } else { Err(TOO_LONG) });
         match answer {
             Ok(UpstreamResponse { status, headers, body, .. }) => {
                 let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-                respond::passthrough(out, writing.frame, status, headers, &body);
+                respond::passthrough(out, writing.response_context, status, headers, &body);
                 WriteOutcome::whole(status)
             }
             Err(refusal) => {
-                respond::refusal(out, writing.frame, &refusal, writing.request_id);
+                respond::refusal(out, writing.response_context, &refusal, writing.request_id);
                 WriteOutcome::whole(refusal.status)
             }
         }
@@ -336,7 +338,7 @@ mod tests {
     fn another_pod(world: &PodFixture) {
         world
             .pod()
-            .replace_entitlements(world.entitlements(RelatedAnnotations::read(Annotations::default())));
+            .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
     }
 
     /// Sends `times` requests, and returns the status and the refusal code of each answer.
@@ -385,12 +387,12 @@ mod tests {
         // The agent decides the entitlements again, as after a change of the pod's annotations.
         let facts = PodAnnotations {
             pod: Annotations::default(),
-            service_account: RelatedAnnotations::read(Annotations::default()),
+            service_account: RelatedAnnotations::of_object(Annotations::default()),
             namespace: RelatedAnnotations::NotRead,
         };
         let applicant = EntitlementRequest {
             pod: &world.pod().pod,
-            facts: &facts,
+            annotations: &facts,
             subject_tokens: &|| unreachable!("it has no role"),
             event_recorder: PodEventRecorder::default(),
             prefetch: false,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use seawall_broker::aws::{
-    AssumeMethod, AwsExchangeConfig, KeySignedRole, KeySource, Region, RoleAccess, RoleArn, SessionDuration,
-    SessionName, SessionTags, StsEndpointKind, TokenRole,
+    AssumeMethod, AwsExchangeConfig, KeySignedRole, NodeKeySource, Region, RoleAccess, RoleArn,
+    SessionDuration, SessionName, SessionTags, StsEndpointKind, TokenRole,
 };
 use seawall_core::Pod;
 
@@ -20,11 +20,11 @@ use super::policy::{AllowedRole, RoleGrant};
 const AGENT: &str = "seawall-agent";
 
 /// Returns the part of the broker's configuration that all pods share, without the root certificates of `aws.caFile`.
-pub(super) fn config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchangeConfig {
+pub(super) fn exchange_config(exchange: &RoleSessionConfig, metadata: &str) -> AwsExchangeConfig {
     let keys = match &exchange.base.source {
-        BaseCredentialSource::InstanceRole => Some(KeySource::Instance { url: metadata.to_owned() }),
+        BaseCredentialSource::InstanceRole => Some(NodeKeySource::Instance { url: metadata.to_owned() }),
         BaseCredentialSource::File { path, profile } => {
-            Some(KeySource::File { path: path.clone(), profile: profile.clone() })
+            Some(NodeKeySource::File { path: path.clone(), profile: profile.clone() })
         }
         BaseCredentialSource::PodToken { .. } => None,
     };

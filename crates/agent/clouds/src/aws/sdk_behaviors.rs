@@ -23,7 +23,7 @@ const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfi
 
 /// The profiles of all AWS SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
-    known: KNOWN,
+    profiles: KNOWN,
     // The SDK for C++ fetches every five minutes: thirteen times in an hour, including both ends of the hour.
     normal_fetches_per_hour: 13,
     unnamed_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",

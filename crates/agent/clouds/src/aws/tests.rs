@@ -154,7 +154,7 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
     sts.set_faults(&hanging());
     for is_at_containers in [false, true] {
         for (now, status, holds) in [
-            (RelatedAnnotations::read(Annotations::default()), "404", "no_role"),
+            (RelatedAnnotations::of_object(Annotations::default()), "404", "no_role"),
             (naming(TILL), "200", "till"),
         ] {
             let mut answer = "upstream_timeout".to_owned();

@@ -14,11 +14,11 @@ use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 const ANNOTATION: &str = "iam.gke.io/gcp-service-account";
 
 /// The annotation keys that this policy needs.
-pub(super) const SELECTION: AnnotationKeys =
+pub(super) const SELECTED_KEYS: AnnotationKeys =
     AnnotationKeys { pod: &[], service_account: &[ANNOTATION], namespace: &[] };
 
 /// The key that replaces the annotation in an identity file.
-pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
+pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     name: "googleServiceAccount",
     object: AnnotatedObject::ServiceAccount,
     annotation: ANNOTATION,
@@ -92,20 +92,23 @@ mod tests {
     fn account(value: &str) -> Result<Option<Arc<str>>, AccountError> {
         let annotations =
             [("unrelated", AnnotationValue::from("x")), (ANNOTATION, AnnotationValue::from(value))];
-        resolve_account(&told(RelatedAnnotations::read(annotations.into_iter().collect())))
+        resolve_account(&told(RelatedAnnotations::of_object(annotations.into_iter().collect())))
     }
 
     #[test]
     fn no_annotation_is_the_workload_itself() {
         let unrelated = [("unrelated", AnnotationValue::from("x"))].into_iter().collect();
-        assert_eq!(resolve_account(&told(RelatedAnnotations::read(unrelated))), Ok(None));
-        assert_eq!(resolve_account(&told(RelatedAnnotations::read(Annotations::default()))), Ok(None));
+        assert_eq!(resolve_account(&told(RelatedAnnotations::of_object(unrelated))), Ok(None));
+        assert_eq!(resolve_account(&told(RelatedAnnotations::of_object(Annotations::default()))), Ok(None));
     }
 
     #[test]
     fn what_is_not_known_is_not_taken_for_no_account() {
         assert_eq!(resolve_account(&told(RelatedAnnotations::NotRead)), Err(AccountError::NotRead));
-        assert_eq!(resolve_account(&told(RelatedAnnotations::missing())), Err(AccountError::Missing));
+        assert_eq!(
+            resolve_account(&told(RelatedAnnotations::of_missing_object())),
+            Err(AccountError::Missing)
+        );
     }
 
     #[test]

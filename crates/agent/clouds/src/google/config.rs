@@ -48,7 +48,7 @@ pub struct FederateConfig {
 const IAM: &str = "https://iamcredentials.googleapis.com";
 
 /// The keys of the `google` section. A reload can change all of them.
-pub(crate) const KEYS: ReloadableKeys = ReloadableKeys {
+pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "caFile",
         "cluster.location",

@@ -50,11 +50,11 @@ fn principals(own: &FederatedPod, now: Moment) -> Vec<Value> {
 }
 
 fn principal(view: &GooglePrincipalView, now: Moment) -> Value {
-    let (credential_type, key, detail) = match &view.principal.want {
+    let (credential_type, key, detail) = match &view.principal.requested_credential {
         CredentialRequest::AccessToken { scopes } => ("access_token", "scopes", scopes),
         CredentialRequest::IdToken { audience, .. } => ("id_token", "audience", audience),
     };
-    let mut shown = broker_stats::describe(view, now);
+    let mut shown = broker_stats::describe_principal(view, now);
     shown.insert("credential_type".into(), credential_type.into());
     shown.insert(key.into(), broker_stats::truncate(detail).into());
     shown.insert("google_service_account".into(), json!(view.principal.account.as_deref()));

@@ -1,6 +1,6 @@
 //! Answers one request in Google's dialect.
 //!
-//! Some answers are public: those by which libraries detect a metadata server ([`Detection`]). Refused and unidentified clients also get
+//! Some answers are public: those by which libraries detect a metadata server ([`DetectionResponder`]). Refused and unidentified clients also get
 //! them. All other answers depend on the pod's own [`GoogleEntitlement`]. The client resolver finds the pod by the connection, so no
 //! request can select the entitlement of another pod.
 
@@ -14,7 +14,7 @@ use seawall_core::events::EventReason;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::google::federate::{NO_ACCOUNT, NO_ACCOUNT_FOR_ID_TOKEN};
 use seawall_protocols::google::{
-    CredentialQuery, Detection, LongPollTarget, MetadataServerKind, MetadataTree, ResponseFormat,
+    CredentialQuery, DetectionResponder, LongPollTarget, MetadataServerKind, MetadataTree, ResponseFormat,
     TreeResource, TreeResponse, WaitForChange,
 };
 use seawall_server::handler::{MetadataDialect, RequestContext};
@@ -24,7 +24,7 @@ use seawall_server::route::MetadataRoute;
 use seawall_server::upstream::long_polls::LongPollPermit;
 
 use super::entitlement::{FederatedPod, GoogleEntitlement};
-use super::long_polls::{ChangePoller, FormattedCredentialRequest};
+use super::long_polls::{FormattedCredentialRequest, LongPollAnswerer};
 use super::passthrough::GooglePassthrough;
 use super::{long_polls, response, routes};
 use crate::entitlements::EntitlementState;
@@ -35,9 +35,9 @@ use crate::pod_events;
 #[derive(Debug)]
 pub(super) struct GoogleDialect {
     /// Answers detection requests, even of clients that are refused or not identified yet.
-    detection: Detection,
+    detection: DetectionResponder,
     serves: GoogleDialectMode,
-    waits: ChangePoller,
+    waits: LongPollAnswerer,
     /// Forwards requests to the real metadata server: in `conceal` mode those of every client, otherwise those of pods with a
     /// ServiceAccount in `passthroughServiceAccounts`.
     passthrough: GooglePassthrough,
@@ -65,7 +65,7 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
 
     /// Claims the paths of the metadata server's versions and the paths above them. Libraries request `/` to detect a metadata
     /// server.
-    fn claims(&self, path: &str) -> bool {
+    fn serves_path(&self, path: &str) -> bool {
         matches!(path, "/" | "/computeMetadata")
             || path.starts_with("/computeMetadata/")
             || path.starts_with("/0.1/")
@@ -111,23 +111,23 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
             }
         };
         step.unwrap_or_else(|refusal| {
-            self.refuse(&refusal, asked.frame, asked.request_id, out);
+            self.refuse(&refusal, asked.response_context, asked.request_id, out);
             PodHandlerOutcome::Answered { route: &route::REFUSED, status: refusal.status }
         })
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        self.server().refusal(out, frame, refusal, request);
+        self.server().write_refusal(out, frame, refusal, request);
     }
 }
 
 impl GoogleDialect {
     pub(super) fn new(
         serves: GoogleDialectMode,
-        waits: ChangePoller,
+        waits: LongPollAnswerer,
         passthrough: GooglePassthrough,
     ) -> Self {
-        Self { detection: Detection::default(), serves, waits, passthrough }
+        Self { detection: DetectionResponder::default(), serves, waits, passthrough }
     }
 
     /// Returns the kind of server whose headers the answers carry.
@@ -143,7 +143,7 @@ impl GoogleDialect {
     /// A library that gets a refusal here concludes permanently that there is no metadata server, and hides the reason. A library that gets this
     /// answer requests a token and then shows the agent's refusal to its user.
     fn detect(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> Option<PodHandlerOutcome> {
-        let status = self.write_text(&self.detection.answer(asked.head)?, asked.frame, out);
+        let status = self.write_text(&self.detection.answer(asked.head)?, asked.response_context, out);
         Some(PodHandlerOutcome::Answered { route: &route::PROBE, status })
     }
 
@@ -225,7 +225,7 @@ impl GoogleDialect {
     ) -> Result<PodHandlerOutcome, Refusal> {
         match tree.query(asked.head)?.resource {
             TreeResource::WithoutCredential(text @ TreeResponse::Text(_)) => {
-                let status = self.write_text(&text, asked.frame, out);
+                let status = self.write_text(&text, asked.response_context, out);
                 Ok(PodHandlerOutcome::Answered { route: &route::PROBE, status })
             }
             TreeResource::WithoutCredential(TreeResponse::Redirect(_)) | TreeResource::Credential(_) => {
@@ -262,7 +262,7 @@ impl GoogleDialect {
                 place,
             )));
         }
-        let status = self.write_text(text, asked.frame, out);
+        let status = self.write_text(text, asked.response_context, out);
         Ok(PodHandlerOutcome::Answered { route: &routes::METADATA, status })
     }
 
@@ -270,11 +270,11 @@ impl GoogleDialect {
     fn write_text(&self, text: &TreeResponse<'_, '_>, frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> u16 {
         match text {
             TreeResponse::Text(known) => {
-                self.server().text(out, frame, known);
+                self.server().write_text(out, frame, known);
                 200
             }
             TreeResponse::Redirect(redirect) => {
-                self.server().redirect(out, frame, redirect);
+                self.server().write_redirect(out, frame, redirect);
                 301
             }
         }
@@ -284,11 +284,11 @@ impl GoogleDialect {
 fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialRequest<'a> {
     match credential {
         CredentialQuery::AccessToken { scopes, alt } => FormattedCredentialRequest {
-            want: CredentialRequestRef::AccessToken { scopes: scopes.as_str() },
+            credential_request: CredentialRequestRef::AccessToken { scopes: scopes.as_str() },
             alt: *alt,
         },
         CredentialQuery::IdToken { audience, include_email } => FormattedCredentialRequest {
-            want: CredentialRequestRef::IdToken { audience, include_email: *include_email },
+            credential_request: CredentialRequestRef::IdToken { audience, include_email: *include_email },
             alt: ResponseFormat::Text,
         },
     }
@@ -301,11 +301,11 @@ fn credential(
     asked: RequestContext<'_, '_, '_>,
     out: &mut Vec<u8>,
 ) -> PodHandlerOutcome {
-    let Some(route) = lend(own, wanted, asked.frame, asked.now, out) else {
+    let Some(route) = lend(own, wanted, asked.response_context, asked.now, out) else {
         return PodHandlerOutcome::Deferred(long_polls::await_lease(own, wanted, asked.received_at));
     };
     let question = || {
-        let (tree, want, alt) = (own.tree.clone(), wanted.want.to_request(), wanted.alt);
+        let (tree, want, alt) = (own.tree.clone(), wanted.credential_request.to_request(), wanted.alt);
         Box::new(CredentialReplay { tree, want, alt }) as Box<dyn ReplayableQuery<PodEntry>>
     };
     PodHandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
@@ -319,14 +319,14 @@ fn lend(
     now: Moment,
     out: &mut Vec<u8>,
 ) -> Option<&'static MetadataRoute> {
-    let lease = own.credentials.cached_lease(wanted.want, now)?;
-    match wanted.want {
+    let lease = own.credentials.cached_lease(wanted.credential_request, now)?;
+    match wanted.credential_request {
         CredentialRequestRef::AccessToken { .. } => {
             response::access_token(out, frame, &lease, now, wanted.alt, None);
         }
         CredentialRequestRef::IdToken { .. } => response::id_token(out, frame, &lease),
     }
-    Some(routes::of(wanted.want))
+    Some(routes::route_of_request(wanted.credential_request))
 }
 
 /// A recorded credential request. The replay cache answers it when the same bytes arrive again.
@@ -357,7 +357,7 @@ impl ReplayableQuery<PodEntry> for CredentialReplay {
             {
                 lend(
                     own,
-                    FormattedCredentialRequest { want: self.want.as_ref(), alt: self.alt },
+                    FormattedCredentialRequest { credential_request: self.want.as_ref(), alt: self.alt },
                     frame,
                     now,
                     out,

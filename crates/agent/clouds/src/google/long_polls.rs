@@ -28,15 +28,15 @@ use crate::pod_events;
 /// A credential request and the response format that the client requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FormattedCredentialRequest<'a> {
-    pub(super) want: CredentialRequestRef<'a>,
+    pub(super) credential_request: CredentialRequestRef<'a>,
     pub(super) alt: ResponseFormat,
 }
 
 /// Answers long polls when their credential or tree text changes.
 #[derive(Clone, Debug)]
-pub(super) struct ChangePoller(pub(super) LongPollLimit);
+pub(super) struct LongPollAnswerer(pub(super) LongPollLimit);
 
-impl ChangePoller {
+impl LongPollAnswerer {
     /// Takes a permit for one more long poll of this client.
     pub(super) fn acquire(&self, shares: ClientShares<'_>) -> Result<LongPollPermit, Refusal> {
         self.0.acquire(shares.long_polls)
@@ -63,7 +63,7 @@ impl ChangePoller {
                 tokio::select! { other = other_text(&pod, &look, &known) => Some(other), () = stop.wait() => None }
             };
             let came = tokio::time::timeout(timeout, over).await.ok().flatten();
-            Box::new(came.unwrap_or(AwaitedGoogleResponse::Known(known))) as Box<dyn ReadyResponse>
+            Box::new(came.unwrap_or(AwaitedGoogleResponse::TreeText(known))) as Box<dyn ReadyResponse>
         })
     }
 
@@ -77,13 +77,13 @@ impl ChangePoller {
         place: LongPollPermit,
     ) -> DeferredResponse {
         let (pod, mut stop) = (pod.clone(), self.0.stop.clone());
-        let (want, alt) = (wanted.want.to_request(), wanted.alt);
+        let (want, alt) = (wanted.credential_request.to_request(), wanted.alt);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
-        DeferredResponse::new(routes::of(wanted.want), true, async move {
+        DeferredResponse::new(routes::route_of_request(wanted.credential_request), true, async move {
             let _place = place;
             let lease = next_lease(&pod, want.as_ref(), seen.as_deref(), timeout, &mut stop).await;
             let came = lease.map_or_else(AwaitedGoogleResponse::Refused, |lease| {
-                AwaitedGoogleResponse::issued(&want, alt, lease).with_etag()
+                AwaitedGoogleResponse::from_lease(&want, alt, lease).with_etag()
             });
             Box::new(came) as Box<dyn ReadyResponse>
         })
@@ -93,12 +93,12 @@ impl ChangePoller {
 /// Waits until the text at the client's path changes in the pod's tree, and returns the new text.
 async fn other_text(pod: &PodEntry, look: &LongPollTarget, known: &TreeText<'_>) -> AwaitedGoogleResponse {
     loop {
-        let change = pod.entitlements_changed();
+        let change = pod.next_entitlements_change();
         match look_again(pod, look) {
             None => {}
             Some(Ok(now)) if now.etag == known.etag => {}
             Some(other) => {
-                return other.map_or_else(AwaitedGoogleResponse::Refused, AwaitedGoogleResponse::Known);
+                return other.map_or_else(AwaitedGoogleResponse::Refused, AwaitedGoogleResponse::TreeText);
             }
         }
         change.await;
@@ -131,7 +131,7 @@ async fn next_lease(
     timeout: Duration,
     stop: &mut StopSignal,
 ) -> Result<Arc<Lease<GoogleCredential>>, Refusal> {
-    let replaced = pod.entitlements_changed();
+    let replaced = pod.next_entitlements_change();
     let own = federated(pod)?;
     let first = own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
     let mut changes = own.credentials.watch_lease(want);
@@ -184,7 +184,7 @@ pub(super) fn cancel_on_revocation(
 
 async fn no_more_let_through(pod: &PodEntry) {
     loop {
-        let change = pod.entitlements_changed();
+        let change = pod.next_entitlements_change();
         match pod.entitlements().google() {
             EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending => {}
             EntitlementState::Decided(GoogleEntitlement::Federated(_) | GoogleEntitlement::Refused(..))
@@ -199,7 +199,7 @@ struct RevokedResponse(MetadataServerKind);
 
 impl ReadyResponse for RevokedResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
-        self.0.refusal(out, writing.frame, &NO_MORE, writing.request_id);
+        self.0.write_refusal(out, writing.response_context, &NO_MORE, writing.request_id);
         WriteOutcome::whole(NO_MORE.status)
     }
 }
@@ -213,10 +213,10 @@ pub(super) fn await_lease(
     wanted: FormattedCredentialRequest<'_>,
     came: Moment,
 ) -> DeferredResponse {
-    let (own, want, alt) = (own.clone(), wanted.want.to_request(), wanted.alt);
-    DeferredResponse::new(routes::of(wanted.want), false, async move {
-        let came = match own.credentials.lease_received_after(want.as_ref(), came).await {
-            Ok(lease) => AwaitedGoogleResponse::issued(&want, alt, lease),
+    let (own, want, alt) = (own.clone(), wanted.credential_request.to_request(), wanted.alt);
+    DeferredResponse::new(routes::route_of_request(wanted.credential_request), false, async move {
+        let came = match own.credentials.lease_for_request_at(want.as_ref(), came).await {
+            Ok(lease) => AwaitedGoogleResponse::from_lease(&want, alt, lease),
             Err(unavailable) => AwaitedGoogleResponse::Refused(refused(&own, &unavailable)),
         };
         Box::new(came) as Box<dyn ReadyResponse>

@@ -42,13 +42,13 @@ use account_policy::AccountError;
 use config::{FederateConfig, GoogleMode};
 use entitlement::{FederatedPod, GoogleEntitlement};
 use handler::{GoogleDialect, GoogleDialectMode};
-use long_polls::ChangePoller;
+use long_polls::LongPollAnswerer;
 use metadata_trees::MetadataTreeCache;
 use passthrough::GooglePassthrough;
 use prefetch::GooglePrefetchJob;
 
-pub(super) use account_policy::FILE_KEYS;
-pub(crate) use config::{GoogleConfig, KEYS};
+pub(super) use account_policy::IDENTITY_FILE_KEYS;
+pub(crate) use config::{GoogleConfig, RELOADABLE_KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_behaviors::ALL as CLIENTS;
 
@@ -100,7 +100,7 @@ struct Federation {
 impl GoogleConfig {
     /// Returns the annotation keys that this section needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
-        account_policy::SELECTION
+        account_policy::SELECTED_KEYS
     }
 
     /// True if pods get their own credentials, so the agent must identify each pod.
@@ -178,7 +178,7 @@ impl Google {
             tools.long_polls.clone(),
         );
         let passthrough = GooglePassthrough::new(forwarder, server);
-        Rc::new(GoogleDialect::new(serves, ChangePoller(tools.long_polls.clone()), passthrough))
+        Rc::new(GoogleDialect::new(serves, LongPollAnswerer(tools.long_polls.clone()), passthrough))
     }
 
     /// Returns the broker that fetches the credentials of pods, or `None` in `conceal` mode.
@@ -222,7 +222,7 @@ impl Federation {
             pod_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
             Some(GoogleEntitlement::Refused(self.trees.without_account(), refusal))
         };
-        match account_policy::resolve_account(applicant.facts) {
+        match account_policy::resolve_account(applicant.annotations) {
             Ok(account) => match before {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
                     if own.account == account && own.credentials.is_from(&self.broker) =>
@@ -250,7 +250,7 @@ impl Federation {
             entitlement: account.clone(),
             subject_tokens: (applicant.subject_tokens)(),
         };
-        let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.pod_credentials(spec));
+        let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.new_pod_client(spec));
         let complainer = applicant.event_recorder.clone();
         // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a call to Google.
         if applicant.prefetch && matches!(before, EntitlementState::Pending) {

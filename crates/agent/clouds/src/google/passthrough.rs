@@ -72,9 +72,9 @@ struct PassthroughResponse {
 impl ReadyResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match self.answer {
-            Ok(answer) => passed_on(self.server, answer, writing.frame, out),
+            Ok(answer) => passed_on(self.server, answer, writing.response_context, out),
             Err(refusal) => {
-                self.server.refusal(out, writing.frame, &refusal, writing.request_id);
+                self.server.write_refusal(out, writing.response_context, &refusal, writing.request_id);
                 WriteOutcome::whole(refusal.status)
             }
         }
@@ -87,18 +87,18 @@ fn passed_on(
     frame: &ResponseContext<'_>,
     out: &mut Vec<u8>,
 ) -> WriteOutcome {
-    let UpstreamResponse { status, headers, body, rest } = answer;
+    let UpstreamResponse { status, headers, body, remaining_body: rest } = answer;
     let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
     let Some(rest) = rest else {
-        server.forwarded(out, frame, status, headers, &body);
+        server.write_forwarded(out, frame, status, headers, &body);
         return WriteOutcome::whole(status);
     };
     let length = ResponseFraming::of(rest.length, frame.version);
     let keep_alive = frame.keep_alive && length != ResponseFraming::UntilClose;
-    server.forwarded_head(out, &ResponseContext { keep_alive, ..*frame }, status, headers, length);
+    server.write_forwarded_head(out, &ResponseContext { keep_alive, ..*frame }, status, headers, length);
     if frame.head_only {
         return WriteOutcome::whole(status);
     }
     length.write_part(out, &body);
-    WriteOutcome { status, rest: Some((rest, length)) }
+    WriteOutcome { status, remaining_body: Some((rest, length)) }
 }

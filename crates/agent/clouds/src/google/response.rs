@@ -19,14 +19,14 @@ pub(super) enum AwaitedGoogleResponse {
     /// An identity token.
     IdToken(Arc<Lease<GoogleCredential>>),
     /// The answer to a long poll: a text of the metadata tree.
-    Known(TreeText<'static>),
+    TreeText(TreeText<'static>),
     /// A refusal instead of the awaited response.
     Refused(Refusal),
 }
 
 impl AwaitedGoogleResponse {
     /// Creates the response to this credential request from a lease.
-    pub(super) fn issued(
+    pub(super) fn from_lease(
         want: &CredentialRequest,
         alt: ResponseFormat,
         lease: Arc<Lease<GoogleCredential>>,
@@ -53,12 +53,12 @@ impl ReadyResponse for AwaitedGoogleResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match *self {
             Self::AccessToken(lease, alt, tag) => {
-                access_token(out, writing.frame, &lease, writing.now, alt, tag);
+                access_token(out, writing.response_context, &lease, writing.now, alt, tag);
             }
-            Self::IdToken(lease) => id_token(out, writing.frame, &lease),
-            Self::Known(known) => SERVER.text(out, writing.frame, &known),
+            Self::IdToken(lease) => id_token(out, writing.response_context, &lease),
+            Self::TreeText(known) => SERVER.write_text(out, writing.response_context, &known),
             Self::Refused(refusal) => {
-                SERVER.refusal(out, writing.frame, &refusal, writing.request_id);
+                SERVER.write_refusal(out, writing.response_context, &refusal, writing.request_id);
                 return WriteOutcome::whole(refusal.status);
             }
         }
@@ -77,12 +77,16 @@ pub(super) fn access_token(
 ) {
     // The lifetime is rounded down, so a client never uses an expired token.
     let expires_in = lease.remaining(now).as_secs();
-    SERVER.token(out, frame, &AccessTokenBody { text: lease.value.text(), expires_in, alt, etag });
+    SERVER.write_access_token(
+        out,
+        frame,
+        &AccessTokenBody { text: lease.value.text(), expires_in, alt, etag },
+    );
 }
 
 /// Writes an identity token.
 pub(super) fn id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &Lease<GoogleCredential>) {
-    SERVER.id_token(out, frame, lease.value.text());
+    SERVER.write_id_token(out, frame, lease.value.text());
 }
 
 /// Returns the ETag of a token's text.

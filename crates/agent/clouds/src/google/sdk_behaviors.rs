@@ -10,7 +10,7 @@ const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkPro
 
 /// The profiles of Google's SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
-    known: KNOWN,
+    profiles: KNOWN,
     normal_fetches_per_hour: 13,
     unnamed_description: UNNAMED_CLIENT,
     lifetime_advice: "Use a newer SDK release. The agent renews Google's one-hour access tokens when ten minutes are left, so an SDK that \

@@ -89,7 +89,7 @@ pub async fn start_among(roles: &[String], lines: &str, longest: Duration) -> (P
 
 /// Returns annotations of a ServiceAccount that name this role.
 pub fn naming(role: &str) -> RelatedAnnotations {
-    RelatedAnnotations::read([(ROLE_ARN, AnnotationValue::from(role))].into_iter().collect())
+    RelatedAnnotations::of_object([(ROLE_ARN, AnnotationValue::from(role))].into_iter().collect())
 }
 
 impl PodFixture {

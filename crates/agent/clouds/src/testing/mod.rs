@@ -93,7 +93,7 @@ impl PodFixture {
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let (_, stop) = shutdown::stop_channel();
-        let long_polls = LongPollLimit { all: Arc::default(), most: 1, most_per_pod: 1, stop };
+        let long_polls = LongPollLimit { total_counter: Arc::default(), most: 1, most_per_pod: 1, stop };
         let resources =
             DialectResources { long_polls, upstream_permits: UpstreamPermits::new(1), max_idle: 1 };
         let entitlements =
@@ -157,7 +157,7 @@ impl PodFixture {
     ) -> Entitlements {
         let applicant = EntitlementRequest {
             pod: &self.pod().pod,
-            facts: &PodAnnotations {
+            annotations: &PodAnnotations {
                 pod: Annotations::default(),
                 service_account,
                 namespace: RelatedAnnotations::NotRead,
@@ -187,7 +187,7 @@ impl PodFixture {
     ) -> Arc<PodEntry> {
         let applicant = EntitlementRequest {
             pod: &pod,
-            facts,
+            annotations: facts,
             subject_tokens: &|| subject.clone(),
             event_recorder: PodEventRecorder::default(),
             prefetch: true,
@@ -237,7 +237,7 @@ impl PodFixture {
         let pod = if let PodClient::Pod(pod) = caller { pod } else { &self.pod };
         let asked = RequestContext {
             head: &head,
-            frame: &frame,
+            response_context: &frame,
             shares: ClientShares { client: pod.id, long_polls: &pod.long_polls },
             peer: [127, 0, 0, 1].into(),
             request_id: 1,
@@ -256,8 +256,10 @@ impl PodFixture {
                 if route.is_credential() {
                     pod.record_pending_fetch(route, bytes);
                 }
-                let written =
-                    later.reply.await.write(&WriteContext { frame: &frame, request_id: 1, now }, &mut out);
+                let written = later
+                    .reply
+                    .await
+                    .write(&WriteContext { response_context: &frame, request_id: 1, now }, &mut out);
                 if written.status == 200 && route.is_credential() {
                     pod.record_fetch(route, None);
                 }
@@ -281,7 +283,7 @@ fn entitlements(
 ) -> Entitlements {
     let applicant = EntitlementRequest {
         pod,
-        facts: &PodAnnotations {
+        annotations: &PodAnnotations {
             pod: Annotations::default(),
             service_account,
             namespace: RelatedAnnotations::NotRead,

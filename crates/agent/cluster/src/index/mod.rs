@@ -27,13 +27,13 @@
 //!   The API server sets the deletion time to the time of the delete request plus the grace period. This rule ends the claim of a
 //!   pod whose end the agent cannot learn, because the API server is unreachable. If the node's clock runs ahead by more than the
 //!   leeway, the agent stops serving the pod during its graceful shutdown; nothing worse happens.
-//! - An address belongs to a pod sandbox. [`Sandbox::Absent`] means that the pod has no sandbox, or that the kubelet will
+//! - An address belongs to a pod sandbox. [`SandboxCondition::Absent`] means that the pod has no sandbox, or that the kubelet will
 //!   create another sandbox. The address in such a status belonged to the previous sandbox. Runtimes and kubelets report such
 //!   an address for a while, but another pod could already have it. The address names no pod until the kubelet reports the next
 //!   sandbox together with its address.
 //! - A reboot ends every sandbox, but the API server still reports the statuses from before the reboot. So for an hour after the
 //!   machine's start, an address counts only if the pod's status contains a time after that start
-//!   ([`crate::object::PodStatus::written_after`]). The rule ends after an hour for two reasons. By then, a kubelet that starts
+//!   ([`crate::object::PodStatus::earliest_write_time`]). The rule ends after an hour for two reasons. By then, a kubelet that starts
 //!   pods has reported all of them. And a changed clock or a suspended machine must not take a healthy pod's credentials away
 //!   permanently.
 //! - A pod without ServiceAccount (a mirror pod) has no identity, but it occupies its address like any other pod.
@@ -53,7 +53,7 @@ use seawall_core::annotations::{Annotations, RelatedAnnotations};
 use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount};
 
 use crate::non_pod_objects::{RelatedKind, RelatedObject};
-use crate::object::{PodObject, Sandbox};
+use crate::object::{PodObject, SandboxCondition};
 use crate::token_request::TokenCache;
 
 mod object_cache;
@@ -137,7 +137,7 @@ enum Claim {
 }
 
 impl PodSnapshot {
-    /// Returns a number that grows with every snapshot; [`crate::NodePods::newer_than`] waits for a larger number.
+    /// Returns a number that grows with every snapshot; [`crate::NodePods::wait_for_newer`] waits for a larger number.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -219,7 +219,7 @@ enum Namespaces {
 
 impl Default for Namespaces {
     fn default() -> Self {
-        Self::Unasked(RelatedAnnotations::read(Annotations::default()))
+        Self::Unasked(RelatedAnnotations::of_object(Annotations::default()))
     }
 }
 
@@ -279,14 +279,16 @@ impl PodIndex {
             return;
         }
         let addresses = match pod.status.sandbox {
-            Sandbox::Absent => Box::default(),
-            Sandbox::Unknown | Sandbox::Ready(_) => pod.status.addresses().into_boxed_slice(),
+            SandboxCondition::Absent => Box::default(),
+            SandboxCondition::Unknown | SandboxCondition::Ready(_) => {
+                pod.status.addresses().into_boxed_slice()
+            }
         };
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
         // A pod that is being deleted can lack an address too, because the kubelet may still be creating its sandbox.
         let lacks_address = addresses.is_empty() && !pod.spec.host_network;
         // A status without any time does not come from a kubelet, and the index cannot tell its age.
-        let told = pod.status.written_after().filter(|_| !pod.spec.host_network);
+        let told = pod.status.earliest_write_time().filter(|_| !pod.spec.host_network);
         let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
             AddressHolder::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
@@ -392,7 +394,7 @@ impl PodIndex {
     }
 
     /// Requests a fetch of each known object of this kind, because the new watch does not report changes from before its start.
-    pub(crate) fn watch_started(&mut self, kind: RelatedKind) {
+    pub(crate) fn refetch_objects(&mut self, kind: RelatedKind) {
         match kind {
             RelatedKind::ServiceAccount => self.accounts.refetch_all(),
             RelatedKind::Namespace => self.namespaces.asked().into_iter().for_each(ObjectCache::refetch_all),

@@ -19,7 +19,7 @@ struct ModelPod {
     phase: &'static str,
     /// The deletion time, in seconds of the test's clock.
     deletion: Option<u64>,
-    sandbox: Sandbox,
+    sandbox: SandboxCondition,
     /// The time at which the kubelet first saw the pod.
     started: Option<u64>,
 }
@@ -53,11 +53,11 @@ fn told() -> impl Strategy<Value = ModelPod> {
         ]),
         prop::option::weighted(0.2, 0..600_u64),
         prop::sample::select(vec![
-            Sandbox::Unknown,
-            Sandbox::Unknown,
-            Sandbox::Absent,
-            Sandbox::Ready(None),
-            Sandbox::Ready(Some(at(BOOT + 1))),
+            SandboxCondition::Unknown,
+            SandboxCondition::Unknown,
+            SandboxCondition::Absent,
+            SandboxCondition::Ready(None),
+            SandboxCondition::Ready(Some(at(BOOT + 1))),
         ]),
         prop::option::weighted(0.3, 0..2 * BOOT),
     )
@@ -132,8 +132,9 @@ impl ModelPod {
 
     /// True if the reported addresses belong to a sandbox that exists.
     fn has_sandbox(&self) -> bool {
-        let is_since_boot = self.sandbox == Sandbox::Ready(Some(at(BOOT + 1)));
-        self.sandbox != Sandbox::Absent && (is_since_boot || self.started.is_none_or(|at| at >= BOOT))
+        let is_since_boot = self.sandbox == SandboxCondition::Ready(Some(at(BOOT + 1)));
+        self.sandbox != SandboxCondition::Absent
+            && (is_since_boot || self.started.is_none_or(|at| at >= BOOT))
     }
 
     fn is_starting(&self) -> bool {
@@ -201,7 +202,7 @@ fn feed(index: &mut PodIndex, event: &Event) {
                 host_network: false,
                 phase: "",
                 deletion: None,
-                sandbox: Sandbox::Unknown,
+                sandbox: SandboxCondition::Unknown,
                 started: None,
             });
             gone.metadata.name = "whatever the last state was".into();
@@ -323,8 +324,8 @@ fn account_object(value: Option<u8>) -> PartialObject {
 }
 
 fn account(value: Option<u8>) -> RelatedAnnotations {
-    value.map_or_else(RelatedAnnotations::missing, |_| {
-        RelatedAnnotations::read(account_object(value).metadata.annotations)
+    value.map_or_else(RelatedAnnotations::of_missing_object, |_| {
+        RelatedAnnotations::of_object(account_object(value).metadata.annotations)
     })
 }
 
@@ -337,7 +338,7 @@ impl World {
             host_network: false,
             phase: "",
             deletion: None,
-            sandbox: Sandbox::Unknown,
+            sandbox: SandboxCondition::Unknown,
             started: None,
         };
         object(&told)
@@ -358,7 +359,7 @@ impl World {
             }
             Step::Repositioned => {
                 self.delivered = self.history.len();
-                self.index.watch_started(RelatedKind::ServiceAccount);
+                self.index.refetch_objects(RelatedKind::ServiceAccount);
             }
             Step::Read => {
                 let truth = self.truth();
@@ -416,7 +417,7 @@ fn running(uid: u8, addresses: &[u8]) -> ModelPod {
         host_network: false,
         phase: "Running",
         deletion: None,
-        sandbox: Sandbox::Unknown,
+        sandbox: SandboxCondition::Unknown,
         started: None,
     }
 }
@@ -502,8 +503,9 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
         [x, y].map(|address| snapshot.pod_at(address).ok().map(|record| record.pod.uid.0.to_string()))
     };
     let (one, two) = (Some("uid-1".to_owned()), Some("uid-2".to_owned()));
-    let ready = |uid, address| ModelPod { sandbox: Sandbox::Ready(None), ..running(uid, &[address]) };
-    let absent = |uid, address| ModelPod { sandbox: Sandbox::Absent, ..running(uid, &[address]) };
+    let ready =
+        |uid, address| ModelPod { sandbox: SandboxCondition::Ready(None), ..running(uid, &[address]) };
+    let absent = |uid, address| ModelPod { sandbox: SandboxCondition::Absent, ..running(uid, &[address]) };
     index.apply_pod(&object(&ready(1, 0)));
     index.apply_pod(&object(&ready(2, 1)));
     assert_eq!(at_both(&mut index), [one.clone(), two.clone()]);
@@ -533,7 +535,7 @@ fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again()
     index.set_boot_time(Some(at(BOOT)));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
     // The pod gets its next sandbox. Older kubelets do not report sandboxes; for them the start of the next container counts.
-    let made = ModelPod { sandbox: Sandbox::Ready(Some(at(BOOT + 1))), ..before.clone() };
+    let made = ModelPod { sandbox: SandboxCondition::Ready(Some(at(BOOT + 1))), ..before.clone() };
     index.apply_pod(&object(&made));
     assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     // No known kubelet writes a status without a time. The index accepts such a status.
@@ -556,7 +558,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
     assert!(index.take_fetches().is_empty());
-    index.watch_started(RelatedKind::ServiceAccount);
+    index.refetch_objects(RelatedKind::ServiceAccount);
     assert_eq!(index.take_fetches().len(), 1);
     assert!(index.take_fetches().is_empty(), "each fetch is returned once");
 }
@@ -564,7 +566,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
 #[test]
 fn service_accounts_that_nobody_uses_are_forgotten() {
     let mut index = PodIndex::default();
-    index.watch_started(RelatedKind::ServiceAccount);
+    index.refetch_objects(RelatedKind::ServiceAccount);
     index.apply_pod(&object(&running(1, &[0])));
     drop(index.snapshot(at(0)));
     let fetch = index.take_fetches().remove(0);
@@ -597,7 +599,7 @@ fn in_two_namespaces() -> (PodIndex, BTreeMap<String, ObjectFetch>) {
         index.apply_pod(&pod);
     }
     assert!(index.take_fetches().is_empty(), "a change before the watch begins would be missed");
-    index.watch_started(RelatedKind::Namespace);
+    index.refetch_objects(RelatedKind::Namespace);
     let fetches = index.take_fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
     (index, fetches)
 }
@@ -607,7 +609,9 @@ fn namespace(name: &str) -> RelatedObject {
 }
 
 fn says(value: &str) -> RelatedAnnotations {
-    RelatedAnnotations::read([("cloud/of-namespace", AnnotationValue::from(value))].into_iter().collect())
+    RelatedAnnotations::of_object(
+        [("cloud/of-namespace", AnnotationValue::from(value))].into_iter().collect(),
+    )
 }
 
 #[test]
@@ -659,7 +663,7 @@ fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
     index.apply_fetched(overtaken, &says("old"));
     assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().annotations.namespace, says("new"));
     // A fetch from before the restart of the watch is ignored as well. The known value stays until the next response.
-    index.watch_started(RelatedKind::Namespace);
+    index.refetch_objects(RelatedKind::Namespace);
     index.apply_fetched(&fetches["namespace shop"], &says("old"));
     assert_eq!(
         index.snapshot(at(0)).by_uid("uid-3").unwrap().annotations.namespace,
@@ -672,13 +676,13 @@ fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
 fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
-    index.watch_started(RelatedKind::Namespace);
+    index.refetch_objects(RelatedKind::Namespace);
     index.apply_object(&namespace("reef"), &says("a"));
     assert!(index.take_fetches().is_empty());
     let snapshot = index.snapshot(at(0));
     assert_eq!(
         snapshot.by_uid("uid-1").unwrap().annotations.namespace,
-        RelatedAnnotations::read(Annotations::default())
+        RelatedAnnotations::of_object(Annotations::default())
     );
 }
 

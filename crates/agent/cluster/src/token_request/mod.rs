@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
 use seawall_core::{Moment, Pod, Secret};
 use seawall_kube::{KubeError, RetryBackoff, TimedKubeClient, request};
 use serde::Deserialize;
@@ -63,7 +63,7 @@ impl TokenError {
     }
 }
 
-impl From<TokenError> for SubjectError {
+impl From<TokenError> for SubjectTokenError {
     fn from(error: TokenError) -> Self {
         Self { reason: error.to_string(), retryable: error.is_retryable() }
     }
@@ -142,7 +142,7 @@ impl PodTokens {
         }
         held.take_if(|held| asked + MARGIN >= held.expires);
         let patience = &self.link.timeouts;
-        let limit = if held.is_some() { patience.renewal } else { patience.response };
+        let limit = if held.is_some() { patience.token_renewal } else { patience.response };
         match self.request(audience, limit).await {
             Ok(answer) => Ok(held.insert(self.hold(answer, asked)).token.clone()),
             Err(failure) => self.fall_back(&mut held, failure),

@@ -22,11 +22,11 @@ fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<FakeCall>, ManualClock) {
     (Arc::new(tokens), asked, hand)
 }
 
-fn ask(tokens: &Arc<PodTokens>) -> JoinHandle<Result<String, SubjectError>> {
+fn ask(tokens: &Arc<PodTokens>) -> JoinHandle<Result<String, SubjectTokenError>> {
     ask_for(tokens, AUDIENCE)
 }
 
-fn ask_for(tokens: &Arc<PodTokens>, audience: &'static str) -> JoinHandle<Result<String, SubjectError>> {
+fn ask_for(tokens: &Arc<PodTokens>, audience: &'static str) -> JoinHandle<Result<String, SubjectTokenError>> {
     let tokens = tokens.clone();
     tokio::spawn(async move { Ok(tokens.subject_token(audience).await?.expose().clone()) })
 }
@@ -145,7 +145,7 @@ async fn a_slow_renewal_is_cut_short_because_a_copy_is_at_hand() {
     hand.advance(Duration::from_secs(3000));
     let asking = ask(&tokens);
     let _silent = asked.recv().await.unwrap();
-    hand.advance(tokens.link.timeouts.renewal);
+    hand.advance(tokens.link.timeouts.token_renewal);
     assert_eq!(asking.await.unwrap().unwrap(), "first");
 }
 

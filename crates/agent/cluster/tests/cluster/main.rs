@@ -55,12 +55,12 @@ async fn run(admin: &Api, pods: &NodePods, name: &str, address: &str) {
 
 /// Returns the annotations of a ServiceAccount that the agent has read, with this value.
 fn says(email: &str) -> RelatedAnnotations {
-    RelatedAnnotations::read([(ACCOUNT, AnnotationValue::from(email))].into_iter().collect())
+    RelatedAnnotations::of_object([(ACCOUNT, AnnotationValue::from(email))].into_iter().collect())
 }
 
 /// Returns the annotations of a ServiceAccount that the agent has read and that has no selected annotation.
 fn says_nothing() -> RelatedAnnotations {
-    RelatedAnnotations::read(Annotations::default())
+    RelatedAnnotations::of_object(Annotations::default())
 }
 
 /// Checks that at most five seconds have passed since the API server's return at `back`.
@@ -194,7 +194,7 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
     // The manual clock's machine has just started, at 2026-01-01T00:00:00Z.
     let (clock, _hand) = Clock::manual();
     let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
-    config.access = KubeAccess::Kubeconfig(plane.kubeconfig(&token, plane.port()));
+    config.kube_access = KubeAccess::Kubeconfig(plane.kubeconfig(&token, plane.port()));
     let cluster = Node::start_by(clock, config).await;
     let pods = cluster.pods();
     until(&pods, "the list", |s| names(s).len() == 3).await;
@@ -251,7 +251,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
     }
     admin.must("DELETE", &path, None).await;
     until(&pods, "the ServiceAccount is missing", |s| {
-        s.pods().any(|p| p.annotations.service_account == RelatedAnnotations::missing())
+        s.pods().any(|p| p.annotations.service_account == RelatedAnnotations::of_missing_object())
     })
     .await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
@@ -585,7 +585,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
         panic!("two watches")
     };
-    assert_eq!((pods_health.lists, accounts_health.lists), (2, 2));
+    assert_eq!((pods_health.start_count, accounts_health.start_count), (2, 2));
 }
 
 #[tokio::test]
@@ -604,7 +604,7 @@ async fn a_connection_that_died_silently_is_given_up() {
     proxy.deaden();
     admin.make_pod("web-1", "coral").await;
     until(&pods, "the watch reports the new pod over a new connection", |s| names(s).len() == 2).await;
-    assert_eq!(cluster.health()[0].lists, 1, "the watch resumed without a new list");
+    assert_eq!(cluster.health()[0].start_count, 1, "the watch resumed without a new list");
 }
 
 #[tokio::test]
@@ -618,7 +618,7 @@ async fn refusals_are_told_on_the_pod_once() {
         reporter.report(&record, EventReason::RefusedByPolicy, "reef/coral is not in the policy's list");
     }
     reporter.report(&record, EventReason::RefusedByCloud, "the cloud says 403");
-    until_true("both are posted", || async { reporter.counts() == (2, 0) }).await;
+    until_true("both are posted", || async { reporter.posted_and_dropped() == (2, 0) }).await;
     let events = admin.must("GET", &format!("/api/v1/namespaces/{NAMESPACE}/events"), None).await;
     let mut reasons: Vec<&str> = events["items"]
         .as_array()
@@ -806,9 +806,9 @@ impl Drop for Watcher {
 async fn watch_in_a_process_of_its_own() {
     let Some(kubeconfig) = std::env::var_os("SEAWALL_WATCHER") else { return };
     let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
-    config.selections = vec![SELECTION];
+    config.annotation_keys = vec![SELECTION];
     if !kubeconfig.is_empty() {
-        config.access = KubeAccess::Kubeconfig(kubeconfig.into());
+        config.kube_access = KubeAccess::Kubeconfig(kubeconfig.into());
     }
     let cluster = Node::start(config).await;
     let mut questions = tokio::io::BufReader::new(tokio::io::stdin()).lines();

@@ -175,7 +175,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
     /// Returns the addresses that only this pod claims; empty for a pod on the node's network.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
-        let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.claims)(*ip));
+        let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.is_only_claimant)(*ip));
         Some(AttestedAddresses::of(own))
     }
 }
@@ -366,7 +366,7 @@ mod tests {
         let kernel = kernel(&[]);
         let addresses = [at(CART).ip()];
         let seen = |host_network| {
-            let sighting = PodNetwork { addresses: &addresses, host_network, claims: &|_| true };
+            let sighting = PodNetwork { addresses: &addresses, host_network, is_only_claimant: &|_| true };
             kernel.attested_addresses(&sighting).unwrap()
         };
         let (own, shared) = (seen(false), seen(true));

@@ -96,5 +96,5 @@ pub(crate) struct PodNetwork<'a> {
     /// True if the pod shares the node's network.
     pub(crate) host_network: bool,
     /// Returns true if this pod, and no other pod in the snapshot, claims the address.
-    pub(crate) claims: &'a dyn Fn(IpAddr) -> bool,
+    pub(crate) is_only_claimant: &'a dyn Fn(IpAddr) -> bool,
 }

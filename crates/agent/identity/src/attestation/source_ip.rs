@@ -121,7 +121,7 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
     /// connection. But connections that the agent accepted earlier belong to the pod that shuts down. They end when that pod ends or when
     /// another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
-        let own = || pod.addresses.iter().copied().filter(|ip| (pod.claims)(*ip));
+        let own = || pod.addresses.iter().copied().filter(|ip| (pod.is_only_claimant)(*ip));
         (!pod.host_network).then(|| AttestedAddresses::of(own()))
     }
 }
@@ -246,7 +246,11 @@ mod tests {
         let pods = view(Ok("u1"), true);
         let addresses = [ip(OWN), ip("fd00::7")];
         let seen = |host_network, claims: &dyn Fn(IpAddr) -> bool| {
-            pods.attested_addresses(&PodNetwork { addresses: &addresses, host_network, claims })
+            pods.attested_addresses(&PodNetwork {
+                addresses: &addresses,
+                host_network,
+                is_only_claimant: claims,
+            })
         };
         let both = seen(false, &|_| true).unwrap();
         let one = seen(false, &|claimed| claimed == ip(OWN)).unwrap();

@@ -184,8 +184,8 @@ fn attested(
     let facts = PodAnnotations {
         pod: of(AnnotatedObject::Pod),
         // An annotation that the file omits counts as absent, not as unread.
-        service_account: RelatedAnnotations::read(of(AnnotatedObject::ServiceAccount)),
-        namespace: RelatedAnnotations::read(of(AnnotatedObject::Namespace)),
+        service_account: RelatedAnnotations::of_object(of(AnnotatedObject::ServiceAccount)),
+        namespace: RelatedAnnotations::of_object(of(AnnotatedObject::Namespace)),
     };
     Some(StaticPod { pod, annotations: facts, subject: Arc::new(TokenFile::new(token?)) })
 }
@@ -231,10 +231,11 @@ mod tests {
         assert_eq!(cart.pod.service_account.to_string(), "shop/cart");
         let said =
             [("cloud/account", "cart@my-project.iam.gserviceaccount.com".into())].into_iter().collect();
-        let (pod, namespace) = (Annotations::default(), RelatedAnnotations::read(Annotations::default()));
+        let (pod, namespace) =
+            (Annotations::default(), RelatedAnnotations::of_object(Annotations::default()));
         assert_eq!(
             cart.annotations,
-            PodAnnotations { pod, service_account: RelatedAnnotations::read(said), namespace }
+            PodAnnotations { pod, service_account: RelatedAnnotations::of_object(said), namespace }
         );
         assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
@@ -275,13 +276,13 @@ mod tests {
         let identity = StaticIdentity::parse(&format!("pods:{entry}"), Path::new(""), &keys).unwrap();
         let said = |text: &str| -> Annotations { [("cloud/role", text.into())].into_iter().collect() };
         let (_, cart) = identity.pods().next().unwrap();
-        let service_account = RelatedAnnotations::read(Annotations::default());
+        let service_account = RelatedAnnotations::of_object(Annotations::default());
         assert_eq!(
             cart.annotations,
             PodAnnotations {
                 pod: said("one"),
                 service_account,
-                namespace: RelatedAnnotations::read(said("three"))
+                namespace: RelatedAnnotations::of_object(said("three"))
             }
         );
     }

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use seawall_core::pod::{SubjectError, SubjectFuture, SubjectTokens};
+use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
 use seawall_core::{Secret, disk_thread, file};
 
 /// The maximum size of a token file, in bytes. A Kubernetes token has one to two thousand bytes.
@@ -28,8 +28,8 @@ impl TokenFile {
     /// # Errors
     /// The error names the file and the problem, and never contains content of the file. Every error is retryable, because the
     /// kubelet may write the file at any moment.
-    pub(crate) fn read(&self) -> Result<Secret<String>, SubjectError> {
-        file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectError {
+    pub(crate) fn read(&self) -> Result<Secret<String>, SubjectTokenError> {
+        file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectTokenError {
             reason: format!("the token file {}: {what}", self.path.display()),
             retryable: true,
         })
@@ -59,7 +59,7 @@ impl SubjectTokens for TokenFile {
         Box::pin(async move {
             let (path, read) = (file.path.clone(), disk_thread::run_with_timeout(move || file.read()).await);
             read.unwrap_or_else(|slow| {
-                Err(SubjectError {
+                Err(SubjectTokenError {
                     reason: format!("the token file {}: {slow}", path.display()),
                     retryable: true,
                 })

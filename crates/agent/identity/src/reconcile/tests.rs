@@ -57,7 +57,8 @@ impl World {
         let mut cluster = ManualCluster::new(&fixture.clock);
         let (client, roster) = (cluster.client.clone(), Arc::<PodRegistry>::default());
         let attester = ClusterAttester::by_source_ip(client.pods());
-        let resolver = PodResolver::attested(attester.attestation(), roster.clone(), ProbeAddress::default());
+        let resolver =
+            PodResolver::with_attestation(attester.attestation(), roster.clone(), ProbeAddress::default());
         let (commands, received) = mpsc::channel(4);
         let reconciler = PodReconciler::new(client, roster.clone(), fixture.clouds.clone(), attester);
         let reconciler = tokio::spawn(reconciler.run(received));

@@ -22,8 +22,8 @@ use seawall_core::Clock;
 use seawall_core::cloud::DialectName;
 use seawall_core::shutdown::{StopSignal, Stopper};
 use seawall_redirect::{
-    AgentAddress, AgentHeartbeat, AttachmentState, CgroupTree, ConnectionMap, CounterMap, Error, Pins,
-    PodCgroups, RedirectAttachment, TargetMap, status,
+    AgentAddress, AgentHeartbeat, AttachmentSnapshot, AttachmentState, CgroupTree, ConnectionMap, CounterMap,
+    Error, Pins, PodCgroups, TargetMap, status,
 };
 
 use super::config::KernelIdentityConfig;
@@ -56,7 +56,7 @@ pub struct RedirectHandle {
     /// The programs' records of connections.
     pub records: KernelRecords,
     /// The attachment that was present when this handle was opened.
-    pub attachment: RedirectAttachment,
+    pub attachment: AttachmentSnapshot,
     has_claimed_target: AtomicBool,
     /// True if the redirect was attached again after this agent opened it.
     is_superseded: AtomicBool,
@@ -79,7 +79,7 @@ impl RedirectHandle {
     ) -> anyhow::Result<Self> {
         let agent =
             agent_address(spoken, section.node).map_err(|reason| anyhow!("listen: expected {reason}"))?;
-        let port = agent.metadata.or(agent.containers).map(NonZeroU16::get);
+        let port = agent.metadata_port.or(agent.containers_port).map(NonZeroU16::get);
         let socket =
             port.and_then(socket).context("listen: the agent has no socket at the port of the redirect")?;
         Self::attached(section, agent, socket, clock)
@@ -101,7 +101,7 @@ impl RedirectHandle {
             let (own, directory) = (&section.own.0, site.directory().display());
             format!("the agent's own pod ({own}, from POD_UID) has no cgroup below {directory}")
         })?;
-        let attachment = told(RedirectAttachment::of(&pins))?;
+        let attachment = told(AttachmentSnapshot::of(&pins))?;
         let mut callers = told(ConnectionMap::open(&pins))?;
         let mut gate = told(TargetMap::open(&pins, &site))?;
         told(gate.exempt(own))?;
@@ -149,7 +149,7 @@ impl RedirectHandle {
     /// The agent cannot open the new attachment, because it has dropped its privileges and reads the node's data only at start. After the shutdown,
     /// Kubernetes restarts the agent. If the redirect is removed and not attached again, the agent keeps running but is not ready, because a
     /// restarted agent would find no redirect either.
-    pub async fn watch(&self, stopper: Stopper, mut stop: StopSignal) {
+    pub async fn monitor_attachment(&self, stopper: Stopper, mut stop: StopSignal) {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
             // If the state of the attachment cannot be read, `unready_reason` reports the error.
@@ -176,7 +176,7 @@ impl RedirectHandle {
     ///
     /// # Errors
     /// The redirect was replaced. The agent then exits with a failure, and Kubernetes restarts it.
-    pub fn check_exit(&self) -> anyhow::Result<()> {
+    pub fn check_not_replaced(&self) -> anyhow::Result<()> {
         ensure!(!self.is_superseded.load(Ordering::Acquire), "{ANOTHER}");
         Ok(())
     }
@@ -240,7 +240,7 @@ impl RedirectHandle {
 
     fn look(&self) -> Result<(), Error> {
         let mut gate = self.gate();
-        if gate.refresh()? {
+        if gate.refresh_qos_cgroups()? {
             tracing::warn!(
                 "the kubelet re-created a QoS cgroup on this node; the redirect now recognizes the pods in that cgroup"
             );
@@ -272,7 +272,7 @@ impl RedirectHandle {
 /// has not changed meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent that is
 /// already ready writes a new target.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
-    answers.filter(|last| *last != own && last.metadata.or(last.containers).is_some())
+    answers.filter(|last| *last != own && last.metadata_port.or(last.containers_port).is_some())
 }
 
 /// Checks that the redirect has a program at each of its hooks in the kernel, attached to the pods' cgroup.
@@ -299,7 +299,7 @@ mod tests {
     fn agent(port: u16) -> AgentAddress {
         AgentAddress {
             v4: Some(Ipv4Addr::LOCALHOST),
-            metadata: NonZeroU16::new(port),
+            metadata_port: NonZeroU16::new(port),
             ..AgentAddress::default()
         }
     }
@@ -317,7 +317,8 @@ mod tests {
             Some(earlier),
             "an earlier agent at the same port is dead, because this agent listens there"
         );
-        let containers = AgentAddress { metadata: None, containers: NonZeroU16::new(3), ..agent(0) };
+        let containers =
+            AgentAddress { metadata_port: None, containers_port: NonZeroU16::new(3), ..agent(0) };
         assert_eq!(other(Some(containers), own), Some(containers));
     }
 }

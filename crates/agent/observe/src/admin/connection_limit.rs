@@ -98,7 +98,7 @@ impl OpenConnections {
 
 impl AdminPermit {
     /// Waits until the connection must close to make room for another connection.
-    pub(super) async fn evicted(&self) {
+    pub(super) async fn wait_for_eviction(&self) {
         self.ending.notified().await;
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let (places, _hand) = places();
         let held: Vec<_> = (0..PLACES).map(|_| places.take(CROWD)).collect();
         let _newcomer = places.take(CROWD);
-        held[0].evicted().await;
+        held[0].wait_for_eviction().await;
         drop(held);
         assert_eq!(places.taken().by_number.len(), 1);
     }

@@ -75,7 +75,7 @@ pub struct AdminSources {
     /// Returns warnings for the operator that do not make the agent unready.
     pub warnings: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Returns each pod's leases for `/debug/pods`, as JSON.
-    pub pods: Box<dyn Fn() -> String + Send + Sync>,
+    pub pods_json: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 /// The admin port.
@@ -173,7 +173,7 @@ impl AdminServer {
             let ended = place.clone();
             tokio::select! {
                 () = self.connection(stream, place) => {}
-                () = ended.evicted() => {}
+                () = ended.wait_for_eviction() => {}
             }
         });
     }
@@ -254,7 +254,7 @@ impl AdminServer {
     async fn pods(&self) -> Response<Full<Bytes>> {
         let page = async {
             let permit = self.debug_readers.clone().try_acquire_owned().ok()?;
-            Some(Bytes::from_owner(DebugPage { text: (self.sources.pods)(), _permit: permit }))
+            Some(Bytes::from_owner(DebugPage { text: (self.sources.pods_json)(), _permit: permit }))
         };
         match self.pods.run(page).await {
             Some(page) => typed(StatusCode::OK, "application/json", page),

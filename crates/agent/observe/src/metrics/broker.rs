@@ -50,7 +50,7 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
         |figures| figures.remaining_seconds.iter().copied().reduce(f64::min),
     )?;
     let help = "Shortest remaining lifetime of the credentials in any response since the start";
-    gauge("seawall_response_min_remaining_seconds", help, |figures| figures.min_answered_seconds)
+    gauge("seawall_response_min_remaining_seconds", help, |figures| figures.min_response_lifetime_seconds)
 }
 
 fn of(figures: &BrokerSnapshot) -> [(&'static str, &'static str); 1] {

@@ -20,14 +20,14 @@ pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::R
     }
     let failures = health.iter().map(|watch| ([("watch", watch.kind)], watch.failures));
     counters(out, "seawall_watch_failures", "Failures of a watch", failures)?;
-    let lists = health.iter().map(|watch| ([("watch", watch.kind)], watch.lists));
+    let lists = health.iter().map(|watch| ([("watch", watch.kind)], watch.start_count));
     counters(
         out,
         "seawall_watch_relists",
         "Number of times that a watch had to list all objects again",
         lists,
     )?;
-    let (posted, dropped) = cluster.event_reporter().counts();
+    let (posted, dropped) = cluster.event_reporter().posted_and_dropped();
     let events = [([("outcome", "posted")], posted), ([("outcome", "dropped")], dropped)];
     counters(out, "seawall_kubernetes_events", "Kubernetes events that the agent wrote, by outcome", events)
 }

@@ -42,7 +42,7 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
     let help = "Connects of this node's pods to metadata addresses, by outcome; all but captured, direct and exempt were refused";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
     let records =
-        [("stored", counts.stored), ("closed_early", counts.closed_early), ("dropped", counts.dropped)];
+        [("stored", counts.recorded), ("closed_early", counts.closed_early), ("dropped", counts.unrecorded)];
     let help = "Connection records of the kernel, by outcome: stored; closed_early: the connection closed before the agent accepted it; dropped: the kernel could not store the record";
     counters(out, "seawall_redirect_connection_records", help, records.map(of_outcome))
 }

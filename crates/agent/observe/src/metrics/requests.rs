@@ -47,7 +47,7 @@ impl RequestMetrics {
         let routes = all.first().map(|thread| &thread.requests[..]).unwrap_or_default();
         let requests = routes.iter().enumerate().flat_map(|(place, (route, _))| {
             STATUS_CLASSES.iter().enumerate().map(move |(i, class)| {
-                let labels = [("cloud", route.cloud()), ("route", route.name()), ("status", *class)];
+                let labels = [("cloud", route.cloud_label()), ("route", route.name()), ("status", *class)];
                 (labels, sum(all, |t| &t.requests[place].1[i]))
             })
         });
@@ -88,7 +88,7 @@ impl RequestMetrics {
         let mut buckets = Vec::with_capacity(LATENCY_BOUNDS_MICROS.len() + 1);
         let bounds = LATENCY_BOUNDS_MICROS.iter().map(|micros| Duration::from_micros(*micros).as_secs_f64());
         for (i, bound) in bounds.chain([f64::INFINITY]).enumerate() {
-            buckets.push((bound, sum(&self.threads, |t| &t.buckets[i])));
+            buckets.push((bound, sum(&self.threads, |t| &t.latency_buckets[i])));
         }
         let count = buckets.iter().map(|(_, n)| n).sum();
         let total = Duration::from_micros(sum(&self.threads, |t| &t.total_micros)).as_secs_f64();
@@ -137,9 +137,9 @@ impl RequestMetrics {
         for (name, help, value) in rows {
             counter(encoder, name, help, value)?;
         }
-        gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open()))?;
+        gauge(encoder, "seawall_connections_open", "Connections open", f64::from(self.open.open_count()))?;
         let help = "Requests that wait for a change (long polls)";
-        gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open()))
+        gauge(encoder, "seawall_long_polls_open", help, f64::from(self.long_polls.open_count()))
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::metrics::write::collector_from_fn;
 
-    static TOKEN: MetadataRoute = MetadataRoute::credential(CloudName::Google, "token");
+    static TOKEN: MetadataRoute = MetadataRoute::with_credential(CloudName::Google, "token");
 
     #[test]
     fn counts_become_prometheus_lines() {

@@ -215,7 +215,7 @@ impl Node {
         let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
         let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
         let mut registry = Registry::default();
-        let found = PodCountGauge::registered(&mut registry, excessive_fetch::METRIC);
+        let found = PodCountGauge::new_registered(&mut registry, excessive_fetch::METRIC);
         let seen = FetchMonitor::new(world.in_force(), world.clock.clone(), found);
         Self { world, sts, pairs, seen, registry }
     }

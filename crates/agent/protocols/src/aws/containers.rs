@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use seawall_http::RequestHead;
 
 use super::credentials::CredentialsDocument;
-use super::{ALPHABET, NOT_FOUND, headers, refuse};
+use super::{NOT_FOUND, PATH_CHARSET, headers, refuse};
 use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
@@ -64,7 +64,7 @@ pub struct ContainerQuery<'b> {
 }
 
 /// True if a canonical path belongs to this endpoint. The agent selects the endpoint by this check, because several endpoints can share an address.
-pub fn claims(path: &str) -> bool {
+pub fn is_endpoint_path(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
 
@@ -93,8 +93,8 @@ impl ContainerEndpoint {
         require_no_body(head)?;
         headers::require_direct(head)?;
         self.host(head)?;
-        let path = path::canonicalise_in(head.target, &ALPHABET)?.path;
-        if !claims(path.as_str()) {
+        let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
+        if !is_endpoint_path(path.as_str()) {
             return Err(NOT_FOUND);
         }
         let value = headers::find_single(head, "Authorization")?.ok_or(NO_AUTHORIZATION)?;

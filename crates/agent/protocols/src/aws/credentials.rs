@@ -59,7 +59,7 @@ impl CredentialsDocument<'_> {
         let dates = self.last_updated.as_bytes().len() + self.expiration.as_bytes().len();
         let texts = self.access_key_id.len() + self.secret_access_key.len() + self.session_token.len();
         let length = FIXED + dates + texts + account.map_or(0, |account| ACCOUNT.len() + account.len());
-        frame.end_with(out, length, |out| {
+        frame.end_with_writer(out, length, |out| {
             out.extend_from_slice(UPDATED);
             out.extend_from_slice(self.last_updated.as_bytes());
             out.extend_from_slice(ID);
@@ -82,7 +82,7 @@ impl CredentialsDocument<'_> {
     pub(super) fn write_container(&self, out: &mut Vec<u8>, frame: &ResponseContext<'_>) {
         let [before_account, account] = optional("\",\"AccountId\":\"", self.account_id);
         let [before_role, role] = optional("\",\"RoleArn\":\"", self.role_arn);
-        frame.end(
+        frame.end_with_body(
             out,
             &[
                 b"{\"AccessKeyId\":\"",

@@ -3,7 +3,7 @@
 use seawall_http::RequestHead;
 
 use super::REPEATED_HEADER;
-use crate::request_head_rules::{PROXIED_REQUEST, is_relay_mark};
+use crate::request_head_rules::{PROXIED_REQUEST, is_proxy_header};
 use seawall_http::Refusal;
 
 /// Returns the value of a header that a request may contain only once. The comparison of names ignores letter case, because the SDK for C++
@@ -26,5 +26,5 @@ pub(super) fn find_single<'b>(head: &RequestHead<'_, 'b>, name: &str) -> Result<
 /// # Errors
 /// [`PROXIED_REQUEST`].
 pub(super) fn require_direct(head: &RequestHead<'_, '_>) -> Result<(), Refusal> {
-    if head.headers.iter().any(|header| is_relay_mark(header.name)) { Err(PROXIED_REQUEST) } else { Ok(()) }
+    if head.headers.iter().any(|header| is_proxy_header(header.name)) { Err(PROXIED_REQUEST) } else { Ok(()) }
 }

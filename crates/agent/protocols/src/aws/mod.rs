@@ -30,8 +30,8 @@ pub use time::{Iso8601Time, UnixTime};
 use seawall_http::Refusal;
 use seawall_http::path::PathCharset;
 
-/// The characters of AWS's paths: those of [`PLAIN`](seawall_http::path::PLAIN) and those of role names (IAM user guide, "IAM and AWS STS quotas").
-pub static ALPHABET: PathCharset = PathCharset::with(b"+=,");
+/// The characters of AWS's paths: those of [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET) and those of role names (IAM user guide, "IAM and AWS STS quotas").
+pub static PATH_CHARSET: PathCharset = PathCharset::with(b"+=,");
 
 /// The refusal for a path that does not exist or that pods are not allowed to read.
 ///

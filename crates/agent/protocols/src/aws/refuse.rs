@@ -24,7 +24,7 @@ pub(super) fn write(
         out.extend_from_slice(allow);
     }
     out.extend_from_slice(b"Content-Type: application/json\r\n");
-    frame.end(out, &[body(refusal, request).as_bytes()]);
+    frame.end_with_body(out, &[body(refusal, request).as_bytes()]);
 }
 
 /// Returns the JSON body. It contains the name of the refusing program (`seawall`), the message, the code, the request's id in the agent's log, and

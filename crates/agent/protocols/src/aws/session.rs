@@ -33,7 +33,7 @@ pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 /// The longest lifetime of a token that the agent grants before it knows the pod. It is also the smallest [`TtlLimit`].
 ///
 /// The SDK for Rust renews its token two minutes before the token expires. With a much shorter lifetime, that SDK would request tokens continuously.
-pub const SHORT_TTL: Duration = Duration::from_secs(300);
+pub const UNKNOWN_POD_MAX_TTL: Duration = Duration::from_secs(300);
 
 /// The number of characters of a token.
 pub const TOKEN_CHARACTERS: usize = 76;
@@ -138,23 +138,23 @@ impl TokenClient {
     }
 }
 
-/// The upper limit for a token's lifetime. The limit is between [`SHORT_TTL`] and [`MAX_TTL`].
+/// The upper limit for a token's lifetime. The limit is between [`UNKNOWN_POD_MAX_TTL`] and [`MAX_TTL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlLimit(Duration);
 
 impl TtlLimit {
-    /// Creates the limit, or returns `None` if `ttl` is not between [`SHORT_TTL`] and [`MAX_TTL`].
+    /// Creates the limit, or returns `None` if `ttl` is not between [`UNKNOWN_POD_MAX_TTL`] and [`MAX_TTL`].
     pub fn new(ttl: Duration) -> Option<Self> {
-        (SHORT_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
+        (UNKNOWN_POD_MAX_TTL..=MAX_TTL).contains(&ttl).then_some(Self(ttl))
     }
 
     /// Returns the lifetime to grant for a requested lifetime.
     ///
     /// The granted lifetime can be shorter than the requested lifetime. The response states the granted lifetime, and every client accepts it. If the
-    /// client requests at least [`SHORT_TTL`], it gets at least [`SHORT_TTL`]. The granted lifetime is never longer than the requested lifetime,
+    /// client requests at least [`UNKNOWN_POD_MAX_TTL`], it gets at least [`UNKNOWN_POD_MAX_TTL`]. The granted lifetime is never longer than the requested lifetime,
     /// because a client can have a reason for a short lifetime.
     fn of(self, asked: Duration, visitor: &TokenClient) -> Duration {
-        let longest = if visitor.pod.is_some() { self.0 } else { SHORT_TTL };
+        let longest = if visitor.pod.is_some() { self.0 } else { UNKNOWN_POD_MAX_TTL };
         asked.min(longest)
     }
 }
@@ -463,7 +463,7 @@ mod tests {
             assert_eq!(
                 opened,
                 if good {
-                    Ok(NOW.after(SHORT_TTL + Duration::from_secs(1)))
+                    Ok(NOW.after(UNKNOWN_POD_MAX_TTL + Duration::from_secs(1)))
                 } else {
                     Err(TOKEN_POD_MISMATCH)
                 },
@@ -503,7 +503,8 @@ mod tests {
 
     #[test]
     fn less_may_be_granted_and_never_more() {
-        let (short, middle) = (TtlLimit::new(SHORT_TTL).unwrap(), TtlLimit::new(MAX_TTL / 2).unwrap());
+        let (short, middle) =
+            (TtlLimit::new(UNKNOWN_POD_MAX_TTL).unwrap(), TtlLimit::new(MAX_TTL / 2).unwrap());
         for (longest, visitor, asked, granted) in [
             (TtlLimit::default(), cart(), 21_600, 21_600),
             (TtlLimit::default(), cart(), 1, 1),

@@ -13,7 +13,7 @@
 //! - recursion only below `service-accounts`.
 //!
 //! The security argument: the agent *builds* the upstream request and does not forward the client's request. The path contains only the characters of
-//! [`PLAIN`](seawall_http::path::PLAIN). The agent parses each query value and writes it again in characters that need no encoding. The upstream
+//! [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET). The agent parses each query value and writes it again in characters that need no encoding. The upstream
 //! request contains no `%`, `+`, `;` or double slash. So a server that decodes the request again, any number of times, gets the same text. The rules
 //! therefore apply to exactly the text that the real server interprets.
 //!
@@ -34,7 +34,8 @@ use seawall_http::path::{self, CanonicalPath};
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
 /// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`METHOD_NOT_ALLOWED`].
-pub const BINDING: Refusal = Refusal::new(403, "method_not_allowed", request_head_rules::BINDING);
+pub const CERTIFICATE_BINDING_UNSUPPORTED: Refusal =
+    Refusal::new(403, "method_not_allowed", request_head_rules::CERTIFICATE_BINDING_MESSAGE);
 /// The refusal for a path outside the known API versions.
 pub const UNKNOWN_PATH: Refusal =
     Refusal::new(403, "unknown_path", "The path is not in a metadata API version that the agent supports.");
@@ -73,7 +74,7 @@ pub struct AdmittedRequest<'b> {
 /// # Errors
 /// The first rule that forbids the request.
 pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
-    request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
+    request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED)?;
     require_no_body(head)?;
     let marks = GuardHeaders::of(head);
     marks.require_direct()?;
@@ -87,7 +88,7 @@ pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refu
     }
     let params = QueryParams::parse(target.query, UnknownKeyPolicy::Refused)?;
     place.allows(&target.path, &params)?;
-    let hold = if place == PathScope::Discovery { None } else { params.hold() };
+    let hold = if place == PathScope::Discovery { None } else { params.long_poll() };
     let query = upstream_query(&params, hold.as_ref())?;
     Ok(AdmittedRequest { target: join(target.path, &query), wait_for_change: hold })
 }
@@ -141,8 +142,8 @@ impl PathScope {
     /// refuses their query keys as it refuses unknown keys.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
-        params.refuse_binding()?;
-        if params.concerns_identity() {
+        params.refuse_certificate_binding()?;
+        if params.has_id_token_key() {
             Err(UNKNOWN_PARAMETER)
         } else if is_outside && params.is_recursive() {
             Err(RECURSION_NOT_ALLOWED)

@@ -28,7 +28,8 @@ use seawall_http::path::{self, CanonicalPath, RequestTarget};
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
 /// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`METHOD_NOT_ALLOWED`].
-pub const BINDING: Refusal = Refusal::new(405, "method_not_allowed", request_head_rules::BINDING);
+pub const CERTIFICATE_BINDING_UNSUPPORTED: Refusal =
+    Refusal::new(405, "method_not_allowed", request_head_rules::CERTIFICATE_BINDING_MESSAGE);
 /// The refusal for a path that does not exist.
 pub const NOT_FOUND: Refusal = Refusal::new(404, "not_found", "The agent has no metadata at this path.");
 /// The refusal for an account's path if the workload has no account.
@@ -67,7 +68,7 @@ pub struct MetadataTree {
 
 /// A parsed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeQuery<'t, 'b> {
+pub struct TreeRequest<'t, 'b> {
     /// The requested resource.
     pub resource: TreeResource<'t, 'b>,
     /// The long poll, if the response must wait for a change.
@@ -235,14 +236,14 @@ impl MetadataTree {
     ///
     /// # Errors
     /// The rule that forbids the request, or 404.
-    pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeQuery<'t, 'b>, Refusal> {
-        request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, BINDING)?;
+    pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeRequest<'t, 'b>, Refusal> {
+        request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED)?;
         require_no_body(head)?;
         let marks = GuardHeaders::of(head);
         marks.require_direct()?;
         let target = path::canonicalise(head.target)?;
         if let Some(known) = probe(&target.path) {
-            return Ok(TreeQuery {
+            return Ok(TreeRequest {
                 resource: TreeResource::WithoutCredential(TreeResponse::Text(known)),
                 wait_for_change: None,
             });
@@ -251,7 +252,7 @@ impl MetadataTree {
         let found = self.find(target.path.as_str())?;
         let params = QueryParams::parse(target.query, UnknownKeyPolicy::Ignored)?;
         let (what, hold) = self.ask(found, target, &params)?;
-        Ok(TreeQuery { resource: what, wait_for_change: hold })
+        Ok(TreeRequest { resource: what, wait_for_change: hold })
     }
 
     /// Repeats a read in this tree.
@@ -262,7 +263,7 @@ impl MetadataTree {
         match self.find(&look.path)? {
             FoundEntry::Directory(directory) => Ok(known_directory(directory, look.form)),
             FoundEntry::Leaf(leaf) => Ok(known_leaf(leaf, look.form)),
-            FoundEntry::Token | FoundEntry::Identity | FoundEntry::NoIdentity => Err(NOT_FOUND),
+            FoundEntry::AccessToken | FoundEntry::IdToken | FoundEntry::IdTokenUnavailable => Err(NOT_FOUND),
         }
     }
 
@@ -292,21 +293,21 @@ impl MetadataTree {
                 let known = known_leaf(leaf, Form::of(params));
                 (TreeResource::WithoutCredential(TreeResponse::Text(known)), unchanged(leaf.etag(), params))
             }
-            FoundEntry::Token => {
-                params.refuse_binding()?;
+            FoundEntry::AccessToken => {
+                params.refuse_certificate_binding()?;
                 let scopes = params.scopes_or(&self.default_scopes)?;
                 let token =
                     CredentialQuery::AccessToken { scopes, alt: params.alt.unwrap_or(ResponseFormat::Json) };
-                (TreeResource::Credential(token), params.hold())
+                (TreeResource::Credential(token), params.long_poll())
             }
-            FoundEntry::Identity => {
+            FoundEntry::IdToken => {
                 let (audience, include_email) = (params.audience()?, params.includes_email());
                 (
                     TreeResource::Credential(CredentialQuery::IdToken { audience, include_email }),
-                    params.hold(),
+                    params.long_poll(),
                 )
             }
-            FoundEntry::NoIdentity => return Err(NO_ACCOUNT_FOR_ID_TOKEN),
+            FoundEntry::IdTokenUnavailable => return Err(NO_ACCOUNT_FOR_ID_TOKEN),
         })
     }
 }
@@ -367,5 +368,5 @@ fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
 
 /// Returns the long poll if the client must wait. A client whose etag differs from this content's etag gets an immediate answer.
 fn unchanged<'b>(etag: ETag, params: &QueryParams<'b>) -> Option<WaitForChange<'b>> {
-    params.hold().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
+    params.long_poll().filter(|hold| hold.last_etag.as_deref().is_none_or(|last| etag.matches(last)))
 }

@@ -19,11 +19,11 @@ pub mod tree;
 pub use conceal::{AdmittedRequest, admit};
 pub use etag::ETag;
 pub use federate::{
-    CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeQuery, TreeResource, TreeResponse,
-    TreeText,
+    CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeRequest, TreeResource,
+    TreeResponse, TreeText,
 };
 pub use node_metadata::{AccountScopes, GoogleAccount, NodeMetadata};
 pub use query::{ResponseFormat, WaitForChange};
 pub use respond::{AccessTokenBody, MetadataServerKind};
 pub use scopes::Scopes;
-pub use server_detection::Detection;
+pub use server_detection::DetectionResponder;

@@ -114,7 +114,8 @@ impl NodeDirectories {
     }
 
     fn account(&self, account: &GoogleAccount) -> Directory {
-        let identity = if account.is_impersonated { TreeEntry::Identity } else { TreeEntry::NoIdentity };
+        let identity =
+            if account.is_impersonated { TreeEntry::IdToken } else { TreeEntry::IdTokenUnavailable };
         Directory::new(
             KeyStyle::Camel,
             [
@@ -122,7 +123,7 @@ impl NodeDirectories {
                 ("email".into(), Leaf::text(&account.email)),
                 ("identity".into(), identity),
                 ("scopes".into(), account.scopes.leaf.clone()),
-                ("token".into(), TreeEntry::Token),
+                ("token".into(), TreeEntry::AccessToken),
             ],
         )
     }

@@ -164,7 +164,7 @@ impl<'b> QueryParams<'b> {
     ///
     /// # Errors
     /// [`BOUND_TOKEN_UNSUPPORTED`].
-    pub(super) fn refuse_binding(&self) -> Result<(), Refusal> {
+    pub(super) fn refuse_certificate_binding(&self) -> Result<(), Refusal> {
         if self.insists_on_binding { Err(BOUND_TOKEN_UNSUPPORTED) } else { Ok(()) }
     }
 
@@ -173,12 +173,12 @@ impl<'b> QueryParams<'b> {
     }
 
     /// True if the query has a key that is specific to identity tokens.
-    pub(super) fn concerns_identity(&self) -> bool {
+    pub(super) fn has_id_token_key(&self) -> bool {
         self.audience.is_some() || self.full.is_some() || self.licenses.is_some()
     }
 
     /// Returns the long poll that the client requests, even if the client's `last_etag` is not current.
-    pub(super) fn hold(&self) -> Option<WaitForChange<'b>> {
+    pub(super) fn long_poll(&self) -> Option<WaitForChange<'b>> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
         self.is_long_poll().then(|| WaitForChange {
             last_etag: self.last_etag.clone(),
@@ -370,10 +370,14 @@ mod tests {
             "binding%2Denforcement=o%6E",
             "binding-enforcement=on&binding-enforcement=iam-policy",
         ] {
-            assert_eq!(parse(raw).unwrap().refuse_binding(), Err(BOUND_TOKEN_UNSUPPORTED), "{raw}");
+            assert_eq!(
+                parse(raw).unwrap().refuse_certificate_binding(),
+                Err(BOUND_TOKEN_UNSUPPORTED),
+                "{raw}"
+            );
         }
         for raw in ["transport=mtls", "binding-enforcement=iam-policy", "bindCertificateFingerprint=on", ""] {
-            assert_eq!(parse(raw).unwrap().refuse_binding(), Ok(()), "{raw}");
+            assert_eq!(parse(raw).unwrap().refuse_certificate_binding(), Ok(()), "{raw}");
         }
     }
 
@@ -387,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_hold_is_bounded_and_needs_wait_for_change() {
-        let hold = |raw| parse(raw).unwrap().hold().map(|hold| (hold.last_etag, hold.timeout.as_secs()));
+        let hold = |raw| parse(raw).unwrap().long_poll().map(|hold| (hold.last_etag, hold.timeout.as_secs()));
         assert_eq!(hold("last_etag=NONE&timeout_sec=5"), None);
         assert_eq!(hold("wait_for_change=false"), None);
         assert_eq!(hold("wait_for_change=true"), Some((None, 300)));

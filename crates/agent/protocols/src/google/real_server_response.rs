@@ -15,7 +15,7 @@ impl MetadataServerKind {
     /// Writes the real server's response (conceal mode): its status, the headers that metadata clients read, and its body.
     ///
     /// All other headers are dropped, such as hop-by-hop headers.
-    pub fn forwarded<'h>(
+    pub fn write_forwarded<'h>(
         self,
         out: &mut Vec<u8>,
         frame: &ResponseContext<'_>,
@@ -23,14 +23,14 @@ impl MetadataServerKind {
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
         body: &[u8],
     ) {
-        self.forwarded_head(out, frame, status, headers, ResponseFraming::Known(body.len() as u64));
+        self.write_forwarded_head(out, frame, status, headers, ResponseFraming::Known(body.len() as u64));
         if !frame.head_only {
             out.extend_from_slice(body);
         }
     }
 
     /// Writes the head of the real server's response. The caller then writes the body with the framing `length`.
-    pub fn forwarded_head<'h>(
+    pub fn write_forwarded_head<'h>(
         self,
         out: &mut Vec<u8>,
         frame: &ResponseContext<'_>,

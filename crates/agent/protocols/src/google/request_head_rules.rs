@@ -2,7 +2,7 @@
 
 use seawall_http::RequestHead;
 
-use crate::request_head_rules::{PROXIED_REQUEST, is_relay_mark};
+use crate::request_head_rules::{PROXIED_REQUEST, is_proxy_header};
 use seawall_http::Refusal;
 
 /// The refusal for a request without the flavour header.
@@ -16,7 +16,7 @@ pub const MISSING_METADATA_FLAVOR: Refusal = Refusal::new(
 ///
 /// google-auth for Python (since 2.59) and for Java read the variable that the message names. With the value `false`, they send GET like every other
 /// client.
-pub(super) const BINDING: &str = "Use GET or HEAD to read metadata. google-auth sends POST to request a certificate-bound \
+pub(super) const CERTIFICATE_BINDING_MESSAGE: &str = "Use GET or HEAD to read metadata. google-auth sends POST to request a certificate-bound \
     token, which the agent does not issue: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
 
 /// The headers that the rules check. One pass over the head collects them.
@@ -30,7 +30,7 @@ impl GuardHeaders {
     pub(super) fn of(head: &RequestHead<'_, '_>) -> Self {
         let mut marks = Self { proxied: false, flavored: false };
         for header in head.headers {
-            marks.proxied |= is_relay_mark(header.name);
+            marks.proxied |= is_proxy_header(header.name);
             marks.flavored |= is_flavor(header.name, header.value);
         }
         marks

@@ -37,7 +37,12 @@ impl MetadataServerKind {
     }
 
     /// Writes an access token. The response has `Cache-Control: no-store`.
-    pub fn token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, token: &AccessTokenBody<'_>) {
+    pub fn write_access_token(
+        self,
+        out: &mut Vec<u8>,
+        frame: &ResponseContext<'_>,
+        token: &AccessTokenBody<'_>,
+    ) {
         let [content_type, before, between, after] = match token.alt {
             ResponseFormat::Json => JSON_TOKEN,
             ResponseFormat::Text => TEXT_TOKEN,
@@ -61,26 +66,31 @@ impl MetadataServerKind {
     }
 
     /// Writes an identity token: only the JWT, without a line end. The response has `Cache-Control: no-store`.
-    pub fn id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
+    pub fn write_id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
         frame.begin(out, 200, self.headers());
         out.extend_from_slice(NO_STORE);
         out.extend_from_slice(b"Content-Type: text/html\r\n");
-        frame.end(out, &[jwt.as_bytes()]);
+        frame.end_with_body(out, &[jwt.as_bytes()]);
     }
 
     /// Writes a text body.
-    pub fn text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
+    pub fn write_text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
         frame.begin(out, 200, self.headers());
         write_etag(out, known.etag);
         write::header(out, "Content-Type", known.content_type.as_bytes());
-        frame.end(out, &[known.body.as_bytes()]);
+        frame.end_with_body(out, &[known.body.as_bytes()]);
     }
 
     /// Writes a 301 redirect to a directory's path with the final slash.
     ///
     /// The location is a path, not a URL. So the client stays on the same host, and the response repeats no part of the Host
     /// header.
-    pub fn redirect(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, redirect: &DirectoryRedirect<'_>) {
+    pub fn write_redirect(
+        self,
+        out: &mut Vec<u8>,
+        frame: &ResponseContext<'_>,
+        redirect: &DirectoryRedirect<'_>,
+    ) {
         frame.begin(out, 301, self.headers());
         out.extend_from_slice(b"Location: ");
         out.extend_from_slice(redirect.path.as_bytes());
@@ -90,13 +100,19 @@ impl MetadataServerKind {
         }
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(HTML);
-        frame.end(out, &[redirect.path.as_bytes()]);
+        frame.end_with_body(out, &[redirect.path.as_bytes()]);
     }
 
     /// Writes a refusal as one line. SDKs include this line in their own error.
     ///
     /// The line contains the program's name (`seawall`), the message, the code, the request's id in the agent's log, and whether a retry can help.
-    pub fn refusal(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
+    pub fn write_refusal(
+        self,
+        out: &mut Vec<u8>,
+        frame: &ResponseContext<'_>,
+        refusal: &Refusal,
+        request: u64,
+    ) {
         frame.begin(out, refusal.status, self.headers());
         match refusal.status {
             405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
@@ -108,7 +124,10 @@ impl MetadataServerKind {
             if refusal.is_retryable() { b"; is_retryable: yes)\n" } else { b"; is_retryable: no)\n" };
         let request = hex(request);
         let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
-        frame.end(out, &[b"seawall: ", message, b" (code: ", code, b"; request_id: ", &request, retry]);
+        frame.end_with_body(
+            out,
+            &[b"seawall: ", message, b" (code: ", code, b"; request_id: ", &request, retry],
+        );
     }
 }
 

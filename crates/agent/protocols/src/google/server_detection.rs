@@ -27,15 +27,15 @@ const ASKED: [&str; 5] = [
 
 /// The answers to detection requests, from an empty tree.
 #[derive(Debug)]
-pub struct Detection(MetadataTree);
+pub struct DetectionResponder(MetadataTree);
 
-impl Default for Detection {
+impl Default for DetectionResponder {
     fn default() -> Self {
         Self(MetadataTree::new(&NodeMetadata::default(), None))
     }
 }
 
-impl Detection {
+impl DetectionResponder {
     /// Returns the answer if the request is a well-formed detection request, and `None` otherwise.
     pub fn answer<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Option<TreeResponse<'t, 'b>> {
         let target = path::canonicalise(head.target).ok()?;
@@ -69,7 +69,7 @@ mod tests {
         else {
             panic!("{request}")
         };
-        Detection::default().answer(&head).map(|text| text.route())
+        DetectionResponder::default().answer(&head).map(|text| text.route())
     }
 
     const FLAVOR: &str = "Metadata-Flavor: Google\r\n";

@@ -15,13 +15,13 @@ pub(super) enum TreeEntry {
     Directory(Arc<Directory>),
     Leaf(Arc<Leaf>),
     /// The access token. It is listed but excluded from recursive reads.
-    Token,
-    /// The identity token. Like [`TreeEntry::Token`], it is listed but excluded from recursive reads.
-    Identity,
+    AccessToken,
+    /// The identity token. Like [`TreeEntry::AccessToken`], it is listed but excluded from recursive reads.
+    IdToken,
     /// The entry of the identity token for an account that cannot get identity tokens.
     ///
     /// Listings omit this entry, so clients see only working entries. A direct read finds this entry, so the refusal can state the reason.
-    NoIdentity,
+    IdTokenUnavailable,
 }
 
 /// A directory and its children, sorted by name.
@@ -146,9 +146,9 @@ impl Directory {
         self.children.iter().find(|(child, _)| is_meant(child)).map(|(_, entry)| match entry {
             TreeEntry::Directory(directory) => FoundEntry::Directory(directory),
             TreeEntry::Leaf(leaf) => FoundEntry::Leaf(leaf),
-            TreeEntry::Token => FoundEntry::Token,
-            TreeEntry::Identity => FoundEntry::Identity,
-            TreeEntry::NoIdentity => FoundEntry::NoIdentity,
+            TreeEntry::AccessToken => FoundEntry::AccessToken,
+            TreeEntry::IdToken => FoundEntry::IdToken,
+            TreeEntry::IdTokenUnavailable => FoundEntry::IdTokenUnavailable,
         })
     }
 
@@ -161,9 +161,9 @@ impl Directory {
         let mut out = String::new();
         for (name, entry) in &self.children {
             match entry {
-                TreeEntry::NoIdentity => {}
+                TreeEntry::IdTokenUnavailable => {}
                 TreeEntry::Directory(_) => out.extend([name, "/\n"]),
-                TreeEntry::Leaf(_) | TreeEntry::Token | TreeEntry::Identity => out.extend([name, "\n"]),
+                TreeEntry::Leaf(_) | TreeEntry::AccessToken | TreeEntry::IdToken => out.extend([name, "\n"]),
             }
         }
         out
@@ -211,7 +211,7 @@ impl Directory {
         self.children.iter().filter_map(|(name, entry)| match entry {
             TreeEntry::Directory(directory) => Some((&**name, Content::Directory(directory))),
             TreeEntry::Leaf(leaf) => Some((&**name, Content::Leaf(leaf))),
-            TreeEntry::Token | TreeEntry::Identity | TreeEntry::NoIdentity => None,
+            TreeEntry::AccessToken | TreeEntry::IdToken | TreeEntry::IdTokenUnavailable => None,
         })
     }
 
@@ -228,9 +228,9 @@ impl Directory {
 pub(super) enum FoundEntry<'t> {
     Directory(&'t Directory),
     Leaf(&'t Leaf),
-    Token,
-    Identity,
-    NoIdentity,
+    AccessToken,
+    IdToken,
+    IdTokenUnavailable,
 }
 
 enum Content<'t> {
@@ -267,8 +267,8 @@ mod tests {
         let account = Directory::new(
             KeyStyle::Camel,
             [
-                ("token".into(), TreeEntry::Token),
-                ("identity".into(), TreeEntry::NoIdentity),
+                ("token".into(), TreeEntry::AccessToken),
+                ("identity".into(), TreeEntry::IdTokenUnavailable),
                 ("email".into(), Leaf::text("a@b")),
                 ("scopes".into(), Leaf::list(["s1", "s2"])),
             ],
@@ -307,7 +307,7 @@ mod tests {
         let Some(FoundEntry::Directory(account)) = tree.find(target.path.segments()) else { panic!() };
         assert_eq!(account.listing(), "email\nscopes\ntoken\n");
         let token = canonicalise("/service-accounts/a-b@c-d/token").unwrap();
-        assert!(matches!(tree.find(token.path.segments()), Some(FoundEntry::Token)));
+        assert!(matches!(tree.find(token.path.segments()), Some(FoundEntry::AccessToken)));
         let below = canonicalise("/service-accounts/a-b@c-d/token/x").unwrap();
         assert!(tree.find(below.path.segments()).is_none());
     }

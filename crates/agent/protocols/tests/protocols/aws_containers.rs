@@ -3,7 +3,8 @@
 use seawall_http::Refusal;
 use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::aws::containers::{
-    ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN, METHOD_NOT_ALLOWED, NO_AUTHORIZATION, claims,
+    ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN, METHOD_NOT_ALLOWED, NO_AUTHORIZATION,
+    is_endpoint_path,
 };
 use seawall_protocols::aws::{ContainerEndpoint, NOT_FOUND, REPEATED_HEADER};
 use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
@@ -142,6 +143,11 @@ fn a_refusal_has_the_code_and_the_message_that_sdks_show() {
 
 #[test]
 fn one_path_is_claimed() {
-    assert!(claims("/v1/credentials") && claims("/v1/credentials/"));
-    assert!(!claims("/") && !claims("/v1") && !claims("/v1/credentials/x") && !claims("/latest/"));
+    assert!(is_endpoint_path("/v1/credentials") && is_endpoint_path("/v1/credentials/"));
+    assert!(
+        !is_endpoint_path("/")
+            && !is_endpoint_path("/v1")
+            && !is_endpoint_path("/v1/credentials/x")
+            && !is_endpoint_path("/latest/")
+    );
 }

@@ -2,18 +2,18 @@
 
 use std::borrow::Cow;
 
-use seawall_http::path::{BAD_PATH, canonicalise_in};
+use seawall_http::path::{BAD_PATH, canonicalise_with};
 use seawall_http::{
     HeadLimits, HttpVersion, Refusal, RequestError, ResponseContext, parse_request, request::header_buffer,
 };
 use seawall_protocols::aws::imds::{
     BAD_TTL, METHOD_NOT_ALLOWED, NO_ROLE, NO_TOKEN, TOKEN_METHOD_NOT_ALLOWED, TOKEN_ONLY_AT_LATEST,
-    WRONG_ROLE, claims, keeps_alive_after, respond,
+    WRONG_ROLE, is_imds_path, keeps_alive_after, respond,
 };
-use seawall_protocols::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, SHORT_TTL, TOKEN_POD_MISMATCH};
+use seawall_protocols::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, TOKEN_POD_MISMATCH, UNKNOWN_POD_MAX_TTL};
 use seawall_protocols::aws::{
-    ALPHABET, DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, REPEATED_HEADER, RoleName, TokenClient,
-    UnixTime,
+    DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, PATH_CHARSET, REPEATED_HEADER, RoleName,
+    TokenClient, UnixTime,
 };
 use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
@@ -207,7 +207,7 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
     let session = |raw: &str| {
         let asked = scene.ask(raw, |asked| match asked {
             ImdsRequest::Token(_) => None,
-            ImdsRequest::Read(query) => Some(query.session),
+            ImdsRequest::Read(query) => Some(query.token_expires_at),
         });
         asked.ok().flatten()
     };
@@ -219,7 +219,7 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
 fn a_token_of_a_pod_that_is_not_known_is_short() {
     let scene = Scene { visitor: TokenClient::unknown(POD_ADDRESS), ..Scene::new() };
     let response = scene.exchange(&put(21_600));
-    assert_eq!(header(&response, TTL), Some(&*SHORT_TTL.as_secs().to_string()));
+    assert_eq!(header(&response, TTL), Some(&*UNKNOWN_POD_MAX_TTL.as_secs().to_string()));
 }
 
 #[test]
@@ -451,10 +451,10 @@ fn a_version_and_what_is_below_it_is_claimed_and_nothing_else() {
         ("/0.1/meta-data/", false),
         ("/v1/credentials", false),
     ] {
-        assert_eq!(claims(path), is_claimed, "{path}");
+        assert_eq!(is_imds_path(path), is_claimed, "{path}");
     }
-    let target = canonicalise_in("/latest/meta-data/iam/security-credentials/a+b", &ALPHABET).unwrap();
-    assert!(claims(target.path.as_str()));
+    let target = canonicalise_with("/latest/meta-data/iam/security-credentials/a+b", &PATH_CHARSET).unwrap();
+    assert!(is_imds_path(target.path.as_str()));
 }
 
 /// The order in which two faults of one request are told.
@@ -485,7 +485,7 @@ fn a_header_of_64_kib_is_no_request() {
 fn a_refusal_says_why_in_a_form_that_sdks_show() {
     let refused = Refusal::new(503, "not_yet", "A \"word\".");
     let mut out = Vec::new();
-    respond::refusal(&mut out, &ResponseContext::closing(DATE), &refused, 0x5ea);
+    respond::refusal(&mut out, &ResponseContext::for_invalid_request(DATE), &refused, 0x5ea);
     let response = String::from_utf8(out).unwrap();
     assert_eq!(header(&response, "Content-Type"), Some("application/json"));
     assert_eq!(header(&response, "Retry-After"), None);

@@ -3,7 +3,8 @@
 use seawall_http::Refusal;
 use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::google::conceal::{
-    ALT_NOT_ALLOWED, BINDING, CONCEALED, METHOD_NOT_ALLOWED, RECURSION_NOT_ALLOWED, UNKNOWN_PATH,
+    ALT_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED, CONCEALED, METHOD_NOT_ALLOWED, RECURSION_NOT_ALLOWED,
+    UNKNOWN_PATH,
 };
 use seawall_protocols::google::query::{
     BAD_PARAMETER_VALUE, BOUND_TOKEN_UNSUPPORTED, REPEATED_PARAMETER, UNKNOWN_PARAMETER,
@@ -328,7 +329,7 @@ fn only_reading_is_allowed() {
         assert_eq!(admit(&raw), Err(METHOD_NOT_ALLOWED), "{method}");
     }
     let token = "/computeMetadata/v1/instance/service-accounts/default/token";
-    assert_eq!(admit(&get(token).replacen("GET", "POST", 1)), Err(BINDING));
+    assert_eq!(admit(&get(token).replacen("GET", "POST", 1)), Err(CERTIFICATE_BINDING_UNSUPPORTED));
     assert_eq!(
         refused(&format!("{token}?transport=mtls&binding-enforcement=on")),
         Some(BOUND_TOKEN_UNSUPPORTED)

@@ -14,7 +14,7 @@ use seawall_protocols::google::query::{
 use seawall_protocols::google::request_head_rules::MISSING_METADATA_FLAVOR;
 use seawall_protocols::google::scopes::BAD_SCOPES;
 use seawall_protocols::google::{
-    CredentialQuery, MetadataServerKind, MetadataTree, NodeMetadata, ResponseFormat, Scopes, TreeQuery,
+    CredentialQuery, MetadataServerKind, MetadataTree, NodeMetadata, ResponseFormat, Scopes, TreeRequest,
     TreeResource, TreeResponse,
 };
 use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
@@ -31,7 +31,7 @@ fn refused(tree: &MetadataTree, path: &str) -> Option<Refusal> {
 
 /// What is asked at this path must be a known body; its tag and whether to wait.
 fn tag(tree: &MetadataTree, path: &str) -> (String, bool) {
-    let look = |query: TreeQuery<'_, '_>| match query.resource {
+    let look = |query: TreeRequest<'_, '_>| match query.resource {
         TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
             let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.digits()).into_owned());
             (tag.unwrap_or_default(), query.wait_for_change.is_some())
@@ -123,13 +123,13 @@ fn responses_are_these_byte_for_byte() {
 
 #[test]
 fn refusals_of_others_are_written_as_our_own() {
-    let closing = ResponseContext::closing(DATE);
+    let closing = ResponseContext::for_invalid_request(DATE);
     let mut out = Vec::new();
     for refusal in [
         Refusal::new(503, "unknown_pod", "No pod is known at this address yet."),
         seawall_http::RequestError::TooLarge.into(),
     ] {
-        MetadataServerKind::Vm.refusal(&mut out, &closing, &refusal, u64::MAX);
+        MetadataServerKind::Vm.write_refusal(&mut out, &closing, &refusal, u64::MAX);
     }
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }
@@ -432,6 +432,12 @@ fn an_upstream_answer_keeps_what_clients_read_and_loses_the_rest() {
         ("set-cookie", b"a=b"),
     ];
     let mut out = Vec::new();
-    MetadataServerKind::Vm.forwarded(&mut out, &ResponseContext::closing(DATE), 200, headers, b"{}");
+    MetadataServerKind::Vm.write_forwarded(
+        &mut out,
+        &ResponseContext::for_invalid_request(DATE),
+        200,
+        headers,
+        b"{}",
+    );
     insta::assert_snapshot!(String::from_utf8(out).unwrap().replace("\r\n", "\n"));
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::{AttachmentState, Hook, RedirectAttachment, RedirectCounts, detach, status};
+use seawall_redirect::{AttachmentSnapshot, AttachmentState, Hook, RedirectCounts, detach, status};
 
 use crate::support::*;
 
@@ -25,9 +25,9 @@ fn attaching_twice_changes_nothing() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn who_opened_what_is_attached_learns_that_it_is_gone_or_another_and_not_that_a_version_was_replaced() {
     let lab = Arc::new(Lab::new());
-    assert!(RedirectAttachment::of(&lab.pins).is_err(), "nothing is attached");
+    assert!(AttachmentSnapshot::of(&lab.pins).is_err(), "nothing is attached");
     lab.attach();
-    let opened = RedirectAttachment::of(&lab.pins).unwrap();
+    let opened = AttachmentSnapshot::of(&lab.pins).unwrap();
     pretend_another_version(&lab, Hook::Connect4);
     assert_eq!(lab.attach(), AttachOutcome::Replaced);
     assert_eq!(opened.state().unwrap(), AttachmentState::Unchanged, "the maps are the same");
@@ -35,7 +35,7 @@ fn who_opened_what_is_attached_learns_that_it_is_gone_or_another_and_not_that_a_
     assert_eq!(opened.state().unwrap(), AttachmentState::Removed);
     lab.attach();
     assert_eq!(opened.state().unwrap(), AttachmentState::Replaced);
-    assert_eq!(RedirectAttachment::of(&lab.pins).unwrap().state().unwrap(), AttachmentState::Unchanged);
+    assert_eq!(AttachmentSnapshot::of(&lab.pins).unwrap().state().unwrap(), AttachmentState::Unchanged);
 }
 
 fn programs(lab: &Lab) -> Vec<u32> {
@@ -139,7 +139,7 @@ fn status_tells_what_was_captured_and_refused() {
     assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));
     assert_eq!((counts.connect6.captured, counts.connect6.refused()), (1, 0));
     // The agent met itself once.
-    assert_eq!((counts.stored, counts.closed_early, counts.dropped, told.waiting), (3, 0, 0, 0));
+    assert_eq!((counts.recorded, counts.closed_early, counts.unrecorded, told.waiting), (3, 0, 0, 0));
     let text = told.to_string();
     for part in
         ["connect4: attached to the pods' cgroup", "this version", "1 captured", "1 refused", NODE6, "known"]

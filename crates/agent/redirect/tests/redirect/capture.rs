@@ -45,10 +45,10 @@ fn each_address_of_an_endpoint_leads_to_the_endpoints_port() {
     let containers = Agent::saying(&lab, "containers");
     gate(&lab).set_target(at_node(Some(metadata.port), Some(containers.port))).unwrap();
     let mut one = lab.pod(ONE);
-    for at in seawall_core::endpoint::METADATA {
+    for at in seawall_core::endpoint::METADATA_ADDRESSES {
         assert_eq!(one.get(&at.to_string()), "metadata:one", "{at}");
     }
-    for at in seawall_core::endpoint::CONTAINERS {
+    for at in seawall_core::endpoint::CONTAINERS_ADDRESSES {
         assert_eq!(one.get(&at.to_string()), "containers:one", "{at}");
     }
     assert_eq!(one.get("::ffff:169.254.170.23"), "containers:one");
@@ -173,7 +173,7 @@ fn the_agents_own_pods_reach_the_real_server_two_of_them_at_once() {
 fn a_class_of_service_that_was_made_anew_is_nobodys_until_the_agent_looks() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
-    assert!(!gate(&lab).refresh().unwrap());
+    assert!(!gate(&lab).refresh_qos_cgroups().unwrap());
     let class = lab.site.directory().join("burstable");
     for group in walk(&class).iter().rev() {
         fs::remove_dir(group).unwrap();
@@ -181,6 +181,6 @@ fn a_class_of_service_that_was_made_anew_is_nobodys_until_the_agent_looks() {
     fs::create_dir_all(class.join(format!("pod{ONE}/c"))).unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.get("169.254.169.254"), "agent:nobody");
-    assert!(gate(&lab).refresh().unwrap());
+    assert!(gate(&lab).refresh_qos_cgroups().unwrap());
     assert_eq!(one.get("169.254.169.254"), "agent:one");
 }

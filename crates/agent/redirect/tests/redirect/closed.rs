@@ -53,7 +53,7 @@ fn nobody_is_sent_to_who_listens_where_an_agent_died() {
     assert!(gate(&lab).is_listening(dead).unwrap());
     drop(agent);
     assert!(!gate(&lab).is_listening(dead).unwrap());
-    let port = dead.metadata.unwrap();
+    let port = dead.metadata_port.unwrap();
     assert_eq!(host.ask(&format!("squat {NODE} {port}")), "listening");
     for to in ADDRESSES.into_iter().chain([NODE]) {
         let port = if to == NODE { port.get() } else { 80 };
@@ -75,7 +75,7 @@ fn an_agent_reaches_itself_at_the_port_of_a_dead_one_and_nobody_else_does() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
     gate(&lab).exempt(lab.id(AGENT)).unwrap();
-    let port = agent.at().metadata.unwrap();
+    let port = agent.at().metadata_port.unwrap();
     drop(agent);
     let _next = within("node", || TcpListener::bind((NODE, port.get())).unwrap());
     let itself = lab.pod(AGENT).ask(&format!("hold {NODE} {port}"));

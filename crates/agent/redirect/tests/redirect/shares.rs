@@ -87,7 +87,7 @@ fn a_pods_share_is_free_again_however_its_connections_end() {
         let listener = listen();
         point(&lab, &listener);
         assert_eq!(one.ask(&flood), FULL);
-        let dropped = RedirectCounts::read(&lab.pins).unwrap().dropped;
+        let dropped = RedirectCounts::read(&lab.pins).unwrap().unrecorded;
         assert_eq!(dropped, 0);
     }
 }
@@ -119,7 +119,7 @@ fn a_pod_that_delays_its_first_packets_has_no_more_records_than_its_share() {
         let mut one = lab.pod(ONE);
         assert_eq!(one.ask(&format!("delayed {to} 80 600")), "sent=600");
         let counts = RedirectCounts::read(&lab.pins).unwrap();
-        assert_eq!((callers.waiting(), counts.dropped), (512, 89));
+        assert_eq!((callers.waiting(), counts.unrecorded), (512, 89));
         assert_eq!(one.get(to), "EPERM");
         assert_eq!(take_all(&lab, &listener, &mut callers, "one"), 512);
     }

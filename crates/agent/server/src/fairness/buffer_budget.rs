@@ -62,7 +62,7 @@ impl BufferShare {
     fn fits(&self, more: usize) -> bool {
         let BufferBudget { most, used } = &*self.all;
         let (own, used) = (self.own.get() + more, used.get() + more);
-        let free = fair_share::free_for_many(*most as u64, used as u64);
+        let free = fair_share::free_for_large_holders(*most as u64, used as u64);
         own as u64 <= free || (own <= FEW && used <= *most)
     }
 

@@ -129,7 +129,7 @@ impl<P: ServedPod> Tenants<P> {
         /// One minute, as a number of sweeps (`connection_table::SWEEP`).
         const SWEEPS: u32 = 240;
         let all = || self.pods.values().chain(self.addresses.values()).chain([&self.strangers]);
-        let open = |tenant: &Tenant<P>| tenant.connections.open();
+        let open = |tenant: &Tenant<P>| tenant.connections.open_count();
         let largest = all().max_by_key(|tenant| open(tenant));
         let mut wanted = 0;
         for tenant in all() {

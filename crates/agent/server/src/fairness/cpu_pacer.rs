@@ -38,7 +38,7 @@ impl CpuPacer {
     }
 
     /// Returns the pause that the thread must make before the next round. `used` is the CPU time that the process has used so far.
-    pub(crate) fn rest(&mut self, now: Moment, used: Duration) -> Duration {
+    pub(crate) fn next_pause(&mut self, now: Moment, used: Duration) -> Duration {
         let (then, before) = self.last.replace((now, used)).unwrap_or((now, used));
         let earned = now.since(then).as_secs_f64() * self.rate;
         let spent = used.saturating_sub(before).as_secs_f64();
@@ -60,7 +60,7 @@ mod tests {
         let mut in_period = vec![0.0; 11];
         while now < Duration::from_secs(1) {
             let at = Moment::from_nanos(u64::try_from(now.as_nanos()).unwrap());
-            now += pace.rest(at, cpu);
+            now += pace.next_pause(at, cpu);
             let round = Duration::from_millis(2);
             in_period[(now.as_millis() / 100).min(10) as usize] += round.as_secs_f64();
             now += round;
@@ -86,14 +86,14 @@ mod tests {
         let mut pace = CpuPacer::new(0.5);
         for step in 1..100 {
             let now = Moment::from_nanos(step * 10_000_000);
-            assert_eq!(pace.rest(now, Duration::from_millis(step)), Duration::ZERO);
+            assert_eq!(pace.next_pause(now, Duration::from_millis(step)), Duration::ZERO);
         }
     }
 
     #[test]
     fn a_rest_is_bounded_whoever_used_the_quota_up() {
         let mut pace = CpuPacer::new(0.03);
-        pace.rest(Moment::from_nanos(0), Duration::ZERO);
-        assert!(pace.rest(Moment::from_nanos(1), Duration::from_secs(9)) <= LONGEST);
+        pace.next_pause(Moment::from_nanos(0), Duration::ZERO);
+        assert!(pace.next_pause(Moment::from_nanos(1), Duration::from_secs(9)) <= LONGEST);
     }
 }

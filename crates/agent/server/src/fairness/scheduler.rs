@@ -104,7 +104,7 @@ impl FairScheduler {
     }
 
     /// Queues a connection for a later round. A connection may be in a queue only once.
-    pub(crate) fn wait(&self, share: &Rc<ClientTurns>, key: ConnectionKey) {
+    pub(crate) fn enqueue(&self, share: &Rc<ClientTurns>, key: ConnectionKey) {
         share.waiting.borrow_mut().push_back(key);
         if !share.is_listed.replace(true) {
             self.waiting.borrow_mut().push_back(share.clone());
@@ -216,12 +216,12 @@ mod tests {
     #[test]
     fn turns_go_round_callers_and_not_connections() {
         let (turns, hostile, quiet) = two_callers();
-        (0..1000).for_each(|key| turns.wait(&hostile, key));
-        turns.wait(&quiet, 5000);
+        (0..1000).for_each(|key| turns.enqueue(&hostile, key));
+        turns.enqueue(&quiet, 5000);
         let first = begin(&turns);
         assert_eq!(first.len(), OF_ALL as usize / 2 + 1);
         assert!(first.contains(&5000));
-        turns.wait(&quiet, 5000);
+        turns.enqueue(&quiet, 5000);
         assert!(begin(&turns).contains(&5000), "and in the next round again");
     }
 
@@ -273,10 +273,10 @@ mod tests {
     fn a_key_that_is_given_again_and_again_waits_once() {
         let (turns, share, _) = two_callers();
         for _ in 0..1000 {
-            turns.wait(&share, 7);
+            turns.enqueue(&share, 7);
             share.remove(7);
         }
-        turns.wait(&share, 7);
+        turns.enqueue(&share, 7);
         assert_eq!(begin(&turns), [7]);
         assert!(share.waiting.borrow().is_empty());
     }
@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn connections_that_ended_while_they_waited_take_no_turn() {
         let (turns, share, _) = two_callers();
-        (0..100).for_each(|key| turns.wait(&share, key));
+        (0..100).for_each(|key| turns.enqueue(&share, key));
         let woken = RefCell::new(Vec::new());
         turns.begin_round(|key, _| {
             let is_there = key >= 90;

@@ -77,7 +77,7 @@ impl ListenerShards {
     ///
     /// # Errors
     /// The poller failed.
-    pub async fn ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
+    pub async fn wait_until_ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
         while found.is_empty() {
             if !self.may_have_more {
@@ -109,7 +109,7 @@ impl ListenerShards {
     /// # Errors
     /// The kernel has no memory for the change.
     pub fn pause(&mut self, lane: usize) -> io::Result<()> {
-        self.record_left(lane);
+        self.record_left_waiting(lane);
         if !self.waits[lane].is_paused {
             self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::empty())?;
             self.waits[lane].is_paused = true;
@@ -134,14 +134,14 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// True if the thread must call [`Self::resume`] and [`Self::bound_backlogs`] later.
-    pub fn has_waiting(&self) -> bool {
+    /// True if the thread must call [`Self::resume`] and [`Self::limit_backlogs`] later.
+    pub fn needs_resume(&self) -> bool {
         !self.paused.is_empty() || self.must_bound
     }
 
     /// Records that the thread left connections waiting in a shard.
-    pub fn record_left(&mut self, lane: usize) {
-        if !self.has_waiting() {
+    pub fn record_left_waiting(&mut self, lane: usize) {
+        if !self.needs_resume() {
             // The numbers count from the first connection that has to wait.
             self.waits.iter_mut().for_each(|wait| wait.accepted = 0);
             self.is_first_left = true;
@@ -150,8 +150,8 @@ impl ListenerShards {
         self.must_bound = true;
     }
 
-    /// True once after connections have begun to wait. A period of [`Self::bound_backlogs`] begins then.
-    pub fn take_first_left(&mut self) -> bool {
+    /// True once after connections have begun to wait. A period of [`Self::limit_backlogs`] begins then.
+    pub fn take_backlog_period_start(&mut self) -> bool {
         std::mem::take(&mut self.is_first_left)
     }
 
@@ -160,7 +160,7 @@ impl ListenerShards {
     ///
     /// # Errors
     /// The kernel refuses the new length.
-    pub fn bound_backlogs(&mut self, period: Duration) -> io::Result<()> {
+    pub fn limit_backlogs(&mut self, period: Duration) -> io::Result<()> {
         let left = || self.waits.iter().filter(|wait| wait.was_left);
         let bounded =
             bounded_backlog(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
@@ -259,7 +259,7 @@ mod tests {
 
     async fn ready(lanes: &mut ListenerShards) -> Vec<usize> {
         let mut found = Vec::new();
-        lanes.ready(&mut found).await.unwrap();
+        lanes.wait_until_ready(&mut found).await.unwrap();
         found.sort_unstable();
         found
     }
@@ -276,7 +276,11 @@ mod tests {
         assert!(lanes.accept(0).unwrap().is_some());
         assert!(lanes.accept(0).unwrap().is_none());
         let mut found = Vec::new();
-        assert!(pin!(lanes.ready(&mut found)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(
+            pin!(lanes.wait_until_ready(&mut found))
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
     }
 
     #[tokio::test]
@@ -286,7 +290,7 @@ mod tests {
         lanes.pause(0).unwrap();
         assert_eq!(ready(&mut lanes).await, [1]);
         assert!(lanes.accept(1).unwrap().is_some());
-        assert!(lanes.has_waiting());
+        assert!(lanes.needs_resume());
         lanes.resume(1).unwrap();
         assert_eq!(ready(&mut lanes).await, [0]);
     }
@@ -297,13 +301,13 @@ mod tests {
         let _client = TcpStream::connect(addresses[0]).unwrap();
         assert_eq!(ready(&mut lanes).await, [0]);
         assert!(lanes.accept(0).unwrap().is_some());
-        lanes.record_left(0);
-        lanes.bound_backlogs(Duration::from_millis(250)).unwrap();
+        lanes.record_left_waiting(0);
+        lanes.limit_backlogs(Duration::from_millis(250)).unwrap();
         assert_eq!([lanes.waits[0].backlog, lanes.waits[1].backlog], [8, BACKLOG]);
-        assert!(lanes.has_waiting(), "the bound must be taken back later");
-        lanes.bound_backlogs(Duration::from_millis(250)).unwrap();
+        assert!(lanes.needs_resume(), "the bound must be taken back later");
+        lanes.limit_backlogs(Duration::from_millis(250)).unwrap();
         assert_eq!(lanes.waits[0].backlog, BACKLOG);
-        assert!(!lanes.has_waiting());
+        assert!(!lanes.needs_resume());
     }
 
     #[test]

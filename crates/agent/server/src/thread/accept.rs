@@ -66,8 +66,8 @@ impl<P: ServedPod> TrafficThread<P> {
             let found = tokio::select! {
                 biased;
                 () = &mut stopped => break,
-                found = lanes.ready(&mut ready) => found,
-                () = tokio::time::sleep(ADMISSION_INTERVAL), if lanes.has_waiting() => {
+                found = lanes.wait_until_ready(&mut ready) => found,
+                () = tokio::time::sleep(ADMISSION_INTERVAL), if lanes.needs_resume() => {
                     ready.clear();
                     Ok(())
                 }
@@ -92,7 +92,7 @@ impl<P: ServedPod> TrafficThread<P> {
             // No new connections come any more. Those that the kernel still defers come within this time.
             let until = tokio::time::sleep(REPLACED_ACCEPTS);
             let late = async {
-                while lanes.ready(&mut ready).await.is_ok() {
+                while lanes.wait_until_ready(&mut ready).await.is_ok() {
                     if !matches!(self.accept_some(&mut lanes, &mut ready), Ok(true)) {
                         lanes.mark_unfinished();
                     }
@@ -130,7 +130,7 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Watches shards again that had to wait, as many as the guest budget allows. Bounds the backlogs four times a second.
     fn resume_waiting(&self, lanes: &mut ListenerShards) -> std::io::Result<()> {
-        if !lanes.has_waiting() {
+        if !lanes.needs_resume() {
             return Ok(());
         }
         let now = self.shared.clock.now();
@@ -138,15 +138,15 @@ impl<P: ServedPod> TrafficThread<P> {
         if now.since(self.last_resumed.get()) >= ADMISSION_INTERVAL {
             self.last_resumed.set(now);
             budget.grow(now, clock::cpu_time());
-            lanes.resume(budget.guests())?;
+            lanes.resume(budget.affordable_guests())?;
         }
-        if lanes.take_first_left() {
+        if lanes.take_backlog_period_start() {
             self.last_bounded.set(now);
         }
         let period = now.since(self.last_bounded.get());
         if period >= SWEEP {
             self.last_bounded.set(now);
-            lanes.bound_backlogs(period)?;
+            lanes.limit_backlogs(period)?;
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
         self.heartbeat.set_activity(ThreadActivity::Accept);
         // The shards share the budget, so that the first one does not use it up.
-        let budget = self.guest_budget.borrow().guests();
+        let budget = self.guest_budget.borrow().affordable_guests();
         self.guests_per_shard.set((budget / ready.len()).max(1));
         if let [lane] = ready {
             return self.accept_of(lanes, *lane, ACCEPTED);
@@ -227,7 +227,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 }
             }
         }
-        lanes.record_left(lane);
+        lanes.record_left_waiting(lane);
         Ok(false)
     }
 
@@ -240,13 +240,13 @@ impl<P: ServedPod> TrafficThread<P> {
         // At the end of the process, a connection that stays in the backlog is reset. Every answer closes its connection then.
         let is_ending = self.stop.has_begun();
         let is_crowded =
-            !is_ending && shard.is_some_and(|shard| shard.is_crowded(|last| self.is_within_share(last)));
-        if !is_crowded && !is_exhausted && open.open() < most {
+            !is_ending && shard.is_some_and(|shard| shard.expects_guest(|last| self.is_within_share(last)));
+        if !is_crowded && !is_exhausted && open.open_count() < most {
             return Gate::Open;
         }
         let has_place =
-            shard.is_none_or(|shard| shard.has_place(&self.shared.guests, self.shared.limits.guests));
-        if has_place && self.guest_budget.borrow_mut().take() { Gate::Guest } else { Gate::Shut }
+            shard.is_none_or(|shard| shard.has_guest_place(&self.shared.guests, self.shared.limits.guests));
+        if has_place && self.guest_budget.borrow_mut().pay_for_guest() { Gate::Guest } else { Gate::Shut }
     }
 
     fn refund(&self, gate: &Gate) {
@@ -291,7 +291,7 @@ impl<P: ServedPod> TrafficThread<P> {
         };
         let Some((permits, guest)) = self.permits(&tenant, lane) else {
             self.metrics.connections.rejected.fetch_add(1, Ordering::Relaxed);
-            self.refuse_at_cap(&mut stream, peer, &spoken.current(), &tenant);
+            self.refuse_deleted_pod(&mut stream, peer, &spoken.current(), &tenant);
             return Admitted { is_known, is_guest: false };
         };
         let is_guest = guest.is_some();
@@ -335,20 +335,26 @@ impl<P: ServedPod> TrafficThread<P> {
         if shards.len() <= lane {
             shards.resize_with(lane + 1, Default::default);
         }
-        shards[lane].record(own);
+        shards[lane].record_client(own);
         drop(shards);
         if self.is_within_share(own)
             && let Some(process) = open.take(bounds.connections)
         {
             let most = self.client_limits.get().connections;
             if let Some(caller) = own.take(most) {
-                return Some((ConnectionPermits { process, caller, client: tenant.id }, None));
+                return Some((
+                    ConnectionPermits { process_permit: process, client_permit: caller, client: tenant.id },
+                    None,
+                ));
             }
         }
         let caller = own.take(u32::MAX)?;
         let process = self.shared.guests.take(u32::MAX)?;
-        let place = self.shard_admission.borrow()[lane].enter();
-        Some((ConnectionPermits { process, caller, client: tenant.id }, Some(place)))
+        let place = self.shard_admission.borrow()[lane].take_guest_place();
+        Some((
+            ConnectionPermits { process_permit: process, client_permit: caller, client: tenant.id },
+            Some(place),
+        ))
     }
 
     /// True if a client with these connections may keep one more open.
@@ -357,9 +363,9 @@ impl<P: ServedPod> TrafficThread<P> {
     pub(super) fn is_within_share(&self, own: &PermitCounter) -> bool {
         let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
         match self.memory_level.get() {
-            _ if own.open() >= self.client_limits.get().connections => false,
+            _ if own.open_count() >= self.client_limits.get().connections => false,
             MemoryLevel::Exhausted => false,
-            MemoryLevel::Scarce | MemoryLevel::Low => own.is_within_share(open, most.min(open.open())),
+            MemoryLevel::Scarce | MemoryLevel::Low => own.is_within_share(open, most.min(open.open_count())),
             MemoryLevel::Enough => own.is_within_share(open, most),
         }
     }
@@ -376,7 +382,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Refuses a connection of a deleted pod with status 503. Public requests still get their normal answer.
     /// The thread first reads the bytes that the client has already sent. A close with unread bytes resets the connection, and the
     /// reset can overtake the answer. If the bytes contain no complete request, the first dialect writes the refusal.
-    pub(super) fn refuse_at_cap(
+    pub(super) fn refuse_deleted_pod(
         &self,
         stream: &mut std::net::TcpStream,
         peer: SocketAddr,

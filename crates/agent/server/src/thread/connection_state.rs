@@ -162,7 +162,7 @@ impl<P: ServedPod> Drop for ConnectionData<P> {
     /// and could read the bytes, because container runtimes grant CAP_NET_RAW by default. A reset discards the bytes.
     fn drop(&mut self) {
         if self.is_pod_gone() {
-            self.socket.reset_at_end();
+            self.socket.reset_on_close();
         }
         if let Some(parked) = self.parked.take() {
             parked.queue.remove(self.key);

@@ -133,7 +133,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             self.is_suspended.set(true);
             // A connection is in a queue only once, even if its task wakes several times.
             if before.is_none_or(|before| !Rc::ptr_eq(&before.queue, of)) {
-                turns.wait(of, self.key);
+                turns.enqueue(of, self.key);
             }
         }
         is_admitted
@@ -159,7 +159,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     /// Checks an idle connection during a drain. The connection continues if another request has arrived, and ends otherwise.
-    pub(super) fn poll_or_close(&self) {
+    pub(super) fn close_unless_pending(&self) {
         self.socket.mark_readable();
         self.thread.ready_queue.push(self.key);
     }
@@ -205,7 +205,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let is_short = self.thread.memory_level.get() >= MemoryLevel::Scarce;
         let hoards = is_short && self.socket.has_unsent_bytes();
         if hoards {
-            self.socket.reset_at_end();
+            self.socket.reset_on_close();
             self.thread.metrics.connections.evicted_idle.fetch_add(1, Ordering::Relaxed);
         }
         hoards

@@ -83,7 +83,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     /// Closes the sending side and discards the client's further bytes, up to a limit. The head timeout also ends this wait.
     async fn linger(&self) {
         const MOST: usize = 256 * 1024;
-        if self.socket.finish().is_err() {
+        if self.socket.close_sending_side().is_err() {
             return;
         }
         let mut discarded = 0;

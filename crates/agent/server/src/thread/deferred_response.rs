@@ -6,7 +6,7 @@ use std::task::Context;
 use seawall_http::ResponseContext;
 
 use super::connection_task::ActiveConnection;
-use super::request::UnsentResponse;
+use super::request::PendingResponse;
 use super::socket::ReadOutcome;
 use crate::client::ServedPod;
 use crate::connection_table::ConnectionState;
@@ -14,9 +14,15 @@ use crate::response::{WriteContext, WriteOutcome};
 
 impl<P: ServedPod> ActiveConnection<P> {
     /// Waits for an answer and writes it. Returns false if the connection is over.
-    pub(super) async fn send_deferred(&self, pending: UnsentResponse) -> bool {
-        let UnsentResponse { response: later, version, keep_alive, head_only, since, request_id: request } =
-            pending;
+    pub(super) async fn send_deferred(&self, pending: PendingResponse) -> bool {
+        let PendingResponse {
+            response: later,
+            version,
+            keep_alive,
+            head_only,
+            handling_started: since,
+            request_id: request,
+        } = pending;
         self.connection_state.set_state(ConnectionState::Busy, since);
         let (route, is_poll) = (later.route, later.is_long_poll);
         let reply = tokio::select! {
@@ -36,11 +42,11 @@ impl<P: ServedPod> ActiveConnection<P> {
         let keep_alive = keep_alive && !thread.stop.has_begun();
         let now = self.now();
         let mut out = Vec::new();
-        let WriteOutcome { status, rest } = {
+        let WriteOutcome { status, remaining_body: rest } = {
             let mut date = thread.date.borrow_mut();
             let frame =
                 ResponseContext { date: date.at(&thread.shared.clock, now), version, keep_alive, head_only };
-            reply.write(&WriteContext { frame: &frame, request_id: request, now }, &mut out)
+            reply.write(&WriteContext { response_context: &frame, request_id: request, now }, &mut out)
         };
         thread.metrics.record_response(route, status, now.since(since));
         // A long poll does not count as a fetch, because it returns each credential only once.

@@ -79,7 +79,7 @@ pub struct ServerContext<P> {
     /// Counts the open guests: connections that end after their next answer, because their client is at its share.
     pub guests: Arc<PermitCounter>,
     /// Counts the connections of unknown clients.
-    pub strangers: Arc<PermitCounter>,
+    pub unknown_client_connections: Arc<PermitCounter>,
     /// Reports how much memory is left for clients.
     pub memory: Arc<dyn MemoryGauge>,
     /// The limits on connections and buffers.
@@ -93,7 +93,7 @@ impl<P> Clone for ServerContext<P> {
             resolver: self.resolver.clone(),
             open_connections: self.open_connections.clone(),
             guests: self.guests.clone(),
-            strangers: self.strangers.clone(),
+            unknown_client_connections: self.unknown_client_connections.clone(),
             memory: self.memory.clone(),
             limits: self.limits,
         }
@@ -114,7 +114,7 @@ pub struct ThreadLimits {
     /// The cores of the CPU quota; `None` if there is no quota.
     pub cores: Option<f64>,
     /// The size limits for request heads.
-    pub wire: seawall_http::HeadLimits,
+    pub head_limits: seawall_http::HeadLimits,
 }
 
 /// The time limit of the drain. The whole shutdown takes less than 5 s.
@@ -232,8 +232,11 @@ impl<P: ServedPod> TrafficThread<P> {
     ) -> io::Result<Self> {
         // The buffer has room for the largest head and the empty line that may precede a head. Otherwise a partial head could fill
         // the buffer. A read with no free room would then look like the end of the stream.
-        let read = vec![0; shared.limits.wire.head + 2];
-        let tenants = RefCell::new(Tenants::new(shared.limits.buffered_bytes, shared.strangers.clone()));
+        let read = vec![0; shared.limits.head_limits.head + 2];
+        let tenants = RefCell::new(Tenants::new(
+            shared.limits.buffered_bytes,
+            shared.unknown_client_connections.clone(),
+        ));
         let pace = shared.limits.cores.map(CpuPacer::new);
         let unsettled = UnidentifiedWaitLimit::new(shared.limits.connections);
         let guest_budget = GuestBudget::new(shared.limits.cores, shared.limits.threads);
@@ -278,7 +281,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// The poller failed, or the thread could not apply an update. The thread can then serve no clients.
     pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
-        let _beating = thread.heartbeat.begin();
+        let _beating = thread.heartbeat.begin_event_loop();
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         let mut accepting = local.spawn_local(thread.clone().accept(lanes));
@@ -331,7 +334,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if !self.scheduler.is_contended() {
             return Duration::ZERO;
         }
-        let rest = |pace: &mut CpuPacer| pace.rest(self.shared.clock.now(), clock::cpu_time());
+        let rest = |pace: &mut CpuPacer| pace.next_pause(self.shared.clock.now(), clock::cpu_time());
         self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
     }
 
@@ -355,7 +358,12 @@ impl<P: ServedPod> TrafficThread<P> {
     fn write_refusal(&self, dialects: &ListenerDialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, self.shared.clock.now());
-        dialects.first().refuse(refusal, &ResponseContext::closing(date), self.next_request(), out);
+        dialects.first().refuse(
+            refusal,
+            &ResponseContext::for_invalid_request(date),
+            self.next_request(),
+            out,
+        );
     }
 
     fn next_request(&self) -> u64 {
@@ -370,7 +378,7 @@ impl<P: ServedPod> TrafficThread<P> {
             tokio::time::sleep(SWEEP).await;
             self.heartbeat.set_activity(ThreadActivity::Sweep);
             self.known.borrow_mut().sweep();
-            let gone = self.connections.borrow_mut().end_closed();
+            let gone = self.connections.borrow_mut().end_deleted_clients();
             self.metrics.connections.closed_pod_deleted.fetch_add(gone as u64, Ordering::Relaxed);
             while self.end_overdue() == ENDED_AT_ONCE {
                 self.scheduler.request_round();
@@ -398,7 +406,7 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Looks how much memory is left for clients.
     fn read_memory_level(&self) {
-        let open = self.shared.open_connections.open() + self.shared.guests.open();
+        let open = self.shared.open_connections.open_count() + self.shared.guests.open_count();
         self.memory_level.set(self.shared.memory.level(open));
         self.answered_bytes.set(0);
     }

@@ -27,7 +27,7 @@ pub(super) enum NextAction {
     /// Parse the buffered bytes, because they may contain complete requests.
     ReadBuffered,
     /// Wait for an answer that is not ready yet.
-    Deferred(Box<UnsentResponse>),
+    Deferred(Box<PendingResponse>),
     /// Wait for the client's identity or for its entitlements at this cloud, at most for this duration.
     /// Then parse the request again, because its bytes stay in the buffer.
     AwaitIdentity(CloudName, Duration),
@@ -70,12 +70,12 @@ impl<P> Clone for RequestOrigin<'_, P> {
 impl<P> Copy for RequestOrigin<'_, P> {}
 
 /// A request whose answer is not ready yet, and the data that the thread needs to send the answer.
-pub(super) struct UnsentResponse {
+pub(super) struct PendingResponse {
     pub(super) response: DeferredResponse,
     pub(super) version: HttpVersion,
     pub(super) keep_alive: bool,
     pub(super) head_only: bool,
-    pub(super) since: Moment,
+    pub(super) handling_started: Moment,
     pub(super) request_id: u64,
 }
 
@@ -195,7 +195,7 @@ impl<P: ServedPod> TrafficThread<P> {
         out: &mut Vec<u8>,
     ) -> Option<NextAction> {
         let mut room = header_buffer();
-        match parse_request(&bytes[batch.consumed..], &mut room, &self.shared.limits.wire) {
+        match parse_request(&bytes[batch.consumed..], &mut room, &self.shared.limits.head_limits) {
             Ok(Parsed::Partial) => Some(NextAction::Read),
             Ok(Parsed::Complete(head, used)) => {
                 let after = self.answer_one(asker, &head, &bytes[batch.consumed..][..used], now, out);
@@ -262,7 +262,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let is_expected = matches!(caller, Client::Unidentified) && !self.is_unknown_client(tenant);
         let asked = RequestContext {
             head,
-            frame: &frame,
+            response_context: &frame,
             shares: tenant.shares(),
             peer,
             request_id: request,
@@ -305,12 +305,12 @@ impl<P: ServedPod> TrafficThread<P> {
                     pod.record_pending_fetch(later.route, bytes);
                 }
                 let ResponseContext { version, head_only, .. } = frame;
-                Some(NextAction::Deferred(Box::new(UnsentResponse {
+                Some(NextAction::Deferred(Box::new(PendingResponse {
                     response: later,
                     version,
                     keep_alive,
                     head_only,
-                    since: now,
+                    handling_started: now,
                     request_id: request,
                 })))
             }
@@ -333,10 +333,10 @@ fn answer<P: ServedPod>(
     out: &mut Vec<u8>,
 ) -> HandlerOutcome<P> {
     if caller.is_pod_gone() {
-        if dialect.is_public(asked.head.method) {
+        if dialect.answers_any_client(asked.head.method) {
             return dialect.answer(&Client::Refused(GONE), asked, out);
         }
-        dialect.refuse(&GONE, asked.frame, asked.request_id, out);
+        dialect.refuse(&GONE, asked.response_context, asked.request_id, out);
         return HandlerOutcome::Answered { route: &route::REFUSED, status: GONE.status };
     }
     dialect.answer(caller, asked, out)
@@ -423,14 +423,14 @@ mod tests {
         &LOAN
     }
 
-    static LOAN: MetadataRoute = MetadataRoute::credential(CloudName::Google, "loan");
+    static LOAN: MetadataRoute = MetadataRoute::with_credential(CloudName::Google, "loan");
 
     impl MetadataDialect<FakePod> for Lender {
         fn cloud(&self) -> CloudName {
             CloudName::Google
         }
 
-        fn claims(&self, _: &str) -> bool {
+        fn serves_path(&self, _: &str) -> bool {
             true
         }
 
@@ -454,7 +454,7 @@ mod tests {
                 Box::new(Question(target.to_owned(), self.is_forgetful.clone()))
                     as Box<dyn ReplayableQuery<FakePod>>
             };
-            let route = say(target, asked.frame, out);
+            let route = say(target, asked.response_context, out);
             HandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
         }
 

@@ -252,12 +252,12 @@ impl ClientSocket {
     ///
     /// # Errors
     /// The connection has failed.
-    pub(super) fn finish(&self) -> io::Result<()> {
+    pub(super) fn close_sending_side(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)
     }
 
     /// Makes the kernel reset the connection when the socket closes. The kernel then discards all unacknowledged bytes.
-    pub(super) fn reset_at_end(&self) {
+    pub(super) fn reset_on_close(&self) {
         // A failed connection has no bytes left to send, so an error does not matter.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }

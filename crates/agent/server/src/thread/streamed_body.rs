@@ -22,7 +22,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let goes_on = self.pass_parts_on(rest, length).await;
         if goes_on.is_none() {
             // If the close of the connection marks the end of the body, only a reset can show that the body is incomplete.
-            self.socket.reset_at_end();
+            self.socket.reset_on_close();
         }
         goes_on.unwrap_or(false)
     }

@@ -74,6 +74,6 @@ impl<P: ServedPod> TrafficThread<P> {
         pod: &P,
     ) {
         let tenant = self.tenants.borrow_mut().pod(pod);
-        self.refuse_at_cap(stream, peer, dialects, &tenant);
+        self.refuse_deleted_pod(stream, peer, dialects, &tenant);
     }
 }

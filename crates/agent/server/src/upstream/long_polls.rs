@@ -12,7 +12,7 @@ use crate::connection_permits::{Permit, PermitCounter};
 #[derive(Clone, Debug)]
 pub struct LongPollLimit {
     /// Counts the waiting long polls of all pods.
-    pub all: Arc<PermitCounter>,
+    pub total_counter: Arc<PermitCounter>,
     /// The maximum number of long polls of all pods together.
     pub most: u32,
     /// The maximum number of long polls of one pod.
@@ -35,12 +35,12 @@ impl LongPollLimit {
     /// Takes a permit for a client whose permits are counted by `own`, or returns a refusal with status 503.
     /// Up to its limit, a client can have as many long polls as it leaves free ([`seawall_core::fair_share`]).
     pub fn acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
-        let free = self.most.saturating_sub(self.all.open());
-        if !fair_share::may_take(own.open().into(), free.into()) {
+        let free = self.most.saturating_sub(self.total_counter.open_count());
+        if !fair_share::may_take(own.open_count().into(), free.into()) {
             return Err(Self::FULL);
         }
         let own = own.take(self.most_per_pod).ok_or(Self::FULL)?;
-        let all = self.all.take(self.most).ok_or(Self::FULL)?;
+        let all = self.total_counter.take(self.most).ok_or(Self::FULL)?;
         Ok(LongPollPermit((all, own)))
     }
 }

@@ -92,7 +92,7 @@ pub struct UpstreamResponse {
     /// The whole body, or the first part of a large body.
     pub body: Vec<u8>,
     /// The stream of the remaining body, if `body` is only the first part.
-    pub rest: Option<Box<BodyStream>>,
+    pub remaining_body: Option<Box<BodyStream>>,
 }
 
 /// The remaining part of a large answer, which the agent forwards as fast as the client reads.
@@ -274,12 +274,17 @@ impl StartedResponse {
             let part = gather(&mut body).await.map_err(|_| UNREACHABLE)?;
             first.extend_from_slice(&part.bytes);
             if part.is_last {
-                return Ok(UpstreamResponse { status, headers, body: first, rest: None });
+                return Ok(UpstreamResponse { status, headers, body: first, remaining_body: None });
             }
             if first.len() >= WINDOW {
                 let left = BODY - first.len() as u64;
                 let rest = BodyStream { length, left, body, _place: place, _poll: poll };
-                return Ok(UpstreamResponse { status, headers, body: first, rest: Some(Box::new(rest)) });
+                return Ok(UpstreamResponse {
+                    status,
+                    headers,
+                    body: first,
+                    remaining_body: Some(Box::new(rest)),
+                });
             }
         }
     }

@@ -20,7 +20,7 @@ use seawall_core::{Secret, file};
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// The folder with a pod's token and CA. Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
-pub const POD_FILES: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub const SERVICE_ACCOUNT_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// An API server's address, and the sources of the client's credentials for that server.
 #[derive(Clone, Debug)]
@@ -28,13 +28,13 @@ pub struct KubeEndpoint {
     /// The base URL of the API server.
     pub base: BaseUrl,
     /// The name in the server's certificate, if it differs from the host in the URL.
-    pub name: Option<ServerName<'static>>,
+    pub server_name: Option<ServerName<'static>>,
     /// The certificates to trust; `None` uses the public roots.
     pub roots: Option<CredentialSource>,
     /// The source of the bearer token.
     pub token: Option<CredentialSource>,
     /// The sources of the client's certificate and its key.
-    pub identity: Option<(CredentialSource, CredentialSource)>,
+    pub client_certificate: Option<(CredentialSource, CredentialSource)>,
 }
 
 /// The source of a credential: a given text, or a file whose content can change.
@@ -54,7 +54,7 @@ pub struct KubeCredentials {
     /// The bearer token.
     pub token: Option<Secret<String>>,
     /// The client's certificate and key.
-    pub identity: Option<(Secret<String>, Secret<String>)>,
+    pub client_certificate: Option<(Secret<String>, Secret<String>)>,
 }
 
 /// The part of the URL that precedes the path of every request.
@@ -78,7 +78,13 @@ impl KubeEndpoint {
         let base = BaseUrl::parse(&format!("https://{host}:{port}"))
             .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a host and a port")?;
         let file = |name| Some(CredentialSource::File(files.join(name)));
-        Ok(Self { base, name: None, roots: file("ca.crt"), token: file("token"), identity: None })
+        Ok(Self {
+            base,
+            server_name: None,
+            roots: file("ca.crt"),
+            token: file("token"),
+            client_certificate: None,
+        })
     }
 
     /// Reads all credentials.
@@ -88,12 +94,14 @@ impl KubeEndpoint {
     pub fn read_credentials(&self) -> Result<KubeCredentials, String> {
         let read =
             |source: &Option<CredentialSource>| source.as_ref().map(CredentialSource::read).transpose();
-        let identity =
-            self.identity.as_ref().map(|(chain, key)| Ok::<_, String>((chain.read()?, key.read()?)));
+        let identity = self
+            .client_certificate
+            .as_ref()
+            .map(|(chain, key)| Ok::<_, String>((chain.read()?, key.read()?)));
         Ok(KubeCredentials {
             roots: read(&self.roots)?,
             token: read(&self.token)?,
-            identity: identity.transpose()?,
+            client_certificate: identity.transpose()?,
         })
     }
 }
@@ -133,7 +141,7 @@ impl KubeCredentials {
     /// Returns a hash of the certificates and keys. Use it only to detect a replaced certificate or key.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
-        let identity = self.identity.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
+        let identity = self.client_certificate.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
         (self.roots.as_ref().map(Secret::expose), identity).hash(&mut hasher);
         hasher.finish()
     }
@@ -147,7 +155,7 @@ impl KubeCredentials {
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("cannot set up TLS: {error}"))?
             .with_root_certificates(self.roots()?);
-        let Some((chain, key)) = &self.identity else { return Ok(builder.with_no_client_auth()) };
+        let Some((chain, key)) = &self.client_certificate else { return Ok(builder.with_no_client_auth()) };
         let key = PrivateKeyDer::from_pem_slice(key.expose().as_bytes())
             .map_err(|_| "the client's key is not a private key in PEM")?;
         builder
@@ -253,7 +261,7 @@ mod tests {
     }
 
     fn with_token(token: &str) -> KubeCredentials {
-        KubeCredentials { roots: None, token: Some(Secret::new(token.into())), identity: None }
+        KubeCredentials { roots: None, token: Some(Secret::new(token.into())), client_certificate: None }
     }
 
     #[test]
@@ -271,8 +279,11 @@ mod tests {
     fn a_file_without_a_certificate_is_no_authority() {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         for text in ["", "nonsense", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
-            let papers =
-                KubeCredentials { roots: Some(Secret::new(text.into())), token: None, identity: None };
+            let papers = KubeCredentials {
+                roots: Some(Secret::new(text.into())),
+                token: None,
+                client_certificate: None,
+            };
             assert!(papers.tls(provider.clone()).unwrap_err().contains("authority"), "{text}");
         }
     }

@@ -37,15 +37,15 @@ fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     let url = cluster.required("server")?;
     let endpoint = KubeEndpoint {
         base: BaseUrl::parse(url).ok_or_else(|| cluster.error_at("server", "expected an https URL"))?,
-        name: cluster.server_name()?,
+        server_name: cluster.server_name()?,
         roots: cluster.source("certificate-authority")?,
         token: None,
-        identity: None,
+        client_certificate: None,
     };
     let Some(user) = context.text("user")? else { return Ok(endpoint) };
     let user = root.entry("users", "user", user)?;
     user.refuse(&NOT_OF_A_USER, "not supported: give a token, a tokenFile or a client-certificate")?;
-    Ok(KubeEndpoint { token: user.token()?, identity: user.identity()?, ..endpoint })
+    Ok(KubeEndpoint { token: user.token()?, client_certificate: user.client_certificate()?, ..endpoint })
 }
 
 /// A table of the kubeconfig file. Error messages show its path, never its content.
@@ -150,7 +150,7 @@ impl<'a> KubeconfigSection<'a> {
     ///
     /// # Errors
     /// One of the two is present without the other.
-    pub fn identity(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
+    pub fn client_certificate(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
         match (self.source("client-certificate")?, self.source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),
@@ -203,10 +203,10 @@ mod tests {
         let user = json!({"token": "t", "client-certificate": "/pki/c.crt", "client-key-data": "a2\nV5"});
         let endpoint = parsed(&cluster, &user).unwrap();
         assert_eq!(Some(endpoint.base), BaseUrl::parse("https://10.0.0.1:6443/prefix"));
-        assert_eq!(endpoint.name, Some(ServerName::try_from("kubernetes").unwrap()));
+        assert_eq!(endpoint.server_name, Some(ServerName::try_from("kubernetes").unwrap()));
         assert_eq!(told(endpoint.roots.as_ref()), "file /etc/seawall/ca.crt");
         assert_eq!(told(endpoint.token.as_ref()), "given t");
-        let (chain, key) = endpoint.identity.unwrap();
+        let (chain, key) = endpoint.client_certificate.unwrap();
         assert_eq!([told(Some(&chain)), told(Some(&key))], ["file /pki/c.crt", "given key"]);
     }
 
@@ -266,6 +266,6 @@ mod tests {
         let text = "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
                     clusters: [{name: c, cluster: {server: 'https://h'}}]\n";
         let endpoint = parse(text, Path::new("")).unwrap();
-        assert!(endpoint.token.is_none() && endpoint.identity.is_none());
+        assert!(endpoint.token.is_none() && endpoint.client_certificate.is_none());
     }
 }

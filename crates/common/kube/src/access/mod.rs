@@ -10,7 +10,7 @@ pub mod kubeconfig;
 
 use std::path::{Path, PathBuf};
 
-use endpoint::{KubeEndpoint, POD_FILES};
+use endpoint::{KubeEndpoint, SERVICE_ACCOUNT_FOLDER};
 
 /// The source of the API server's address, its CA and the client's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,9 @@ impl KubeEndpoint {
     /// A part of the access is missing, invalid or not supported; the error names it.
     pub(crate) fn of(access: &KubeAccess) -> Result<Self, String> {
         match access {
-            KubeAccess::InCluster => Self::in_cluster(|name| std::env::var(name).ok(), Path::new(POD_FILES)),
+            KubeAccess::InCluster => {
+                Self::in_cluster(|name| std::env::var(name).ok(), Path::new(SERVICE_ACCOUNT_FOLDER))
+            }
             KubeAccess::Kubeconfig(path) => kubeconfig::read(path),
         }
     }

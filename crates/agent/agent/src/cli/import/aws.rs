@@ -17,8 +17,8 @@ pub(super) const ACCOUNT: ImportOption =
     ImportOption { name: "account", value: "ACCOUNT", key: "aws.account" };
 
 /// The required AWS region. Every tool needs it.
-pub(super) const MUST_HAVE_REGION: RequiredSetting = RequiredSetting {
-    is_open: |draft| !draft.has("aws.region"),
+pub(super) const REGION_REQUIREMENT: RequiredSetting = RequiredSetting {
+    is_missing: |draft| !draft.has("aws.region"),
     sentence: "these flags do not name the AWS region: give --region REGION before `--`",
 };
 
@@ -26,17 +26,17 @@ const NO_ACCOUNT: &str = "these flags do not name the AWS account, which is need
                           ACCOUNT before `--`, or the flag for the base of role ARNs";
 
 /// Returns the requirement to give an account. `is_open` returns true if the tool gives roles by name and the account is unknown.
-pub(super) const fn must_have_account(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
-    RequiredSetting { is_open, sentence: NO_ACCOUNT }
+pub(super) const fn account_requirement(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
+    RequiredSetting { is_missing: is_open, sentence: NO_ACCOUNT }
 }
 
 /// True if the account of roles that are given by name is unknown.
-pub(super) fn is_account_open(draft: &ConfigBuilder) -> bool {
+pub(super) fn is_account_unknown(draft: &ConfigBuilder) -> bool {
     !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
 }
 
 /// Sets the defaults that both tools share and that differ from the agent's defaults.
-pub(super) fn begin(draft: &mut ConfigBuilder) {
+pub(super) fn set_shared_defaults(draft: &mut ConfigBuilder) {
     draft.set("identity.strategy", "source-ip");
     draft.set("aws.stsEndpoint", "global");
     draft.set("aws.session.duration", "1h");
@@ -52,7 +52,7 @@ const SHORT_SESSION: &str = "the agent requests sessions of at least 1h. SDKs re
                              session of 15 minutes they would fetch credentials on every call";
 
 /// Sets the session duration from a flag's value.
-pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
+pub(super) fn set_session_duration(text: &str, draft: &mut ConfigBuilder) {
     match duration::parse(text) {
         Some(length) if length < HOUR => {
             draft.set("aws.session.duration", "1h");
@@ -70,7 +70,7 @@ pub(super) fn session(text: &str, draft: &mut ConfigBuilder) {
 }
 
 /// Adds a remark about the NAT rule that sends pods' requests to the agent. No configuration key sets this rule. `to` is the agent's port.
-pub(super) fn redirect(draft: &mut ConfigBuilder, interface: &str, to: &str) {
+pub(super) fn add_redirect_remark(draft: &mut ConfigBuilder, interface: &str, to: &str) {
     let (not, name) = interface.strip_prefix('!').map_or(("", interface), |name| ("! ", name.trim()));
     let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.+:".contains(&b));
     let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };

@@ -45,7 +45,7 @@ impl ConfigBuilder {
     }
 
     /// Runs `reading` for one flag, so that the keys and remarks that it adds are attributed to the flag.
-    pub(super) fn for_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
+    pub(super) fn attribute_to_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
         self.flag = Some(flag);
         reading(self);
         self.flag = None;
@@ -66,7 +66,7 @@ impl ConfigBuilder {
     }
 
     /// Returns the value of a flag, if it was given.
-    pub(super) fn given(&self, flag: &str) -> Option<&str> {
+    pub(super) fn flag_value(&self, flag: &str) -> Option<&str> {
         self.given.get(flag).map(String::as_str)
     }
 

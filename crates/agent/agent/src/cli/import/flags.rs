@@ -8,18 +8,18 @@ use super::config_builder::ConfigBuilder;
 #[derive(Debug)]
 pub(super) struct SourceTool {
     /// The tool's name on the command line.
-    pub(super) word: &'static str,
+    pub(super) command_name: &'static str,
     /// The tool's name for sentences.
     pub(super) title: &'static str,
     /// The words that can stand between flags and have no effect: the program and its subcommands.
-    pub(super) words: &'static [&'static str],
+    pub(super) ignored_words: &'static [&'static str],
     pub(super) flags: &'static [&'static [ToolFlag]],
     /// The options for values that the tool detects at run time. They precede `--` on the command line.
     pub(super) options: &'static [ImportOption],
     /// The settings that the options and flags must provide.
     pub(super) required_settings: &'static [RequiredSetting],
     /// Sets the tool's defaults before the first flag.
-    pub(super) begin: fn(&mut ConfigBuilder),
+    pub(super) set_defaults: fn(&mut ConfigBuilder),
     /// Sets the keys that depend on several flags, or on an absent flag.
     pub(super) finish: fn(&mut ConfigBuilder),
 }
@@ -36,7 +36,7 @@ pub(super) struct ImportOption {
 /// A setting that the flags can omit and that `import` must not guess.
 #[derive(Debug)]
 pub(super) struct RequiredSetting {
-    pub(super) is_open: fn(&ConfigBuilder) -> bool,
+    pub(super) is_missing: fn(&ConfigBuilder) -> bool,
     /// The error text. It says what the user must give.
     pub(super) sentence: &'static str,
 }
@@ -148,7 +148,7 @@ pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<Give
 /// True if the argument is the tool's program, in any folder (`/kiam`), or one of its subcommands (`agent`).
 fn is_word(arg: &str, tool: &SourceTool) -> bool {
     let name = arg.rsplit('/').next().unwrap_or(arg);
-    tool.words.contains(&name)
+    tool.ignored_words.contains(&name)
 }
 
 /// Finds the flag with this name. The bool is true if the name turns the flag off (kingpin's prefix `--no-`).

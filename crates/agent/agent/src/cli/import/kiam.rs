@@ -3,18 +3,18 @@
 use seawall_protocols::aws::Pattern;
 
 use super::aws;
-use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
+use super::aws::{ACCOUNT, REGION, REGION_REQUIREMENT};
 use super::config_builder::ConfigBuilder;
 use super::flags::{SourceTool, ToolFlag};
 
 pub(super) const KIAM: SourceTool = SourceTool {
-    word: "kiam",
+    command_name: "kiam",
     title: "KIAM",
-    words: &["kiam", "agent", "server"],
+    ignored_words: &["kiam", "agent", "server"],
     options: &[REGION, ACCOUNT],
-    required_settings: &[MUST_HAVE_REGION, aws::must_have_account(aws::is_account_open)],
+    required_settings: &[REGION_REQUIREMENT, aws::account_requirement(aws::is_account_unknown)],
     flags: &[AGENT, SERVER, BOTH, RELAY],
-    begin,
+    set_defaults: begin,
     finish,
 };
 
@@ -58,7 +58,7 @@ const SERVER: &[ToolFlag] = &[
         "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
     ),
     ToolFlag::with_value("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
-    ToolFlag::with_value("session-duration", aws::session),
+    ToolFlag::with_value("session-duration", aws::set_session_duration),
     ToolFlag::unsupported(
         "session-refresh",
         "nothing to do: the agent renews credentials when 25 minutes are left, so that no SDK gets credentials that are about to expire",
@@ -136,26 +136,26 @@ const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of eac
 
 /// Sets KIAM's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
-    aws::begin(draft);
+    aws::set_shared_defaults(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
     draft.set("aws.roleSources", vec!["kiam"]);
     draft.set("aws.session.namePrefix", "kiam-");
 }
 
 fn finish(draft: &mut ConfigBuilder) {
-    let interface = draft.given("host-interface").unwrap_or("docker0").to_owned();
-    let port = draft.given("port").unwrap_or("3100").to_owned();
+    let interface = draft.flag_value("host-interface").unwrap_or("docker0").to_owned();
+    let port = draft.flag_value("port").unwrap_or("3100").to_owned();
     for flag in ["iptables", "iptables-remove", "host", "host-interface"] {
-        if flag == "iptables" || draft.given(flag).is_some() {
-            draft.for_flag(flag, |draft| aws::redirect(draft, &interface, &port));
+        if flag == "iptables" || draft.flag_value(flag).is_some() {
+            draft.attribute_to_flag(flag, |draft| aws::add_redirect_remark(draft, &interface, &port));
         }
     }
-    match draft.given("assume-role-arn") {
-        Some(_) => draft.for_flag("assume-role-arn", |draft| draft.remark(NODES)),
+    match draft.flag_value("assume-role-arn") {
+        Some(_) => draft.attribute_to_flag("assume-role-arn", |draft| draft.remark(NODES)),
         None => draft.remark(NODES),
     }
-    if draft.given("session-duration").is_none() {
-        draft.for_flag("session-duration", |draft| aws::session("15m", draft));
+    if draft.flag_value("session-duration").is_none() {
+        draft.attribute_to_flag("session-duration", |draft| aws::set_session_duration("15m", draft));
     }
 }
 

@@ -1,21 +1,21 @@
 //! Defines the flags of kube2iam and their translation.
 
 use super::aws;
-use super::aws::{ACCOUNT, MUST_HAVE_REGION, REGION};
+use super::aws::{ACCOUNT, REGION, REGION_REQUIREMENT};
 use super::config_builder::ConfigBuilder;
 use super::flags::{SourceTool, ToolFlag};
 
 pub(super) const KUBE2IAM: SourceTool = SourceTool {
-    word: "kube2iam",
+    command_name: "kube2iam",
     title: "kube2iam",
-    words: &["kube2iam"],
+    ignored_words: &["kube2iam"],
     options: &[REGION, ACCOUNT],
     required_settings: &[
-        MUST_HAVE_REGION,
-        aws::must_have_account(|draft| is_discovered(draft) && aws::is_account_open(draft)),
+        REGION_REQUIREMENT,
+        aws::account_requirement(|draft| is_discovered(draft) && aws::is_account_unknown(draft)),
     ],
     flags: &[ROLES, NODE, REST],
-    begin,
+    set_defaults: begin,
     finish,
 };
 
@@ -42,7 +42,7 @@ const ROLES: &[ToolFlag] = &[
             draft.set("aws.credentials.role", role);
         }
     }),
-    ToolFlag::with_value("iam-role-session-ttl", aws::session),
+    ToolFlag::with_value("iam-role-session-ttl", aws::set_session_duration),
     ToolFlag::with_value("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
     ToolFlag::with_value("iam-external-id", |key, draft| {
         annotation(key, "iam.amazonaws.com/external-id", draft);
@@ -112,7 +112,7 @@ const REST: &[ToolFlag] = &[
             as_ours => as_ours,
         };
         // `--verbose` has priority, in any position.
-        if draft.given("verbose") != Some("true") {
+        if draft.flag_value("verbose") != Some("true") {
             draft.set("logLevel", level);
         }
     }),
@@ -162,7 +162,7 @@ fn discover(is_on: &str, draft: &mut ConfigBuilder) {
 /// True if kube2iam read the account from the instance metadata. In that case, the import needs the account as an option.
 fn is_discovered(draft: &ConfigBuilder) -> bool {
     let flags = ["auto-discover-base-arn", "auto-discover-default-role"];
-    flags.into_iter().any(|flag| draft.given(flag) == Some("true"))
+    flags.into_iter().any(|flag| draft.flag_value(flag) == Some("true"))
 }
 
 /// Adds a remark if an annotation key differs from the only key that the agent reads.
@@ -176,25 +176,25 @@ fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
 
 /// Sets kube2iam's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
-    aws::begin(draft);
+    aws::set_shared_defaults(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
     draft.set("aws.roleSources", vec!["kube2iam"]);
     draft.set("aws.kube2iam.namespaceRestrictions", false);
 }
 
 fn finish(draft: &mut ConfigBuilder) {
-    let interface = draft.given("host-interface").unwrap_or("docker0").to_owned();
-    let port = draft.given("app-port").unwrap_or("8181").to_owned();
+    let interface = draft.flag_value("host-interface").unwrap_or("docker0").to_owned();
+    let port = draft.flag_value("app-port").unwrap_or("8181").to_owned();
     for flag in ["iptables", "host-ip", "host-interface"] {
-        if flag == "iptables" || draft.given(flag).is_some() {
-            draft.for_flag(flag, |draft| aws::redirect(draft, &interface, &port));
+        if flag == "iptables" || draft.flag_value(flag).is_some() {
+            draft.attribute_to_flag(flag, |draft| aws::add_redirect_remark(draft, &interface, &port));
         }
     }
-    if draft.given("iam-role-session-ttl").is_none() {
-        draft.for_flag("iam-role-session-ttl", |draft| aws::session("15m", draft));
+    if draft.flag_value("iam-role-session-ttl").is_none() {
+        draft.attribute_to_flag("iam-role-session-ttl", |draft| aws::set_session_duration("15m", draft));
     }
-    if draft.given("namespace-restrictions") != Some("true") {
-        draft.for_flag("namespace-restrictions", |draft| {
+    if draft.flag_value("namespace-restrictions") != Some("true") {
+        draft.attribute_to_flag("namespace-restrictions", |draft| {
             draft.remark(
                 "the restrictions are off: the annotation allowed-roles of a namespace has no effect, and every pod may have every role; set \
                  aws.kube2iam.namespaceRestrictions: true to enforce that annotation",

@@ -67,7 +67,7 @@ impl ImportCommand {
         if word == "help" {
             return Ok(None);
         }
-        let tool = TOOLS.into_iter().find(|tool| tool.word == word).ok_or_else(how_to_use)?;
+        let tool = TOOLS.into_iter().find(|tool| tool.command_name == word).ok_or_else(how_to_use)?;
         let args: Vec<OsString> = args.raw_args()?.collect();
         // The words after `--` belong to the other tool.
         let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
@@ -105,12 +105,12 @@ impl SourceTool {
 pub(crate) fn usage() -> String {
     TOOLS.iter().fold(String::new(), |usage, tool| {
         let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value));
-        format!("{usage}  seawall-agent import {}{} -- FLAGS\n", tool.word, own.collect::<String>())
+        format!("{usage}  seawall-agent import {}{} -- FLAGS\n", tool.command_name, own.collect::<String>())
     })
 }
 
 fn how_to_use() -> Error {
-    let words = TOOLS.map(|tool| tool.word).join(" or ");
+    let words = TOOLS.map(|tool| tool.command_name).join(" or ");
     Error::Custom(format!("import: expected {words}, then `--` and the flags of that tool").into())
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
     let given = flags::read(&request.flags, tool).map_err(ImportError)?;
     let mut draft = draft(request, &given);
     (tool.finish)(&mut draft);
-    let open = tool.required_settings.iter().filter(|must| (must.is_open)(&draft));
+    let open = tool.required_settings.iter().filter(|must| (must.is_missing)(&draft));
     let open: Vec<_> = open.map(|must| must.sentence.to_owned()).collect();
     if !open.is_empty() {
         return Err(ImportError(open));
@@ -137,12 +137,12 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
 
 fn draft(request: &ImportCommand, given: &[GivenFlag<'_>]) -> ConfigBuilder {
     let mut draft = ConfigBuilder::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
-    (request.tool.begin)(&mut draft);
+    (request.tool.set_defaults)(&mut draft);
     for (own, value) in &request.own {
-        draft.for_flag(own.name, |draft| draft.set(own.key, value.as_str()));
+        draft.attribute_to_flag(own.name, |draft| draft.set(own.key, value.as_str()));
     }
     for GivenFlag { flag, value } in given {
-        draft.for_flag(flag.name, |draft| flag.apply(value, draft));
+        draft.attribute_to_flag(flag.name, |draft| flag.apply(value, draft));
     }
     draft
 }

@@ -336,14 +336,15 @@ fn bad_use_is_told_apart_from_bad_flags() {
 fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is_told() {
     let (usage, told) = (usage(), request("").unwrap_err());
     for tool in TOOLS {
-        let line = usage.lines().find(|line| line.contains(&format!(" import {} ", tool.word))).unwrap();
-        assert!(told.contains(tool.word), "{told}");
+        let line =
+            usage.lines().find(|line| line.contains(&format!(" import {} ", tool.command_name))).unwrap();
+        assert!(told.contains(tool.command_name), "{told}");
         for own in tool.options {
             assert!(line.contains(&format!("[--{} {}]", own.name, own.value)), "{line}");
-            let told = request(&format!("{} --{} --", tool.word, own.name)).unwrap_err();
+            let told = request(&format!("{} --{} --", tool.command_name, own.name)).unwrap_err();
             assert!(told.contains(&format!("missing argument for option '--{}'", own.name)), "{told}");
         }
-        let told = request(&format!("{} --nobodys x --", tool.word)).unwrap_err();
+        let told = request(&format!("{} --nobodys x --", tool.command_name)).unwrap_err();
         assert!(told.contains("--nobodys"), "{told}");
     }
 }
@@ -352,9 +353,9 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
 #[test]
 fn what_must_be_told_is_the_tools_alone() {
     const NOTHING: SourceTool =
-        SourceTool { flags: &[], options: &[], required_settings: &[], words: &[], ..kiam::KIAM };
+        SourceTool { flags: &[], options: &[], required_settings: &[], ignored_words: &[], ..kiam::KIAM };
     const ITS_OWN: RequiredSetting =
-        RequiredSetting { is_open: |draft| !draft.has("tide"), sentence: "tell the tide" };
+        RequiredSetting { is_missing: |draft| !draft.has("tide"), sentence: "tell the tide" };
     const TIDAL: SourceTool = SourceTool { required_settings: &[ITS_OWN], ..NOTHING };
     for (tool, expected) in [(&NOTHING, false), (&TIDAL, true)] {
         let mistakes = import(&ImportCommand { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;
@@ -381,7 +382,7 @@ fn the_examples_of_the_migration_pages_can_be_run() {
 #[test]
 fn the_migration_pages_name_only_flags_that_there_are() {
     for (tool, (word, page)) in TOOLS.into_iter().zip(PAGES) {
-        assert_eq!(tool.word, word);
+        assert_eq!(tool.command_name, word);
         let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
         let named = named.map(|text| text.split('=').next().unwrap_or(text));
         // Ignore names with a wildcard and the import's own options.

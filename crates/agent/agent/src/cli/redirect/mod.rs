@@ -136,7 +136,7 @@ fn attached(
     drop_rules: bool,
     conflict_check_root: Option<&Path>,
 ) -> anyhow::Result<String> {
-    let (pins, mut site) = (places.pins()?, places.site()?);
+    let (pins, mut site) = (places.pins()?, places.find_cgroup_tree()?);
     if let Some(outermost) = conflict_check_root {
         site = site.limit_conflict_check_to(outermost);
     }
@@ -155,7 +155,7 @@ fn attached(
 }
 
 fn told(places: &NodePaths) -> anyhow::Result<String> {
-    let status = status(&places.pins()?, &places.site()?)?;
+    let status = status(&places.pins()?, &places.find_cgroup_tree()?)?;
     if !status.is_complete() {
         bail!(
             "the redirect differs from what this version attaches; run `seawall-agent redirect attach`:\n{status}"
@@ -238,8 +238,8 @@ mod tests {
         let agent = AgentAddress {
             v4: "10.0.0.1".parse().ok(),
             v6: "fd00::1".parse().ok(),
-            metadata: NonZeroU16::new(8988),
-            containers: None,
+            metadata_port: NonZeroU16::new(8988),
+            containers_port: None,
             ..AgentAddress::default()
         };
         assert_eq!(

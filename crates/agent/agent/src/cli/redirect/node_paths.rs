@@ -32,7 +32,7 @@ impl NodePaths {
         Pins::at(&self.bpffs)
     }
 
-    pub(super) fn site(&self) -> Result<CgroupTree, redirect::Error> {
+    pub(super) fn find_cgroup_tree(&self) -> Result<CgroupTree, redirect::Error> {
         CgroupTree::find(&self.cgroup_root, self.kubepods_cgroup.as_deref())
     }
 }

@@ -25,7 +25,7 @@ impl RuleSet {
             "drop-rules" => Self::Drop,
             "dnat-rules" => Self::Dnat {
                 agent: agent(flags)?,
-                agent_pod_uid: flags.one("agent-pod-uid", "a UID")?.map(|uid: String| PodUid(uid.into())),
+                agent_pod_uid: flags.value("agent-pod-uid", "a UID")?.map(|uid: String| PodUid(uid.into())),
                 places: NodePaths::of(flags),
             },
             _ => Self::Cleanup,
@@ -44,9 +44,10 @@ impl RuleSet {
 /// Returns the agent's addresses and ports, to which the rules send connections.
 fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
     let (metadata, containers) =
-        (flags.one("metadata-port", "a port")?, flags.one("containers-port", "a port")?);
-    let mut agent = AgentAddress { metadata, containers, ..AgentAddress::default() };
-    for address in flags.all("node-address", "an IP address of the node")? {
+        (flags.value("metadata-port", "a port")?, flags.value("containers-port", "a port")?);
+    let mut agent =
+        AgentAddress { metadata_port: metadata, containers_port: containers, ..AgentAddress::default() };
+    for address in flags.values("node-address", "an IP address of the node")? {
         let twice = match address {
             IpAddr::V4(address) => agent.v4.replace(address).is_some(),
             IpAddr::V6(address) => agent.v6.replace(address).is_some(),
@@ -70,7 +71,7 @@ fn dnat_rules(
     agent: &AgentAddress,
     agent_pod_uid: Option<&PodUid>,
 ) -> Result<String, redirect::Error> {
-    let site = match places.site() {
+    let site = match places.find_cgroup_tree() {
         Err(redirect::Error::NotCgroup2 { .. }) => None,
         found => Some(found?),
     };

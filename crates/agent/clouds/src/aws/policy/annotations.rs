@@ -40,7 +40,7 @@ const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 /// Returns the annotation keys that the agent must read for the enabled projects.
 ///
 /// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts.
-pub(in crate::aws) fn selection(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
+pub(in crate::aws) fn selected_keys(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
         (true, true) => &[PERMITTED, ALLOWED_ROLES],
         (true, false) => &[PERMITTED],
@@ -65,7 +65,7 @@ const fn key(
 }
 
 /// The keys that replace the annotations in an identity file.
-pub(crate) const FILE_KEYS: &[IdentityFileKey] = &[
+pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[
     key("awsRole", AnnotatedObject::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
     key("awsSessionName", AnnotatedObject::Pod, SESSION_NAME, "the name of a session", |text| {
         !text.is_empty()
@@ -91,10 +91,10 @@ mod tests {
 
     #[test]
     fn namespaces_are_asked_about_only_where_they_decide() {
-        assert_eq!(selection(false, false, true).namespace, [""; 0]);
-        assert_eq!(selection(true, false, false).namespace, [PERMITTED]);
-        assert_eq!(selection(false, true, true).namespace, [ALLOWED_ROLES]);
-        assert_eq!(selection(true, true, true).namespace.len(), 2);
-        assert_eq!(selection(false, false, false), AnnotationKeys::default());
+        assert_eq!(selected_keys(false, false, true).namespace, [""; 0]);
+        assert_eq!(selected_keys(true, false, false).namespace, [PERMITTED]);
+        assert_eq!(selected_keys(false, true, true).namespace, [ALLOWED_ROLES]);
+        assert_eq!(selected_keys(true, true, true).namespace.len(), 2);
+        assert_eq!(selected_keys(false, false, false), AnnotationKeys::default());
     }
 }

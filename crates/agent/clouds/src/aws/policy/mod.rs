@@ -43,11 +43,11 @@ pub(super) struct RolePolicy {
     /// The base ARN that completes the name of a role.
     pub(super) base: Option<BaseRoleArn>,
     /// The rules by which a namespace permits the roles that its pods name. `None` if pods may not name roles.
-    pub(super) by_pod: Option<namespace::NamespaceRules>,
+    pub(super) pod_role_rules: Option<namespace::NamespaceRules>,
     /// The default audience for tokens of ServiceAccounts. `None` if ServiceAccounts may not name roles.
-    pub(super) by_service_account: Option<Arc<str>>,
+    pub(super) service_account_audience: Option<Arc<str>>,
     /// The cluster in which EKS associates roles with ServiceAccounts. `None` if the agent does not ask EKS.
-    pub(super) by_association: Option<ClusterName>,
+    pub(super) association_cluster: Option<ClusterName>,
     /// The default roles by namespace, for pods that name no role.
     pub(super) defaults: HashMap<String, NamedRole>,
     /// The tags of the sessions that the agent creates for a pod.
@@ -163,7 +163,7 @@ impl RolePolicy {
         &self,
         facts: &PodAnnotations,
     ) -> Result<Option<(NamedRole, Arc<str>)>, RoleDenial> {
-        let Some(audience) = &self.by_service_account else { return Ok(None) };
+        let Some(audience) = &self.service_account_audience else { return Ok(None) };
         let account = match &facts.service_account {
             RelatedAnnotations::NotRead => return Err(RoleDenial::Pending),
             RelatedAnnotations::Known(object) => object
@@ -183,7 +183,7 @@ impl RolePolicy {
 
     /// Returns the role that the pod names itself.
     fn named_by_pod(&self, facts: &PodAnnotations) -> Result<Option<NamedRole>, RoleDenial> {
-        if self.by_pod.is_none() {
+        if self.pod_role_rules.is_none() {
             return Ok(None);
         }
         let Some(role) = said(&facts.pod, ROLE, MALFORMED_ROLE)? else { return Ok(None) };
@@ -197,7 +197,7 @@ impl RolePolicy {
             RelatedAnnotations::Known(object) => object.as_ref().as_ref(),
         };
         // Without rules, pods may not name roles.
-        let Some(rules) = self.by_pod else { return Err(RoleDenial::NoRole(NO_ROLE)) };
+        let Some(rules) = self.pod_role_rules else { return Err(RoleDenial::NoRole(NO_ROLE)) };
         rules
             .permit(namespace, &role, self.base.as_ref())
             .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
@@ -222,7 +222,7 @@ impl RolePolicy {
                 method: self.assume(pod, None)?,
             }));
         }
-        self.by_association.clone().map(AllowedRole::Associated).ok_or(RoleDenial::NoRole(NO_ROLE))
+        self.association_cluster.clone().map(AllowedRole::Associated).ok_or(RoleDenial::NoRole(NO_ROLE))
     }
 
     fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<GrantMethod, RoleDenial> {
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
     use crate::aws::policy::annotations::{ALLOWED_ROLES, PERMITTED};
-    use crate::aws::policy::namespace::{AllowedRolesFormat, Kube2iam};
+    use crate::aws::policy::namespace::{AllowedRolesFormat, Kube2iamFlags};
 
     const BASE: &str = "arn:aws:iam::123456789012:role/";
     const CART: &str = "arn:aws:iam::123456789012:role/cart";
@@ -265,14 +265,15 @@ mod tests {
     type Said = [(&'static str, &'static str)];
 
     fn rules(kiam: bool, kube2iam: bool, irsa: bool) -> RolePolicy {
-        let kube2iam = kube2iam.then_some(Kube2iam {
+        let kube2iam = kube2iam.then_some(Kube2iamFlags {
             namespace_restrictions: true,
             namespace_restriction_format: AllowedRolesFormat::Glob,
         });
         RolePolicy {
             base: BaseRoleArn::new(BASE),
-            by_pod: (kiam || kube2iam.is_some()).then_some(namespace::NamespaceRules { kiam, kube2iam }),
-            by_service_account: irsa.then(|| "sts.amazonaws.com".into()),
+            pod_role_rules: (kiam || kube2iam.is_some())
+                .then_some(namespace::NamespaceRules { kiam, kube2iam }),
+            service_account_audience: irsa.then(|| "sts.amazonaws.com".into()),
             ..RolePolicy::default()
         }
     }
@@ -292,7 +293,7 @@ mod tests {
 
     fn facts(pod: &Said, account: &Said, namespace: &Said) -> PodAnnotations {
         let (service_account, namespace) =
-            (RelatedAnnotations::read(told(account)), RelatedAnnotations::read(told(namespace)));
+            (RelatedAnnotations::of_object(told(account)), RelatedAnnotations::of_object(told(namespace)));
         PodAnnotations { pod: told(pod), service_account, namespace }
     }
 
@@ -385,16 +386,16 @@ mod tests {
         let facts = |account: RelatedAnnotations, namespace: RelatedAnnotations, says: &Said| {
             PodAnnotations { pod: told(says), service_account: account, namespace }
         };
-        let (empty, role) = (|| RelatedAnnotations::read(Annotations::default()), &[(ROLE, "cart")][..]);
+        let (empty, role) = (|| RelatedAnnotations::of_object(Annotations::default()), &[(ROLE, "cart")][..]);
         let (irsa, kiam) = (rules(false, false, true), rules(true, false, false));
         for (rules, facts, expected) in [
             (&irsa, facts(RelatedAnnotations::NotRead, empty(), &[]), "not yet"),
             (&all(), facts(RelatedAnnotations::NotRead, empty(), role), "not yet"),
             (&kiam, facts(RelatedAnnotations::NotRead, empty(), role), "no_permitted_annotation"),
             (&kiam, facts(empty(), RelatedAnnotations::NotRead, role), "not yet"),
-            (&kiam, facts(empty(), RelatedAnnotations::missing(), role), "no_namespace"),
+            (&kiam, facts(empty(), RelatedAnnotations::of_missing_object(), role), "no_namespace"),
             (&kiam, facts(empty(), RelatedAnnotations::NotRead, &[]), "no_role"),
-            (&irsa, facts(RelatedAnnotations::missing(), empty(), &[]), "no_service_account"),
+            (&irsa, facts(RelatedAnnotations::of_missing_object(), empty(), &[]), "no_service_account"),
         ] {
             assert_eq!(code(rules.decide(&pod(), &facts).unwrap_err()).0, expected, "{facts:?}");
         }
@@ -419,7 +420,7 @@ mod tests {
     #[test]
     fn eks_is_asked_only_for_pods_for_which_nobody_names_a_role() {
         let reef = ClusterName::parse("reef").unwrap();
-        let rules = RolePolicy { by_association: Some(reef.clone()), ..all() };
+        let rules = RolePolicy { association_cluster: Some(reef.clone()), ..all() };
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
         let with_default = RolePolicy { defaults, ..rules.clone() };
         let permits = &[(PERMITTED, "cart"), (ALLOWED_ROLES, "[\"*\"]")][..];
@@ -446,10 +447,10 @@ mod tests {
         let unread = PodAnnotations {
             pod: Annotations::default(),
             service_account: RelatedAnnotations::NotRead,
-            namespace: RelatedAnnotations::read(Annotations::default()),
+            namespace: RelatedAnnotations::of_object(Annotations::default()),
         };
         assert_eq!(code_of(&rules, &unread), "not yet", "an annotation may name a role");
-        let alone = RolePolicy { by_pod: None, by_service_account: None, ..rules.clone() };
+        let alone = RolePolicy { pod_role_rules: None, service_account_audience: None, ..rules.clone() };
         assert_eq!(code_of(&alone, &unread), "reef", "annotations are off");
     }
 
@@ -493,12 +494,12 @@ mod tests {
             (rules(false, false, true), MANIFESTS[2], "role/indexer", "shop.cart"),
         ] {
             let [service_account, namespace] = ["ServiceAccount", "Namespace"]
-                .map(|kind| RelatedAnnotations::read(annotated(manifest, kind)));
+                .map(|kind| RelatedAnnotations::of_object(annotated(manifest, kind)));
             let facts = PodAnnotations { pod: annotated(manifest, "Pod"), service_account, namespace };
             let grant = granted(&rules, &facts).unwrap();
             assert!(grant.role.as_str().ends_with(role), "{of}: {grant:?}");
             assert_eq!(grant.session.as_str(), session, "{of}");
-            let others = RolePolicy { by_pod: None, by_service_account: None, ..rules };
+            let others = RolePolicy { pod_role_rules: None, service_account_audience: None, ..rules };
             assert_eq!(
                 code(others.decide(&pod(), &facts).unwrap_err()).0,
                 "no_role",

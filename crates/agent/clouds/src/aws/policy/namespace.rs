@@ -20,12 +20,12 @@ pub(in crate::aws) struct NamespaceRules {
     /// True if the agent uses `iam.amazonaws.com/permitted`.
     pub(in crate::aws) kiam: bool,
     /// The settings for `iam.amazonaws.com/allowed-roles`. `None` if the agent ignores the annotations of kube2iam.
-    pub(in crate::aws) kube2iam: Option<Kube2iam>,
+    pub(in crate::aws) kube2iam: Option<Kube2iamFlags>,
 }
 
 /// The flags with which the operator ran kube2iam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::aws) struct Kube2iam {
+pub(in crate::aws) struct Kube2iamFlags {
     /// True if `allowed-roles` decides, as with kube2iam's flag `--namespace-restrictions`. If it is true, a namespace without the annotation permits
     /// no role.
     pub(in crate::aws) namespace_restrictions: bool,
@@ -105,7 +105,7 @@ impl NamespaceRules {
     ///
     /// Without the flag `--namespace-restrictions`, kube2iam ignores the list. A namespace can therefore have an outdated list. If Seawall enforced
     /// an outdated list, pods would lose roles at the migration from kube2iam.
-    fn restricting(self) -> Option<Kube2iam> {
+    fn restricting(self) -> Option<Kube2iamFlags> {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
 
@@ -113,7 +113,7 @@ impl NamespaceRules {
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
             _ if self.kiam => Err(NO_PERMITTED_ANNOTATION),
-            Some(Kube2iam { namespace_restrictions: false, .. }) => Ok(()),
+            Some(Kube2iamFlags { namespace_restrictions: false, .. }) => Ok(()),
             _ => Err(NO_ALLOWED_ROLES_ANNOTATION),
         }
     }
@@ -135,7 +135,7 @@ fn matches_permitted(
 ) -> Result<(), Refusal> {
     let AnnotationValue::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
     let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
-    let below = base.and_then(|base| base.below(role));
+    let below = base.and_then(|base| base.path_below(role));
     let is_match = pattern.matches(role.as_str()) || below.is_some_and(|name| pattern.matches(name));
     if is_match { Ok(()) } else { Err(ROLE_NOT_PERMITTED) }
 }
@@ -167,7 +167,7 @@ fn is_entry_of(
 ) -> Result<bool, Refusal> {
     let is_whole = entry.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("arn:"));
     let text = match base {
-        Some(base) if !is_whole => base.below(role),
+        Some(base) if !is_whole => base.path_below(role),
         _ => Some(role.as_str()),
     };
     let Some(text) = text else { return Ok(false) };
@@ -203,21 +203,21 @@ mod tests {
     const KIAM: NamespaceRules = NamespaceRules { kiam: true, kube2iam: None };
     const GLOB: NamespaceRules = NamespaceRules {
         kiam: false,
-        kube2iam: Some(Kube2iam {
+        kube2iam: Some(Kube2iamFlags {
             namespace_restrictions: true,
             namespace_restriction_format: AllowedRolesFormat::Glob,
         }),
     };
     const REGEXP: NamespaceRules = NamespaceRules {
         kiam: false,
-        kube2iam: Some(Kube2iam {
+        kube2iam: Some(Kube2iamFlags {
             namespace_restrictions: true,
             namespace_restriction_format: AllowedRolesFormat::Regexp,
         }),
     };
     const OPEN: NamespaceRules = NamespaceRules {
         kiam: false,
-        kube2iam: Some(Kube2iam {
+        kube2iam: Some(Kube2iamFlags {
             namespace_restrictions: false,
             namespace_restriction_format: AllowedRolesFormat::Glob,
         }),

@@ -64,7 +64,7 @@ impl BaseRoleArn {
 
     /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN does not begin with
     /// this base.
-    pub(in crate::aws) fn below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
+    pub(in crate::aws) fn path_below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
         role.as_str().strip_prefix(&*self.0)
     }
 }
@@ -160,8 +160,8 @@ mod tests {
         let whole = BaseRoleArn::of_account("aws", "123456789012").unwrap();
         assert_eq!(whole.as_str(), "arn:aws:iam::123456789012:role/");
         let role = NamedRole::new("arn:aws:iam::123456789012:role/pods/cart").unwrap();
-        assert_eq!(whole.below(&role), Some("pods/cart"));
-        assert_eq!(BaseRoleArn::of_account("aws", "999999999999").unwrap().below(&role), None);
+        assert_eq!(whole.path_below(&role), Some("pods/cart"));
+        assert_eq!(BaseRoleArn::of_account("aws", "999999999999").unwrap().path_below(&role), None);
         for text in [
             "arn:aws:iam::123456789012:role",
             "arn:aws:iam::123456789012:role/pods",

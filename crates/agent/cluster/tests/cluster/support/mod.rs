@@ -114,8 +114,8 @@ pub(crate) async fn cluster_at(
     change: impl FnOnce(&mut ClusterConfig),
 ) -> Node {
     let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
-    config.selections = vec![SELECTION];
-    config.access = KubeAccess::Kubeconfig(plane.kubeconfig(token, port));
+    config.annotation_keys = vec![SELECTION];
+    config.kube_access = KubeAccess::Kubeconfig(plane.kubeconfig(token, port));
     change(&mut config);
     Node::start(config).await
 }
@@ -129,7 +129,7 @@ pub(crate) async fn until(
     let wait = async {
         let mut snapshot = pods.snapshot();
         while !is(&snapshot) {
-            snapshot = pods.newer_than(snapshot.version()).await;
+            snapshot = pods.wait_for_newer(snapshot.version()).await;
         }
         snapshot
     };

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use seawall_http::RequestHead;
 
-use self::passed_paths::PassedPaths;
+use self::passed_paths::PassthroughPaths;
 use super::credentials::DocumentFormat;
 use super::full_match_regex::Pattern;
 use super::instance_metadata::{InstanceMetadata, InstanceMetadataPaths};
 use super::role::is_role_name;
 use super::session::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
-use super::{ALPHABET, NOT_FOUND, headers};
+use super::{NOT_FOUND, PATH_CHARSET, headers};
 use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
@@ -68,7 +68,7 @@ const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
 #[derive(Debug)]
 pub struct Imds {
     facts: InstanceMetadataPaths,
-    passed: PassedPaths,
+    passed: PassthroughPaths,
 }
 
 /// The setting that makes session tokens required or optional.
@@ -108,7 +108,7 @@ pub struct ImdsQuery<'t, 'b> {
     /// The time at which the token of this request expires.
     ///
     /// `None` if the request has no token. This occurs only with [`TokenRequirement::Optional`].
-    pub session: Option<UnixTime>,
+    pub token_expires_at: Option<UnixTime>,
 }
 
 /// The resource that a request names.
@@ -157,7 +157,7 @@ impl ImdsResource<'_, '_> {
 
 /// True if a canonical path belongs to this service: a version and any path below it. The agent selects the endpoint by this check, because several
 /// endpoints can share an address.
-pub fn claims(path: &str) -> bool {
+pub fn is_imds_path(path: &str) -> bool {
     below_version(path).is_some()
 }
 
@@ -185,7 +185,7 @@ impl Imds {
     /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. A pattern allows such a
     /// path only if the pattern also contains that word literally.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
-        Self { facts: InstanceMetadataPaths::of(node), passed: PassedPaths::new(passed) }
+        Self { facts: InstanceMetadataPaths::of(node), passed: PassthroughPaths::new(passed) }
     }
 
     /// Parses a request.
@@ -214,12 +214,12 @@ impl Imds {
         }
         require_no_body(head)?;
         headers::require_direct(head)?;
-        let path = path::canonicalise_in(head.target, &ALPHABET)?.path;
+        let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
         if is_put {
             return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
         }
         let session = session(head, sessions, visitor, now)?;
-        Ok(ImdsRequest::Read(ImdsQuery { resource: self.find(path)?, session }))
+        Ok(ImdsRequest::Read(ImdsQuery { resource: self.find(path)?, token_expires_at: session }))
     }
 
     fn find<'b>(&self, path: CanonicalPath<'b>) -> Result<ImdsResource<'_, 'b>, Refusal> {

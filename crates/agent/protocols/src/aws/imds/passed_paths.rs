@@ -4,9 +4,9 @@ use crate::aws::full_match_regex::Pattern;
 
 /// The operator's patterns of allowed paths.
 #[derive(Debug)]
-pub(super) struct PassedPaths(Vec<Pattern>);
+pub(super) struct PassthroughPaths(Vec<Pattern>);
 
-impl PassedPaths {
+impl PassthroughPaths {
     pub(super) fn new(patterns: Vec<Pattern>) -> Self {
         Self(patterns)
     }

@@ -26,7 +26,7 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
     write::decimal(out, grant.ttl.as_secs());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(SECRET_TEXT);
-    frame.end(out, &[grant.token()]);
+    frame.end_with_body(out, &[grant.token()]);
 }
 
 /// Writes the name of the pod's role, without a line end.
@@ -35,7 +35,7 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
 pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
-    frame.end(out, &[role.as_str().as_bytes()]);
+    frame.end_with_body(out, &[role.as_str().as_bytes()]);
 }
 
 /// Writes the document of a role. The response has `Cache-Control: no-store`.
@@ -66,7 +66,7 @@ pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     let before_id: &[u8] = if info.profile_id.is_some() { b"\",\n  \"InstanceProfileId\" : \"" } else { b"" };
-    frame.end(
+    frame.end_with_body(
         out,
         &[
             b"{\n  \"Code\" : \"Success\",\n  \"LastUpdated\" : \"",
@@ -84,7 +84,7 @@ pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo
 pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText<'_>) {
     frame.begin(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
-    frame.end(out, &[known.body.as_bytes()]);
+    frame.end_with_body(out, &[known.body.as_bytes()]);
 }
 
 /// Writes a refusal. `request` is the request's id in the agent's log.
@@ -109,7 +109,7 @@ pub fn passthrough<'h>(
             write::header(out, name, value);
         }
     }
-    frame.end(out, &[body]);
+    frame.end_with_body(out, &[body]);
 }
 
 /// The headers of the real service that the agent forwards to clients.

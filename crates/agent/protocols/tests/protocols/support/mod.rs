@@ -8,7 +8,7 @@ use seawall_http::{
 };
 use seawall_protocols::google::{
     self, AccessTokenBody, AdmittedRequest, CredentialQuery, ETag, GoogleAccount, MetadataServerKind,
-    MetadataTree, NodeMetadata, TreeQuery, TreeResource, TreeResponse,
+    MetadataTree, NodeMetadata, TreeRequest, TreeResource, TreeResponse,
 };
 
 /// A moment for `Date`.
@@ -95,7 +95,7 @@ fn account(email: &str, impersonated: bool) -> GoogleAccount {
 pub(crate) fn ask<T>(
     tree: &MetadataTree,
     raw: &str,
-    look: impl FnOnce(TreeQuery<'_, '_>) -> T,
+    look: impl FnOnce(TreeRequest<'_, '_>) -> T,
 ) -> Result<T, Refusal> {
     with_head(raw, |head| tree.query(head).map(look))
 }
@@ -107,27 +107,27 @@ pub(crate) fn exchange(tree: &MetadataTree, raw: &str) -> String {
         let frame = ResponseContext::of(head, DATE);
         match tree.query(head) {
             Ok(query) => answer(&mut out, &frame, &query),
-            Err(refusal) => MetadataServerKind::Gke.refusal(&mut out, &frame, &refusal, 0x5ea),
+            Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, &refusal, 0x5ea),
         }
     });
     String::from_utf8(out).expect("text")
 }
 
 /// Writes the answer to a query.
-pub(crate) fn answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeQuery<'_, '_>) {
+pub(crate) fn answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeRequest<'_, '_>) {
     match &query.resource {
         TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
-            MetadataServerKind::Gke.text(out, frame, known);
+            MetadataServerKind::Gke.write_text(out, frame, known);
         }
         TreeResource::WithoutCredential(TreeResponse::Redirect(redirect)) => {
-            MetadataServerKind::Gke.redirect(out, frame, redirect);
+            MetadataServerKind::Gke.write_redirect(out, frame, redirect);
         }
         TreeResource::Credential(CredentialQuery::IdToken { .. }) => {
-            MetadataServerKind::Gke.id_token(out, frame, "e30.e30.c2ln");
+            MetadataServerKind::Gke.write_id_token(out, frame, "e30.e30.c2ln");
         }
         TreeResource::Credential(CredentialQuery::AccessToken { alt, .. }) => {
             let etag = Some(ETag::of(b"ya29.token"));
-            MetadataServerKind::Gke.token(
+            MetadataServerKind::Gke.write_access_token(
                 out,
                 frame,
                 &AccessTokenBody { text: "ya29.token", expires_in: 3599, alt: *alt, etag },
