@@ -1,9 +1,9 @@
 //! Limits the memory that each client's waiting connections use for buffered bytes. Each thread has one budget.
 //!
-//! A connection keeps only two kinds of bytes: a partial head, and an answer that its client does not read. Both are rare on a
-//! node: a metadata client's head is one TCP segment, and its answer fits into the socket's buffer. Therefore a limit far below the
-//! possible total of all connections affects no healthy client. Without the limit, a few hostile pods with a thousand partial heads
-//! each would take more memory than the whole agent may use.
+//! A connection buffers only a partial head, requests behind an answer that is not ready yet, or an answer that its client does not read.
+//! All three are rare on a node: a metadata client sends its head in one TCP segment and waits for the answer, and the answer fits into the
+//! socket's buffer. Therefore a limit far below the possible total of all connections affects no healthy client. Without the limit, a few
+//! hostile pods with a thousand partial heads each would take more memory than the whole agent may use.
 //!
 //! Clients share the limit. The last quarter is reserved for clients that hold at most [`FEW`] bytes. Therefore a new client finds
 //! room even if all other clients hold as much as they can. Of the other three quarters, a client can hold as many bytes as it
@@ -78,7 +78,7 @@ impl BufferShare {
 }
 
 impl BufferedBytes {
-    /// Replaces the held bytes by `bytes`. Returns false and holds no bytes if the client has no room for so many.
+    /// Replaces the held bytes by `bytes`. Returns false and holds no bytes if the client has no room for so many bytes.
     ///
     /// If `bytes` is empty, the value frees its buffer, even a large one.
     pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
@@ -145,7 +145,7 @@ mod tests {
         assert!(one.replace(&[1; HALF - 10]));
         assert!(two.replace(&[2; 10]));
         assert!(!two.replace(&[2; 11]));
-        assert!(two.is_empty(), "what does not fit is not held in part");
+        assert!(two.is_empty(), "bytes that do not fit are not held in part");
         assert!(two.replace(&[2; 10]) && one.replace(&[1; 5]) && two.replace(&[2; HALF - 5]));
         drop(two);
         assert!(one.replace(&[1; HALF]));
@@ -169,7 +169,10 @@ mod tests {
                 }
             })
             .collect();
-        assert!(hoarders.iter().filter(|held| held.len() >= 8).count() >= 6, "the first have something");
+        assert!(
+            hoarders.iter().filter(|held| held.len() >= 8).count() >= 6,
+            "at least six hoarders hold 32 KiB"
+        );
         assert!(BufferShare::of(&all).new_empty_buffer().replace(&[0; 16 * 1024]));
     }
 

@@ -30,8 +30,9 @@ pub(crate) struct Tenant<P> {
     pub(crate) buffers: Rc<buffer_budget::BufferShare>,
     /// The client's last request that a cached credential answered.
     pub(crate) replay_cache: ReplayCache<P>,
-    /// The number of guests since the last sweep, and the number of connections that end after their next answer.
+    /// The number of guests since the last sweep. A guest is a connection that ends after one answer.
     guests: Cell<u32>,
+    /// The number of other connections that must still end after their next answer.
     giving_back: Cell<u32>,
 }
 
@@ -69,7 +70,7 @@ impl<P> Tenant<P> {
         self.guests.set(self.guests.get().saturating_add(1));
     }
 
-    /// True if the connection of the current request ends after its answer, so that another connection can stay open.
+    /// True if the connection of the current request must end after the answer, so that another connection can stay open.
     pub(crate) fn gives_connection_back(&self) -> bool {
         let left = self.giving_back.get();
         left > 0 && {
@@ -112,7 +113,7 @@ impl<P: ServedPod> Tenants<P> {
     }
 
     /// Removes all tenants that have no connection on this thread, and decides which clients give connections back.
-    /// `is_memory_short` is true if the largest client must give connections back for the memory that they take.
+    /// If `is_memory_short` is true, the client with the most connections must give some back to free memory.
     pub(crate) fn sweep(&mut self, is_memory_short: bool) {
         self.redistribute(is_memory_short);
         let has_connections = |tenant: &Rc<Tenant<P>>| Rc::strong_count(tenant) > 1;
@@ -120,11 +121,13 @@ impl<P: ServedPod> Tenants<P> {
         self.addresses.retain(|_, tenant| has_connections(tenant));
     }
 
-    /// Lets clients give connections back, where further connections of the same client or of a smaller one had to be guests.
+    /// Decides how many connections each client gives back because its own connections, or connections of a smaller client, had to be
+    /// guests.
     ///
-    /// A client that itself has guests gives each of its connections back within a minute, in turns. Otherwise those of its
-    /// processes that came first would keep all its connections. In addition, the client with the most connections gives one back
-    /// for each guest of a client that has less than half as many, and a sixteenth of all each sweep while memory is short.
+    /// A client with guests gives back all its connections within a minute, a few at each sweep. Otherwise the processes of the client that
+    /// connected first would keep all its connections. In addition, the client with the most connections gives one back for each guest of a
+    /// client with less than half as many connections. While memory is short, it also gives back a sixteenth of its connections at each
+    /// sweep.
     fn redistribute(&self, is_memory_short: bool) {
         /// One minute, as a number of sweeps (`connection_table::SWEEP`).
         const SWEEPS: u32 = 240;

@@ -13,11 +13,11 @@ use seawall_core::Moment;
 /// port.
 const PART: f64 = 0.85;
 
-/// The time for which the pacer saves unused CPU time. The process can use the saved CPU time at once.
+/// The pacer saves the unused CPU time of at most this time. The process can use the saved CPU time at once.
 /// This time is much shorter than a period of the quota (100 ms), so the CPU use in any period stays below the quota.
 const BURST: Duration = Duration::from_millis(5);
 
-/// The longest pause. The pacer forgets a larger CPU debt.
+/// The longest pause. The pacer forgets the part of a CPU debt that would need a longer pause.
 /// Therefore clients wait at most this long, even if another thread used the whole quota.
 const LONGEST: Duration = Duration::from_millis(20);
 

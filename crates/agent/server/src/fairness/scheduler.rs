@@ -18,20 +18,20 @@ use tokio::sync::Notify;
 
 use crate::connection_table::ConnectionKey;
 
-/// The number of turns per round for all clients together while several clients are active. Each client gets the same part of them.
-/// One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for
-/// pipelined requests. A round therefore takes less than 1 ms. Rounds are paced under a CPU quota, so fewer turns would leave most
-/// of a small quota to the rounds themselves: with four turns per client, one busy pod beside a quiet one got 94 requests per second
-/// of 30m.
+/// The number of turns per round for all clients together while several clients are active. Each client gets the same part of them. One
+/// turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for pipelined requests.
+/// A round therefore takes less than 1 ms. Under a CPU quota, the thread pauses between rounds, and each round has a fixed cost. With fewer
+/// turns, the rounds themselves would take most of a small quota: with four turns per client and a quota of 30m, one busy pod beside a
+/// quiet one got 94 requests per second.
 const OF_ALL: u32 = 64;
 
 /// The minimum number of turns per round for each client.
 const AMONG_MANY: u32 = 4;
 
 /// The number of turns per round for a client that is alone. These turns take about 3 ms.
-/// The first request of another client waits at most 3 ms. A smaller share costs CPU time, because the thread checks a connection
-/// twice if it waits for the next round. With a share of 64 turns, the thread checked most of 200 kept connections twice. This cost
-/// 6 % of the request rate under a CPU quota of 250m.
+/// The first request of another client waits at most 3 ms. A smaller share costs CPU time, because the thread checks a connection twice if
+/// the connection waits for the next round. With a share of 64 turns, the thread checked most of 200 kept connections twice. This cost 6 %
+/// of the request rate under a CPU quota of 250m.
 const ALONE: u32 = 256;
 
 /// The rounds of a thread.
@@ -46,8 +46,9 @@ pub(crate) struct FairScheduler {
     wanted: Notify,
     /// Notified when a round begins.
     begun: Notify,
-    /// The number of clients that had a turn in this activity period, and the number of the period.
+    /// The number of clients that had a turn in this activity period.
     callers: Cell<u32>,
+    /// The number of this activity period.
     lately: Cell<u32>,
 }
 
@@ -127,7 +128,7 @@ impl FairScheduler {
         self.begun.notified().await;
     }
 
-    /// Begins a round. Wakes as many connections of each waiting client as its share allows.
+    /// Begins a round. Wakes as many connections of each waiting client as the client's share allows.
     /// `wake` returns true if the connection still exists.
     pub(crate) fn begin_round(&self, wake: impl Fn(ConnectionKey, &Rc<ClientTurns>) -> bool) {
         self.round.set(self.round.get().wrapping_add(1));
@@ -193,7 +194,7 @@ impl ClientTurns {
 mod tests {
     use super::*;
 
-    /// All connections of all clients are ready. The test records the order of turns.
+    /// Begins a round in which all waiting connections still exist. Returns the connections in the order in which they woke.
     fn begin(turns: &FairScheduler) -> Vec<ConnectionKey> {
         let woken = RefCell::new(Vec::new());
         turns.begin_round(|key, _| {
