@@ -6,10 +6,11 @@
 //! kernel's choice also puts all connections of a client on one thread.
 //!
 //! Two clients share a shard if the last bits of their addresses are equal. There are up to 256 shards, one for each value of the last byte
-//! of an address, so pods of one node rarely share a shard. If two clients share a shard, the other limits still separate them.
+//! of an address, so pods of one node rarely share a shard. If two clients share a shard, each still has its own share of connections,
+//! turns and memory.
 //!
 //! One more shard takes the connections whose source is the listener's own address. The agent's readiness request comes from there, and so
-//! do pods on the node's network. No other pod can fill this shard, so no pod can make the agent look unready.
+//! do pods on the node's network. Pods with their own address cannot fill this shard, so they cannot make the agent look unready.
 
 mod port_guard;
 pub mod shards;
@@ -30,12 +31,12 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use self::port_guard::PortGuard;
 
-/// The maximum number of connections that wait in one shard. The kernel also limits it to `net.core.somaxconn`, by default 4096.
+/// The maximum number of connections that wait in one shard. The kernel also limits this number to `net.core.somaxconn`, by default 4096.
 const BACKLOG: i32 = 256;
 
-/// The time in seconds for which the kernel keeps a connection whose client has sent nothing.
-/// Until the first byte arrives, the connection costs the agent neither CPU time nor memory. Then the kernel offers it to `accept`.
-/// A pod without CPU time may need seconds for its first byte, so the agent does not treat such a client as an attacker.
+/// The time in seconds for which the kernel does not offer a connection to `accept` while its client has sent nothing. Meanwhile the
+/// connection costs the agent neither CPU time nor memory. A pod without CPU time may need seconds for its first byte, so the agent does
+/// not treat a silent client as an attacker.
 const DEFERRED_SECONDS: u32 = 3;
 
 /// The socket option that delays `accept` until the client has sent a byte (tcp(7), TCP_DEFER_ACCEPT). The value is in seconds.
@@ -87,8 +88,8 @@ impl Listeners {
     }
 }
 
-/// Returns the number of sockets for each address: one for each of its `lanes`, and one for the node's own connections. A single socket takes
-/// all of them.
+/// Returns the number of sockets for each address: one for each of its `lanes` shards, and one for the node's own connections.
+/// If `lanes` is 1, a single socket takes all connections.
 pub fn sockets_per_address(lanes: usize) -> usize {
     if lanes > 1 { lanes + 1 } else { 1 }
 }
@@ -193,15 +194,15 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
     }
 }
 
-/// Returns the BPF program that selects a shard: the last byte of the source address, modulo the number of shards. If the source address is the
-/// destination address, it selects the shard behind those.
+/// Returns the BPF program that selects a shard: the last byte of the source address, modulo `lanes`.
+/// If the source address equals the destination address, the program selects the additional shard, which has the number `lanes`.
 /// The kernel uses the result as an index into the sockets, in the order in which they began to listen. The program is classic BPF
 /// (Linux, Documentation/networking/filter.rst; socket(7), SO_ATTACH_REUSEPORT_CBPF). A listener can serve both IP families, so the
 /// program reads the family from the packet.
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
     /// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
     const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
-    // The places of instructions in the program.
+    // The numbers of the program's instructions that are targets of jumps.
     const OWN: u8 = 25;
     const LAST_BYTE_V6: u8 = 26;
     const MASK: u8 = 27;
@@ -270,7 +271,7 @@ mod tests {
             let (at, port) = (listeners.addresses[0], listeners.addresses[0].port());
             let wildcard = if at.is_ipv6() { "[::]" } else { "0.0.0.0" };
             let wildcard = format!("{wildcard}:{port}").parse().unwrap();
-            // Another socket on the same port may share it at another address. That does not open this address to other processes.
+            // This socket shares the same port at another address. It must not open this address to other processes.
             let _elsewhere = open(SocketAddr::from(([127, 0, 0, 5], port)), true);
             for joined in [at, wildcard] {
                 let error = open(joined, true).unwrap_err();
@@ -278,7 +279,7 @@ mod tests {
             }
             let mut of_thread = listeners.by_thread;
             of_thread[0].clear();
-            assert!(open(at, true).is_err(), "{address}: the other thread's lanes are there");
+            assert!(open(at, true).is_err(), "{address}: the other thread's shards still listen");
             drop(of_thread);
             bind(&[at], 2, 8).unwrap();
         }
@@ -301,14 +302,14 @@ mod tests {
             for last in 2..=40u8 {
                 let from = IpAddr::from([127, 0, 0, last]);
                 let _client = connect(from, [127, 0, 0, 1].into(), port);
-                // Lane n is the thread n % 2's n / 2th.
+                // Shard n is the entry n / 2 of thread n % 2.
                 let lane = &listeners.by_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
                 assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
         }
     }
 
-    /// A pod whose address ended in the same byte as the node's made 7 of 31 readiness requests fail.
+    /// Regression: a pod whose address ended in the same byte as the node's address made 7 of 31 readiness requests fail.
     #[test]
     fn a_connection_from_the_listeners_own_address_has_a_lane_of_its_own() {
         let cases =

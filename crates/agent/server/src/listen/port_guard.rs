@@ -5,10 +5,10 @@
 //! answer them. To prevent this, the guard binds one more socket to the address. This socket accepts no connections and refuses to
 //! share the address. Then every later bind to the address fails.
 //!
-//! The kernel can skip the check of a later bind, because it remembers for each port whether the latest socket agreed to share. The
-//! guard resets this flag: it briefly binds a socket that does not share to the same port of another address, where no socket
-//! conflicts (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). Finally the guard tests that
-//! a further bind fails.
+//! The kernel can skip the check of a later bind, because it remembers for each port whether the latest socket agreed to share. The guard
+//! resets this flag: it briefly binds a socket without SO_REUSEPORT to the same port of another address, where no socket conflicts
+//! (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). Finally the guard tests that a further bind
+//! fails.
 //!
 //! `[::]` covers all addresses, including IPv4 addresses, so no other address is left for this step. Therefore the guard cannot
 //! protect `[::]`. Only `listen` uses this module.
@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The number of other addresses that the guard tries. Another process can already use one of them.
+/// The number of other addresses that the guard tries, because another process can already use the port of one of them.
 const TRIES: usize = 8;
 
 /// Prevents other processes from binding to an address while the guard exists. The shards are not affected.

@@ -1,7 +1,7 @@
 //! Keeps the listening sockets (shards) of one traffic thread and finds the shards with waiting connections.
 //!
-//! Only that thread uses its shards. The shards have their own poller. The kernel keeps connections that are not accepted yet, in
-//! one backlog per shard.
+//! Only that thread uses the shards. One poller watches them, and another poller watches the thread's connections. The kernel keeps the
+//! connections that the thread has not accepted yet, in one backlog per shard.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,19 +27,20 @@ pub struct ListenerShards {
     /// The shards that the poller does not watch, in the order in which the thread paused them.
     paused: VecDeque<usize>,
     waits: Vec<ShardWait>,
-    /// True if connections wait since a moment that no bound has seen yet.
+    /// True from the time when connections begin to wait until the next call of [`Self::take_first_left`].
     is_first_left: bool,
-    /// True if a shard was left with waiting connections or has a short backlog. A flag, because every accept asks for it.
+    /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog.
+    /// This value is stored, because every accept reads it and a search of all shards would take longer.
     must_bound: bool,
 }
 
-/// What waits in one shard.
+/// The waiting connections of one shard.
 #[derive(Clone, Copy, Debug)]
 struct ShardWait {
     is_paused: bool,
-    /// True if connections have been left waiting since the last bound on the backlogs.
+    /// True if the thread has left connections waiting since the last call of [`ListenerShards::bound_backlogs`].
     was_left: bool,
-    /// The number of connections that the thread accepted since then.
+    /// The number of connections that the thread has accepted since that call.
     accepted: u32,
     backlog: i32,
 }
@@ -104,7 +105,8 @@ impl ListenerShards {
         self.may_have_more = true;
     }
 
-    /// Stops watching a shard, because the thread may not accept its connections now. They wait in the kernel and cost nothing.
+    /// Stops watching a shard, because the thread may not accept the shard's connections now. The connections wait in the kernel and cost
+    /// the agent nothing.
     ///
     /// # Errors
     /// The kernel has no memory for the change.
@@ -128,7 +130,8 @@ impl ListenerShards {
             self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::IN)?;
             self.paused.pop_front();
             self.waits[lane].is_paused = false;
-            // The kernel still has the shard in its list of ready sockets if nobody polled since the pause. Then it reports no change.
+            // If the thread has not polled since the pause, the shard is still in the kernel's list of ready sockets, and the kernel
+            // signals no new event. Therefore the next poll must not wait.
             self.may_have_more = true;
         }
         Ok(())
@@ -142,7 +145,7 @@ impl ListenerShards {
     /// Records that the thread left connections waiting in a shard.
     pub fn record_left_waiting(&mut self, lane: usize) {
         if !self.needs_resume() {
-            // The numbers count from the first connection that has to wait.
+            // The counts of accepted connections start anew at the first connection that must wait.
             self.waits.iter_mut().for_each(|wait| wait.accepted = 0);
             self.is_first_left = true;
         }
@@ -150,7 +153,7 @@ impl ListenerShards {
         self.must_bound = true;
     }
 
-    /// True once after connections have begun to wait. A period of [`Self::limit_backlogs`] begins then.
+    /// Returns true once after connections have begun to wait. The first period of [`Self::bound_backlogs`] begins at that call.
     pub fn take_backlog_period_start(&mut self) -> bool {
         std::mem::take(&mut self.is_first_left)
     }
@@ -175,9 +178,9 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// Offers connections to `accept` even if their clients have sent nothing yet.
-    /// At the end of the process, the kernel would otherwise reset connections that their clients believe to be open.
-    /// A shard for which the kernel refuses this loses only such connections.
+    /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
+    /// Otherwise the kernel would reset these connections at the end of the process, although their clients believe that they are open. If
+    /// the kernel refuses this for a shard, only such connections of that shard are lost.
     pub fn stop_deferring(&mut self) {
         for lane in &self.lanes {
             let _ = defer_accept(&lane.socket, 0);
