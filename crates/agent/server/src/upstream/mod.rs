@@ -33,19 +33,19 @@ const GO_ON: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// The maximum number of bytes of an answer that the agent buffers.
-/// Nearly every real answer is smaller. The largest is a recursive read of a service-account subtree, with a few KiB. A smaller
-/// window allows more simultaneous requests, which a slow server needs. For example, 13 pods that each send 20 requests per second
-/// need 26 permits if the server answers in 100 ms. Uneven arrivals need a few more permits.
+/// Nearly every real answer is smaller. The largest is a recursive read of a service-account subtree, with a few KiB. With a smaller
+/// window, the same memory holds more simultaneous requests, which the agent needs if the real server is slow. For example, 13 pods that
+/// each send 20 requests per second need 26 permits if the server answers in 100 ms. Uneven arrivals need a few more permits.
 const WINDOW: usize = 8 * 1024;
 
 /// The time to wait for more bytes after the first bytes of a window have arrived.
 /// Without this wait, a server that sends single bytes would cost one system call per byte.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// The kernel's receive buffer for an upstream connection.
+/// The size in bytes of the kernel's receive buffer for an upstream connection.
 const RECEIVE_BUFFER: usize = WINDOW;
 
-/// The largest body that the agent forwards.
+/// The largest body that the agent forwards, in bytes.
 const BODY: u64 = 1024 * 1024;
 
 const UNREACHABLE: Refusal = Refusal::new(
@@ -78,7 +78,7 @@ pub struct UpstreamRequest<'a> {
     pub headers: &'a [(&'static str, &'a str)],
     /// The time limit for the answer, including the wait for a permit. It depends on the usual timeout of the dialect's clients.
     pub timeout: Duration,
-    /// The time for which the real server may hold a long poll. It is added to `timeout`.
+    /// The time for which the real server may hold a long poll, in addition to `timeout`. `None` for other requests.
     pub long_poll_wait: Option<Duration>,
 }
 

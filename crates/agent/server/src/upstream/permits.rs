@@ -1,10 +1,9 @@
 //! Limits the simultaneous requests to the real metadata server, over all threads, and shares the permits fairly.
 //!
-//! A request holds its permit until the agent has forwarded the whole answer. Therefore a client holds its permits for a long time
-//! if the server answers slowly or the client reads slowly. Dynamic thresholds share the permits
-//! ([`seawall_core::fair_share::may_take_and_keep`]). If all requests of one client hang, the client keeps eight of 64 permits. If
-//! fifteen such clients arrive in any order, each gets at least one permit. The agent serves waiting requests in turn, client by
-//! client.
+//! A request holds its permit until the agent has forwarded the whole answer. If the server answers slowly or the client reads slowly, the
+//! client holds its permits for a long time. Therefore a client's limit depends on the number of free permits
+//! ([`seawall_core::fair_share::may_take_and_keep`]). If all requests of one client hang, the client keeps eight of 64 permits. If fifteen
+//! such clients arrive in any order, each gets at least one permit. The agent serves waiting requests in turn, client by client.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,8 +58,8 @@ impl UpstreamPermits {
 
     fn grant(self: &Arc<Self>) {
         let grants = self.state().grants(self);
-        // The permits are sent after the lock is released. If the waiting request has just ended, dropping its permit takes the
-        // lock again.
+        // The thread sends the permits after it has released the lock. If a waiting request has just ended, the thread drops that request's
+        // permit here, and the drop takes the lock again.
         grants.into_iter().for_each(|(waiter, place)| drop(waiter.send(place)));
     }
 
