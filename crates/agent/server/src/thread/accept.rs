@@ -26,7 +26,8 @@ use crate::watchdog::ThreadActivity;
 
 /// The maximum number of connections that one round accepts from shards in which the thread recently accepted a known client.
 const ACCEPTED: usize = 32;
-/// The maximum for all other shards. If only such shards are ready, [`ACCEPTED`] is their maximum.
+/// The maximum number of connections that one round accepts from all other shards. If only other shards are ready, [`ACCEPTED`] is the
+/// maximum.
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
 /// The maximum number of accept rounds after the shutdown has begun. Together these rounds accept about 2,000 connections.
@@ -35,20 +36,20 @@ const LAST_LOOKS: usize = 64;
 /// The number of accepts after which the thread looks at the memory level again.
 const MEMORY_CHECK: u32 = 128;
 
-/// The number of accepts of which one is asked for how long its request has waited. Asking costs 1 µs.
+/// The thread measures for one of this many connections how long the request has waited. The measurement costs 1 µs.
 const WAIT_SAMPLE: u32 = 16;
 
 /// The decision about the next connection of a shard.
 enum Gate {
-    /// It may. The connection probably stays open.
+    /// The thread may accept the connection, which probably stays open.
     Open,
-    /// It may. The connection is probably a guest, and the guest budget has paid for it.
+    /// The thread may accept the connection, which is probably a guest. The guest budget has paid for it.
     Guest,
-    /// It must leave the connection in the backlog.
+    /// The thread must leave the connection in the backlog.
     Shut,
 }
 
-/// A client that the thread has just accepted.
+/// A connection that the thread has just accepted.
 struct Admitted {
     is_known: bool,
     is_guest: bool,
@@ -89,7 +90,7 @@ impl<P: ServedPod> TrafficThread<P> {
         lanes.stop_deferring();
         self.accept_the_last(&mut lanes);
         if self.stop.is_replaced() {
-            // No new connections come any more. Those that the kernel still defers come within this time.
+            // The other agent gets all new connections. Within this time, the kernel offers the connections that it still defers.
             let until = tokio::time::sleep(REPLACED_ACCEPTS);
             let late = async {
                 while lanes.wait_until_ready(&mut ready).await.is_ok() {
@@ -128,7 +129,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Watches shards again that had to wait, as many as the guest budget allows. Bounds the backlogs four times a second.
+    /// Watches paused shards again, as many as the guest budget allows. Bounds the backlogs four times a second.
     fn resume_waiting(&self, lanes: &mut ListenerShards) -> std::io::Result<()> {
         if !lanes.needs_resume() {
             return Ok(());
@@ -151,12 +152,12 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(())
     }
 
-    /// Accepts connections from these shards. Returns true if the thread may accept no more connections now.
-    /// If fewer shards are ready, the function accepts more connections from each. Shards in which the thread recently accepted a
-    /// known client come first. The other shards divide the share of unknown clients, which count as one client, whatever their
-    /// number of addresses.
+    /// Accepts connections from these shards. Returns true if no connection is left that the thread may accept now.
+    /// The ready shards divide the maximum of the round. So the function accepts more connections from each shard if fewer shards are
+    /// ready. Shards in which the thread recently accepted a known client come first. The other shards divide the share of unknown clients,
+    /// which count as one client, however many addresses they have.
     ///
-    /// The total number of accepts per round is limited, too, so that the connections that are already open are served meanwhile.
+    /// The total number of accepts per round is limited, so that the thread also serves the open connections.
     fn accept_some(
         self: &Rc<Self>,
         lanes: &mut ListenerShards,
@@ -166,7 +167,7 @@ impl<P: ServedPod> TrafficThread<P> {
             return Ok(true);
         }
         self.heartbeat.set_activity(ThreadActivity::Accept);
-        // The shards share the budget, so that the first one does not use it up.
+        // The ready shards divide the guest budget, so that the first shard does not use it up.
         let budget = self.guest_budget.borrow().affordable_guests();
         self.guests_per_shard.set((budget / ready.len()).max(1));
         if let [lane] = ready {
@@ -190,7 +191,7 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(is_all)
     }
 
-    /// Accepts at most `most` connections from a shard. Returns true if none are left that the thread may accept.
+    /// Accepts at most `most` connections from a shard. Returns true if the shard has no connection left that the thread may accept.
     fn accept_of(
         self: &Rc<Self>,
         lanes: &mut ListenerShards,
@@ -237,7 +238,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let is_exhausted = self.memory_level.get() == MemoryLevel::Exhausted;
         let shards = self.shard_admission.borrow();
         let shard = shards.get(lane);
-        // At the end of the process, a connection that stays in the backlog is reset. Every answer closes its connection then.
+        // When the process ends, the kernel resets the connections in the backlog. So in a shutdown the thread also accepts from crowded
+        // shards. Every answer then closes its connection.
         let is_ending = self.stop.has_begun();
         let is_crowded =
             !is_ending && shard.is_some_and(|shard| shard.expects_guest(|last| self.is_within_share(last)));
@@ -255,7 +257,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Pays for what the connection became.
+    /// Corrects the guest budget if the gate's guess about the connection was wrong.
     fn settle(&self, gate: &Gate, admitted: &Admitted) {
         match (gate, admitted.is_guest) {
             (Gate::Guest, false) => self.guest_budget.borrow_mut().refund(),
@@ -264,7 +266,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Identifies the client, finds a place for the connection and inserts it.
+    /// Identifies the client, takes permits for the connection, and inserts the connection into the table.
     fn admit(
         self: &Rc<Self>,
         mut stream: std::net::TcpStream,
@@ -318,9 +320,9 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Returns the tenant whose shares a connection uses.
-    /// If attestation has not identified the pod yet, the connection uses the tenant of the likely pod. This is safe, because
-    /// shares are not credentials. It is necessary, because a known pod must not compete with unknown clients at each renewal of
-    /// its attestation.
+    /// If attestation has not identified the pod yet, the connection uses the tenant of the likely pod. This is safe, because shares are
+    /// not credentials. It is necessary, because otherwise a known pod would compete with unknown clients at each renewal of its
+    /// attestation.
     fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
             matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
@@ -358,8 +360,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// True if a client with these connections may keep one more open.
-    /// While memory is low, only clients with few connections may: the process counts as full for all others. While it is exhausted,
-    /// nobody may, because thousands of clients with few connections each would use it up.
+    /// While memory is low, only clients with few connections may, because the process counts as full for all other clients. While memory
+    /// is exhausted, no client may, because thousands of clients with few connections each would use up the last memory.
     pub(super) fn is_within_share(&self, own: &PermitCounter) -> bool {
         let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
         match self.memory_level.get() {

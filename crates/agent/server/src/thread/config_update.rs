@@ -24,7 +24,8 @@ pub struct ThreadUpdate<P> {
     pub build_dialects: BuildDialectsFn<P>,
     /// The new limits per client.
     pub client_limits: ClientLimits,
-    /// Receives a message after the thread has applied the update. If the thread has ended, this channel closes without a message.
+    /// The thread sends a message on this channel after it has applied the update. If the thread has ended, the channel closes without a
+    /// message.
     pub applied: oneshot::Sender<()>,
 }
 

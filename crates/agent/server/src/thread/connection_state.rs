@@ -28,9 +28,8 @@ use crate::listen::MAX_UNREAD_BYTES;
 /// - The connection waits for a turn (`parked`).
 /// - A task of the connection handles it (`task`). The task may also wait for a turn.
 ///
-/// The order of the fields matters: the first fields are those that every turn uses. With a small CPU quota, the kernel stops the
-/// process most of the time. When the process continues, its memory is in no CPU cache, and each loaded cache line costs 1 % of a
-/// request.
+/// The order of the fields matters: every turn uses the first fields. With a small CPU quota, the kernel stops the process most of the
+/// time. When the process continues, its memory is in no CPU cache, and each loaded cache line costs 1 % of a request.
 #[repr(C)]
 pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) key: ConnectionKey,
@@ -40,7 +39,7 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) is_suspended: Cell<bool>,
     /// True if the buffered bytes may contain complete requests. The next turn then parses these bytes and does not read.
     pub(super) has_buffered_request: Cell<bool>,
-    /// True if the connection ends after its next answer.
+    /// True if the connection ends after its next answer, because the client is at its share of connections.
     pub(super) is_guest: Cell<bool>,
     pub(super) connection_state: TimedState,
     /// The bytes of a partial head, or of pipelined requests behind a request that takes time.
@@ -63,7 +62,7 @@ pub(super) struct ConnectionClient<P> {
     pub(super) tenant: Rc<Tenant<P>>,
 }
 
-/// A connection that waits for its next turn: the queue of the wait, and the waker of its task if it has a task.
+/// A connection that waits for its next turn: the queue in which it waits, and the waker of its task if it has a task.
 #[derive(Debug)]
 pub(super) struct ParkedTurn {
     pub(super) queue: Rc<ClientTurns>,
@@ -121,7 +120,7 @@ impl<P: ServedPod> ConnectionData<P> {
     }
 }
 
-/// Replaces the buffered bytes by `bytes`. Returns false and keeps no bytes if the client has no room for so many.
+/// Replaces the buffered bytes by `bytes`. Returns false and keeps no bytes if the client has no room for so many bytes.
 pub(super) fn store_buffered<P>(
     kept: &mut Option<Box<BufferedBytes>>,
     tenant: &Tenant<P>,

@@ -109,7 +109,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         }
     }
 
-    /// Starts a task that waits for an event of the connection. After the task the connection continues.
+    /// Starts a task that waits for an event of the connection. When the task ends, the connection continues or closes.
     fn wait_for(&self, unsent: Option<BufferedBytes>, after: NextAction) {
         let waiting = ConnectionTask(Some(self.clone()));
         let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
@@ -122,7 +122,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.thread.connections.borrow_mut().remove(self.key);
     }
 
-    /// True if the client has a turn left in this round. Otherwise the connection queues for a later round, which wakes `waker`.
+    /// True if the client has a turn left in this round. Otherwise the connection waits for a later round. That round then wakes `waker`,
+    /// if there is one.
     fn is_admitted(&self, waker: Option<&Waker>) -> bool {
         let who = self.client.borrow();
         let (turns, of) = (&self.thread.scheduler, &who.tenant.turns);
@@ -198,9 +199,10 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.answer(&who, &buffer[..filled], &mut kept, out).unwrap_or(TurnOutcome::Over)
     }
 
-    /// True if memory is short and the client asks for more although it does not read its answers. They stay in the kernel's buffers,
-    /// up to 16 KiB for each connection: with 1,500 connections as much as the whole memory limit. The connection ends by a reset,
-    /// because a close would keep these bytes. A client that reads each answer before its next request never has unsent bytes.
+    /// True if memory is short and the client sends requests although it does not read the answers.
+    /// Unread answers stay in the kernel's buffers, up to 16 KiB for each connection. The unread answers of 1,500 connections would fill
+    /// the whole memory limit. The function makes the connection end by a reset, because a normal close would keep these bytes. A client
+    /// that reads each answer before its next request never has unsent bytes.
     fn hoards_answers(&self) -> bool {
         let is_short = self.thread.memory_level.get() >= MemoryLevel::Scarce;
         let hoards = is_short && self.socket.has_unsent_bytes();
@@ -256,7 +258,8 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 }
 
-/// A connection that is handled by its own task. Dropping this value ends the connection, however the task ends.
+/// A connection that is handled by its own task. Dropping this value ends the connection, unless the task has returned the connection to
+/// the event loop.
 pub(super) struct ConnectionTask<P: ServedPod>(Option<ActiveConnection<P>>);
 
 impl<P: ServedPod> ConnectionTask<P> {

@@ -28,8 +28,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         match after {
             NextAction::Read => Some(false),
             NextAction::ReadBuffered => Some(true),
-            // The future is boxed, like those of the other rare waits. Otherwise the task of every connection would reserve memory
-            // for it.
+            // The futures of rare waits are boxed. Otherwise the task of every connection would reserve memory for them.
             NextAction::Deferred(pending) => {
                 let goes_on = Box::pin(self.send_deferred(*pending)).await;
                 goes_on.then(|| self.has_buffered())

@@ -32,8 +32,8 @@ impl<P: ServedPod> ActiveConnection<P> {
         if is_poll {
             self.socket.mark_readable();
         }
-        // The pod may have been deleted during the wait, and another pod may have its address. The next sweep would end this
-        // connection, but it may come too late.
+        // The pod may have been deleted during the wait, and another pod may have its address. The next sweep would end this connection,
+        // but possibly only after the answer was sent.
         if self.is_pod_gone() {
             return false;
         }
@@ -49,7 +49,8 @@ impl<P: ServedPod> ActiveConnection<P> {
             reply.write(&WriteContext { response_context: &frame, request_id: request, now }, &mut out)
         };
         thread.metrics.record_response(route, status, now.since(since));
-        // A long poll does not count as a fetch, because it returns each credential only once.
+        // The count of fetches shows clients that fetch too often. A long poll does not count, because it returns each credential only
+        // once.
         if status == 200 && route.is_credential() && !is_poll {
             thread.record_fetch(&self.client.borrow().identity, route, None);
         }

@@ -1,6 +1,6 @@
 //! The traffic threads: accept, read, answer, write.
 //!
-//! This file has the thread itself: its fields, its sweeps and its updates. The other modules have the rest:
+//! This file has the thread itself: its fields, its sweeps and its updates. The submodules have its other parts:
 //! - [`mod@accept`] accepts connections.
 //! - [`event_loop`] serves the connections in the [`ready_queue`], and drains them at the end.
 //! - [`mod@connection_state`] has the state of one connection, which includes its [`socket`].
@@ -8,10 +8,11 @@
 //! - [`connection_waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
 //!   [identity](identify_client).
 //!
-//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. Several threads write only the counters of
-//! connections and long polls, and the upstream permits. A connection that waits for its client holds no buffer. When bytes arrive,
-//! the thread reads them into its scratch buffer, answers every complete request and writes the answers. A connection needs its own
-//! buffer only for a partial head or for an answer that its client does not read.
+//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. The threads share only three kinds of values that they
+//! write: counters of connections, counters of long polls, and upstream permits. A connection that waits for its client holds no buffer.
+//! When bytes arrive, the thread reads them into its scratch buffer, answers every complete request and writes the answers. A connection
+//! needs its own buffer only for a partial head, for requests behind an answer that is not ready yet, or for an answer that its client does
+//! not read.
 //!
 //! The thread does not use hyper: a kept connection takes 11 KiB in hyper and 0.3 KiB here (docs/decisions/http-server.md). The
 //! dialects interpret the requests. This module knows only bytes, states and limits.
@@ -138,8 +139,9 @@ const READ: usize = 4 * 1024;
 const REQUESTS: u32 = 16;
 const BATCH: usize = 16 * 1024;
 
-/// The bytes of answers after which the thread looks at the memory level again. A client that reads nothing leaves them in the kernel's
-/// buffers, which use up the agent's memory. It is a quarter of the least room for which anything is still accepted.
+/// The number of bytes of answers after which the thread reads the memory level again.
+/// Answers that a client does not read stay in the kernel's buffers and use the agent's memory. This number is a quarter of 1 MiB, the free
+/// memory below which the memory counts as exhausted.
 const ANSWERED_BETWEEN_LOOKS: usize = 256 * 1024;
 
 /// The maximum number of overdue connections that the thread ends in one round.
@@ -153,7 +155,7 @@ const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 /// connection after its next retransmission. Retransmissions come one and three seconds after the connect.
 const REPLACED_ACCEPTS: Duration = Duration::from_millis(2100);
 
-/// Limits the pause between two checks for ready connections. During the longest pause, the quota grants this much CPU time.
+/// The CPU time that the quota grants during the longest pause between two checks for ready connections.
 /// A check costs less CPU time, so the CPU debt shrinks with each check and pause.
 const REST: Duration = Duration::from_millis(1);
 
@@ -180,13 +182,13 @@ pub struct TrafficThread<P: ServedPod> {
     known: RefCell<RecentShards>,
     /// Limits how many requests of unknown clients wait for identity.
     unidentified_waits: Rc<UnidentifiedWaitLimit>,
-    /// What waits in each shard.
+    /// The last client and the open guests of each shard.
     shard_admission: RefCell<Vec<ShardAdmission>>,
     guest_budget: RefCell<GuestBudget>,
     /// The number of guests that one shard may have in the current round.
     guests_per_shard: Cell<usize>,
     memory_level: Cell<MemoryLevel>,
-    /// The bytes of answers since the thread last looked at the memory level.
+    /// The bytes of answers since the thread last read the memory level.
     answered_bytes: Cell<usize>,
     /// The number of accepted connections.
     accepted: Cell<u32>,
@@ -311,7 +313,7 @@ impl<P: ServedPod> TrafficThread<P> {
             thread.drain(begun.elapsed()).await;
             Ok(())
         };
-        // The thread cannot serve clients if one of these tasks is missing.
+        // The thread cannot serve clients after one of these tasks has ended.
         let ended = local
             .run_until(async {
                 tokio::select! {
@@ -340,8 +342,8 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Sleeps between two passes if the CPU quota demands a pause.
     ///
-    /// The whole thread sleeps, including its timers and other tasks. In an earlier version the thread paused inside the async
-    /// runtime, and every event ended the pause. Two pods that sent single bytes used up the quota.
+    /// The whole thread sleeps, including its timers and other tasks. In an earlier version the thread paused inside the async runtime, and
+    /// every event ended the pause. Then two pods that sent single bytes used up the quota.
     #[expect(
         clippy::disallowed_methods,
         reason = "the pause must last its full time, and no event may end it early"
@@ -371,8 +373,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Ends overdue connections and connections of deleted pods, four times a second.
-    /// Each round ends only a few overdue connections. When a connection closes, the kernel frees the bytes that the client has not
-    /// sent yet. This takes 0.2 ms (measured), so closing hundreds of connections at once would delay every client.
+    /// Each round ends only a few overdue connections. To close one connection takes the kernel up to 0.2 ms (measured), because it also
+    /// frees the bytes that the client could not send yet. So closing hundreds of connections at once would delay every client.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP).await;
@@ -396,7 +398,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Shows the watchdog that the event loop runs. A task of its own, because a sweep can wait for many rounds.
+    /// Shows the watchdog that the event loop runs. This is a separate task, because a sweep can wait for many rounds.
     async fn beat(self: Rc<Self>) {
         loop {
             self.heartbeat.beat();
@@ -404,14 +406,14 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Looks how much memory is left for clients.
+    /// Reads how much memory is left for clients.
     fn read_memory_level(&self) {
         let open = self.shared.open_connections.open_count() + self.shared.guests.open_count();
         self.memory_level.set(self.shared.memory.level(open));
         self.answered_bytes.set(0);
     }
 
-    /// Counts bytes of answers. Looks at the memory level again after [`ANSWERED_BETWEEN_LOOKS`] bytes.
+    /// Counts bytes of answers. Reads the memory level again after [`ANSWERED_BETWEEN_LOOKS`] bytes.
     fn record_answered(&self, bytes: usize) {
         self.answered_bytes.set(self.answered_bytes.get() + bytes);
         if self.answered_bytes.get() > ANSWERED_BETWEEN_LOOKS {
@@ -436,7 +438,7 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Applies each update when it arrives. Returns only if the thread cannot apply an update.
-    /// Then the thread ends, because it must not continue with an outdated configuration.
+    /// In that case the thread ends, because it must not continue with an outdated configuration.
     async fn apply_updates(self: Rc<Self>, mut changes: UpdateReceiver<P>) -> io::Result<()> {
         while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
             changes.recv().await

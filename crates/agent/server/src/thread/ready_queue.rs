@@ -1,9 +1,9 @@
 //! Queues the connections that have work to do, and waits for more such connections.
 //!
-//! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event, when
-//! its turn comes, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU time. With one task for all
-//! connections, it takes 10.9 µs (docs/decisions/threads.md). Most of the difference was cache misses. A connection gets its own
-//! task only while it must wait for an event ([`mod@super::connection_waits`]).
+//! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event, when its
+//! turn comes, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU time. With one task for all connections,
+//! a request takes 10.9 µs (docs/decisions/threads.md). Most of the difference was cache misses. A connection gets its own task only while
+//! it must wait for an event ([`mod@super::connection_waits`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::epoll::EpollPoller;
 /// The work that is ready on a thread.
 pub(super) struct ReadyQueue {
     pub(super) poller: EpollPoller,
-    /// The keys of the ready connections. The queue can contain a key twice, or the key of a closed connection. Such a key costs
+    /// The keys of the ready connections. The queue can contain a key twice, or the key of a closed connection. Each superfluous key costs
     /// only one check.
     pub(super) queue: RefCell<VecDeque<ConnectionKey>>,
     /// True if more events may be pending than the last poll reported.

@@ -80,7 +80,7 @@ pub(super) struct PendingResponse {
 }
 
 impl NextAction {
-    /// Returns the state of the connection after this action.
+    /// Returns the state of the connection during this action. `kept` is true if the connection has buffered bytes.
     /// A connection with complete requests in its buffer counts as busy, not as idle.
     pub(super) fn state(&self, kept: bool) -> ConnectionState {
         match self {
@@ -291,7 +291,7 @@ impl<P: ServedPod> TrafficThread<P> {
             HandlerOutcome::AwaitIdentity => {
                 Some(NextAction::AwaitIdentity(dialect.cloud(), dialect.identity_timeout(head)))
             }
-            // A long poll holds its connection for minutes, and a guest has no place of its own.
+            // A long poll holds its connection for minutes, but a guest must end soon, because the places for guests are few.
             HandlerOutcome::Deferred(later) if is_guest && later.is_long_poll => {
                 dialect.refuse(&FULL, &frame, request, out);
                 self.metrics.record_response(&route::REFUSED, FULL.status, Duration::ZERO);
@@ -324,8 +324,8 @@ fn owns<P: ServedPod>(caller: &Client<P>, tenant: &Tenant<P>) -> bool {
     matches!(caller, Client::Pod(pod) if pod.id() == tenant.id)
 }
 
-/// Lets the dialect answer the request. If the client's pod was deleted, the dialect answers only public requests.
-/// Another pod may already have the address of the deleted pod.
+/// Lets the dialect answer the request. If the client's pod was deleted, the dialect answers only public requests, because another pod may
+/// already have the address of the deleted pod.
 fn answer<P: ServedPod>(
     dialect: &dyn MetadataDialect<P>,
     caller: &Client<P>,
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(other.reads.get(), 1);
         let part = bytes("GET /a");
         let (answer, batch) = ask_of(&world, &dialects, &part[..part.len() - 1]);
-        assert!(answer.is_empty() && batch.consumed == 0, "a head in part is nothing yet");
+        assert!(answer.is_empty() && batch.consumed == 0, "an incomplete head gets no answer");
     }
 
     #[tokio::test]
@@ -528,7 +528,11 @@ mod tests {
         ask_of(&world, &dialects, &head);
         lender.is_forgetful.set(true);
         ask_of(&world, &dialects, &head);
-        assert_eq!(lender.reads.get(), 2, "the dialect cannot answer it again, so it is read");
+        assert_eq!(
+            lender.reads.get(),
+            2,
+            "the dialect cannot replay the query, so the thread parses the request"
+        );
         lender.is_forgetful.set(false);
         world.pod.connections().close();
         let (answer, batch) = ask_of(&world, &dialects, &head);
@@ -557,6 +561,6 @@ mod tests {
             ask_of(&world, &dialects, head);
         }
         let reads = lender.reads.get();
-        assert!((20..=24).contains(&reads), "one of the two is answered again and again: {reads}");
+        assert!((20..=24).contains(&reads), "the thread replays one of the two requests: {reads}");
     }
 }

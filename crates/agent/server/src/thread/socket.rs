@@ -57,12 +57,12 @@ pub(super) enum ReadOutcome {
 }
 
 impl ClientSocket {
-    /// True if the client does not take the bytes of earlier answers, so that they wait in the kernel's send buffer.
+    /// True if bytes of earlier answers wait in the kernel's send buffer, because the client does not read.
     pub(super) fn has_unsent_bytes(&self) -> bool {
         tcp_info::unsent_bytes(&self.stream) > 0
     }
 
-    /// True if the client has sent bytes that nobody has read.
+    /// True if the client has sent bytes that the agent has not read.
     pub(super) fn has_unread_bytes(&self) -> bool {
         let mut one = [0];
         recv(&self.stream, &mut one, RecvFlags::PEEK | RecvFlags::DONTWAIT).is_ok()
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(socket.read(&mut room), ReadOutcome::WouldBlock);
         client.write_all(b"last").unwrap();
         drop(client);
-        // Both have arrived before the task wakes.
+        // The bytes and the end of the stream have arrived before the task wakes.
         while socket.stream.peek(&mut [0; 16]).is_err() {}
         socket.watch(&poller, KEY).unwrap();
         told(&poller, &socket).await;

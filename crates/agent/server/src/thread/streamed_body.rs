@@ -13,7 +13,7 @@ use crate::upstream::BodyStream;
 /// The time limit for a client to read one part of a long answer. A part has at most 8 KiB.
 const PART: Duration = Duration::from_secs(10);
 
-/// The thread forwards the real server's answer in pieces. This many pieces count as one turn of the client.
+/// The number of pieces of the real server's answer that count as one turn of the client.
 const PIECES: u32 = 32;
 
 impl<P: ServedPod> ActiveConnection<P> {

@@ -65,7 +65,7 @@ impl<P: ServedPod> TrafficThread<P> {
         TestTurn { text: String::from_utf8_lossy(&out).into_owned(), taken: batch.consumed, next }
     }
 
-    /// Refuses a connection because a limit is reached.
+    /// Refuses a connection as the thread refuses connections of a deleted pod.
     pub(crate) fn refuse_one_at_cap(
         &self,
         stream: &mut std::net::TcpStream,

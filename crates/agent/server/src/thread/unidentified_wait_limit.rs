@@ -1,10 +1,10 @@
 //! Limits how many requests of unknown clients wait for identity.
 //!
-//! All unknown clients count as one client ([`crate::fairness::clients`]), and the thread cannot evict a connection with a waiting
-//! request. Without this limit, a sender with one or a few addresses could hold all connections that unknown clients may have. Then
-//! a pod that the cluster has not reported yet would get no connection, not even for a session token. Some AWS SDKs that get no
-//! session token work without session tokens until their process ends. Above this limit, the agent refuses an unknown client
-//! immediately instead of after the wait.
+//! All unknown clients count as one client ([`crate::fairness::clients`]), and the thread cannot evict a connection with a waiting request.
+//! Without this limit, a sender with one or a few addresses could hold all connections that unknown clients may have. Then a pod that the
+//! cluster has not reported yet would get no connection, not even for a session token. If some AWS SDKs get no session token once, they
+//! work without session tokens until their process ends. Above this limit, the agent refuses an unknown client's request immediately,
+//! without the wait.
 //!
 //! The module does not know connections. Each thread has a separate limit. All connections of an address are on one thread (`listen`).
 
@@ -14,8 +14,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 /// The maximum number of waiting requests from one address.
-/// A process in a pod can start fifty SDK clients at once, and each client sends a request. For example, boto3 does not lock its
-/// first load of credentials, and fifty boto3 sessions share no lock.
+/// A process in a pod can start fifty SDK clients at once, and each client sends a request. For example, boto3 takes no lock for its first
+/// load of credentials, so fifty boto3 sessions load them at the same time.
 const PER_ADDRESS: u32 = 64;
 
 /// The number of waiting requests on a thread, and its limit.
