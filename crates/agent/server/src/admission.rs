@@ -1,15 +1,15 @@
 //! Decides whether a traffic thread accepts a waiting connection, and whether that connection may stay open.
 //!
-//! A connection that nobody accepted costs no CPU time and no memory of the agent. It waits in the kernel's backlog. An accepted
-//! connection costs as much as an answer, even if the thread only closes it. Therefore the thread decides *before* it accepts, and
-//! it never closes a connection to make room for another one. When the thread closed connections instead, 2,000 clients under a
-//! CPU quota of 500m got no answers at all: the thread accepted and closed connections faster than their clients could send.
+//! A connection that waits in the kernel's backlog costs no CPU time and no memory of the agent. An accepted connection costs as much as an
+//! answer, even if the thread only closes it. Therefore the thread decides *before* it accepts, and it never closes a connection to make
+//! room for another one. In an earlier version, each new connection could end another one. Under a CPU quota of 500m, 2,000 clients then
+//! got no answers at all, because the thread accepted and closed connections faster than their clients could send.
 //!
-//! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread answers
-//! its first request and then closes it. The answer says so in a `Connection: close` header. Guests get a limited part of the CPU
-//! time ([`GuestBudget`]), because a guest costs three times as much as an answer on an open connection.
+//! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread answers its
+//! first request with the header `Connection: close`, and then closes it. Guests get a limited part of the CPU time ([`GuestBudget`]),
+//! because a guest costs three times as much as an answer on an open connection.
 //!
-//! The module knows no sockets. The thread tells it the time and the CPU time that the process has used.
+//! The module knows no sockets. The thread passes in the time and the CPU time that the process has used.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,21 +20,24 @@ use seawall_core::{Moment, fair_share};
 
 use crate::connection_permits::PermitCounter;
 
-/// The CPU time that a guest costs: accept, read, answer and close. Measured: 15.7 to 20 µs, of which the kernel takes most.
+/// The CPU time that a guest costs: accept, read, answer and close. Measured: 15.7 to 20 µs, mostly in the kernel.
 const GUEST_COST: f64 = 16e-6;
 
 /// The part of the used CPU time that guests get while the thread has no unused CPU time.
-/// An answer on an open connection costs 5.2 µs, so this part costs 4 % of the answers. Without a limit, guests took half of them.
+/// An answer on an open connection costs 5.2 µs, so this part reduces the number of answers by 4 %. Without a limit on guests, the number
+/// fell by half.
 const GUEST_PART: f64 = 1.0 / 8.0;
 
-/// The part of the granted CPU time that counts as unused if nobody uses it. The rest is for renewals and for the admin port.
+/// The part of the granted CPU time that guests may use while no other work needs it. The remaining 15 % is for renewals and the admin
+/// port.
 const USABLE_PART: f64 = 0.85;
 
-/// The interval at which the budget grows, and at which the thread looks again at the shards that it left waiting.
-/// Guests arrive in batches, because single guests between other requests made each batch of answers smaller and dearer.
+/// The interval at which the budget grows, and at which the thread checks the paused shards again.
+/// Therefore the thread accepts guests in batches. Single guests between other requests made each batch of answers smaller, so each answer
+/// cost more CPU time.
 pub(crate) const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The time for which the budget saves CPU time.
+/// The budget saves at most the CPU time that the thread may use in this time.
 const SAVED: Duration = Duration::from_millis(20);
 
 /// The CPU time that a thread may spend on guests.
@@ -44,7 +47,8 @@ pub(crate) struct GuestBudget {
     cores: f64,
     /// The number of threads that share the process's CPU time.
     threads: f64,
-    /// The CPU seconds that guests may use now. Negative after a guest that nobody expected.
+    /// The CPU seconds that guests may use now. Negative after guests that the thread had not expected, because it charges them only after
+    /// the accept.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }
@@ -58,9 +62,9 @@ impl GuestBudget {
         Self { cores, threads, credit, last: None }
     }
 
-    /// Grows the budget by the CPU time since the last call. `used` is the CPU time that the process has used so far.
+    /// Grows the budget for the time since the last call. `used` is the CPU time that the process has used so far.
     ///
-    /// Guests get an eighth of the used CPU time, or all CPU time that the thread could have used and did not use.
+    /// Guests get an eighth of the used CPU time, or all CPU time that the thread could have used and did not use, whichever is more.
     pub(crate) fn grow(&mut self, now: Moment, used: Duration) {
         let Some((then, before)) = self.last.replace((now, used)) else { return };
         let used = used.saturating_sub(before).as_secs_f64() / self.threads;
@@ -88,16 +92,16 @@ impl GuestBudget {
         self.credit -= GUEST_COST;
     }
 
-    /// Returns the payment for a guest that did not come.
+    /// Puts back the payment for a guest that did not come.
     pub(crate) fn refund(&mut self) {
         self.credit += GUEST_COST;
     }
 }
 
-/// What a thread knows about the waiting connections of one shard.
+/// A thread's record of one shard: the client that it accepted last, and the number of open guests.
 ///
-/// A shard nearly always has the connections of one client, and the thread learns the client only by accepting. Therefore the last
-/// accepted connection tells what the next one will be.
+/// A shard nearly always has the connections of one client, and the thread learns the client only by accepting. Therefore the thread
+/// expects the next connection to have the same client as the last accepted one.
 #[derive(Debug, Default)]
 pub(crate) struct ShardAdmission {
     /// Counts the connections of the client that was accepted last.
@@ -105,7 +109,7 @@ pub(crate) struct ShardAdmission {
     guests: Rc<Cell<u32>>,
 }
 
-/// The place of an open guest among the guests of its shard. Dropping it frees the place.
+/// The place of an open guest among the guests of its shard. Dropping this value frees the place.
 #[derive(Debug)]
 pub(crate) struct GuestPlace(Rc<Cell<u32>>);
 
@@ -116,8 +120,8 @@ impl Drop for GuestPlace {
 }
 
 impl ShardAdmission {
-    /// True if the next connection of this shard will probably be a guest: the last client is at its share now.
-    /// `is_within_share` decides for the connections of a client.
+    /// True if the next connection of this shard will probably be a guest, because the last accepted client is at its share now.
+    /// `is_within_share` says whether the client with this counter may keep one more connection.
     pub(crate) fn expects_guest(&self, is_within_share: impl FnOnce(&PermitCounter) -> bool) -> bool {
         self.last.borrow().as_ref().is_some_and(|last| !last.is_closed() && !is_within_share(last))
     }
@@ -130,7 +134,7 @@ impl ShardAdmission {
         }
     }
 
-    /// True if this shard may have one more open guest, of `most` guests in the process. `all` counts the open guests.
+    /// True if this shard may have one more open guest. `all` counts the open guests of the process, and `most` limits them.
     /// A shard with many silent guests leaves places for other shards ([`fair_share`]).
     pub(crate) fn has_guest_place(&self, all: &PermitCounter, most: u32) -> bool {
         let free = u64::from(most.saturating_sub(all.open_count()));
@@ -147,8 +151,8 @@ impl ShardAdmission {
 /// Returns the number of connections that may wait in one shard, so that they wait for at most 0.4 s. The result is at most `most`.
 /// `accepted` is the number of connections that the thread accepted in `period` from the `shards` shards in which connections wait.
 ///
-/// The Go SDK of AWS gives a connection half a second. A connection that the kernel does not take costs nothing, and its client
-/// tries again after a second.
+/// AWS's Go SDK gives up after half a second. If the backlog is full, the kernel drops the attempt to connect, at no cost for the agent.
+/// The client's kernel tries again after a second.
 pub(crate) fn bounded_backlog(accepted: u32, period: Duration, shards: usize, most: i32) -> i32 {
     const LONGEST_WAIT: f64 = 0.4;
     const LEAST: i32 = 8;
@@ -164,7 +168,7 @@ mod tests {
         Moment::from_nanos(millis * 1_000_000)
     }
 
-    /// Returns the number of guests per second of a thread that uses `busy` of its quota for other work.
+    /// Returns the number of guests per second of a thread that uses the part `busy` of its quota for other work.
     fn guests_per_second(cores: f64, busy: f64) -> u32 {
         let mut budget = GuestBudget::new(Some(cores), 1);
         while budget.pay_for_guest() {}

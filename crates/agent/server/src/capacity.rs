@@ -1,8 +1,8 @@
-//! Measures for how long clients have used all that the agent may give them.
+//! Measures how long clients have been at the agent's limits.
 //!
-//! At its cap the agent still serves everybody, but clients at their share get one answer per connection ([`mod@crate::admission`]).
-//! Operators must see this state, because it costs latency and CPU time, and a larger limit ends it. A gauge would miss it between
-//! two scrapes, so the time is counted.
+//! At a limit the agent still serves every client. But the further connections of a client at its share are *guests*, which end after one
+//! answer ([`mod@crate::admission`]). Operators must see this state, because it costs latency and CPU time, and a larger limit ends it. The
+//! meter counts the time, because a gauge could miss the state between two scrapes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ const SHOWN: Duration = Duration::from_secs(60);
 pub enum CapacityLimit {
     /// A client was at its share of connections, so that its new connections were guests.
     Connections,
-    /// The free memory is low, so that clients get no further connections.
+    /// The free memory was low, so that the new connections of clients with several connections were guests.
     Memory,
 }
 
@@ -39,7 +39,7 @@ impl CapacityLimit {
     }
 }
 
-/// Counts the time at each limit. The watchdog's thread writes it.
+/// Counts the time at each limit. The watchdog's thread calls [`Self::measure`].
 #[derive(Debug)]
 pub struct CapacityMeter {
     clock: Clock,
@@ -47,7 +47,7 @@ pub struct CapacityMeter {
     guests: Arc<PermitCounter>,
     memory: Arc<dyn MemoryGauge>,
     threads: Vec<Arc<ThreadMetrics>>,
-    /// The number of guests at the last look.
+    /// The number of accepted guests at the last call of [`Self::measure`].
     accepted_guests: AtomicU64,
     reached: [ReachedLimit; CapacityLimit::ALL.len()],
 }
@@ -60,7 +60,8 @@ struct ReachedLimit {
 }
 
 impl CapacityMeter {
-    /// Returns a meter. `open_connections` and `guests` count the open connections of all threads, `threads` has their counters.
+    /// Returns a meter. `open_connections` and `guests` count the open connections and the open guests of all threads. `threads` has the
+    /// metrics of each thread.
     pub fn new(
         clock: Clock,
         (open_connections, guests): (Arc<PermitCounter>, Arc<PermitCounter>),
@@ -71,7 +72,7 @@ impl CapacityMeter {
         Self { clock, open_connections, guests, memory, threads, accepted_guests, reached }
     }
 
-    /// Looks which limits are reached now, and counts `span`, the time since the call before, for each.
+    /// Adds `span` to the time at each limit that is reached now. `span` is the time since the previous call.
     pub fn measure(&self, span: Duration) {
         let open = self.open_connections.open_count();
         let level = self.memory.level(open + self.guests.open_count());

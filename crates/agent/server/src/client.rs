@@ -1,6 +1,6 @@
 //! The client of a connection, as the server sees it.
 //!
-//! Two traits describe pods to the server. The crates that implement them depend on this crate, so the traits invert the dependency:
+//! Two traits describe pods to the server. Other crates implement the traits, so this crate depends on none of those crates:
 //! - The crate `clouds` implements [`ServedPod`].
 //! - The crate `identity` implements [`ClientResolver`].
 //!
@@ -28,14 +28,15 @@ impl ClientId {
     pub const UNKNOWN: Self = Self(0);
 
     /// Returns a new id.
-    /// The process never reuses an id, so data that is stored under an id cannot pass to another client.
+    /// The process never reuses an id. Otherwise a new client could get the data that the server stored under an old client's id.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// The client whose shares a request uses. The shares are of two process-wide resources: upstream permits and long polls.
+/// The client whose shares a request uses.
+/// The whole process has a limited number of upstream permits and of long polls. Each client has a share of both.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientShares<'a> {
     /// The client.
@@ -75,7 +76,8 @@ pub trait ClientResolver<P>: Debug + Send + Sync {
     /// Returns the client of the connection without waiting.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
-    /// Returns the pod that is probably the client. The server counts the connection toward this pod's limits, but never sends credentials because of this guess.
+    /// Returns the pod that is probably the client.
+    /// The server counts the connection toward this pod's limits, but never sends credentials because of this guess.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
     /// Waits for attestation, then returns the pod.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seawall_core::fair_share;
 
-/// A client with fewer connections than this has few: it may take more even while others hold all shares.
+/// A client with fewer permits than this may take another one, however many permits other clients have.
 pub(crate) const FEW_CONNECTIONS: u32 = 8;
 
 /// A counter of open permits. Dropping a permit returns it to the counter.
@@ -23,10 +23,10 @@ pub struct PermitCounter {
 impl PermitCounter {
     /// True if this client's share allows one more permit. `process` counts the permits of all clients, at most `most`.
     ///
-    /// The last quarter of all permits is reserved for clients with fewer than eight permits. Therefore a new client gets a permit
-    /// even if all other clients take as many as they can. Of the other three quarters, a client can take up to eight times as many
-    /// permits as it leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone
-    /// gets two thirds of all permits. Several greedy clients leave enough free permits for at least one more greedy client.
+    /// The last quarter of all permits is reserved for clients with fewer than eight permits. Therefore a new client gets a permit even if
+    /// all other clients take as many as they can. Of the first three quarters, a client can take up to eight times as many permits as it
+    /// leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone gets two thirds of all
+    /// permits. Several greedy clients leave enough free permits for at least one more greedy client.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
         let free = fair_share::free_for_large_holders(u64::from(most), u64::from(process.open_count()));
         self.open_count() < FEW_CONNECTIONS || fair_share::may_take(u64::from(self.open_count() / 8), free)

@@ -1,9 +1,8 @@
 //! Keeps the open connections of one traffic thread. Each entry has the client, the state, and the start time of the state.
 //!
-//! A connection has no timer of its own: ten thousand timers would need more memory than the connections. Every quarter of a second
-//! the thread sweeps this table and ends overdue connections. When a connection limit is reached, the table chooses the connection
-//! to end. The thread defines the entries ([`TableEntry`]). The table reads only the state of an entry and the start time of that
-//! state.
+//! A connection has no timer of its own: ten thousand timers would need more memory than the connections. Every quarter of a second the
+//! thread sweeps this table and ends overdue connections. While memory or file descriptors are short, the table chooses an idle connection
+//! to end. The thread defines the entries ([`TableEntry`]). The table reads only the state of an entry and the start time of that state.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -51,7 +50,7 @@ pub(crate) enum ConnectionState {
     Write,
 }
 
-/// The time limit for the head of a guest, from its first byte to its last.
+/// The time limit for the head of a guest, from its first byte to its last. A guest is a connection that ends after one answer.
 const GUEST_HEAD: Duration = Duration::from_millis(500);
 
 /// The longest time that a connection may stay in each state.
@@ -64,9 +63,10 @@ pub struct ConnectionTimeouts {
 }
 
 impl ConnectionTimeouts {
-    /// A client that has sent nothing may be a pod without CPU time, so it has as much time as an idle one. A guest has less,
-    /// because the places of guests are few. A guest that has sent half a head has least: the rest of a real client's head is in the
-    /// same segment, and a hostile pod could hold all places of its shard with half heads.
+    /// Returns the time for which a connection may stay in this state, or `None` if the table does not limit the time.
+    /// A client that has sent nothing may be a pod without CPU time, so it has as much time as an idle client. A guest has less time,
+    /// because a shard has few places for guests. A guest with half a head has the least time. A real client's head comes in one segment,
+    /// but a hostile pod could hold all guest places of its shard with half heads.
     fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
             ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
@@ -113,8 +113,8 @@ impl TimedState {
         self.state.set(state);
     }
 
-    /// The eviction order: first connections that never sent a byte, then idle connections. Within each group the oldest goes
-    /// first.
+    /// Returns the place in the eviction order. Connections without a first byte go before idle connections. Within each group the oldest
+    /// goes first.
     fn order(&self) -> (bool, Moment) {
         (self.state.get() != ConnectionState::AwaitingFirstByte, self.since.get())
     }
@@ -124,8 +124,9 @@ impl TimedState {
         matches!(self.state.get(), ConnectionState::Idle | ConnectionState::AwaitingFirstByte)
     }
 
-    /// True if no client waits for an answer on this connection, and none has for a while, so the table may end it.
-    /// A connection without a first byte may belong to a pod that gets no CPU time, so it has the time of a request head.
+    /// True if the table may end this connection, because its client has not used it for a while.
+    /// A connection without a first byte may belong to a pod that gets no CPU time. Therefore it stays for at least the time limit of a
+    /// request head.
     fn is_evictable(&self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
         let waited = now.since(self.since.get());
         match self.state.get() {
@@ -205,10 +206,11 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Ends the connection of the client with the most connections that has been idle for longest. Returns false if the table
-    /// finds none, because every client has few connections or uses them. The table never ends a connection with unread bytes, because its client waits for an answer.
+    /// Ends one idle connection of the client with the most connections: the connection that has been idle for longest.
+    /// Returns false if the table finds none, because every client has few connections or uses them. The table never ends a connection with
+    /// unread bytes, because the client waits for an answer.
     pub(crate) fn end_idle_of_largest(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
-        // A client with few connections keeps them, whatever others do.
+        // A client with few connections keeps them, however many connections other clients have.
         let idle = self
             .evictable(timeouts, now)
             .filter(|(_, _, permits)| permits.client_permit.open_count() >= FEW_CONNECTIONS)
@@ -239,7 +241,8 @@ impl<C: TableEntry> ConnectionTable<C> {
         })
     }
 
-    /// Ends at most `most` connections that are overdue in their state. Returns the number of ended connections.
+    /// Ends at most `most` overdue connections: those that have been in their state for longer than its timeout. Returns the number of
+    /// ended connections.
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();

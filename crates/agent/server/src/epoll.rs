@@ -17,7 +17,7 @@ use tokio::io::unix::AsyncFd;
 /// The largest number of events that one call to [`EpollPoller::collect_events`] reports.
 pub(crate) const MAX_EVENTS: usize = 256;
 
-/// A poller of this thread's runtime.
+/// A poller that belongs to one thread's runtime.
 #[derive(Debug)]
 pub(crate) struct EpollPoller {
     epoll: AsyncFd<OwnedFd>,
@@ -32,7 +32,7 @@ impl EpollPoller {
         Ok(Self { epoll: watched(epoll::create(CreateFlags::CLOEXEC)?)? })
     }
 
-    /// Watches a descriptor until it is closed. Its events carry `token`.
+    /// Watches a descriptor until it is closed. The events of this descriptor carry `token`.
     ///
     /// # Errors
     /// The kernel refuses the descriptor: there is no memory, or too many descriptors are watched.

@@ -1,10 +1,10 @@
 //! Defines the dialects of a listener. A dialect answers requests to the metadata API of one cloud.
 //!
 //! Every dialect follows the same order of steps. The security of the agent depends on this order:
-//! 1. The thread identified the client when it accepted the connection.
+//! 1. The thread identifies the client when it accepts the connection.
 //! 2. The dialect canonicalises the path once. It refuses every request that it does not know.
-//! 3. After these two steps the dialect looks up a lease. It uses the client's own `PodLeaseClient`, which cannot reach leases of
-//!    other clients.
+//! 3. Only then does the dialect look up a lease. It uses the client's own `PodLeaseClient`, which cannot reach leases of other
+//!    clients.
 //!
 //! All steps are pure functions or reads of memory. Some requests must wait: for a lease that is not cached, for a change (long
 //! poll), or for the real metadata server. For such a request the dialect returns a [`DeferredResponse`]. A task of the connection
@@ -42,7 +42,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
     fn serves_path(&self, path: &str) -> bool;
 
     /// True if the connection stays open after a request with this method.
-    /// If the dialect does not know the method, the client uses another protocol, and the thread closes the connection.
+    /// A method that the dialect does not know shows that the client uses another protocol. The thread then closes the connection.
     fn keeps_alive_after(&self, method: &str) -> bool;
 
     /// True if the dialect answers requests with this method for every client, even for a deleted pod.
@@ -87,7 +87,7 @@ pub enum HandlerOutcome<P> {
     Deferred(DeferredResponse),
     /// The dialect cannot answer yet.
     /// Either the client is unidentified ([`Client::Unidentified`]), or the pod's entitlements at this cloud are not decided.
-    /// Requests with public answers do not wait.
+    /// A request with a public answer ([`MetadataDialect::is_public`]) never waits.
     AwaitIdentity,
 }
 
@@ -108,7 +108,7 @@ pub struct RequestContext<'a, 'h, 'b> {
     pub received_at: Moment,
     /// The time of the answer.
     pub now: Moment,
-    /// True if the client is unidentified, and the cluster reported a pod at its address. Attestation will soon show whether the
+    /// True if the client is unidentified, but the cluster reported a pod at the client's address. Attestation will soon show whether the
     /// client is that pod.
     pub has_likely_pod: bool,
     /// True if the thread wants to record the query. The dialect then returns the query in [`HandlerOutcome::CacheHit`].

@@ -1,18 +1,18 @@
-//! Follows the memory that the process may still use, and says what the traffic threads must do about it.
+//! Defines levels of free memory. The less memory is free, the more the traffic threads limit the clients' connections.
 //!
-//! The kernel kills a process that exceeds the limit of its cgroup, and then no pod gets an answer. The cost of a connection
-//! depends on the kernel and on what its client does: with the socket accounting of cgroup v2, an idle connection costs 4.1 KiB and
-//! one with unread bytes 8.2 KiB. Therefore the threads follow the figures of the cgroup itself.
+//! The kernel kills a process that exceeds the limit of its cgroup, and then no pod gets an answer. A connection has no fixed cost: with
+//! the socket accounting of cgroup v2, an idle connection costs 4.1 KiB and a connection with unread bytes 8.2 KiB. Therefore the level
+//! comes from the cgroup's own figures.
 //!
 //! The agent's program reads the cgroup files ([`MemoryGauge`]). This module knows no files.
 
 use std::fmt::Debug;
 
-/// Below this much free memory, a client with several connections gets no further ones. Its next connections are guests.
+/// Below this much free memory, each further connection of a client with several connections is a guest: it ends after one answer.
 const LOW: u64 = 3 << 20;
-/// Below this much free memory, the thread also takes connections back from the client with the most connections.
+/// Below this much free memory, the thread also ends connections of the client with the most connections.
 const SCARCE: u64 = 2 << 20;
-/// Below this much free memory, the thread accepts nothing from clients that are at their share.
+/// Below this much free memory, each new connection of any client is a guest.
 const NONE: u64 = 1 << 20;
 
 /// The state of the memory that clients can use.
@@ -23,9 +23,9 @@ pub enum MemoryLevel {
     Enough,
     /// Only clients with few connections may keep further ones.
     Low,
-    /// In addition, the largest client gives connections back, and its idle ones end.
+    /// In addition, the thread ends connections of the client with the most connections: idle ones at once, others after an answer.
     Scarce,
-    /// In addition, the threads accept no connections of clients that are at their share.
+    /// In addition, no client may keep further connections: each new connection is a guest.
     Exhausted,
 }
 
@@ -41,7 +41,8 @@ impl MemoryLevel {
     }
 }
 
-/// Reports how much memory is left for clients. Traffic threads call it four times a second and after each 128 accepts.
+/// Reports how much memory is left for clients. Each traffic thread asks four times a second, and after each 128 accepts or 256 KiB of
+/// answers.
 pub trait MemoryGauge: Debug + Send + Sync {
     /// Returns the current level, while `open` connections are open. If the memory has no limit, returns [`MemoryLevel::Enough`].
     fn level(&self, open: u32) -> MemoryLevel;

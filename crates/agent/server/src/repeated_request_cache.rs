@@ -5,11 +5,10 @@
 //! parsed query of this request. When the same bytes arrive again, the thread does not parse them. This saves between 50 % and 90 %
 //! of the instructions of such a request (docs/decisions/replay-cache.md).
 //!
-//! The cache is safe because it stores the query and never an answer. Each replay looks up the client's identity, entitlements and
-//! lease again, with the same functions as a parsed request. The thread parses the request again unless every condition of
-//! [`ReplayableQuery::answer`] still holds. Each client has a separate entry, so no client can change the meaning of another
-//! client's requests or slow down their answers. An entry is also bound to the dialects that parsed its request. If a reload
-//! replaces these dialects, the thread parses the bytes again.
+//! The cache is safe because it stores the query and never an answer. Each replay looks up the client's identity, entitlements and lease
+//! again, with the same functions as a parsed request. If [`ReplayableQuery::answer`] returns `None`, the thread parses the request again.
+//! Each client has a separate entry, so no client can change the meaning of another client's requests or slow down their answers. An entry
+//! is also bound to the dialects that parsed its request. If a reload replaces these dialects, the thread parses the bytes again.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -85,7 +84,7 @@ impl<P> CachedRequest<P> {
     /// True if `bytes` begins with this request and `dialects` is the id of the dialects that parsed it.
     /// A head ends with an empty line, so no later byte can belong to this head.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
-        // musl's `memcmp` compares byte by byte. It would take a quarter of the time that the whole answer takes.
+        // musl's `memcmp` compares byte by byte. It would use a quarter of the time of a whole answer.
         memchr::arch::all::is_prefix(bytes, self.bytes()) && self.dialects == dialects
     }
 }

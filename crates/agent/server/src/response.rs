@@ -18,15 +18,15 @@ pub struct DeferredResponse {
     /// The kind of request.
     pub route: &'static MetadataRoute,
     /// True if the request is a long poll, which waits for a change.
-    /// If the client of a long poll closes its sending side, the thread ends the long poll to free its permit. Any other request is
-    /// answered soon, so the thread still sends that answer after the client has closed its sending side.
+    /// If the client closes its sending side, the thread ends a long poll, to free the permit. The thread still answers any other request,
+    /// because the answer comes soon.
     pub is_long_poll: bool,
     /// Yields the answer.
     pub reply: Pin<Box<dyn Future<Output = Box<dyn ReadyResponse>>>>,
 }
 
 impl DeferredResponse {
-    /// Returns a response that this future yields.
+    /// Returns a deferred response whose answer this future yields.
     pub fn new(
         route: &'static MetadataRoute,
         is_long_poll: bool,
@@ -48,7 +48,7 @@ pub trait ReadyResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome;
 }
 
-/// The data that an answer needs when it is written.
+/// The data with which an answer is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     /// The properties of the request that affect the format of the answer.

@@ -1,5 +1,5 @@
-//! Defines routes, the kinds of requests. They are a closed set, because metrics have a label for them. Each cloud's module lists
-//! its routes.
+//! Defines routes, the kinds of requests. Each cloud's module lists its routes. The set of routes is closed, because the route is a label
+//! of metrics.
 
 use std::ptr;
 

@@ -9,12 +9,12 @@ use nix::{getsockopt_impl, libc};
 
 getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoHead, GetStruct<TcpInfoHead>);
 
-/// The socket option.
+/// The socket option TCP_INFO.
 #[derive(Clone, Copy, Debug)]
 struct TcpInfo;
 
 /// The start of the kernel's `struct tcp_info` (linux/tcp.h) up to `tcpi_notsent_bytes`, as eight bytes and 32-bit figures. The kernel
-/// returns as many bytes as it is asked for, and later kernels append figures, so every kernel since 4.6 returns this start in full.
+/// returns as many bytes as the caller asks for. Later kernels only append figures, so every kernel since 4.6 returns this whole start.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct TcpInfoHead {
@@ -35,7 +35,7 @@ pub(crate) fn time_since_data(stream: &TcpStream) -> Option<Duration> {
     Some(Duration::from_millis(info.figures[TcpInfoHead::LAST_DATA_RECEIVED].into()))
 }
 
-/// Returns the bytes that were written to the socket and that the client's receive window has no room for.
+/// Returns the number of bytes that wait in the socket's send buffer because the client's receive window has no room for them.
 pub(crate) fn unsent_bytes(stream: &TcpStream) -> u32 {
     getsockopt(stream, TcpInfo).map_or(0, |info| info.figures[TcpInfoHead::NOT_SENT])
 }

@@ -127,7 +127,7 @@ impl<P: ServedPod> TestThread<P> {
         self.0.answers(dialects, client, pod, IpAddr::from([127, 0, 0, 1]), bytes)
     }
 
-    /// Refuses a connection because a limit is reached.
+    /// Refuses a connection as the thread refuses connections of a deleted pod.
     ///
     /// # Panics
     /// The socket has no peer address.

@@ -29,7 +29,8 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     2_500_000, 10_000_000,
 ];
 
-/// The upper bounds of the buckets of the wait in the backlog, in milliseconds. The kernel counts in milliseconds.
+/// The upper bounds of the buckets of [`ThreadMetrics::accept_waits`], in milliseconds, because the kernel measures that wait in
+/// milliseconds.
 pub const ACCEPT_WAIT_BOUNDS_MILLIS: [u64; 9] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000];
 
 /// Adds to a counter that only the calling thread writes.
@@ -62,7 +63,7 @@ pub struct ConnectionMetrics {
 pub struct ThreadMetrics {
     /// The number of requests by route and status class. A linear search of this short list costs less than a hash lookup.
     pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASSES.len()])]>,
-    /// The number of credentials that were answered from memory.
+    /// The number of answers with a cached credential.
     pub cache_hits: AtomicU64,
     /// Requests that waited for identity. The first counter counts requests whose client became known, the second counts all other
     /// requests.
@@ -71,10 +72,10 @@ pub struct ThreadMetrics {
     pub latency_buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// The sum of the latencies of all answers, in microseconds.
     pub total_micros: AtomicU64,
-    /// The number of sampled connections by the time that their request waited in the backlog: one bucket per bound in
+    /// The number of sampled connections by the time for which their request waited in the backlog: one bucket per bound in
     /// [`ACCEPT_WAIT_BOUNDS_MILLIS`], and one for longer waits.
     pub accept_waits: [AtomicU64; ACCEPT_WAIT_BOUNDS_MILLIS.len() + 1],
-    /// The sum of these times in milliseconds.
+    /// The sum of the sampled waits in the backlog, in milliseconds.
     pub accept_wait_millis: AtomicU64,
     /// The counters of the thread's connections.
     pub connections: ConnectionMetrics,
@@ -104,7 +105,7 @@ impl ThreadMetrics {
         add(&self.total_micros, micros);
     }
 
-    /// Counts how long the request of a newly accepted connection has waited in the backlog.
+    /// Records how long the request of a newly accepted connection has waited in the backlog.
     pub(crate) fn record_accept_wait(&self, accepted: &TcpStream) {
         let Some(waited) = tcp_info::time_since_data(accepted) else { return };
         let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
@@ -123,7 +124,7 @@ impl ThreadMetrics {
         add(&self.identity_waits[1], 1);
     }
 
-    /// Counts a credential that was answered from memory.
+    /// Counts an answer with a cached credential.
     pub fn record_cache_hit(&self) {
         add(&self.cache_hits, 1);
     }

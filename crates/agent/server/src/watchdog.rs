@@ -4,10 +4,10 @@
 //! can repair a thread that no longer runs its event loop. When the process ends, the kernel closes its listeners at once, so
 //! clients get a clear error until the next process serves them.
 //!
-//! Each traffic thread has a [`ThreadHeartbeat`]. A timer of the thread's event loop increments it four times a second, also on an
-//! idle thread. A [`Watchdog`] on a plain thread, outside every event loop, reads the heartbeats. A missing beat does not prove
-//! that a thread hangs: a container without CPU time runs neither loop nor watchdog. Therefore [`HangDetector`] counts only the
-//! watchdog's own timely checks, and asks the kernel whether the silent thread waits for something other than the CPU.
+//! Each traffic thread has a [`ThreadHeartbeat`]. A timer of the thread's event loop increments this counter four times a second, even on
+//! an idle thread. A [`Watchdog`] on a plain thread, outside every event loop, reads the heartbeats. A missing beat does not prove that a
+//! thread hangs: a container without CPU time runs neither loop nor watchdog. Therefore [`HangDetector`] counts only checks that the
+//! watchdog made on time. It also asks the kernel whether the silent thread waits for something other than the CPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use seawall_core::{Clock, Moment};
 /// The interval between two beats, and between two checks of the watchdog.
 pub const BEAT: Duration = Duration::from_millis(250);
 
-/// The longest time between two checks that count. A later check says that the process itself lacks CPU time.
+/// The longest time after the previous check at which a check still counts. A later check shows that the process itself lacks CPU time.
 const TIMELY: Duration = BEAT.saturating_mul(2);
 
-/// The number of timely checks without a beat after which a blocked thread hangs: 2 s. Clients give up after 0.5 s (Go's AWS SDK) to 3 s.
+/// The number of timely checks without a beat after which a blocked thread counts as hung: eight checks take 2 s.
+/// Clients give up after 0.5 s (Go's AWS SDK) to 3 s.
 const CHECKS: u32 = 8;
 
-/// The CPU time without a beat after which a running thread hangs. The longest pass of an event loop serves some thousand
+/// The CPU time without a beat after which a running thread counts as hung. The longest pass of an event loop serves some thousand
 /// connections at 16 µs each.
 const CPU_WITHOUT_BEAT: Duration = Duration::from_millis(500);
 
@@ -33,8 +34,8 @@ const CPU_WITHOUT_BEAT: Duration = Duration::from_millis(500);
 const NOT_READY: Duration = Duration::from_secs(2);
 
 /// The age of the last check or beat above which the agent is not alive. The watchdog ends the process long before this time, unless the
-/// watchdog itself hangs. A process without CPU time must not be restarted, because a start needs still more CPU time. With the fewest
-/// CPU shares beside four busy threads, and pods that kept it busy, the agent's last beat was up to 17 s old.
+/// watchdog itself hangs. A process without CPU time must not be restarted, because a start needs still more CPU time. In a test, the agent
+/// had the fewest CPU shares beside four busy threads, and pods kept the agent busy. Its last beat was then up to 17 s old.
 const NOT_ALIVE: Duration = Duration::from_secs(30);
 
 /// The work that a traffic thread does at a moment.
@@ -86,7 +87,7 @@ pub struct ThreadHeartbeat {
 }
 
 impl ThreadHeartbeat {
-    /// Says that the calling thread's event loop runs from now on, until the guard is dropped.
+    /// Records that the calling thread's event loop runs from now on, until the returned guard is dropped.
     #[must_use]
     pub fn begin_event_loop(self: &Arc<Self>) -> HeartbeatGuard {
         self.kernel_thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
@@ -144,7 +145,8 @@ impl ThreadState {
     }
 
     /// True if the thread waits, and not for the CPU or the disk.
-    /// A thread that waits for the disk has no page of its program: memory is short, and a restart would need still more pages.
+    /// A thread that waits for the disk usually lacks a page of its program, because memory is short. A restart would need still more
+    /// pages.
     fn is_blocked(self) -> bool {
         !matches!(self.letter, 'R' | 'D')
     }
@@ -155,7 +157,7 @@ impl ThreadState {
 pub struct HungThread {
     /// The number of the traffic thread, from 0.
     pub number: usize,
-    /// The work that it last began.
+    /// The work that the thread last began.
     pub activity: ThreadActivity,
     /// The state of the thread in the kernel.
     pub state: ThreadState,
@@ -171,9 +173,9 @@ impl fmt::Display for HungThread {
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeartbeatCheck {
-    /// No thread hangs. The thread that has been silent for longest was last found beating at `oldest_beat`.
+    /// No thread hangs. `oldest_beat` is the last beat of the thread that has been silent for longest.
     Running {
-        /// The time of the check that found the beat, or the first check.
+        /// The time of the check that found that thread's last beat. Before the first beat, the time of the first check.
         oldest_beat: Moment,
     },
     /// A thread hangs.
@@ -215,8 +217,8 @@ impl HangDetector {
         Self { threads: heartbeats.iter().map(watched).collect(), last_check: None, has_begun: false }
     }
 
-    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with a number of the kernel's. It is called
-    /// only for threads that are late.
+    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with this kernel thread number. The detector calls
+    /// `state` only for threads without a new beat.
     pub fn check(&mut self, now: Moment, state: impl Fn(i32) -> Option<ThreadState>) -> HeartbeatCheck {
         let is_timely = self.last_check.is_some_and(|last| now.since(last) <= TIMELY);
         self.last_check = Some(now);
@@ -258,7 +260,7 @@ impl WatchedThread {
     }
 }
 
-/// The result of the watchdog's checks, for the health pages.
+/// The result of the watchdog's checks, for the health endpoints.
 #[derive(Debug)]
 pub struct ThreadHealth {
     clock: Clock,
@@ -281,7 +283,7 @@ impl ThreadHealth {
         self.reason_after(NOT_ALIVE)
     }
 
-    /// Returns the reason why the traffic threads may not serve now, if there is one.
+    /// Returns the reason why the agent is not ready to serve, if there is one.
     pub fn not_ready_reason(&self) -> Option<String> {
         self.reason_after(NOT_READY)
     }
@@ -307,7 +309,7 @@ impl ThreadHealth {
         }
     }
 
-    /// True if every thread has beaten lately.
+    /// True if every thread has recently sent a beat.
     fn is_beating(&self) -> bool {
         self.not_ready_reason().is_none()
     }
@@ -321,11 +323,11 @@ pub struct Watchdog {
     pub health: Arc<ThreadHealth>,
     /// Called after each check while every thread beats, so at most once per [`BEAT`].
     pub after_healthy_check: Box<dyn FnMut() + Send>,
-    /// Called after each check with the time since the check before.
+    /// Called after each check with the time since the previous check.
     pub after_check: Box<dyn FnMut(Duration) + Send>,
     /// Reports a hung thread. The watchdog aborts the process when the function returns.
     pub on_hang: Box<dyn FnMut(HungThread) + Send>,
-    /// Returns the state of the thread with this number of the kernel's.
+    /// Returns the state of the thread with this kernel thread number.
     pub thread_state: fn(i32) -> Option<ThreadState>,
 }
 
@@ -390,7 +392,7 @@ mod tests {
             trial
         }
 
-        /// Lets a thread beat for one interval. Returns for how long the other one has been silent.
+        /// Lets these threads beat, and checks after one interval. Returns the time since the oldest of the threads' last beats.
         fn silence(&mut self, beating: &[usize]) -> Duration {
             let check = self.after(BEAT, beating, state('t', 0));
             let HeartbeatCheck::Running { oldest_beat } = check else { panic!("{check:?}") };
@@ -461,7 +463,7 @@ mod tests {
         }
     }
 
-    /// Threads beat at different moments, so no check needs to see all of them beat.
+    /// Threads beat at different times, so a check that finds new beats of only some threads is normal.
     #[test]
     fn threads_that_beat_in_turns_are_not_silent() {
         let mut trial = Trial::new();
@@ -527,7 +529,7 @@ mod tests {
             let _guard = hanging.begin_event_loop();
             hanging.beat();
             hanging.set_activity(ThreadActivity::Answer);
-            // A read from a pipe into which nobody writes.
+            // This read never returns, because no thread writes into the pipe.
             let (mut reader, _writer) = std::io::pipe().unwrap();
             let _ = reader.read(&mut [0]);
         });
