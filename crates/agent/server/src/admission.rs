@@ -2,8 +2,8 @@
 //!
 //! A connection that waits in the kernel's backlog costs no CPU time and no memory of the agent. An accepted connection costs as much as an
 //! answer, even if the thread only closes it. Therefore the thread decides *before* it accepts, and it never closes a connection to make
-//! room for another one. In an earlier version, each new connection could end another one. Under a CPU quota of 500m, 2,000 clients then
-//! got no answers at all, because the thread accepted and closed connections faster than their clients could send.
+//! room for another one. An earlier version did close connections for new ones. Under a CPU quota of 500m, 2,000 clients got no answers at
+//! all, because the thread accepted and closed connections faster than their clients could send.
 //!
 //! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread answers its
 //! first request with the header `Connection: close`, and then closes it. Guests get a limited part of the CPU time ([`GuestBudget`]),
@@ -33,8 +33,7 @@ const GUEST_PART: f64 = 1.0 / 8.0;
 const USABLE_PART: f64 = 0.85;
 
 /// The interval at which the budget grows, and at which the thread checks the paused shards again.
-/// Therefore the thread accepts guests in batches. Single guests between other requests made each batch of answers smaller, so each answer
-/// cost more CPU time.
+/// So guests come in batches. Single guests between other requests made each answer cost more CPU time.
 pub(crate) const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The budget saves at most the CPU time that the thread may use in this time.
@@ -47,8 +46,7 @@ pub(crate) struct GuestBudget {
     cores: f64,
     /// The number of threads that share the process's CPU time.
     threads: f64,
-    /// The CPU seconds that guests may use now. Negative after guests that the thread had not expected, because it charges them only after
-    /// the accept.
+    /// The CPU seconds that guests may use now. Negative after unexpected guests, which the thread charges after their accept.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }

@@ -206,7 +206,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Ends one idle connection of the client with the most connections: the connection that has been idle for longest.
+    /// Ends the longest-idle connection of the client with the most connections.
     /// Returns false if the table finds none, because every client has few connections or uses them. The table never ends a connection with
     /// unread bytes, because the client waits for an answer.
     pub(crate) fn end_idle_of_largest(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
@@ -241,8 +241,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         })
     }
 
-    /// Ends at most `most` overdue connections: those that have been in their state for longer than its timeout. Returns the number of
-    /// ended connections.
+    /// Ends at most `most` connections whose state has lasted longer than its timeout. Returns the number of ended connections.
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();
@@ -269,7 +268,6 @@ impl<C: TableEntry> ConnectionTable<C> {
         self.waiting(|one| one.state().is_idle()).filter_map(|key| self.get(key).cloned()).collect()
     }
 
-    /// Ends every connection.
     pub(crate) fn end_all(&mut self) {
         let keys: Vec<ConnectionKey> = self.rows.iter().map(|(key, _)| key).collect();
         for key in keys {

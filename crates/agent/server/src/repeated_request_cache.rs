@@ -76,7 +76,6 @@ impl<P> CachedRequest<P> {
         Some(Self { bytes, dialects, version, head_only, keep_alive: goes_on, query: question })
     }
 
-    /// Returns the bytes of the request.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.expose()
     }
@@ -124,7 +123,6 @@ impl<P> ReplayCache<P> {
         self.last.replace(Some(request));
     }
 
-    /// Forgets the recorded request.
     #[cfg(test)]
     pub(crate) fn forget(&self) {
         self.last.replace(None);

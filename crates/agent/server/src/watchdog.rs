@@ -217,8 +217,8 @@ impl HangDetector {
         Self { threads: heartbeats.iter().map(watched).collect(), last_check: None, has_begun: false }
     }
 
-    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with this kernel thread number. The detector calls
-    /// `state` only for threads without a new beat.
+    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with this kernel thread number. `state` is called
+    /// only for threads without a new beat.
     pub fn check(&mut self, now: Moment, state: impl Fn(i32) -> Option<ThreadState>) -> HeartbeatCheck {
         let is_timely = self.last_check.is_some_and(|last| now.since(last) <= TIMELY);
         self.last_check = Some(now);
@@ -392,7 +392,7 @@ mod tests {
             trial
         }
 
-        /// Lets these threads beat, and checks after one interval. Returns the time since the oldest of the threads' last beats.
+        /// Lets these threads beat. Returns the time for which the most silent thread has not beaten.
         fn silence(&mut self, beating: &[usize]) -> Duration {
             let check = self.after(BEAT, beating, state('t', 0));
             let HeartbeatCheck::Running { oldest_beat } = check else { panic!("{check:?}") };
@@ -463,7 +463,7 @@ mod tests {
         }
     }
 
-    /// Threads beat at different times, so a check that finds new beats of only some threads is normal.
+    /// Threads beat at different times, so a check may find new beats of only some threads.
     #[test]
     fn threads_that_beat_in_turns_are_not_silent() {
         let mut trial = Trial::new();

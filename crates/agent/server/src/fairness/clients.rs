@@ -121,8 +121,7 @@ impl<P: ServedPod> Tenants<P> {
         self.addresses.retain(|_, tenant| has_connections(tenant));
     }
 
-    /// Decides how many connections each client gives back because its own connections, or connections of a smaller client, had to be
-    /// guests.
+    /// Decides how many connections each client gives back.
     ///
     /// A client with guests gives back all its connections within a minute, a few at each sweep. Otherwise the processes of the client that
     /// connected first would keep all its connections. In addition, the client with the most connections gives one back for each guest of a

@@ -20,9 +20,8 @@ use crate::connection_table::ConnectionKey;
 
 /// The number of turns per round for all clients together while several clients are active. Each client gets the same part of them. One
 /// turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for pipelined requests.
-/// A round therefore takes less than 1 ms. Under a CPU quota, the thread pauses between rounds, and each round has a fixed cost. With fewer
-/// turns, the rounds themselves would take most of a small quota: with four turns per client and a quota of 30m, one busy pod beside a
-/// quiet one got 94 requests per second.
+/// A round therefore takes less than 1 ms. Each round has a fixed cost, so with fewer turns the rounds themselves take most of a small CPU
+/// quota: with four turns per client and 30m, one busy pod beside a quiet one got 94 requests per second.
 const OF_ALL: u32 = 64;
 
 /// The minimum number of turns per round for each client.
@@ -113,12 +112,10 @@ impl FairScheduler {
         self.request_round();
     }
 
-    /// Requests the start of another round.
     pub(crate) fn request_round(&self) {
         self.wanted.notify_one();
     }
 
-    /// Returns when a round is requested.
     pub(crate) async fn wait_for_round_request(&self) {
         self.wanted.notified().await;
     }

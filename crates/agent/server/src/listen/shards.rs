@@ -1,7 +1,7 @@
 //! Keeps the listening sockets (shards) of one traffic thread and finds the shards with waiting connections.
 //!
-//! Only that thread uses the shards. One poller watches them, and another poller watches the thread's connections. The kernel keeps the
-//! connections that the thread has not accepted yet, in one backlog per shard.
+//! Only that thread uses the shards, which have a poller of their own. The kernel keeps the connections that the thread has not accepted
+//! yet, in one backlog per shard.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,7 +30,6 @@ pub struct ListenerShards {
     /// True from the time when connections begin to wait until the next call of [`Self::take_first_left`].
     is_first_left: bool,
     /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog.
-    /// This value is stored, because every accept reads it and a search of all shards would take longer.
     must_bound: bool,
 }
 
@@ -180,7 +179,7 @@ impl ListenerShards {
 
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
     /// Otherwise the kernel would reset these connections at the end of the process, although their clients believe that they are open. If
-    /// the kernel refuses this for a shard, only such connections of that shard are lost.
+    /// the kernel refuses this for a shard, only such connections are lost.
     pub fn stop_deferring(&mut self) {
         for lane in &self.lanes {
             let _ = defer_accept(&lane.socket, 0);

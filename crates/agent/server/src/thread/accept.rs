@@ -153,9 +153,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Accepts connections from these shards. Returns true if no connection is left that the thread may accept now.
-    /// The ready shards divide the maximum of the round. So the function accepts more connections from each shard if fewer shards are
-    /// ready. Shards in which the thread recently accepted a known client come first. The other shards divide the share of unknown clients,
-    /// which count as one client, however many addresses they have.
+    /// The ready shards divide the maximum of the round. Shards in which the thread recently accepted a known client come first. The other
+    /// shards divide the share of unknown clients, which count as one client, however many addresses they have.
     ///
     /// The total number of accepts per round is limited, so that the thread also serves the open connections.
     fn accept_some(

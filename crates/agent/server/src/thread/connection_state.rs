@@ -97,7 +97,6 @@ impl<P: ServedPod> ConnectionData<P> {
         }
     }
 
-    /// True if the connection has buffered bytes.
     pub(super) fn has_buffered(&self) -> bool {
         self.buffered.borrow().is_some()
     }
@@ -108,7 +107,6 @@ impl<P: ServedPod> ConnectionData<P> {
         self.buffered.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
     }
 
-    /// True if the connection's pod was deleted.
     pub(super) fn is_pod_gone(&self) -> bool {
         self.client.borrow().identity.is_pod_gone()
     }

@@ -201,8 +201,8 @@ impl<P: ServedPod> ActiveConnection<P> {
 
     /// True if memory is short and the client sends requests although it does not read the answers.
     /// Unread answers stay in the kernel's buffers, up to 16 KiB for each connection. The unread answers of 1,500 connections would fill
-    /// the whole memory limit. The function makes the connection end by a reset, because a normal close would keep these bytes. A client
-    /// that reads each answer before its next request never has unsent bytes.
+    /// the whole memory limit. The connection then ends by a reset, because a normal close would keep these bytes. A client that reads each
+    /// answer before its next request never has unsent bytes.
     fn hoards_answers(&self) -> bool {
         let is_short = self.thread.memory_level.get() >= MemoryLevel::Scarce;
         let hoards = is_short && self.socket.has_unsent_bytes();

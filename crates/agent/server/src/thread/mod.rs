@@ -406,14 +406,13 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Reads how much memory is left for clients.
     fn read_memory_level(&self) {
         let open = self.shared.open_connections.open_count() + self.shared.guests.open_count();
         self.memory_level.set(self.shared.memory.level(open));
         self.answered_bytes.set(0);
     }
 
-    /// Counts bytes of answers. Reads the memory level again after [`ANSWERED_BETWEEN_LOOKS`] bytes.
+    /// Reads the memory level again after each [`ANSWERED_BETWEEN_LOOKS`] bytes of answers.
     fn record_answered(&self, bytes: usize) {
         self.answered_bytes.set(self.answered_bytes.get() + bytes);
         if self.answered_bytes.get() > ANSWERED_BETWEEN_LOOKS {
@@ -430,7 +429,6 @@ impl<P: ServedPod> TrafficThread<P> {
         ended
     }
 
-    /// Returns when the thread has no connections left.
     async fn all_gone(&self) {
         while self.connections.borrow().len() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;

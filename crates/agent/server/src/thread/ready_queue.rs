@@ -39,7 +39,6 @@ impl ReadyQueue {
         })
     }
 
-    /// Queues this connection.
     pub(super) fn push(&self, key: ConnectionKey) {
         self.queue.borrow_mut().push_back(key);
         if let Some(waker) = self.waker.take() {

@@ -291,7 +291,7 @@ impl<P: ServedPod> TrafficThread<P> {
             HandlerOutcome::AwaitIdentity => {
                 Some(NextAction::AwaitIdentity(dialect.cloud(), dialect.identity_timeout(head)))
             }
-            // A long poll holds its connection for minutes, but a guest must end soon, because the places for guests are few.
+            // A long poll holds its connection for minutes, but places for guests are few.
             HandlerOutcome::Deferred(later) if is_guest && later.is_long_poll => {
                 dialect.refuse(&FULL, &frame, request, out);
                 self.metrics.record_response(&route::REFUSED, FULL.status, Duration::ZERO);
