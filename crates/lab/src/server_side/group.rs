@@ -250,9 +250,9 @@ mod tests {
             processes_limit,
         } = group.read(&files);
         let failures =
-            [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), parse_memory_limit.err()];
+            [quota.err(), throttling.err(), cpu.err(), waited.err(), memory.err(), memory_limit.err()];
         let failures =
-            failures.into_iter().chain([memory_events.err(), processes.err(), parse_processes_limit.err()]);
+            failures.into_iter().chain([memory_events.err(), processes.err(), processes_limit.err()]);
         let malformed = failures.flatten().filter(|why| matches!(why, ProbeError::Malformed(_)));
         assert_eq!(malformed.collect::<Vec<_>>(), []);
     }

@@ -120,7 +120,7 @@ impl CgroupMemory {
     /// of them. The buffers take `sockets` bytes now. They count as at least [`SOCKET_BUFFERS`] for each of the `open` connections.
     fn level_of(&self, used: u64, reclaimable: u64, sockets: u64, open: u32) -> MemoryLevel {
         let buffers = sockets.max(u64::from(open) * SOCKET_BUFFERS);
-        let used = used.saturating_sub(parse_reclaimable_bytes) + buffers;
+        let used = used.saturating_sub(reclaimable) + buffers;
         MemoryLevel::of(self.limit.saturating_sub(used).saturating_sub(self.promised))
     }
 }
@@ -137,8 +137,7 @@ impl MemoryGauge for CgroupMemory {
         let beside =
             self.sockets.as_ref().and_then(|file| number(&text(file, &mut [0; 64])?)).unwrap_or_default();
         let reclaimable = self.reclaimable.load(Ordering::Relaxed);
-        let level =
-            self.level_of(used.saturating_sub(inside), parse_reclaimable_bytes, inside + beside, open);
+        let level = self.level_of(used.saturating_sub(inside), reclaimable, inside + beside, open);
         if self.was_reached(now) { level.max(MemoryLevel::Low) } else { level }
     }
 }
@@ -191,8 +190,7 @@ mod tests {
 
     #[test]
     fn pages_that_the_kernel_can_reclaim_are_free_and_large_buffers_count_in_full() {
-        let level =
-            |reclaimable, sockets| memory(25).level_of(20 << 20, parse_reclaimable_bytes, sockets, 10);
+        let level = |reclaimable, sockets| memory(25).level_of(20 << 20, reclaimable, sockets, 10);
         assert_eq!(level(0, 0), MemoryLevel::Exhausted);
         assert_eq!(level(10 << 20, 0), MemoryLevel::Enough);
         assert_eq!(level(10 << 20, 9 << 20), MemoryLevel::Low);
