@@ -2,16 +2,16 @@
 //! it.
 
 use crate::experiment::{Experiment, ExperimentLoad};
+use crate::experiment_stats::{ExperimentStats, SortedSamples};
 use crate::inquiry::SearchFindings;
+use crate::observed_requests::{ObservedOutcome, ObservedRequest};
 use crate::report::ExperimentRecord;
-use crate::view::{ExperimentStats, SortedSamples};
-use crate::watched::{ObservedOutcome, ObservedRequest};
 
 /// The results of the search and the experiments so far.
 #[derive(Debug, Clone, Copy)]
 pub struct DiagnosisInput<'a> {
     /// The results of the search.
-    pub known: &'a SearchFindings,
+    pub findings: &'a SearchFindings,
     /// The experiments in order.
     pub tried: &'a [ExperimentRecord],
 }
@@ -61,7 +61,7 @@ impl<'a> DiagnosisInput<'a> {
         let tried = self.tried.iter().filter(move |tried| tried.experiment.name == name);
         let valid = tried
             .filter(|tried| tried.observation.invalid.is_none() && !tried.observation.requests.is_empty());
-        let known = self.known;
+        let known = self.findings;
         let valid = valid.filter(move |tried| !is_abandoned(tried, known));
         valid.map(|tried| ValidExperiment {
             experiment: &tried.experiment,
@@ -110,7 +110,7 @@ impl<'a> DiagnosisInput<'a> {
 
     /// The number of attempts at an experiment, without one that this machine disturbed: that one may be repeated.
     #[must_use]
-    pub fn times_used(&self, name: &str) -> usize {
+    pub fn undisturbed_attempts(&self, name: &str) -> usize {
         let named = self.tried.iter().filter(|tried| tried.experiment.name == name);
         let is_disturbed = named.clone().any(|tried| tried.observation.invalid.is_some());
         named.count() - usize::from(is_disturbed)
@@ -142,7 +142,7 @@ impl<'a> DiagnosisInput<'a> {
         };
         let base = self.half_limit_experiment().map_or(SortedSamples::of(std::iter::empty()), times);
         if base.count() == 0 {
-            return self.known.service;
+            return self.findings.service;
         }
         let alone = self.last_named("one client").map(times).filter(|times| times.count() >= 5);
         let alone = alone.map_or(f64::INFINITY, |times| times.mean());
@@ -164,6 +164,6 @@ impl<'a> DiagnosisInput<'a> {
     /// The mean number of requests in flight at the limit without a queue: rate times response time (Little's law).
     #[must_use]
     pub fn in_flight_at_limit(&self) -> f64 {
-        self.known.limit * self.service_time()
+        self.findings.limit * self.service_time()
     }
 }

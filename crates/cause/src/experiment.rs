@@ -14,7 +14,7 @@ pub struct Experiment {
     /// The most requests in flight. Sending stops early at this number, because more requests would show nothing new.
     pub most_in_flight: usize,
     /// The time to wait for outstanding requests after the load. Then they are closed and count as
-    /// [`crate::watched::ObservedOutcome::Unanswered`].
+    /// [`crate::observed_requests::ObservedOutcome::Unanswered`].
     pub drain: Duration,
 }
 
@@ -75,7 +75,7 @@ pub struct Variation {
     /// True to send from another source address.
     pub another_source: bool,
     /// True to use the address of the name without a DNS lookup.
-    pub literal: bool,
+    pub skip_dns: bool,
     /// The time limit of a response; none leaves the setting of the search.
     pub timeout: Option<Duration>,
 }
@@ -88,7 +88,7 @@ impl Variation {
         held: 0,
         head: false,
         another_source: false,
-        literal: false,
+        skip_dns: false,
         timeout: None,
     };
 }

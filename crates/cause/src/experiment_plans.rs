@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::case::DiagnosisInput;
 use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing, Variation};
+use crate::observed_requests::ObservedOutcome;
 use crate::signs;
-use crate::watched::ObservedOutcome;
 
 /// An experiment that the inquiry may choose.
 pub struct ExperimentPlan {
@@ -32,18 +32,18 @@ impl ExperimentPlan {
     /// Whether `--max-rate` alone rules out this experiment.
     #[must_use]
     pub fn is_barred(&self, case: &DiagnosisInput<'_>) -> bool {
-        let is_bounded = case.known.max_rate.is_some() && case.half_limit_experiment().is_some();
+        let is_bounded = case.findings.max_rate.is_some() && case.half_limit_experiment().is_some();
         is_bounded && (self.make)(case).is_some_and(|experiment| exceeds(&experiment, case))
     }
 }
 
 fn exceeds(experiment: &Experiment, case: &DiagnosisInput<'_>) -> bool {
-    case.known.max_rate.is_some_and(|most| most_in_a_second(&experiment.load) > most)
+    case.findings.max_rate.is_some_and(|most| max_requests_per_second(&experiment.load) > most)
 }
 
 /// The most requests that a load sends in any second. Clients without pauses may send all their requests in one second.
 #[must_use]
-pub fn most_in_a_second(load: &ExperimentLoad) -> f64 {
+pub fn max_requests_per_second(load: &ExperimentLoad) -> f64 {
     match load {
         ExperimentLoad::Rate { rate, .. } => *rate,
         ExperimentLoad::Clients { requests, .. } => *requests as f64,
@@ -89,7 +89,7 @@ const PATIENCE: f64 = 2.0;
 const DAMAGE: f64 = 0.7;
 
 fn response_time_limit(case: &DiagnosisInput<'_>) -> f64 {
-    PATIENCE.max(10.0 * case.service_time()).min(case.known.timeout)
+    PATIENCE.max(10.0 * case.service_time()).min(case.findings.timeout)
 }
 
 fn max_in_flight(case: &DiagnosisInput<'_>, rate: f64) -> usize {
@@ -102,12 +102,12 @@ fn seconds(time: f64) -> Duration {
 
 /// The highest rate of a load, in requests per second.
 fn max_experiment_rate(case: &DiagnosisInput<'_>) -> f64 {
-    user_max_rate(case).min(case.known.generator.unwrap_or(f64::INFINITY))
+    user_max_rate(case).min(case.findings.generator.unwrap_or(f64::INFINITY))
 }
 
 /// The most requests in one second: `--max-rate`.
 fn user_max_rate(case: &DiagnosisInput<'_>) -> f64 {
-    case.known.max_rate.unwrap_or(f64::INFINITY)
+    case.findings.max_rate.unwrap_or(f64::INFINITY)
 }
 
 /// Poisson spacing, or constant spacing if a random second could exceed `--max-rate` (by five standard deviations).
@@ -147,7 +147,7 @@ fn experiment_at_share(
     lasts: f64,
     spacing: RequestSpacing,
 ) -> Experiment {
-    let rate = rounded(case.known.limit * share, max_experiment_rate(case));
+    let rate = rounded(case.findings.limit * share, max_experiment_rate(case));
     let spacing = if spacing == RequestSpacing::Poisson { by_chance(case, rate) } else { spacing };
     experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
@@ -160,7 +160,7 @@ fn with_variation(experiment: Experiment, mut variation: Variation) -> Experimen
 
 /// The duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
 fn duration_for_requests(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
-    (requests / (case.known.limit * share)).clamp(least, 2.0 * least)
+    (requests / (case.findings.limit * share)).clamp(least, 2.0 * least)
 }
 
 /// The experiment at half the limit.
@@ -222,14 +222,14 @@ fn many_clients(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     // With fewer than two requests per client, the load is only a burst and shows no throughput.
     let experiment = clients(case, "many clients", all);
     let least = ExperimentLoad::Clients { clients: all, lasts: seconds(0.0), requests: 2 * all as u64 };
-    (most_in_a_second(&least) <= user_max_rate(case)).then_some(experiment)
+    (max_requests_per_second(&least) <= user_max_rate(case)).then_some(experiment)
 }
 
 fn clients(case: &DiagnosisInput<'_>, name: &'static str, clients: usize) -> Experiment {
     let lasts = 0.8_f64.max(12.0 * case.service_time()).min(2.0);
-    let requests = (3.0 * case.known.limit).ceil().min(user_max_rate(case).floor()) as u64;
+    let requests = (3.0 * case.findings.limit).ceil().min(user_max_rate(case).floor()) as u64;
     let load = ExperimentLoad::Clients { clients, lasts: seconds(lasts), requests };
-    let experiment = experiment(case, name, load, case.known.limit);
+    let experiment = experiment(case, name, load, case.findings.limit);
     Experiment { most_in_flight: clients, ..experiment }
 }
 
@@ -240,7 +240,7 @@ fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     }
     let size = (places * 0.98).round().max(2.0);
     // The distance between bursts must be long enough for all requests to end, whether the target serves them concurrently or one by one.
-    let every = (2.5 * case.service_time() + 1.5 * size / case.known.limit).max(0.02);
+    let every = (2.5 * case.service_time() + 1.5 * size / case.findings.limit).max(0.02);
     // At most this many bursts can start in one second under `--max-rate`.
     let begin = (user_max_rate(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
@@ -256,7 +256,7 @@ fn bursts(
     quiet: f64,
 ) -> Experiment {
     let load = ExperimentLoad::Bursts { size, times, every: seconds(every), quiet: seconds(quiet) };
-    let experiment = experiment(case, name, load, case.known.limit);
+    let experiment = experiment(case, name, load, case.findings.limit);
     Experiment { most_in_flight: (2 * size) as usize + 30, ..experiment }
 }
 
@@ -273,7 +273,7 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let every = (0.6 * case.service_time() * 1e4).round() / 1e4;
     let load =
         ExperimentLoad::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
-    let experiment = experiment(case, "three bursts in a row", load, case.known.limit);
+    let experiment = experiment(case, "three bursts in a row", load, case.findings.limit);
     Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
 
@@ -283,19 +283,19 @@ fn rows(places: f64) -> usize {
 }
 
 fn ip_address_target(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.known.target_is_name || case.half_limit_experiment()?.view.watched.lookups.is_empty() {
+    if !case.findings.target_is_name || case.half_limit_experiment()?.view.observation.lookups.is_empty() {
         return None;
     }
     let experiment =
         experiment_at_share(case, "IP address instead of name", 0.5, 1.0, RequestSpacing::Constant);
-    Some(with_variation(experiment, Variation { literal: true, ..Variation::NONE }))
+    Some(with_variation(experiment, Variation { skip_dns: true, ..Variation::NONE }))
 }
 
 fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     if !case.strongest_overload()?.view.hits.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
         return None;
     }
-    let lasts = (20.0 / case.known.limit).clamp(0.3, 1.0);
+    let lasts = (20.0 / case.findings.limit).clamp(0.3, 1.0);
     let experiment =
         experiment_at_share(case, "another source address", 0.5, lasts, RequestSpacing::Constant);
     Some(with_variation(experiment, Variation { another_source: true, ..Variation::NONE }))
@@ -309,10 +309,10 @@ const LONG: (f64, f64) = (4.0, 15.0);
 const HABIT: f64 = 4.0;
 
 fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.known.keep_alive {
+    if !case.findings.keep_alive {
         return None;
     }
-    let (service, limit) = (case.service_time(), case.known.limit);
+    let (service, limit) = (case.service_time(), case.findings.limit);
     let connections = Variation { connections: Some(2), ..Variation::NONE };
     let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
     // Two clients without pauses are too much load for a target that serves only one or two requests concurrently.
@@ -332,18 +332,18 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 /// Four seconds, or longer if failures are rare: until enough failures are expected to tell a habit from chance.
 fn until_some_fail(case: &DiagnosisInput<'_>, rate: f64) -> f64 {
     let (least, most) = LONG;
-    let failures = rate * case.known.failure_share;
+    let failures = rate * case.findings.failure_share;
     if failures > 0.0 { (HABIT / failures).clamp(least, most) } else { least }
 }
 
 /// Bursts with 0.6 s of idle time between them, three in all. A server or middlebox that closes idle connections meets the next burst.
 fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    case.known.keep_alive.then(|| bursts_with_idle_time(case, "idle connections", 2, 0.6))
+    case.findings.keep_alive.then(|| bursts_with_idle_time(case, "idle connections", 2, 0.6))
 }
 
 /// Two bursts on a few connections, with this idle time between them, in seconds.
 #[must_use]
-pub fn idle_for(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
+pub fn bursts_with_idle_between(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
     bursts_with_idle_time(case, "idle timeout", 1, idle)
 }
 
@@ -373,7 +373,7 @@ fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 }
 
 fn keep_alive_on(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if case.known.keep_alive {
+    if case.findings.keep_alive {
         return None;
     }
     let experiment = experiment_at_share(
@@ -387,7 +387,7 @@ fn keep_alive_on(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 }
 
 fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.known.keep_alive {
+    if !case.findings.keep_alive {
         return None;
     }
     let experiment = experiment_at_share(
@@ -406,7 +406,7 @@ fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let sound = over.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
     let quick =
         over.view.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
-    let may = FAR * case.known.limit <= max_experiment_rate(case);
+    let may = FAR * case.findings.limit <= max_experiment_rate(case);
     (sound && quick && may)
         .then(|| experiment_at_share(case, "250 % of the limit", FAR, 2.0, RequestSpacing::Poisson))
 }
@@ -423,14 +423,15 @@ const TRIED: f64 = 4.5;
 
 /// A longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a second or that retry.
 fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    let waits = LINE.0.min(MOST_IN_FLIGHT / case.known.limit);
-    let queues = matches!(signs::ramp(case), Some((1, _))) && !matches!(signs::one_time(case), Some((1, _)));
-    if !queues || waits < LINE.1 || FAR * case.known.limit > max_experiment_rate(case) {
+    let waits = LINE.0.min(MOST_IN_FLIGHT / case.findings.limit);
+    let queues = matches!(signs::slows_throughout_overload(case), Some((1, _)))
+        && !matches!(signs::gateway_times_out(case), Some((1, _)));
+    if !queues || waits < LINE.1 || FAR * case.findings.limit > max_experiment_rate(case) {
         return None;
     }
     let experiment =
         experiment_at_share(case, "long queue", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
-    let patience = TRIED.min(case.known.timeout);
+    let patience = TRIED.min(case.findings.timeout);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
         variation,
@@ -456,7 +457,7 @@ fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 /// causes them.
 #[must_use]
 pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
-    let rate = rounded((3.0 * case.known.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
+    let rate = rounded((3.0 * case.findings.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
     if rate > max_experiment_rate(case) {
         return None;
     }
@@ -476,8 +477,10 @@ pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Ex
 #[must_use]
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);
-    let rate =
-        rounded((3.0 * case.known.limit).min(500.0).max(1.5 * case.known.limit), max_experiment_rate(case));
+    let rate = rounded(
+        (3.0 * case.findings.limit).min(500.0).max(1.5 * case.findings.limit),
+        max_experiment_rate(case),
+    );
     let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Constant };
     let experiment = experiment(case, "few connections", load, rate);
     let variation =
@@ -499,10 +502,13 @@ mod tests {
     #[test]
     fn a_second_has_all_requests_of_clients_and_the_bursts_that_begin_in_it() {
         let lasts = Duration::from_secs(2);
-        assert_eq!(most_in_a_second(&ExperimentLoad::Clients { clients: 3, lasts, requests: 60 }), 60.0);
+        assert_eq!(
+            max_requests_per_second(&ExperimentLoad::Clients { clients: 3, lasts, requests: 60 }),
+            60.0
+        );
         let bursts = |every| ExperimentLoad::Bursts { size: 10, times: 3, every, quiet: lasts };
-        assert_eq!(most_in_a_second(&bursts(Duration::from_millis(600))), 20.0);
-        assert_eq!(most_in_a_second(&bursts(Duration::from_millis(100))), 30.0);
-        assert_eq!(most_in_a_second(&bursts(lasts)), 10.0);
+        assert_eq!(max_requests_per_second(&bursts(Duration::from_millis(600))), 20.0);
+        assert_eq!(max_requests_per_second(&bursts(Duration::from_millis(100))), 30.0);
+        assert_eq!(max_requests_per_second(&bursts(lasts)), 10.0);
     }
 }

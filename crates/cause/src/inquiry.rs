@@ -7,15 +7,15 @@
 use std::time::Duration;
 
 use crate::case::DiagnosisInput;
+use crate::cause_size::{self, IDLE_APART};
 use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::experiment_plans::{self, ExperimentPlan, PLANS};
+use crate::experiment_stats::ExperimentStats;
+use crate::observed_requests::{ExperimentObservation, ObservedOutcome};
 use crate::odds::{self, CausePosterior, ObservedSign, RULES};
 use crate::report::{DiagnosisReport, ExperimentRecord};
 use crate::signs;
-use crate::sizes::{self, IDLE_APART};
-use crate::view::ExperimentStats;
-use crate::watched::{ExperimentObservation, ObservedOutcome};
 use crate::words::{self, TargetCondition};
 
 /// The results of the search that the inquiry starts from.
@@ -147,7 +147,7 @@ impl Inquiry {
         let ran = watched.impossible.is_none();
         let least = if ran { load_seconds(experiment) } else { 0.0 };
         self.spent += least.max(watched.took.as_secs_f64());
-        let says = words::says(experiment, &watched);
+        let says = words::summarize_experiment(experiment, &watched);
         self.report.experiments.push(ExperimentRecord {
             experiment: experiment.clone(),
             observation: watched,
@@ -176,9 +176,9 @@ impl Inquiry {
     /// The number of consecutive invalid experiments that ends the inquiry.
     fn most_invalid(&self) -> usize {
         let Some((last, before)) = self.report.experiments.split_last() else { return INVALID };
-        let most = experiment_plans::most_in_a_second(&last.experiment.load);
+        let most = experiment_plans::max_requests_per_second(&last.experiment.load);
         let valid = before.iter().filter(|tried| is_valid(tried));
-        let sent = valid.map(|tried| experiment_plans::most_in_a_second(&tried.experiment.load));
+        let sent = valid.map(|tried| experiment_plans::max_requests_per_second(&tried.experiment.load));
         if sent.fold(0.0, f64::max) >= most { DISTURBED } else { INVALID }
     }
 
@@ -210,7 +210,7 @@ impl Inquiry {
     }
 
     fn case(&self) -> DiagnosisInput<'_> {
-        DiagnosisInput { known: &self.known, tried: &self.report.experiments }
+        DiagnosisInput { findings: &self.known, tried: &self.report.experiments }
     }
 
     fn end(&mut self) {
@@ -254,7 +254,7 @@ impl Inquiry {
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source address")?;
-        plan.experiment(&case).filter(|_| case.times_used(plan.name) < plan.max_times)
+        plan.experiment(&case).filter(|_| case.undisturbed_attempts(plan.name) < plan.max_times)
     }
 
     /// Whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL path looks like a
@@ -299,7 +299,7 @@ impl Inquiry {
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
         let still = case.times_attempted("half the limit for 4 s") == 0
-            && signs::stood_still_once(&case)
+            && signs::stalled_once(&case)
             && !self.shown("half the limit for 4 s");
         let raced = case.times_attempted("two connections") == 0
             && signs::raced_once(&case)
@@ -324,9 +324,9 @@ impl Inquiry {
         let case = self.case();
         let odds = CausePosterior::new(&odds::read_signs(&case), TRUST);
         let best = |harms: bool| {
-            let plans = PLANS
-                .iter()
-                .filter(|plan| plan.is_harmful == harms && case.times_used(plan.name) < plan.max_times);
+            let plans = PLANS.iter().filter(|plan| {
+                plan.is_harmful == harms && case.undisturbed_attempts(plan.name) < plan.max_times
+            });
             let worth = plans.filter_map(|plan| Some((self.information_per_second(plan, &odds)?, plan)));
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
         };
@@ -351,10 +351,10 @@ impl Inquiry {
     fn bisect(&self) -> Option<Experiment> {
         let case = self.case();
         let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
-        let (alive, closed) = sizes::idle_between(&case)?;
+        let (alive, closed) = cause_size::idle_timeout_bounds(&case)?;
         let open = closed > IDLE_APART * alive && case.times_attempted("idle timeout") < HALVINGS;
         (raced && open)
-            .then(|| experiment_plans::idle_for(&case, (alive * closed).sqrt()))
+            .then(|| experiment_plans::bursts_with_idle_between(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
     }
 
@@ -378,7 +378,7 @@ impl Inquiry {
         let capped = odds.leading() == CauseClass::ConnectionCap;
         if !(capped || odds.leading() == CauseClass::HangingLimiter)
             || !hang
-            || case.known.limit > MOST_FOR_COUNT
+            || case.findings.limit > MOST_FOR_COUNT
         {
             return None;
         }
@@ -428,7 +428,7 @@ impl Inquiry {
         let gone = self.case().last_answered();
         let before = gone.map(|last| experiments_before_outage(&self.report.experiments, last));
         let case = DiagnosisInput {
-            known: &self.known,
+            findings: &self.known,
             tried: before.as_deref().unwrap_or(&self.report.experiments),
         };
         let left = match gone.and_then(|last| self.report.experiments.get(last)) {
@@ -440,12 +440,12 @@ impl Inquiry {
         let odds = CausePosterior::new(&readings, 1.0);
         let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
-        let ties = words::ties(&case, &odds, &named);
+        let ties = words::find_ties(&case, &odds, &named);
         // A cause that nobody can tell from a named one is not excluded, whatever its probability: the signs cannot separate the two.
         let tied = ties.iter().flat_map(|tie| &tie.between);
         let possible: Vec<_> = named.iter().chain(tied).copied().collect();
-        let excluded = words::excluded(&readings, &odds, &possible);
-        let untested = words::untested(&case, &odds, &named, &excluded, left);
+        let excluded = words::list_excluded_causes(&readings, &odds, &possible);
+        let untested = words::list_undecided_causes(&case, &odds, &named, &excluded, left);
         self.report.causes = causes;
         self.report.ties = ties;
         self.report.excluded = excluded;
@@ -461,13 +461,15 @@ impl Inquiry {
     ) -> Vec<crate::report::DiagnosedCause> {
         // Without a valid overload there are no observations of how the target breaks.
         if self.invalid >= INVALID && case.strongest_overload().is_none() {
-            return vec![words::generator(&self.report.experiments)];
+            return vec![words::describe_generator_cause(&self.report.experiments)];
         }
         let causes = if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.causes() };
         let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
         causes
             .iter()
-            .map(|(class, confidence)| words::cause(case, *class, *confidence, readings, odds, &named))
+            .map(|(class, confidence)| {
+                words::describe_cause(case, *class, *confidence, readings, odds, &named)
+            })
             .collect()
     }
 }

@@ -102,7 +102,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "150 % of the limit",
-        signs::comes_after_refusal,
+        signs::goodput_after_refusal,
         &[0.4, 0.2],
         &[
             (RateLimiter, &[0.8, 0.06]),
@@ -143,7 +143,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Mixed),
     either(
         "150 % of the limit",
-        signs::flat,
+        signs::stays_fast_in_overload,
         &[0.04],
         &[
             (RateLimiter, &[0.93]),
@@ -162,7 +162,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Both),
     either(
         "150 % of the limit",
-        signs::ramp,
+        signs::slows_throughout_overload,
         &[0.03],
         &[
             (PoolSaturation, &[0.9]),
@@ -180,7 +180,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "150 % of the limit",
-        signs::comes_through,
+        signs::overload_goodput_level,
         &[0.6, 0.1],
         &[
             (RateLimiter, &[0.6, 0.2]),
@@ -218,17 +218,17 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Mixed),
     either(
         "150 % of the limit",
-        signs::cuts_over,
+        signs::cuts_connections_over_limit,
         &[0.01],
         &[(ConnectionCap, &[0.55]), (KeepAliveRace, &[0.08])],
     ),
-    either("half the limit", signs::cuts_alike, &[0.005], &[(KeepAliveRace, &[0.65])]),
-    either("two connections", signs::two_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
+    either("half the limit", signs::cuts_reused_connections, &[0.005], &[(KeepAliveRace, &[0.65])]),
+    either("two connections", signs::cuts_heavily_reused_connections, &[0.004], &[(KeepAliveRace, &[0.9])]),
     // Half of the drawn targets close connections by the number of requests, not by idle time.
-    either("idle connections", signs::idle_connections, &[0.004], &[(KeepAliveRace, &[0.5])]),
+    either("idle connections", signs::cuts_idle_connections, &[0.004], &[(KeepAliveRace, &[0.5])]),
     either(
         "half the limit for 4 s",
-        signs::stands_still,
+        signs::stalls_for_constant_time,
         &[0.005],
         &[(Pauses, &[0.85]), (Dns, &[0.1]), (CfsThrottling, &[0.05])],
     ),
@@ -247,11 +247,11 @@ pub static RULES: &[SignRule] = &[
         &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])],
     )
     .weighs(0.7),
-    either("half the limit", signs::looks_up, &[0.005], &[(Dns, &[0.95])]),
+    either("half the limit", signs::lookups_dominate, &[0.005], &[(Dns, &[0.95])]),
     either("half the limit", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(SignCombination::Both),
     either(
         "half the limit",
-        signs::hardly_busy,
+        signs::busy_workers_at_limit,
         &[0.3, 0.15],
         &[
             (DelayingLimiter, &[0.2, 0.1]),
@@ -270,26 +270,26 @@ pub static RULES: &[SignRule] = &[
     either("150 % of the limit", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
         "150 % of the limit",
-        signs::connects_again,
+        signs::retransmits_syn,
         &[0.005],
         &[(ConnectionCap, &[0.35]), (PoolSaturation, &[0.05]), (CpuSaturation, &[0.05])],
     )
     .weighs(0.7),
     // Proxies that give up after more than a second, or after several tries, do not show this sign: the experiment ends earlier.
-    either("150 % of the limit", signs::one_time, &[0.003], &[(TimeoutChain, &[0.7])]),
-    either("long queue", signs::one_time_in_line, &[0.003], &[(TimeoutChain, &[0.9])]),
+    either("150 % of the limit", signs::gateway_times_out, &[0.003], &[(TimeoutChain, &[0.7])]),
+    either("long queue", signs::gateway_times_out_queued, &[0.003], &[(TimeoutChain, &[0.9])]),
     either(
         "150 % of the limit",
-        signs::share_ramps,
+        signs::some_responses_slow_down,
         &[0.02],
         &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])],
     ),
     either("150 % of the limit", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),
     either("150 % of the limit", signs::no_name, &[0.001], &[(Dns, &[0.2])]),
-    either("one client", signs::one_client_waits, &[0.015], &[(DelayingLimiter, &[0.93])]),
+    either("one client", signs::delays_single_client, &[0.015], &[(DelayingLimiter, &[0.93])]),
     either(
         "bursts of the concurrent capacity",
-        signs::at_once_wait,
+        signs::simultaneous_requests_wait,
         &[0.06],
         &[
             (DelayingLimiter, &[0.92]),
@@ -303,7 +303,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "many clients",
-        signs::served_at_once,
+        signs::concurrent_capacity,
         &[0.1, 0.1, 0.12, 0.38],
         &[
             (CpuSaturation, &[0.05, 0.8, 0.12, 0.01]),
@@ -318,7 +318,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Mixed),
     either(
         "three bursts in a row",
-        signs::rows_of_bursts,
+        signs::admits_second_burst,
         // Outcome 0 means that the places are still taken.
         &[0.1, 0.7],
         &[
@@ -332,7 +332,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Mixed),
     either(
         "idle connections held open",
-        signs::held_stop,
+        signs::held_connections_block_others,
         &[0.02],
         &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
     )
@@ -340,31 +340,31 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Mixed),
     either(
         "with keep-alive",
-        signs::keeping_lifts,
+        signs::keep_alive_raises_limit,
         &[0.04],
         &[(ChurnCost, &[0.93]), (Dns, &[0.8]), (Ports, &[0.6])],
     ),
-    either("without keep-alive", signs::closing_frees, &[0.03], &[(ConnectionCap, &[0.9])])
+    either("without keep-alive", signs::new_connections_stop_hangs, &[0.03], &[(ConnectionCap, &[0.9])])
         // A cap far above the offered load has no effect at that load.
         .joint(SignCombination::Mixed),
-    either("without keep-alive", signs::closing_mends, &[0.2], &[(KeepAliveRace, &[0.92])]),
+    either("without keep-alive", signs::new_connections_stop_cuts, &[0.2], &[(KeepAliveRace, &[0.92])]),
     either(
         "HEAD requests",
-        signs::head_lifts,
+        signs::head_raises_limit,
         &[0.03],
         &[(Bandwidth, &[0.94]), (TimeoutChain, &[0.3]), (ChurnCost, &[0.15])],
     ),
-    either("another source address", signs::source_frees, &[0.3], &[(Ports, &[0.95])]),
-    either("IP address instead of name", signs::literal_lifts, &[0.04], &[(Dns, &[0.92])]),
+    either("another source address", signs::other_source_frees_ports, &[0.3], &[(Ports, &[0.95])]),
+    either("IP address instead of name", signs::skipping_dns_helps, &[0.04], &[(Dns, &[0.92])]),
     either(
         "many connections at twice the rate",
-        signs::same_number_hangs,
+        signs::hanging_count_is_constant,
         &[0.01],
         &[(ConnectionCap, &[0.8])],
     ),
     either(
         "few connections",
-        signs::few_connections_free,
+        signs::few_connections_avoid_hangs,
         &[0.1],
         &[(ConnectionCap, &[0.9]), (HangingLimiter, &[0.4])],
     )
@@ -380,15 +380,15 @@ pub struct ObservedSign {
     /// The outcome.
     pub outcome: usize,
     /// The description for the report.
-    pub seen: String,
+    pub description: String,
 }
 
 /// Reads every sign that has an outcome.
 #[must_use]
 pub fn read_signs(case: &DiagnosisInput<'_>) -> Vec<ObservedSign> {
-    let read = RULES
-        .iter()
-        .filter_map(|rule| (rule.read)(case).map(|(outcome, seen)| ObservedSign { rule, outcome, seen }));
+    let read = RULES.iter().filter_map(|rule| {
+        (rule.read)(case).map(|(outcome, seen)| ObservedSign { rule, outcome, description: seen })
+    });
     read.collect()
 }
 

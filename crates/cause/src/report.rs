@@ -2,7 +2,7 @@
 
 use crate::class::CauseClass;
 use crate::experiment::Experiment;
-use crate::watched::ExperimentObservation;
+use crate::observed_requests::ExperimentObservation;
 
 /// The report of a diagnosis.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,9 +5,11 @@
 //! outcome if no experiment shows it.
 
 use crate::case::DiagnosisInput;
-use crate::sizes;
-use crate::view::{ExperimentStats, SortedSamples, Stall, answers_phase_coherence, phase_coherence, stalls};
-use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
+use crate::cause_size;
+use crate::experiment_stats::{
+    ExperimentStats, SortedSamples, Stall, answers_phase_coherence, phase_coherence, stalls,
+};
+use crate::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// The outcome of a sign and its description; no value if the sign cannot be read. Outcome 1 of two means that the sign is present.
 pub type SignOutcome = Option<(usize, String)>;
@@ -74,7 +76,7 @@ fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
 }
 
 /// Sign: good responses above the limit are as fast as at half the limit.
-pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn stays_fast_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (over, base) = (case.strongest_overload()?.view, case.base_response_times());
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
     sign_present(
@@ -88,7 +90,7 @@ pub fn flat(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: response times grow throughout the overload.
-pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn slows_throughout_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.strongest_overload()?.view.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
     let seen = format!(
@@ -101,7 +103,7 @@ pub fn ramp(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.strongest_overload()?;
-    let share = over.view.goodput() / case.known.limit;
+    let share = over.view.goodput() / case.findings.limit;
     Some((
         share,
         format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate()),
@@ -109,7 +111,7 @@ fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
 }
 
 /// Sign: goodput above the limit is below the limit, about the limit, or above it.
-pub fn comes_through(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn overload_goodput_level(case: &DiagnosisInput<'_>) -> SignOutcome {
     let (share, seen) = goodput(case)?;
     Some((usize::from(share >= 0.97) + usize::from(share > 1.05), seen))
 }
@@ -146,7 +148,7 @@ pub fn hung_on_new_connections(case: &DiagnosisInput<'_>) -> bool {
 
 /// The requests that hang on connections without an earlier request, and on all connections; none if connections are not kept.
 fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
-    if !case.known.keep_alive || !are_kept(case) {
+    if !case.findings.keep_alive || !are_kept(case) {
         return None;
     }
     let loads = [case.strongest_overload()?, case.last_named("90 % of the limit")?];
@@ -172,7 +174,7 @@ fn cut_new(view: &ExperimentStats<'_>) -> f64 {
 }
 
 /// Sign: the target closes new connections above the limit but not at half the limit.
-pub fn cuts_over(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn cuts_connections_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     let base = cut_new(&case.half_limit_experiment()?.view);
     let loads = [case.strongest_overload(), case.last_named("many connections")];
     let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
@@ -205,11 +207,11 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     let lost = view.count_where(|hit| {
         hit.outcome.is_connection_closed() && hit.carrying_connection.as_ref().is_some_and(cut)
     });
-    (lost + view.watched.retried as f64).min(view.count())
+    (lost + view.observation.retried as f64).min(view.count())
 }
 
 /// Sign: the target closes reused connections under requests at the same share at every rate.
-pub fn cuts_alike(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn cuts_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let calm = [
         case.half_limit_experiment(),
         case.last_named("90 % of the limit"),
@@ -237,13 +239,13 @@ fn raced(case: &DiagnosisInput<'_>, name: &'static str) -> f64 {
 
 /// Sign: requests on two heavily reused connections lose their connection. No loss does not contradict a server that closes idle
 /// connections.
-pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn cuts_heavily_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let view = case.last_named("two connections")?.view;
     let ends = races(case, &view);
     if ends < 2.0 && raced(case, "idle connections") >= 2.0 {
         return None;
     }
-    let opened = view.watched.connections;
+    let opened = view.observation.connections;
     let seen = format!(
         "with two connections at a time, the target closed the connection after {ends:.0} of {:.0} requests, so the client opened {opened} connections in all",
         view.count()
@@ -253,13 +255,13 @@ pub fn two_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests on idle connections lose their connection. No loss does not contradict a server that closes connections after a number of
 /// requests.
-pub fn idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn cuts_idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("idle connections")?;
     let ends = races(case, &done.view);
     if ends < 2.0 && (raced(case, "two connections") >= 2.0 || raced_once(case)) {
         return None;
     }
-    let idle = sizes::idle_time(&done).unwrap_or(0.0);
+    let idle = cause_size::idle_time(&done).unwrap_or(0.0);
     let all = done.view.count();
     let seen = format!(
         "when connections were idle for {}, the target closed the connection of {ends:.0} of {all:.0} requests",
@@ -314,13 +316,13 @@ pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// The median length of the stalls in seconds; 0 without a stall.
 #[must_use]
-pub fn still_for(case: &DiagnosisInput<'_>) -> f64 {
+pub fn median_stall_seconds(case: &DiagnosisInput<'_>) -> f64 {
     let [teeth, gaps] = still(case);
     if teeth.all.count() > 0 { teeth.all.median() } else { gaps.all.median() }
 }
 
 /// Sign: the target stalls for a constant time, even below the limit. The sign has no outcome if a CPU quota causes the stalls.
-pub fn stands_still(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn stalls_for_constant_time(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.half_limit_experiment()?;
     if is_throttled(case) {
         return None;
@@ -357,7 +359,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
         .map(|done| stalls(&done.view))
         .collect();
     // Without a queue, the overload also shows pauses: they occur at any rate.
-    let queues = ramp(case).is_some_and(|(outcome, _)| outcome == 1);
+    let queues = slows_throughout_overload(case).is_some_and(|(outcome, _)| outcome == 1);
     let over = ["150 % of the limit", "250 % of the limit"]
         .into_iter()
         .filter(|_| !queues)
@@ -380,7 +382,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
 
 /// Whether a stall was seen at or below 90 % of the limit, even if too rarely for the sign.
 #[must_use]
-pub fn stood_still_once(case: &DiagnosisInput<'_>) -> bool {
+pub fn stalled_once(case: &DiagnosisInput<'_>) -> bool {
     let calm = case.experiments_named("half the limit").chain(case.experiments_named("90 % of the limit"));
     calm.flat_map(|done| stalls(&done.view)).any(|stalls| !stalls.is_empty())
 }
@@ -410,15 +412,15 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: DNS lookups take a large part of the response time.
-pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn lookups_dominate(case: &DiagnosisInput<'_>) -> SignOutcome {
     let [base, over] = [case.half_limit_experiment()?.view, case.strongest_overload()?.view];
     let share = |view: &ExperimentStats<'_>| {
-        let sum: f64 = view.watched.lookups.iter().sum();
+        let sum: f64 = view.observation.lookups.iter().sum();
         let all: f64 = view.good().map(ObservedRequest::response_time).sum();
         if all > 0.0 { (sum / all).clamp(0.0, 1.0) } else { 0.0 }
     };
     let (calm, busy) = (share(&base), share(&over));
-    let each = ms(SortedSamples::of(base.watched.lookups.iter().copied()).median());
+    let each = ms(SortedSamples::of(base.observation.lookups.iter().copied()).median());
     let seen = format!(
         "DNS lookups (median {each}) took {} of the response time at half the limit and {} above the limit",
         percent(calm),
@@ -429,7 +431,7 @@ pub fn looks_up(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: response bodies at the limit need less than 2 Mbit/s, which fills no link.
 pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let bytes = case.half_limit_experiment()?.view.mean_bytes() * case.known.limit;
+    let bytes = case.half_limit_experiment()?.view.mean_bytes() * case.findings.limit;
     sign_present(
         bytes < 250e3,
         format!("at the limit, response bodies take {:.0} kB/s of bandwidth", bytes / 1e3),
@@ -459,14 +461,14 @@ pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
         ms(after)
     );
     // With keep-alive, connections cost nothing at the limit. New connections that a queue causes come after the limit.
-    let opens = base.watched.connections as f64 > 0.3 * base.count();
+    let opens = base.observation.connections as f64 > 0.3 * base.count();
     let grow = opens && after > 3.0 * before + 0.005;
-    let hidden = !case.known.keep_alive && !case.known.tls;
+    let hidden = !case.findings.keep_alive && !case.findings.tls;
     (grow || !hidden).then_some((usize::from(grow), seen))
 }
 
 /// Sign: connects took whole seconds, because the kernel retransmitted the SYN.
-pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn retransmits_syn(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.strongest_overload()?.view;
     let late = |carrier: &RequestConnection| {
         carrier.connect > RETRANSMITTED && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect
@@ -480,12 +482,12 @@ pub fn connects_again(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: requests above the limit fail with a gateway's status after a constant time.
-pub fn one_time(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn gateway_times_out(case: &DiagnosisInput<'_>) -> SignOutcome {
     gave_up(&case.strongest_overload()?.view)
 }
 
 /// Sign: requests in a long queue fail with a gateway's status after a constant time.
-pub fn one_time_in_line(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn gateway_times_out_queued(case: &DiagnosisInput<'_>) -> SignOutcome {
     gave_up(&case.last_named("long queue")?.view)
 }
 
@@ -507,7 +509,7 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
 }
 
 /// Sign: late in the overload, some responses stay fast while others become slower and slower.
-pub fn share_ramps(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn some_responses_slow_down(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.strongest_overload()?.view.last_third().response_times();
     let (base, service) = (case.base_response_times(), case.service_time());
     let (fast, slow) = (last.quantile(0.2), last.quantile(0.93));
@@ -548,16 +550,16 @@ pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: one client without pauses gets one response per limit interval, although the target is idle: a limiter spaces the responses.
-pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn delays_single_client(case: &DiagnosisInput<'_>) -> SignOutcome {
     let times = case.last_named("one client")?.view.response_times();
     let base = case.base_response_times();
     let service = base.mean().min(1.45 * base.median());
     // A delay cannot be seen if a response takes about as long as the distance between responses (causes-study.md, section 3).
-    if times.count() < 5 || case.known.limit * service > 0.5 {
+    if times.count() < 5 || case.findings.limit * service > 0.5 {
         return None;
     }
     // The median, because a CPU quota delays only some responses.
-    let (middle, distance) = (times.median(), 1.0 / case.known.limit);
+    let (middle, distance) = (times.median(), 1.0 / case.findings.limit);
     // A delay within the machine's jitter does not count, unless the distance itself is that short.
     let waits = middle > 1.7 * service + (0.2 * distance).min(0.000_5);
     let holds = waits && (0.75..1.35).contains(&(middle / distance));
@@ -572,7 +574,7 @@ pub fn one_client_waits(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: requests that arrive together, as many as the target serves concurrently, wait for one another.
-pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn simultaneous_requests_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("bursts of the concurrent capacity")?;
     let crate::experiment::ExperimentLoad::Bursts { size, .. } = done.experiment.load else { return None };
     let all = case
@@ -604,7 +606,7 @@ pub fn at_once_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
 const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
 
 /// Sign: how many requests the target serves concurrently: less than one core's worth, one, or more.
-pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn concurrent_capacity(case: &DiagnosisInput<'_>) -> SignOutcome {
     let many = case.last_named("many clients")?.view;
     // With many refusals, the good responses come from a burst and do not show the throughput.
     if many.good().count() < 10 || many.share_where(|hit| hit.outcome.is_status()) > 0.2 {
@@ -636,7 +638,7 @@ pub fn served_at_once(case: &DiagnosisInput<'_>) -> SignOutcome {
 const BUSY: [f64; 2] = [0.55, 0.04];
 
 /// Sign: whether the requests in flight at the limit can keep one worker, only a small cap, or nothing busy.
-pub fn hardly_busy(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn busy_workers_at_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.half_limit_experiment()?;
     let places = case.in_flight_at_limit();
     let outcome = BUSY.iter().filter(|bound| places < **bound).count();
@@ -658,7 +660,7 @@ pub struct BurstAdmissions {
 
 /// Sums the admitted and refused requests over all rows of bursts.
 #[must_use]
-pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
+pub fn sum_burst_admissions(case: &DiagnosisInput<'_>) -> BurstAdmissions {
     let mut admitted = BurstAdmissions::default();
     for done in case.experiments_named("three bursts in a row") {
         let crate::experiment::ExperimentLoad::Bursts { every, .. } = done.experiment.load else { continue };
@@ -669,7 +671,7 @@ pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
             admitted.good[burst] += f64::from(u8::from(good));
             admitted.refused += f64::from(u8::from(burst == 0 && !good));
         }
-        admitted.bucket += gap * case.known.limit;
+        admitted.bucket += gap * case.findings.limit;
         admitted.rows += 1.0;
     }
     admitted
@@ -677,8 +679,8 @@ pub fn admitted(case: &DiagnosisInput<'_>) -> BurstAdmissions {
 
 /// Sign: whether the second of three bursts finds new tokens or occupied places. The bursts are 0.6 response times apart. At the third
 /// burst all places are free again, but a time window has not ended yet.
-pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let BurstAdmissions { good: [first, second, third], bucket, refused, rows } = admitted(case);
+pub fn admits_second_burst(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let BurstAdmissions { good: [first, second, third], bucket, refused, rows } = sum_burst_admissions(case);
     if rows == 0.0 {
         return None;
     }
@@ -698,7 +700,7 @@ pub fn rows_of_bursts(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: goodput after the first refusal is below the limit, about the limit, or above it. A bucket admits its fill rate. A cap admits more
 /// under a higher load and starts to refuse far below its capacity.
-pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn goodput_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.strongest_overload()?;
     if refused(case, &over.view) < 0.02 {
         return None;
@@ -709,7 +711,7 @@ pub fn comes_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     if rest < 0.5 || good < 30.0 {
         return None;
     }
-    let share = good / rest / case.known.limit;
+    let share = good / rest / case.findings.limit;
     let seen = format!("after the first refusal, goodput was {share:.2} times the limit");
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
@@ -762,7 +764,7 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: idle connections make other requests fail.
-pub fn held_stop(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn held_connections_block_others(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("idle connections held open")?;
     let failed = done.view.share_where(|hit| {
         !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort | ObservedOutcome::NoName)
@@ -794,14 +796,14 @@ fn raises_goodput(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by:
 }
 
 /// Sign: keep-alive raises the limit.
-pub fn keeping_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn keep_alive_raises_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("with keep-alive")?;
     let (holds, seen) = raises_goodput(&case.strongest_overload()?.view, &done.view, 1.2);
     sign_present(holds, format!("with keep-alive, {seen}"))
 }
 
 /// Sign: requests no longer hang when each request opens a new connection.
-pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn new_connections_stop_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("without keep-alive")?;
     let [before, after] =
         [case.strongest_overload()?.view, done.view].map(|view| view.share_where(|hit| hit.outcome.hangs()));
@@ -817,7 +819,7 @@ pub fn closing_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: requests no longer lose their connection when each request opens a new connection.
-pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn new_connections_stop_cuts(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("without keep-alive")?;
     let before =
         races(case, &case.half_limit_experiment()?.view).max(races(case, &case.strongest_overload()?.view));
@@ -834,7 +836,7 @@ pub fn closing_mends(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: responses without bodies (HEAD) raise the limit.
-pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn head_raises_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("HEAD requests")?;
     // If the server refuses HEAD, the experiment shows nothing.
     let unknown =
@@ -847,7 +849,7 @@ pub fn head_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: another source address has free ports.
-pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn other_source_frees_ports(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("another source address")?;
     let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
     sign_present(
@@ -857,7 +859,7 @@ pub fn source_frees(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: requests are faster without the DNS lookup.
-pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn skipping_dns_helps(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("IP address instead of name")?;
     let [before, after] =
         [case.half_limit_experiment()?.view, done.view].map(|view| view.response_times().median());
@@ -872,7 +874,7 @@ pub fn literal_lifts(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: the number of hanging requests is the same at one rate and at twice that rate.
-pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn hanging_count_is_constant(case: &DiagnosisInput<'_>) -> SignOutcome {
     let number = |done: crate::case::ValidExperiment<'_>| {
         let hang = done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
         (hang, done.rate())
@@ -890,7 +892,7 @@ pub fn same_number_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: requests on a few connections do not hang.
-pub fn few_connections_free(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn few_connections_avoid_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
     let done = case.last_named("few connections")?;
     let sent = |hit: &ObservedRequest| hit.sent.is_some();
     let hang = done.view.count_where(|hit| hit.outcome == ObservedOutcome::TimedOut && sent(hit));
@@ -907,8 +909,8 @@ mod tests {
     use super::*;
     use crate::experiment_plans;
     use crate::inquiry::SearchFindings;
+    use crate::observed_requests::ExperimentObservation;
     use crate::report::ExperimentRecord;
-    use crate::watched::ExperimentObservation;
 
     #[test]
     fn nothing_has_no_sign() {
@@ -931,7 +933,7 @@ mod tests {
 
     /// Requests of the opening experiments, each on a connection with so many earlier requests.
     fn tried(over: Vec<(ObservedOutcome, RequestConnection)>) -> Vec<ExperimentRecord> {
-        let nothing = DiagnosisInput { known: &KNOWN, tried: &[] };
+        let nothing = DiagnosisInput { findings: &KNOWN, tried: &[] };
         let good = |earlier| {
             let carrier =
                 RequestConnection { earlier_requests_on_connection: earlier, ..RequestConnection::default() };
@@ -975,7 +977,7 @@ mod tests {
             )
         };
         let tried = tried(over.map(carrier).collect());
-        read(&DiagnosisInput { known: &KNOWN, tried: &tried }).map(|(outcome, _)| outcome)
+        read(&DiagnosisInput { findings: &KNOWN, tried: &tried }).map(|(outcome, _)| outcome)
     }
 
     /// A server that handles one connection at a time was called a hanging limiter.
@@ -992,7 +994,7 @@ mod tests {
         assert_eq!(hanging(10, 3), Some(0), "a limiter lets requests hang on served connections, too");
         assert_eq!(hanging(20, 0), None, "too few for a sign");
         let tried = tried(vec![(Unanswered, RequestConnection::default()); 2]);
-        assert!(hung_on_new_connections(&DiagnosisInput { known: &KNOWN, tried: &tried }));
+        assert!(hung_on_new_connections(&DiagnosisInput { findings: &KNOWN, tried: &tried }));
     }
 
     /// Recorded: a server that handles one connection at a time was called a CPU quota, because most clients had no served connection.
@@ -1016,7 +1018,7 @@ mod tests {
             clients.experiment.name = "many clients";
             clients.observation.requests.iter_mut().take(hanging).for_each(|hit| hit.outcome = Unanswered);
             tried.push(clients);
-            served_at_once(&DiagnosisInput { known: &KNOWN, tried: &tried }).is_some()
+            concurrent_capacity(&DiagnosisInput { findings: &KNOWN, tried: &tried }).is_some()
         };
         assert!(with_clients(0, 6) && with_clients(8, 0));
         assert!(!with_clients(8, 6));

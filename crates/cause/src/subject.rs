@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::experiment::Experiment;
-use crate::watched::ExperimentObservation;
+use crate::observed_requests::ExperimentObservation;
 
 /// A target that runs experiments, one at a time.
 pub trait ExperimentTarget {

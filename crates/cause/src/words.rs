@@ -1,21 +1,21 @@
 //! The texts about causes: evidence, ties with the means to decide them, exclusions, causes without a test. This module decides nothing.
 
 use crate::case::DiagnosisInput;
+use crate::cause_size;
 use crate::class::CauseClass;
 use crate::experiment::Experiment;
 use crate::experiment_plans::PLANS;
+use crate::experiment_stats::ExperimentStats;
+use crate::observed_requests::{ExperimentObservation, ObservedOutcome};
 use crate::odds::{self, CausePosterior, ObservedSign};
 use crate::report::{
     CauseEvidence, CauseTie, DiagnosedCause, ExcludedCause, ExperimentRecord, UndecidedCause,
 };
 use crate::signs;
-use crate::sizes;
-use crate::view::ExperimentStats;
-use crate::watched::{ExperimentObservation, ObservedOutcome};
 
 /// Summarises an experiment in one line.
 #[must_use]
-pub fn says(experiment: &Experiment, watched: &ExperimentObservation) -> String {
+pub fn summarize_experiment(experiment: &Experiment, watched: &ExperimentObservation) -> String {
     if let Some(why) = watched.impossible.as_ref().or(watched.invalid.as_ref()) {
         return format!("no result: {why}");
     }
@@ -41,7 +41,7 @@ const SPEAKS: f64 = 2.0;
 
 /// Describes a cause with its evidence and sizes.
 #[must_use]
-pub fn cause(
+pub fn describe_cause(
     case: &DiagnosisInput<'_>,
     class: CauseClass,
     confidence: f64,
@@ -58,7 +58,7 @@ pub fn cause(
     let weigh = |reading: &ObservedSign| {
         let [here, there] = [class, rival].map(|class| reading.rule.chance(reading.outcome, class).max(1e-6));
         CauseEvidence {
-            observation: reading.seen.clone(),
+            observation: reading.description.clone(),
             experiment: reading.rule.experiment,
             likelihood_ratio: (here / there).powf(reading.rule.weight),
         }
@@ -66,12 +66,12 @@ pub fn cause(
     let mut evidence: Vec<_> =
         readings.iter().map(weigh).filter(|evidence| evidence.likelihood_ratio >= SPEAKS).collect();
     evidence.sort_by(|one, other| other.likelihood_ratio.total_cmp(&one.likelihood_ratio));
-    DiagnosedCause { class, confidence, evidence, figures: sizes::estimate_sizes(class, case) }
+    DiagnosedCause { class, confidence, evidence, figures: cause_size::estimate_sizes(class, case) }
 }
 
 /// The cause "generator", with the load engine's own report as evidence. That is an observation, so it has no likelihood ratio.
 #[must_use]
-pub fn generator(tried: &[ExperimentRecord]) -> DiagnosedCause {
+pub fn describe_generator_cause(tried: &[ExperimentRecord]) -> DiagnosedCause {
     let why = tried
         .iter()
         .rev()
@@ -94,7 +94,7 @@ const NEAR: f64 = 0.1;
 
 /// The causes that these experiments cannot tell apart, with a way to tell them apart.
 #[must_use]
-pub fn ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClass]) -> Vec<CauseTie> {
+pub fn find_ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClass]) -> Vec<CauseTie> {
     let leading = odds.leading();
     let mut ties: Vec<CauseTie> = known_ties(case)
         .into_iter()
@@ -133,7 +133,7 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     } else {
         ties.push(tie(&[PoolSaturation, CpuSaturation], "look at the server's CPU under load (--server-cgroup): if cores are idle, the worker pool is the limit; then add one worker and search again"));
     }
-    if (0.001..QUOTA).contains(&signs::still_for(case)) {
+    if (0.001..QUOTA).contains(&signs::median_stall_seconds(case)) {
         ties.push(tie(&[Pauses, CfsThrottling], "read nr_throttled in the server's cpu.stat under load (--server-cgroup): it rises only if a CPU quota stops the server"));
     }
     if (0.4..1.5).contains(&places) {
@@ -190,7 +190,7 @@ const EXCLUDED: f64 = 0.01;
 
 /// The excluded causes, each with the sign that contradicts it most.
 #[must_use]
-pub fn excluded(
+pub fn list_excluded_causes(
     readings: &[ObservedSign],
     odds: &CausePosterior,
     named: &[CauseClass],
@@ -208,13 +208,15 @@ pub fn excluded(
         .marginals
         .iter()
         .filter(|(class, p)| *p < EXCLUDED && !named.contains(class) && *class != CauseClass::Unknown);
-    out.filter_map(|(class, _)| Some(ExcludedCause { class: *class, reason: against(*class)?.seen.clone() }))
-        .collect()
+    out.filter_map(|(class, _)| {
+        Some(ExcludedCause { class: *class, reason: against(*class)?.description.clone() })
+    })
+    .collect()
 }
 
 /// The causes without a verdict, because their experiment was impossible or was not run.
 #[must_use]
-pub fn untested(
+pub fn list_undecided_causes(
     case: &DiagnosisInput<'_>,
     odds: &CausePosterior,
     named: &[CauseClass],

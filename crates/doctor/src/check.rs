@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use seawall_probe::HostFiles;
 
 use crate::finding::DoctorFinding;
-use crate::web::{ForbiddenFetcher, HttpFetcher, HttpUrl};
+use crate::http_check::{ForbiddenFetcher, HttpFetcher, HttpUrl};
 use crate::{cpu, dns, identity, ports, sidecar, sockets};
 
 /// The view of the machine that a check gets.

@@ -150,14 +150,14 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
     let most = |is: &dyn Fn(&ParallelThreads) -> bool| {
         crowd.iter().filter(|one| is(one) && one.threads as f64 > fits).max_by_key(|one| one.threads)
     };
-    if let Some(one) = most(&|one| one.word == ThreadCountSource::Stated) {
+    if let Some(one) = most(&|one| one.source == ThreadCountSource::Stated) {
         return Some(too_many(one, quota));
     }
     if let Some(one) = most(&|_| true) {
         let why = "the check found no setting that limits how many of these threads run at once";
         return Some(untold(one, quota).with_status(DoctorStatus::Unknown, why, FEWER));
     }
-    let mut unread = crowd.iter().filter_map(|one| Some((one, one.word.unread_reason()?)));
+    let mut unread = crowd.iter().filter_map(|one| Some((one, one.source.unread_reason()?)));
     let (one, why) = unread.next()?;
     let others = match unread.count() {
         0 => String::new(),

@@ -19,7 +19,7 @@ use seawall_probe::files::{ProbeError, read_parsed};
 
 use self::ask::{DnsExchange, MonotonicNow, NameServerPath, ask};
 use self::config::ResolverConfig;
-use self::lookup::{look_up, lookup};
+use self::lookup::{judge_lookup, look_up};
 pub use self::names::validated;
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
@@ -65,7 +65,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 
 fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> {
     let hosts = site.files.read(HOSTS).unwrap_or_default();
-    let known: Vec<_> = site.names.iter().map(|name| names::answered_locally(name, &hosts)).collect();
+    let known: Vec<_> = site.names.iter().map(|name| names::local_answer_reason(name, &hosts)).collect();
     let asked = site.names.iter().zip(&known).find(|(_, known)| known.is_none());
     let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
     let polled = polled(config, name, PATIENCE, site.now);
@@ -77,7 +77,11 @@ fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> 
             continue;
         }
         let all = PATIENCE.all.saturating_sub((site.now)().saturating_sub(begun));
-        found.push(lookup(config, name, &look_up(config, name, DnsTimeouts { all, ..PATIENCE }, site.now)));
+        found.push(judge_lookup(
+            config,
+            name,
+            &look_up(config, name, DnsTimeouts { all, ..PATIENCE }, site.now),
+        ));
     }
     found
 }
@@ -212,7 +216,7 @@ const SLOW: Duration = Duration::from_millis(100);
 fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
     let count = |of: fn(&ServerPoll) -> u32| polled.iter().map(of).sum::<u32>();
     let (asked, answered) = (count(ServerPoll::asked), count(ServerPoll::answered));
-    let none = if config.names_none {
+    let none = if config.lists_no_server {
         "resolv.conf names no name server, so the C library asks a name server on this machine: "
     } else {
         ""
@@ -225,7 +229,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
         .with_measurement("slowest", slowest.as_secs_f64() * 1e3, "ms");
     let silent = foremost(config, polled).filter(|polled| polled.answered() == 0);
     if let Some((status, reason, fix)) = silent.and_then(cannot_be_asked).or_else(|| useless(polled)) {
-        return found.with_status(status, reason, if config.names_none { NAME_ONE } else { fix });
+        return found.with_status(status, reason, if config.lists_no_server { NAME_ONE } else { fix });
     }
     let timeout = config.timeout.as_secs();
     match () {
@@ -239,7 +243,7 @@ fn servers(config: &ResolverConfig, polled: &[ServerPoll]) -> DoctorFinding {
             let reason = format!(
                 "{which} does not respond: {lookups} waits {timeout} s for that server, and then repeats the question or asks the next server"
             );
-            found.with_status(DoctorStatus::Error, reason, if config.names_none { NAME_ONE } else { LOOK })
+            found.with_status(DoctorStatus::Error, reason, if config.lists_no_server { NAME_ONE } else { LOOK })
         }
         () if answered < asked => {
             let (reason, fix) = lossy(polled, timeout);

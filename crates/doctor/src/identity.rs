@@ -8,16 +8,16 @@
 
 mod aws;
 mod azure;
+mod cloud_name_forms;
 mod containers;
 mod credential_server;
 mod google;
 mod judge;
-mod names;
+mod refresh_windows;
 mod secrets;
 mod server_client;
 #[cfg(test)]
 mod tests;
-mod windows;
 
 use self::credential_server::{CloudServerOutcome, RespondingServer};
 use self::server_client::RequestBudget;
@@ -68,9 +68,9 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 
 /// The findings about one server.
 fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
-    let mut found = vec![judge::latency(server), judge::principal(server), judge::life(server)];
+    let mut found = vec![judge::latency(server), judge::principal(server), judge::judge_lifetime(server)];
     found.extend(server.tokens.as_ref().map(judge::tokens));
     found.extend(server.name.as_ref().map(judge::name));
-    found.push(judge::node(server, is_pod));
+    found.push(judge::judge_node_access(server, is_pod));
     found
 }

@@ -18,7 +18,7 @@ use seawall_probe::files::{ProbeError, ProbeResult};
 use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS, limits};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus};
-use crate::web::HttpUrl;
+use crate::http_check::HttpUrl;
 
 const ENVOY: &str = "sidecar.envoy";
 const WORKERS: &str = "sidecar.workers";
@@ -59,7 +59,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
         EnvoyLookup::Unknown(told, why) => return vec![unknown(told, why)],
     };
     if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
-        istio.annotated(&file);
+        istio.add_annotations(&file);
     }
     let before = stats(site, &place);
     (site.wait)(WINDOW);

@@ -1,21 +1,21 @@
 //! A small HTTP server on loopback that breaks at a known rate for a known cause.
 //!
-//! - [`kind`] lists the faults, and [`text`] parses them.
-//! - [`truth()`] computes their limits, and [`draw()`] draws random ones.
+//! - [`kind`] lists the faults, and [`fault_syntax`] parses them.
+//! - [`truth()`] computes their limits, and [`random_faults()`] draws random ones.
 //! - `model` decides the fate of each request without sockets, and `server` carries it out.
 //!
 //! The benchmark of `find` and its tests use this crate, as do users who want to see a fault. The crate does not depend on the diagnosis of
 //! causes.
 
-pub mod draw;
+pub mod fault_syntax;
 pub mod kind;
 mod model;
+pub mod random_faults;
 mod server;
-pub mod text;
 pub mod truth;
 
-pub use draw::draw;
+pub use fault_syntax::{FaultSyntaxError, PlantedFault};
 pub use kind::FaultKind;
+pub use random_faults::draw;
 pub use server::{FaultServer, FaultServerOptions, start};
-pub use text::{FaultSyntaxError, PlantedFault};
 pub use truth::truth;

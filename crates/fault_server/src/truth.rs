@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::fault_syntax::PlantedFault;
 use super::server::head_length;
-use super::text::PlantedFault;
 
 /// The limit of one fault.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use self::start::{JobObservation, PodStartup, StartVerdict};
 use crate::manifest::{self, INPUTS_DIGEST_ANNOTATION, JOB_NAME_LABEL, JobOwner, LoadJobSpec};
-use crate::materials::JobInputs;
+use crate::pod_inputs::JobInputs;
 use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait, PERMISSIONS, Permission};
 
 /// The intervals between two looks at starting pods: for up to a hundred pods, and for more, whose list is megabytes long.

@@ -3,7 +3,7 @@
 //! Kubernetes does the work: an Indexed Job starts and ends the pods, their logs carry the results, and orders go through the same API as
 //! `kubectl attach`. There is no extra server, no open port in a pod and no credentials in a pod.
 //!
-//! - [`materials`] are the inputs of the pods, and [`manifest`] has the Kubernetes objects ([`yaml`] writes them for people).
+//! - [`pod_inputs`] are the inputs of the pods, and [`manifest`] has the Kubernetes objects ([`yaml`] writes them for people).
 //! - [`job`] creates the objects and waits for the pods, and [`preflight`] describes obstacles.
 //! - [`protocol`] has the lines between the controller and the pods, and [`wire`] the channel that carries them.
 //!
@@ -15,7 +15,7 @@ pub mod fleet;
 pub mod gather;
 pub mod job;
 pub mod manifest;
-pub mod materials;
+pub mod pod_inputs;
 pub mod pods;
 pub mod preflight;
 pub mod processes;

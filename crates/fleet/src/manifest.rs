@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::spec::LoadJobSpec;
 use self::spec::Volume;
-use crate::materials::{ARGUMENTS, JobInputs};
+use crate::pod_inputs::{ARGUMENTS, JobInputs};
 use crate::yaml;
 
 /// The name of the container, for attachments and logs.

@@ -4,13 +4,13 @@
 //! so that the user can check it. Sources: Kubernetes documentation, "Pod Lifecycle" and "Authorization"; reasons of waiting containers:
 //! kubernetes/kubernetes pkg/kubelet/images/types.go and pkg/kubelet/kuberuntime/kuberuntime_container.go.
 
-mod ends;
+mod pod_ends;
 
 use std::fmt;
 
 use serde_json::Value;
 
-pub use self::ends::end_reason;
+pub use self::pod_ends::end_reason;
 use crate::manifest::INDEX_ANNOTATION;
 
 /// A permission in a namespace.

@@ -17,9 +17,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::api_connection::KubeconfigTransport;
 use crate::attach::{self, AttachSession};
-use crate::choice::KubeconfigSelection;
-use crate::reach::KubeconfigTransport;
+use crate::kubeconfig::KubeconfigSelection;
 use seawall_kube::KubeAccessError;
 use seawall_kube::client::{KubeClient, read_body, read_error, run_with_timeout};
 use seawall_kube::request::{self, BuildRequestResult, ObjectRepresentation, with_query};

@@ -4,13 +4,13 @@
 //! identity. Both share the form of requests, the reading of failures, and the refresh of files. Only the tool uses this crate.
 
 mod api;
+mod api_connection;
 pub mod attach;
-mod choice;
+mod kubeconfig;
 mod plugin;
-mod reach;
 
 pub use api::{
     AccessVerdict, Api, ContextInfo, LogOptions, ObjectChange, ObjectList, ResourceAttributes, WatchStream,
     WriteMode,
 };
-pub use choice::KubeconfigSelection;
+pub use kubeconfig::KubeconfigSelection;

@@ -12,11 +12,11 @@ use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
+use seawall_search::observation::{BlockCounts, mean_latency, sum};
 use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::profile::Profile;
 use seawall_search::report::RateTrial;
 use seawall_search::search::{RateBounds, RateSearch, SearchStep};
-use seawall_search::seen::{BlockCounts, mean_latency, sum};
 use seawall_search::target::SearchTarget;
 use seawall_search::vote::TrialCriteria;
 
@@ -65,7 +65,7 @@ fn offered(rig: &mut LocalDriver, rate: f64) {
         slowest: 0.0,
     };
     let (most, drain) = (Duration::from_secs(5), Duration::from_millis(600));
-    let (purpose, rule, most_in_flight) = (TrialPurpose::Confirm, StopRule::Whole(standard), rate);
+    let (purpose, rule, most_in_flight) = (TrialPurpose::Confirm, StopRule::FullDuration(standard), rate);
     let seen = rig.carry_out(&TrialSpec { purpose, rate, least: most, most, rule, most_in_flight, drain });
     let of = |of: fn(&BlockCounts) -> u32| sum(&seen.blocks, of);
     let slowest = seen.blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
@@ -117,7 +117,7 @@ fn line(trial: &RateTrial) -> String {
         offer.rate,
         seen.took,
         verdict,
-        evidence.to,
+        evidence.in_flight_end,
         1e2 * evidence.errors.value(),
         1e3 * evidence.latency.unwrap_or_default(),
         seen.invalid.as_deref().unwrap_or_default()

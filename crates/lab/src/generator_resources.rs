@@ -44,7 +44,9 @@ impl ConnectionPlan {
                 let origins: BTreeSet<_> = list.requests().iter().map(|request| request.origin()).collect();
                 (Some(origins.len() as u64), origins.iter().any(|origin| travel.multiplexes(origin)))
             }
-            RequestSource::Lazy(_) => (None, is_bounded && (travel.http2.over_tls || travel.http2.clear)),
+            RequestSource::Lazy(_) => {
+                (None, is_bounded && (travel.http2.over_tls || travel.http2.prior_knowledge))
+            }
         };
         Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
     }

@@ -155,7 +155,7 @@ impl<F: HostFiles> MachineMonitor<F> {
     #[must_use]
     pub fn finish(self, outcome: &RunOutcome, at: Duration) -> Vec<MachineFinding> {
         let run = RunActivity {
-            sending: Duration::from_nanos(outcome.scheduled_for),
+            sending: Duration::from_nanos(outcome.counted_duration),
             missed_sends: selfcheck::has_missed_sends(outcome),
             connections: outcome.total.connections,
             socket_failures: outcome.total.fault(RequestFault::Local(std::io::ErrorKind::Other)),

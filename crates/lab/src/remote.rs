@@ -3,13 +3,13 @@
 //!
 //! The program in a pod writes the results. The coordinator reads them and adds the parts up. This module knows no pods and no line format.
 
-mod compact;
+mod in_flight_limit;
 pub mod load;
-mod memory;
-mod mirrors;
+mod packed_json;
 mod quota;
 pub mod search;
 pub mod segments;
+mod serde_mirrors;
 
-pub use self::memory::most_in_flight;
+pub use self::in_flight_limit::most_in_flight;
 pub use self::quota::QuotaWatch;

@@ -12,8 +12,8 @@ mod closed;
 mod experiments;
 mod idle_connections;
 mod launched;
+mod load_share;
 mod outage_detector;
-mod part;
 mod send_bursts;
 mod sessions;
 mod sink;
@@ -25,8 +25,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
+use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_cause::subject::ExperimentTarget;
-use seawall_cause::watched::ExperimentObservation;
 use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
@@ -38,8 +38,8 @@ use seawall_load::session::{LoadSession, TrialStartError};
 use seawall_load::stats::LoadStats;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::evidence::TrialEvidence;
+use seawall_search::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use seawall_search::offer::{StopRule, TrialSpec};
-use seawall_search::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use seawall_search::target::SearchTarget;
 use seawall_search::vote::TrialVerdict;
 
@@ -47,9 +47,9 @@ use self::blocks::BlockBuilder;
 pub(crate) use self::experiments::{rate, record_every_request};
 use self::idle_connections::IdleConnections;
 use self::launched::LaunchedBlocks;
+pub use self::load_share::LoadPart;
+use self::load_share::LoadShare;
 use self::outage_detector::OutageDetector;
-pub use self::part::LoadPart;
-use self::part::LoadShare;
 pub use self::sessions::SessionConfig;
 pub(crate) use self::sessions::SessionError;
 use self::sessions::{MAX_SESSIONS, SessionPool};
@@ -397,7 +397,7 @@ fn port_range() -> Option<RangeInclusive<u16>> {
 
 /// True if a trial is bad by its errors.
 fn fails(offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
-    let (StopRule::Whole(standard) | StopRule::Decided(standard)) = offer.rule else { return false };
+    let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return false };
     let evidence = TrialEvidence::of(offer.rate, blocks, &standard);
     evidence.errors.value() > standard.goal.errors && standard.judge(&evidence) == TrialVerdict::Bad
 }
@@ -465,7 +465,7 @@ pub(crate) fn unanswered(load: &LoadSpec, progress: LoadProgress<'_>, ended: u64
         ArrivalModel::Open(schedule) => {
             let due =
                 schedule.hits_before(progress.known_until.min(load.until.stop_time)).min(load.until.hits);
-            load.shard.count(due).saturating_sub(ended)
+            load.shard.requests_among(due).saturating_sub(ended)
         }
         ArrivalModel::Closed => progress.control.in_flight() as u64,
     }

@@ -77,8 +77,8 @@ fn missed(outcome: &RunOutcome) -> Option<u64> {
 /// second, two hits were more than 1 %.
 fn cut_off(outcome: &RunOutcome) -> u64 {
     let (Some(_), Some(scheduled)) = (outcome.stop_reason, outcome.scheduled) else { return 0 };
-    let share = u128::from(nanos(DEFAULT_GRACE).min(outcome.scheduled_for)) * u128::from(scheduled);
-    let hits = share.div_ceil(u128::from(outcome.scheduled_for.max(1)));
+    let share = u128::from(nanos(DEFAULT_GRACE).min(outcome.counted_duration)) * u128::from(scheduled);
+    let hits = share.div_ceil(u128::from(outcome.counted_duration.max(1)));
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
 
@@ -98,7 +98,7 @@ fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
     let late = outcome.total.scheduler_lag.quantile(0.5);
     let was_late = late > bound;
     let had_room =
-        outcome.total.saturated <= (outcome.scheduled_for / 100).saturating_mul(outcome.threads as u64);
+        outcome.total.saturated <= (outcome.counted_duration / 100).saturating_mul(outcome.threads as u64);
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
     (was_late || unsent).then(|| {
         let [late, bound] = [late, bound].map(Duration::from_nanos);
@@ -113,7 +113,7 @@ fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
 
 fn output_blocked(outcome: &RunOutcome) -> Option<VerdictReason> {
     let stalled = outcome.total.output_blocked;
-    let all = outcome.scheduled_for.saturating_mul(outcome.threads as u64);
+    let all = outcome.counted_duration.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
         let measured = format!(
             "sending threads waited {stalled} ns for a slow reader of the results; the limit is 1 % of the run"

@@ -14,8 +14,8 @@ use seawall_load::schedule::ArrivalSpacing;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::closed::{ClosedCriteria, ClosedStopRule, ClosedTarget, ClosedTrialSpec};
 use seawall_search::goal::SearchGoal;
+use seawall_search::observation::{BlockCounts, TrialObservation, sum};
 use seawall_search::offer::TrialPurpose;
-use seawall_search::seen::{BlockCounts, TrialObservation, sum};
 use seawall_testkit::server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -44,7 +44,7 @@ fn offer(clients: u32, most: Duration) -> ClosedTrialSpec {
         pause: Duration::from_millis(1),
         least: most,
         most,
-        rule: ClosedStopRule::Whole,
+        rule: ClosedStopRule::FullDuration,
         standard,
         drain: Duration::from_millis(300),
     }

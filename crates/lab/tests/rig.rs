@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment, Variation};
+use seawall_cause::observed_requests::{ExperimentObservation, ObservedOutcome};
 use seawall_cause::subject::ExperimentTarget;
-use seawall_cause::watched::{ExperimentObservation, ObservedOutcome};
 use seawall_lab::rig::{LocalDriver, SessionConfig};
 use seawall_lab::target_driver::TargetDriver;
 use seawall_load::clock::{RunClock, SECOND};
@@ -23,11 +23,11 @@ use seawall_load::schedule::ArrivalSpacing;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_search::goal::SearchGoal;
+use seawall_search::observation::sum;
 use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::profile::Profile;
 use seawall_search::report::SearchOutcome;
 use seawall_search::search::{RateBounds, RateSearch};
-use seawall_search::seen::sum;
 use seawall_search::target::{SearchTarget, search};
 use seawall_search::vote::TrialCriteria;
 use seawall_testkit::server::{Peer, Server};
@@ -65,7 +65,7 @@ fn offer(rate: f64, most: Duration) -> TrialSpec {
         slowest: 0.0,
     };
     let drain = Duration::from_millis(200);
-    let rule = StopRule::Whole(standard);
+    let rule = StopRule::FullDuration(standard);
     TrialSpec {
         purpose: TrialPurpose::NarrowBracket,
         rate,
@@ -402,7 +402,7 @@ fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
 #[test]
 fn what_cannot_be_tried_is_said_in_words() {
     let server = Server::answering(OK).unwrap();
-    let literal = Variation { literal: true, ..Variation::NONE };
+    let literal = Variation { skip_dns: true, ..Variation::NONE };
     let watched = rig(&server).run_experiment(&experiment(clients(3), literal.clone()));
     assert!(watched.impossible.unwrap().contains("not a name") && watched.requests.is_empty());
     let mut posting =

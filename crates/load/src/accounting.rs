@@ -246,7 +246,7 @@ impl Accounting {
             Err(fault) => self.stats.name_failure(fault, request),
         }
         // Targets that are read during the run count as one, and none has a first answer.
-        let is_listed = !supply.is_read_ahead();
+        let is_listed = !supply.is_read_during_run();
         let other = outcome.is_ok() && is_listed && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
@@ -268,7 +268,7 @@ impl Accounting {
             {
                 warn(finished.bytes_in);
             }
-            let (seq, ReceivedResponse { kept, check, .. }) = (flight.hit.seq, &mut flight.answer);
+            let (seq, ReceivedResponse { capture: kept, check, .. }) = (flight.hit.seq, &mut flight.answer);
             recorder.record(|record| {
                 fill(record, &finished, seq, &self.clock, &self.counting.name);
                 name_request(record, request);

@@ -29,12 +29,12 @@ pub struct RunConfig {
     /// The part of the requests that this generator sends, such as `2/3`.
     pub shard: String,
     /// Time after which nothing more is sent.
-    #[serde(rename = "duration_seconds", with = "crate::seconds")]
+    #[serde(rename = "duration_seconds", with = "crate::duration_json")]
     pub duration: Option<Nanos>,
     /// Number of requests of all shards after which nothing more is sent.
     pub requests: Option<u64>,
     /// The time at the start whose requests are not counted.
-    #[serde(rename = "warm_up_seconds", with = "crate::seconds")]
+    #[serde(rename = "warm_up_seconds", with = "crate::duration_json")]
     pub warm_up: Nanos,
     /// Most requests in flight. In a closed loop: the number of clients.
     pub max_in_flight: usize,
@@ -43,10 +43,10 @@ pub struct RunConfig {
     /// Most threads that send.
     pub threads: usize,
     /// A thread busy-polls waits shorter than this.
-    #[serde(rename = "busy_poll_seconds", with = "crate::seconds")]
+    #[serde(rename = "busy_poll_seconds", with = "crate::duration_json")]
     pub busy_poll: Nanos,
     /// The length of an interval.
-    #[serde(rename = "interval_seconds", with = "crate::seconds")]
+    #[serde(rename = "interval_seconds", with = "crate::duration_json")]
     pub interval: Nanos,
     /// The transport of requests.
     pub transport: ReportedTransport,
@@ -58,7 +58,7 @@ pub struct StageConfig {
     /// The stage in the words of `--stages`, without its duration.
     pub shape: String,
     /// The duration of the stage. `None` if it has no end.
-    #[serde(rename = "duration_seconds", with = "crate::seconds")]
+    #[serde(rename = "duration_seconds", with = "crate::duration_json")]
     pub duration: Option<Nanos>,
 }
 
@@ -66,10 +66,10 @@ pub struct StageConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedTransport {
     /// Time for a complete response, from the send.
-    #[serde(rename = "timeout_seconds", with = "crate::seconds")]
+    #[serde(rename = "timeout_seconds", with = "crate::duration_json")]
     pub timeout: Option<Nanos>,
     /// Time for a complete response, from the intended instant.
-    #[serde(rename = "deadline_seconds", with = "crate::seconds")]
+    #[serde(rename = "deadline_seconds", with = "crate::duration_json")]
     pub deadline: Option<Nanos>,
     /// Most redirects that are followed.
     pub redirects: Option<u32>,
@@ -82,7 +82,7 @@ pub struct ReportedTransport {
     /// Number of requests after which a connection is closed.
     pub requests_per_connection: Option<u64>,
     /// Age after which a connection carries no more requests.
-    #[serde(rename = "max_connection_age_seconds", with = "crate::seconds")]
+    #[serde(rename = "max_connection_age_seconds", with = "crate::duration_json")]
     pub max_connection_age: Option<Nanos>,
     /// A TLS handshake may choose HTTP/2.
     pub http2: bool,
@@ -138,7 +138,7 @@ impl ReportedTransport {
             requests_per_connection: bound(travel.requests_per_connection),
             max_connection_age: travel.connection_age.map(nanos),
             http2: travel.http2.over_tls,
-            h2c: travel.http2.clear,
+            h2c: travel.http2.prior_knowledge,
         }
     }
 }

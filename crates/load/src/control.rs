@@ -189,7 +189,7 @@ impl ControlState {
     }
 
     /// Returns the time and the reason of the command to end, if there was one.
-    pub(crate) fn ended(&self) -> Option<(Nanos, RunStopReason)> {
+    pub(crate) fn end_command(&self) -> Option<(Nanos, RunStopReason)> {
         self.ended.get().copied()
     }
 
@@ -213,7 +213,7 @@ impl ControlState {
     /// Returns the reason why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last look at
     /// them, or in fewer outcomes than a share is looked at for, has spent them all the same.
     pub(crate) fn early_end_reason(&self) -> Option<RunStopReason> {
-        let why = self.ended().map(|(_, why)| why);
+        let why = self.end_command().map(|(_, why)| why);
         why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(RunStopReason::ErrorBudget))
     }
 
@@ -232,7 +232,7 @@ impl ControlState {
 
     /// Returns the live settings if they changed since `revision`.
     #[inline]
-    pub(crate) fn changed(&self, revision: u64) -> Option<(u64, LiveSettings)> {
+    pub(crate) fn settings_if_changed(&self, revision: u64) -> Option<(u64, LiveSettings)> {
         let current = self.revision.load(Ordering::Acquire);
         (current != revision).then(|| (current, self.lock().clone()))
     }
@@ -294,7 +294,7 @@ impl Control {
     }
 
     /// Nobody reads the results any more.
-    pub(crate) fn end_for_results(&self) {
+    pub(crate) fn end_without_reader(&self) {
         self.0.command(RunCommand::Drain, RunStopReason::Results);
     }
 
@@ -411,9 +411,9 @@ impl Control {
     pub fn due_before(&self, at: Nanos, end: Option<Nanos>, hits: Option<u64>) -> Option<u64> {
         let arrivals = self.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
-        let told = self.0.ended().map(|(told, _)| told);
+        let told = self.0.end_command().map(|(told, _)| told);
         let at = [end, told].into_iter().flatten().fold(at, Nanos::min);
-        Some(self.0.shard.count(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
+        Some(self.0.shard.requests_among(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
     }
 
     /// The rate of this run's schedule at this moment, in hits per second; none in a closed loop.
@@ -421,7 +421,7 @@ impl Control {
     pub fn offered(&self) -> Option<f64> {
         match &*self.0.arrivals() {
             ArrivalModel::Open(schedule) => {
-                Some(schedule.rate_at(self.0.clock.now()) / self.0.shard.of() as f64)
+                Some(schedule.rate_at(self.0.clock.now()) / self.0.shard.shard_count() as f64)
             }
             ArrivalModel::Closed => None,
         }
@@ -486,8 +486,8 @@ impl RemoteControl {
 
     /// Returns the time and the reason of the command to end, if there was one.
     #[must_use]
-    pub fn ended(&self) -> Option<(Nanos, RunStopReason)> {
-        self.0.ended()
+    pub fn end_command(&self) -> Option<(Nanos, RunStopReason)> {
+        self.0.end_command()
     }
 }
 

@@ -22,10 +22,10 @@ use crate::stats::LoadStats;
 #[serde(try_from = "brief::IntervalJson")]
 pub struct IntervalStats {
     /// The start of the interval, counted from the start of the run.
-    #[serde(rename = "start_seconds", with = "crate::seconds")]
+    #[serde(rename = "start_seconds", with = "crate::duration_json")]
     pub from: Nanos,
     /// The end of the interval, counted from the start of the run. Figures of that instant are in the next interval.
-    #[serde(rename = "end_seconds", with = "crate::seconds")]
+    #[serde(rename = "end_seconds", with = "crate::duration_json")]
     pub to: Nanos,
     /// The figures of what happened in the interval.
     pub stats: LoadStats,

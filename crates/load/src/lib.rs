@@ -12,15 +12,18 @@ pub mod completed_request;
 pub mod configuration;
 pub mod control;
 pub mod dns;
+pub mod duration_json;
 pub mod engine;
 pub mod expectation;
+mod failed_clients;
 pub mod fault;
 pub mod files;
 mod in_flight;
 pub mod interval;
+pub mod interval_row;
+pub mod latency_distribution;
 pub mod outcome;
 pub mod outcomes;
-mod parts;
 pub mod plan;
 mod poller;
 pub mod profile;
@@ -32,25 +35,22 @@ mod request_lifecycle;
 pub mod request_source;
 pub mod resolve;
 pub mod response_samples;
-mod resting;
-pub mod rows;
 pub mod schedule;
-pub mod seconds;
 pub mod sender;
 mod sender_threads;
 pub mod session;
-pub mod spread;
 pub mod stats;
 pub mod summary;
 pub mod target;
 pub mod template;
+mod thread_shares;
 pub mod tls;
 mod transport;
 pub mod trial;
 pub mod variant;
 
 #[cfg(feature = "rehearsal")]
-pub use transport::rehearsal;
+pub use transport::simulated_network;
 
 pub mod record;
 

@@ -21,7 +21,7 @@ pub struct RunOutcome {
     /// The start of the run, in nanoseconds since the Unix epoch.
     pub began_unix_ns: i64,
     /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
-    pub scheduled_for: Nanos,
+    pub counted_duration: Nanos,
     /// The time that the hits of a constant rate stand for, each for the time to the next: at one hit in 2 s three of them take 6 s, even if
     /// the run ends after 5.
     pub rate_window: Option<Nanos>,
@@ -59,7 +59,7 @@ impl RunOutcome {
             total,
             scheduled: None,
             began_unix_ns: 0,
-            scheduled_for: over,
+            counted_duration: over,
             rate_window: None,
             ended_by_count: false,
             elapsed: over,

@@ -256,7 +256,7 @@ pub struct Http2Options {
     /// It may come out of a TLS handshake; the TLS configuration offers it.
     pub over_tls: bool,
     /// Requests without TLS use it with prior knowledge (h2c).
-    pub clear: bool,
+    pub prior_knowledge: bool,
     /// Most streams on one connection.
     pub streams: usize,
     /// Connections per origin and thread as long as their streams suffice.
@@ -268,7 +268,7 @@ impl TransportOptions {
     #[must_use]
     pub fn multiplexes(&self, origin: &Origin) -> bool {
         let wanted = origin.variant.as_ref().and_then(|variant| variant.protocol);
-        let run = if origin.tls { self.http2.over_tls } else { self.http2.clear };
+        let run = if origin.tls { self.http2.over_tls } else { self.http2.prior_knowledge };
         wanted.map_or(run, |protocol| protocol == VariantProtocol::Http2)
     }
 
@@ -281,7 +281,7 @@ impl TransportOptions {
 
 impl Default for Http2Options {
     fn default() -> Self {
-        Self { over_tls: true, clear: false, streams: 100, connections: 1 }
+        Self { over_tls: true, prior_knowledge: false, streams: 100, connections: 1 }
     }
 }
 

@@ -66,16 +66,16 @@ pub struct ConnectionTimings {
     /// Requests that the connection carried before this one.
     pub reuse_count: u64,
     /// Time since the connection last carried a request, or was opened. 0 if it carried another request.
-    #[serde(rename = "idle_seconds", with = "crate::seconds")]
+    #[serde(rename = "idle_seconds", with = "crate::duration_json")]
     pub idle: u64,
     /// Time that the TCP handshake took.
-    #[serde(rename = "connect_seconds", with = "crate::seconds")]
+    #[serde(rename = "connect_seconds", with = "crate::duration_json")]
     pub connect: u64,
     /// Time that the TLS handshake took. `None` without TLS.
-    #[serde(rename = "tls_seconds", with = "crate::seconds")]
+    #[serde(rename = "tls_seconds", with = "crate::duration_json")]
     pub tls: Option<u64>,
     /// Time from the first byte of the request to the first byte of the response. `None` if no byte came.
-    #[serde(rename = "first_byte_seconds", with = "crate::seconds")]
+    #[serde(rename = "first_byte_seconds", with = "crate::duration_json")]
     pub first_byte: Option<u64>,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct WriterTimeout {
 
 impl WriterTimeout {
     /// The interval at which the remaining time is checked.
-    pub(crate) const LOOK: Duration = Duration::from_millis(20);
+    pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
     /// The time that remains when the run is to end at once. The senders have this time, and then the writer has it again.
     const REST: Nanos = SECOND / 2;
@@ -147,7 +147,7 @@ impl Recorder {
     /// The next batch that comes back, as long as there is patience.
     fn next_empty(&mut self) -> Option<RecordBatch> {
         while self.patience.is_left() {
-            match self.empty.recv_timeout(WriterTimeout::LOOK) {
+            match self.empty.recv_timeout(WriterTimeout::CHECK_INTERVAL) {
                 Err(RecvTimeoutError::Timeout) => {}
                 batch => return batch.ok(),
             }
@@ -170,7 +170,7 @@ impl RecordWriter {
         let on_slow_output = results.on_slow_output;
         std::thread::Builder::new().name("results".into()).spawn(move || {
             // Nobody reads the results any more: there is no point in going on.
-            let failed = || control.end_for_results();
+            let failed = || control.end_without_reader();
             // A run that did not wait for the end does not ask.
             let _ = sender.send(write_all(&receiver, results.format, results.output, failed));
         })?;
@@ -184,7 +184,7 @@ pub(crate) fn await_writer(
     mut patience: WriterTimeout,
 ) -> Result<u64, EncodeError> {
     while patience.is_left() {
-        match writer.recv_timeout(WriterTimeout::LOOK) {
+        match writer.recv_timeout(WriterTimeout::CHECK_INTERVAL) {
             Ok(written) => return written,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {

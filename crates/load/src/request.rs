@@ -8,8 +8,8 @@
 //! `X-Vegeta-Seq`.
 
 mod head;
-mod place;
 mod shape;
+mod url_parts;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use bytes::Bytes;
 use url::Url;
 
 use self::head::{CHUNKED_END, body};
-pub use self::place::normalized_host;
-use self::place::{UrlAuthority, push_origin_form, split_url};
-pub(crate) use self::place::{percent_decoded, shorten, without_secrets};
 pub use self::shape::RequestBuilder;
 use self::shape::RequestShape;
+pub use self::url_parts::normalized_host;
+use self::url_parts::{UrlAuthority, push_origin_form, split_url};
+pub(crate) use self::url_parts::{percent_decoded, shorten, without_secrets};
 use crate::expectation::ExpectationSet;
 use crate::proxy::ProxyRules;
 use crate::target::{Target, Weight};

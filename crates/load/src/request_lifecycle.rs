@@ -172,7 +172,7 @@ impl SenderLoop {
             let fault = match flight.place {
                 _ if by_deadline => RequestFault::Deadline,
                 RequestLocation::Waiting(_) => RequestFault::NoConnection,
-                RequestLocation::Nowhere | RequestLocation::On(_) => RequestFault::Timeout,
+                RequestLocation::Nowhere | RequestLocation::OnConnection(_) => RequestFault::Timeout,
             };
             self.give_up(key, fault);
         }

@@ -37,7 +37,7 @@ pub enum RequestListError {
     Empty,
     /// The weights add up to more places than the engine keeps.
     #[error("the weights of the targets add up to {0}, more than {MOST_PLACES}")]
-    Heavy(u64),
+    WeightsTooLarge(u64),
 }
 
 impl RequestList {
@@ -63,7 +63,7 @@ impl RequestList {
             return Err(RequestListError::Empty);
         }
         if total > MOST_PLACES {
-            return Err(RequestListError::Heavy(total));
+            return Err(RequestListError::WeightsTooLarge(total));
         }
         let equal = weights.iter().all(|&weight| weight == weights[0]);
         let order = if equal { Vec::new() } else { interleave(&weights, total) };
@@ -368,7 +368,7 @@ impl SenderRequests {
     }
 
     /// True if requests are read during the run, each for the arrival with its number.
-    pub(crate) fn is_read_ahead(&self) -> bool {
+    pub(crate) fn is_read_during_run(&self) -> bool {
         self.queue.is_some()
     }
 
@@ -541,7 +541,7 @@ mod tests {
     #[test]
     fn nothing_to_send_is_refused() {
         assert_eq!(list(&[]).unwrap_err(), RequestListError::Empty);
-        assert!(matches!(list(&[u32::MAX, 1]), Err(RequestListError::Heavy(_))));
+        assert!(matches!(list(&[u32::MAX, 1]), Err(RequestListError::WeightsTooLarge(_))));
     }
     /// It was woken before that, found nothing, and slept until something else woke it.
     #[test]

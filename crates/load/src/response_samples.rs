@@ -59,7 +59,7 @@ impl ResponseSamples {
         self.most = most;
         let kind = outcome.map_or_else(|fault| RequestOutcome::Fault(fault.kind()), RequestOutcome::Status);
         if self.wants(kind) {
-            let body = &answer.kept.body[..answer.kept.body.len().min(BODY)];
+            let body = &answer.capture.body[..answer.capture.body.len().min(BODY)];
             self.samples.push(ResponseSample {
                 outcome: kind,
                 at,
@@ -90,7 +90,7 @@ impl ResponseSamples {
 
 fn head(answer: &ReceivedResponse) -> Vec<u8> {
     let mut head = Vec::new();
-    for (name, value) in answer.kept.headers.iter() {
+    for (name, value) in answer.capture.headers.iter() {
         if head.len() >= HEAD {
             break;
         }
@@ -106,8 +106,8 @@ mod tests {
 
     fn answer(status: u16, size: usize) -> ReceivedResponse {
         let mut answer = ReceivedResponse { status, ..ReceivedResponse::default() };
-        answer.kept.headers.push_canonical(b"X-Long", &vec![b'x'; size]);
-        answer.kept.body = vec![b'y'; size];
+        answer.capture.headers.push_canonical(b"X-Long", &vec![b'x'; size]);
+        answer.capture.body = vec![b'y'; size];
         answer
     }
 

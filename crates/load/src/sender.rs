@@ -13,11 +13,11 @@ use std::sync::Arc;
 use crate::accounting::{Accounting, OutcomeTally};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::control::{ControlState, LiveSettings, RunCommand, RunStopReason};
+use crate::failed_clients::PausedSlots;
 use crate::fault::RequestFault;
 use crate::in_flight::InFlightTable;
 use crate::poller::{Event, EventPoller, token};
 use crate::request_source::{RequestAvailability, SenderRequests};
-use crate::resting::PausedSlots;
 use crate::schedule::{Arrival, NextArrival, ScheduleCursor};
 use crate::session::share;
 use crate::transport::exchange::CaptureOptions;
@@ -79,7 +79,7 @@ pub(crate) struct SenderTask {
     pub(crate) rules: SenderConfig,
     pub(crate) cursor: ScheduleCursor,
     pub(crate) supply: SenderRequests,
-    pub(crate) keep: CaptureOptions,
+    pub(crate) capture: CaptureOptions,
     pub(crate) accounting: Accounting,
 }
 
@@ -129,8 +129,8 @@ impl SenderLoop {
         mut pool: ConnectionPool<EventPoller>,
         mut flights: InFlightTable,
     ) -> Self {
-        let SenderTask { index, trial, shared, rules, cursor, supply, keep, accounting } = part;
-        pool.keep = keep;
+        let SenderTask { index, trial, shared, rules, cursor, supply, capture: keep, accounting } = part;
+        pool.capture = keep;
         flights.begin_trial(trial);
         let progress = LoopState {
             next_tick: rules.begins,
@@ -213,7 +213,7 @@ impl SenderLoop {
             .min(next_tick)
             .min(interval_end)
             .min(self.flights.first_expiry())
-            .min(self.paused_slots.first());
+            .min(self.paused_slots.next_expiry());
         let spins = until <= now.saturating_add(self.rules.busy_poll);
         let polled = if spins {
             self.pool.network.poll(events)
@@ -239,7 +239,7 @@ impl SenderLoop {
             RunCommand::Drain => self.end_for_command(),
             RunCommand::Abort => self.abort(),
         }
-        if let Some((revision, steered)) = self.shared.changed(self.progress.revision) {
+        if let Some((revision, steered)) = self.shared.settings_if_changed(self.progress.revision) {
             self.progress.revision = revision;
             self.apply_settings(steered);
         }
@@ -266,7 +266,7 @@ impl SenderLoop {
     /// Places that have rested for long enough are free again.
     #[inline]
     fn rested(&mut self) {
-        if self.paused_slots.end(self.progress.now) {
+        if self.paused_slots.free_expired(self.progress.now) {
             self.end_saturation();
         }
     }
@@ -353,7 +353,7 @@ impl SenderLoop {
 
     fn end_for_command(&mut self) {
         let now = self.progress.now.saturating_sub(self.rules.begins);
-        self.end_at(self.shared.ended().map_or(now, |(at, _)| at));
+        self.end_at(self.shared.end_command().map_or(now, |(at, _)| at));
     }
 
     /// Nothing more is sent; what is answered after this instant of the trial came late.

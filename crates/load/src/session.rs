@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, nanos};
 use crate::control::{Control, ControlState, RunCommand, RunStopReason};
-use crate::parts::SenderTaskBuilder;
 use crate::plan::{LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions};
 use crate::poller::{EventPoller, SenderWaker};
 use crate::recorder::RecordWriter;
@@ -23,6 +22,7 @@ use crate::resolve::{self, DialOptions, LookupRequest, LookupResult};
 use crate::response_samples;
 use crate::sender_threads::{ReplyChannel, SenderCommand, SenderThread};
 use crate::stats::{LatencyHistogram, LoadStats};
+use crate::thread_shares::SenderTaskBuilder;
 use crate::tls;
 use crate::transport::connector_config::{ConnectionLimits, ConnectorConfig};
 use crate::transport::exchange::CaptureOptions;
@@ -185,7 +185,7 @@ impl LoadSession {
         let keep = CaptureOptions {
             location: self.travel.redirects.is_some(),
             record: kept_of_bodies(results.as_ref(), load.samples_per_outcome),
-            carriage: records_carriage || load.per_request_outcomes,
+            connection_timings: records_carriage || load.per_request_outcomes,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
         let warn_of_cut_body = results.as_ref().and_then(|results| results.warn_of_cut_body);
@@ -264,14 +264,14 @@ impl SenderThreadBuilder<'_> {
             requests: travel.requests_per_connection,
             age: travel.connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
-            step: travel.timeout.map_or(Nanos::MAX, nanos),
+            opening_step_timeout: travel.timeout.map_or(Nanos::MAX, nanos),
             sources: SourceAddresses::new(travel.sources.clone(), index),
         }
     }
 
     fn resolver(&self, waker: SenderWaker) -> RouteResolver {
         let (reply, replies) = channel();
-        RouteResolver { questions: self.questions.clone(), reply, replies, waker, asked: 0 }
+        RouteResolver { questions: self.questions.clone(), reply, replies, waker, pending_lookups: 0 }
     }
 }
 
@@ -284,7 +284,7 @@ fn making(travel: &TransportOptions, dial: Arc<DialOptions>) -> ConnectorConfig 
     ConnectorConfig {
         tls: travel.tls.clone(),
         http2: travel.http2.over_tls,
-        h2c: travel.http2.clear,
+        h2c: travel.http2.prior_knowledge,
         streams: travel.http2.streams,
         keep_alive: travel.keep_alive,
         dial,

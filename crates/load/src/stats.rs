@@ -96,13 +96,13 @@ pub struct LoadStats {
     /// Records that were dropped because the results output blocked.
     pub records_dropped: u64,
     /// Time that sending threads waited because the results output blocked, summed over the threads.
-    #[serde(rename = "output_blocked_seconds", with = "crate::seconds")]
+    #[serde(rename = "output_blocked_seconds", with = "crate::duration_json")]
     pub output_blocked: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
-    #[serde(rename = "saturated_seconds", with = "crate::seconds")]
+    #[serde(rename = "saturated_seconds", with = "crate::duration_json")]
     pub saturated: Nanos,
     /// CPU time spent on busy polling, summed over the threads. The warm-up is included.
-    #[serde(rename = "busy_poll_seconds", with = "crate::seconds")]
+    #[serde(rename = "busy_poll_seconds", with = "crate::duration_json")]
     pub busy_poll: Nanos,
     /// Most requests in flight at once. [`LoadStats::add`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.

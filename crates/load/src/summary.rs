@@ -21,10 +21,10 @@ pub struct Summary {
     /// `open` or `closed`: latencies of the two do not compare (Schroeder et al., NSDI 2006).
     pub model: &'static str,
     /// The time in which requests were counted.
-    #[serde(rename = "duration_seconds", with = "crate::seconds")]
+    #[serde(rename = "duration_seconds", with = "crate::duration_json")]
     pub duration: Nanos,
     /// The duration and the wait for the last responses.
-    #[serde(rename = "elapsed_seconds", with = "crate::seconds")]
+    #[serde(rename = "elapsed_seconds", with = "crate::duration_json")]
     pub elapsed: Nanos,
     /// Requests per second that the schedule asked for. In a closed loop: requests for which a client was free.
     pub offered_rate: f64,
@@ -88,7 +88,7 @@ pub struct Summary {
     /// Records that were dropped because the results output blocked.
     pub records_dropped: u64,
     /// Time that sending threads waited because the results output blocked, summed over the threads.
-    #[serde(rename = "output_blocked_seconds", with = "crate::seconds")]
+    #[serde(rename = "output_blocked_seconds", with = "crate::duration_json")]
     pub output_blocked: Nanos,
     /// Figures by variant, for targets that have variants.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -127,7 +127,7 @@ impl From<&VariantTotals> for VariantSummary {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SampleText {
     /// The end of the request, counted from the start of the run.
-    #[serde(rename = "end_seconds", with = "crate::seconds")]
+    #[serde(rename = "end_seconds", with = "crate::duration_json")]
     pub at: Nanos,
     /// The status; 0 without a response.
     pub status: u16,
@@ -159,31 +159,31 @@ pub struct Latencies {
     /// The number of values.
     pub count: u64,
     /// The smallest value.
-    #[serde(rename = "min_seconds", with = "crate::seconds")]
+    #[serde(rename = "min_seconds", with = "crate::duration_json")]
     pub min: Nanos,
     /// The mean.
-    #[serde(rename = "mean_seconds", with = "crate::seconds")]
+    #[serde(rename = "mean_seconds", with = "crate::duration_json")]
     pub mean: Nanos,
     /// The median.
-    #[serde(rename = "p50_seconds", with = "crate::seconds")]
+    #[serde(rename = "p50_seconds", with = "crate::duration_json")]
     pub p50: Nanos,
     /// The 90th percentile.
-    #[serde(rename = "p90_seconds", with = "crate::seconds")]
+    #[serde(rename = "p90_seconds", with = "crate::duration_json")]
     pub p90: Nanos,
     /// The 95th percentile.
-    #[serde(rename = "p95_seconds", with = "crate::seconds")]
+    #[serde(rename = "p95_seconds", with = "crate::duration_json")]
     pub p95: Nanos,
     /// The 99th percentile.
-    #[serde(rename = "p99_seconds", with = "crate::seconds")]
+    #[serde(rename = "p99_seconds", with = "crate::duration_json")]
     pub p99: Nanos,
     /// The percentile 99.9.
-    #[serde(rename = "p99_9_seconds", with = "crate::seconds")]
+    #[serde(rename = "p99_9_seconds", with = "crate::duration_json")]
     pub p999: Nanos,
     /// The percentile 99.99.
-    #[serde(rename = "p99_99_seconds", with = "crate::seconds")]
+    #[serde(rename = "p99_99_seconds", with = "crate::duration_json")]
     pub p9999: Nanos,
     /// The largest value.
-    #[serde(rename = "max_seconds", with = "crate::seconds")]
+    #[serde(rename = "max_seconds", with = "crate::duration_json")]
     pub max: Nanos,
 }
 
@@ -215,28 +215,28 @@ pub struct LatenciesOfAllOffered {
     /// Offered requests with a good response.
     pub good: u64,
     /// The mean of the good responses.
-    #[serde(rename = "mean_seconds", with = "crate::seconds")]
+    #[serde(rename = "mean_seconds", with = "crate::duration_json")]
     pub mean: Option<Nanos>,
     /// The median.
-    #[serde(rename = "p50_seconds", with = "crate::seconds")]
+    #[serde(rename = "p50_seconds", with = "crate::duration_json")]
     pub p50: Option<Nanos>,
     /// The 90th percentile.
-    #[serde(rename = "p90_seconds", with = "crate::seconds")]
+    #[serde(rename = "p90_seconds", with = "crate::duration_json")]
     pub p90: Option<Nanos>,
     /// The 95th percentile.
-    #[serde(rename = "p95_seconds", with = "crate::seconds")]
+    #[serde(rename = "p95_seconds", with = "crate::duration_json")]
     pub p95: Option<Nanos>,
     /// The 99th percentile.
-    #[serde(rename = "p99_seconds", with = "crate::seconds")]
+    #[serde(rename = "p99_seconds", with = "crate::duration_json")]
     pub p99: Option<Nanos>,
     /// The percentile 99.9.
-    #[serde(rename = "p99_9_seconds", with = "crate::seconds")]
+    #[serde(rename = "p99_9_seconds", with = "crate::duration_json")]
     pub p999: Option<Nanos>,
     /// The percentile 99.99.
-    #[serde(rename = "p99_99_seconds", with = "crate::seconds")]
+    #[serde(rename = "p99_99_seconds", with = "crate::duration_json")]
     pub p9999: Option<Nanos>,
     /// The largest value.
-    #[serde(rename = "max_seconds", with = "crate::seconds")]
+    #[serde(rename = "max_seconds", with = "crate::duration_json")]
     pub max: Option<Nanos>,
 }
 
@@ -285,13 +285,13 @@ impl Summary {
     #[must_use]
     pub fn new(outcome: &RunOutcome) -> Self {
         let total = &outcome.total;
-        let window = outcome.rate_window.unwrap_or(outcome.scheduled_for);
+        let window = outcome.rate_window.unwrap_or(outcome.counted_duration);
         let offered = outcome.offered();
         let good = total.good();
         let RequestTimes { service_time, response_time } = total.all_times();
         Self {
             model: if outcome.scheduled.is_some() { "open" } else { "closed" },
-            duration: outcome.scheduled_for,
+            duration: outcome.counted_duration,
             elapsed: outcome.elapsed,
             offered_rate: per_second(offered, window),
             achieved_rate: rate_in_schedule(outcome, total.ended(), total.after_schedule.completed, window),

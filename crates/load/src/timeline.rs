@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::latency_distribution::Distribution;
 use crate::record::Record;
-use crate::spread::Distribution;
 
 /// Widest run in rows; 900 rows of an eighth of a second are almost two minutes, of a second a quarter of an hour.
 pub const MAX_ROWS: usize = 900;

@@ -119,7 +119,7 @@ impl TlsOptions {
 
 /// The same that offers these protocols, and trusts anyone if so told. Sessions that it resumes were not verified then, so that it
 /// resumes none.
-pub(crate) fn varied(
+pub(crate) fn with_protocols(
     config: &Arc<ClientConfig>,
     protocols: Option<&[&[u8]]>,
     insecure: bool,

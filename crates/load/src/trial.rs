@@ -12,7 +12,6 @@ use crate::collector::{Collector, CollectorEvent};
 use crate::control::{Control, ControlState};
 use crate::interval::IntervalStats;
 use crate::outcome::{RunOutcome, handed_out};
-use crate::parts::SenderTaskBuilder;
 use crate::plan::LoadSpec;
 use crate::recorder::{self, WriterTimeout};
 use crate::request_source::InputEnd;
@@ -20,6 +19,7 @@ use crate::results::EncodeError;
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::session::LoadSession;
 use crate::stats::LoadStats;
+use crate::thread_shares::SenderTaskBuilder;
 
 /// A trial under way. Dropping it aborts it and waits for the threads to be done with it.
 pub struct LoadTrial<'s> {
@@ -116,7 +116,7 @@ impl TrialState {
         (shared, clock): (Arc<ControlState>, RunClock),
         beforehand: LoadStats,
     ) -> Self {
-        let SenderTaskBuilder { harvest, spares, .. } = parts;
+        let SenderTaskBuilder { report_receiver: harvest, spares, .. } = parts;
         Self {
             control: Control(shared),
             clock,
@@ -145,7 +145,7 @@ impl TrialState {
         RunOutcome {
             scheduled: self.scheduled(end),
             began_unix_ns: self.clock.unix_ns(0),
-            scheduled_for: end.saturating_sub(self.warm_up),
+            counted_duration: end.saturating_sub(self.warm_up),
             rate_window: self.rate_window(end),
             ended_by_count: self.ended_by_count(end),
             elapsed: ended.saturating_sub(self.warm_up),
@@ -179,7 +179,7 @@ impl TrialState {
     /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and answered, some time
     /// before. A closed loop has no planned end and goes on to its real end.
     fn end(&self, ended: Nanos) -> Nanos {
-        let told = self.control.0.ended().map(|(at, _)| at.min(ended));
+        let told = self.control.0.end_command().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
@@ -202,7 +202,7 @@ impl TrialState {
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
-        let hits = |at| self.shard.count(schedule.hits_before(at).min(self.until.hits));
+        let hits = |at| self.shard.requests_among(schedule.hits_before(at).min(self.until.hits));
         Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.reported_total())))
     }
 }

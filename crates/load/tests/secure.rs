@@ -276,7 +276,7 @@ fn answer(
 fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> RunPlan {
     let mut plan = some("GET", &format!("http://{}{path}", server.address), "", requests);
     plan.load.in_flight.limit = in_flight;
-    plan.setup.transport.http2 = Http2Options { clear: true, ..Http2Options::default() };
+    plan.setup.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
     plan
 }
 
@@ -446,7 +446,7 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
         let all_good = |server: &Http2Server, in_flight: usize, connections: usize| {
             let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
             plan.load.in_flight.limit = in_flight;
-            plan.setup.transport.http2 = Http2Options { clear: true, ..Http2Options::default() };
+            plan.setup.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
             plan.setup.transport.connections = connections;
             let outcome = run(plan);
             assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.failures);

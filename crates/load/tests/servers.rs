@@ -231,14 +231,14 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
         *schedule = Schedule::constant("50".parse().unwrap(), spacing);
         let outcome = run(plan);
         assert_eq!(
-            (outcome.scheduled, outcome.scheduled_for, outcome.unsent()),
+            (outcome.scheduled, outcome.counted_duration, outcome.unsent()),
             (Some(hits), SECOND / 10, 0)
         );
     }
     let mut plan = open(&server, "50", Duration::from_secs(1));
     plan.load.until = StopCondition { hits: 4, ..StopCondition::default() };
     let outcome = run(plan);
-    assert_eq!((outcome.scheduled, outcome.scheduled_for), (Some(4), 4 * SECOND / 50));
+    assert_eq!((outcome.scheduled, outcome.counted_duration), (Some(4), 4 * SECOND / 50));
 }
 
 /// It was 0.60: three hits in 5 s. The test has a hundredth of the time.
@@ -276,7 +276,7 @@ fn the_wait_for_the_last_answers_was_part_of_the_schedule_of_an_aborted_run() {
     }
     control.abort();
     let outcome = running.finish();
-    assert_eq!((outcome.scheduled, outcome.scheduled_for, outcome.unsent()), (Some(10), SECOND / 10, 0));
+    assert_eq!((outcome.scheduled, outcome.counted_duration, outcome.unsent()), (Some(10), SECOND / 10, 0));
     assert_eq!(outcome.total.after_schedule, AfterSchedule { completed: 10, good: 0 });
 }
 
@@ -333,7 +333,7 @@ fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
     }
     let outcome = running.finish();
     assert!(outcome.elapsed <= seen, "{} of {seen}", outcome.elapsed);
-    assert_eq!(outcome.scheduled_for, outcome.elapsed);
+    assert_eq!(outcome.counted_duration, outcome.elapsed);
 }
 
 /// A server of 20/s that was offered 40/s for 5 s was said to be good for 40/s.
@@ -374,7 +374,7 @@ fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
     plan.load.until.hits = 20;
     let outcome = run(plan);
     assert_eq!((outcome.scheduled, outcome.unsent()), (Some(20), 0));
-    assert!(outcome.scheduled_for < SECOND, "{}", outcome.scheduled_for);
+    assert!(outcome.counted_duration < SECOND, "{}", outcome.counted_duration);
 }
 
 /// Targets that are read during the run: `/0`, `/1` and so on.
@@ -404,7 +404,7 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
         plan.setup.threads = threads;
         let outcome = run(plan);
         assert_eq!(
-            (outcome.scheduled, outcome.total.sent, outcome.scheduled_for),
+            (outcome.scheduled, outcome.total.sent, outcome.counted_duration),
             (Some(20), 20, SECOND / 50),
             "{threads} threads, {spacing:?}"
         );
@@ -1570,7 +1570,7 @@ fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
         let mut plan = open(&server, "500", Duration::from_millis(400));
         plan.setup.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).setup.source;
         (plan.setup.threads, plan.load.shard, plan.load.start_at) =
-            (shard.of() as usize, shard, Some(start_at));
+            (shard.shard_count() as usize, shard, Some(start_at));
         std::thread::spawn(move || recorded(plan))
     });
     let [(whole, all), thirds @ ..] = generators.map(|generator| generator.join().unwrap());

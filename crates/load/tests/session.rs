@@ -488,7 +488,7 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
         let trial = session.trial(&LoadSpec { until, ..load }, None).unwrap();
         trial.control().pause();
         let outcome = trial.finish();
-        assert_eq!((outcome.scheduled_for, outcome.stop_reason, outcome.unsent()), (SECOND / 5, None, 0));
+        assert_eq!((outcome.counted_duration, outcome.stop_reason, outcome.unsent()), (SECOND / 5, None, 0));
     }
 }
 

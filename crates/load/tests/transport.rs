@@ -110,7 +110,7 @@ impl Protocol {
         plan.load.until.hits = requests;
         plan.load.in_flight.limit = clients;
         plan.setup.transport.http2 =
-            Http2Options { over_tls: self.http2, clear: self.http2, ..Http2Options::default() };
+            Http2Options { over_tls: self.http2, prior_knowledge: self.http2, ..Http2Options::default() };
         plan.setup.transport.tls =
             Some(TlsOptions { insecure: true, http2: self.http2, ..TlsOptions::default() }.config().unwrap());
         plan

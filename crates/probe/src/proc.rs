@@ -94,7 +94,7 @@ const SYS_PTRACE: u32 = 19;
 ///
 /// The averages on that line are not used, because earlier load affects them in a short run.
 #[must_use]
-pub fn stalled(text: &str) -> Option<Duration> {
+pub fn parse_pressure_total(text: &str) -> Option<Duration> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = line.split_ascii_whitespace().find_map(|field| field.strip_prefix("total="))?;
     total.parse().ok().map(Duration::from_micros)
@@ -168,8 +168,8 @@ mod tests {
     fn pressure_is_the_total_of_some() {
         let text = "some avg10=25.09 avg60=47.21 avg300=72.56 total=2981943302\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n";
-        assert_eq!(stalled(text), Some(Duration::from_micros(2_981_943_302)));
-        assert_eq!(stalled("full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"), None);
-        assert_eq!(stalled(""), None, "what a kernel with psi=0 says");
+        assert_eq!(parse_pressure_total(text), Some(Duration::from_micros(2_981_943_302)));
+        assert_eq!(parse_pressure_total("full avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"), None);
+        assert_eq!(parse_pressure_total(""), None, "what a kernel with psi=0 says");
     }
 }

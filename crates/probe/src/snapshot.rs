@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use crate::net::{PORT_RANGE, Softnet, TcpStackCounters, number, ports, speed, time_wait};
-use crate::proc::{OpenFileLimits, stalled};
+use crate::proc::{OpenFileLimits, parse_pressure_total};
 use seawall_cgroup::{
     CgroupVersion, CpuQuota, ProcessCgroup, Throttling, parse_memory_limit, parse_reclaimable_bytes,
 };
@@ -178,12 +178,13 @@ impl Groups {
     /// The pressure of the group, or of the machine if the group has none (version 1, or the root group).
     fn pressure(&self, files: &dyn HostFiles, of: &str) -> ProbeResult<Pressure> {
         let own = self.unified.as_ref().filter(|home| home.ancestors().nth(1).is_some());
-        let own = own
-            .and_then(|home| read_parsed(files, &format!("{}/{of}.pressure", home.directory), stalled).ok());
+        let own = own.and_then(|home| {
+            read_parsed(files, &format!("{}/{of}.pressure", home.directory), parse_pressure_total).ok()
+        });
         if let Some(stalled) = own {
             return Ok(Pressure { stalled, whole_machine: false });
         }
-        let stalled = read_parsed(files, &format!("/proc/pressure/{of}"), stalled)?;
+        let stalled = read_parsed(files, &format!("/proc/pressure/{of}"), parse_pressure_total)?;
         Ok(Pressure { stalled, whole_machine: true })
     }
 }

@@ -170,10 +170,10 @@ fn closed_detail(score: &ClosedScore) {
             trial.trial_verdict,
             trial.failure_mode,
             e.errors.value(),
-            e.errors.of,
+            e.errors.total,
             e.errors.inflation,
             e.late.value(),
-            e.late.of,
+            e.late.total,
             e.late.inflation,
             e.goodput,
             trial.response.unwrap_or_default()
@@ -257,13 +257,13 @@ fn detail(score: &SearchScore) {
             trial.failure_mode,
             trial.weight,
             e.growth(),
-            e.from,
-            e.to,
+            e.in_flight_settled,
+            e.in_flight_end,
             e.errors.value(),
             e.late.value(),
             e.late.inflation,
-            e.answers.shrunk(0.7, 1.0),
-            e.held
+            e.response_dispersion.shrunk(0.7, 1.0),
+            e.unqueued_seconds
         );
     }
 }

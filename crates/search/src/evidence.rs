@@ -2,7 +2,9 @@
 //!
 //! These are pure sums over blocks. [`crate::limit_posterior`] derives limits from them, and [`crate::vote`] a verdict on a single trial.
 
-use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum};
+use crate::observation::{
+    BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum,
+};
 use crate::vote::TrialCriteria;
 
 /// The dispersion of counts: a sum of squared deviations with its degrees of freedom.
@@ -11,20 +13,23 @@ pub struct Dispersion {
     /// The sum of squared deviations, each divided by its expectation.
     pub sum: f64,
     /// The degrees of freedom.
-    pub of: f64,
+    pub degrees_of_freedom: f64,
 }
 
 impl Dispersion {
     /// The variance over the mean, shrunk towards a guess with the weight of this many observations.
     #[must_use]
     pub fn shrunk(self, guess: f64, weight: f64) -> f64 {
-        (self.sum + guess * weight) / (self.of + weight)
+        (self.sum + guess * weight) / (self.degrees_of_freedom + weight)
     }
 
     /// The dispersion of both samples together.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
-        Self { sum: self.sum + other.sum, of: self.of + other.of }
+        Self {
+            sum: self.sum + other.sum,
+            degrees_of_freedom: self.degrees_of_freedom + other.degrees_of_freedom,
+        }
     }
 }
 
@@ -34,7 +39,7 @@ pub struct Proportion {
     /// The number of events.
     pub count: f64,
     /// The number of trials of the share.
-    pub of: f64,
+    pub total: f64,
     /// The variance divided by that of independent draws.
     pub inflation: f64,
 }
@@ -48,44 +53,46 @@ impl Proportion {
     ) -> Self {
         let (all, whole) = (sum(blocks, count), sum(blocks, of));
         let share = if whole > 0.0 { all / whole } else { 0.0 };
-        let mut spread = Dispersion { sum: 0.0, of: -1.0 };
+        let mut spread = Dispersion { sum: 0.0, degrees_of_freedom: -1.0 };
         for chunk in blocks.chunks_exact(BLOCKS_PER_CHUNK).filter(|chunk| sum(chunk, of) > 0.0) {
             let (part, of) = (sum(chunk, count), sum(chunk, of));
             let expected = of * share * (1.0 - share);
-            spread =
-                spread.combine(Dispersion { sum: (part - of * share).powi(2) / expected.max(1e-9), of: 1.0 });
+            spread = spread.combine(Dispersion {
+                sum: (part - of * share).powi(2) / expected.max(1e-9),
+                degrees_of_freedom: 1.0,
+            });
         }
-        let known = all > 0.0 && all < whole && spread.of > 0.0;
+        let known = all > 0.0 && all < whole && spread.degrees_of_freedom > 0.0;
         // The prior is 2 with the weight of three half seconds, as in the study behind this method.
         let inflation = if known { spread.shrunk(2.0, 3.0).max(1.0) } else { 2.0 };
-        Self { count: all, of: whole, inflation }
+        Self { count: all, total: whole, inflation }
     }
 
     /// The share; 0 without trials.
     #[must_use]
     pub fn value(self) -> f64 {
-        if self.of > 0.0 { self.count / self.of } else { 0.0 }
+        if self.total > 0.0 { self.count / self.total } else { 0.0 }
     }
 
     /// The number of standard deviations above a bound.
     #[must_use]
     pub fn deviations_above(self, bound: f64) -> f64 {
-        let deviation = (self.inflation * self.of * bound * (1.0 - bound)).sqrt();
-        if deviation > 0.0 { (self.count - self.of * bound) / deviation } else { 0.0 }
+        let deviation = (self.inflation * self.total * bound * (1.0 - bound)).sqrt();
+        if deviation > 0.0 { (self.count - self.total * bound) / deviation } else { 0.0 }
     }
 
     /// The log-likelihood at the observed share, which is the maximum.
     #[must_use]
     pub fn max_ln_likelihood(self) -> f64 {
         let value = self.value().clamp(1e-9, 1.0 - 1e-9);
-        self.count * value.ln() + (self.of - self.count) * (-value).ln_1p()
+        self.count * value.ln() + (self.total - self.count) * (-value).ln_1p()
     }
 
     /// The inflation for a comparison with a curve whose log-odds are uncertain by this variance.
     #[must_use]
     pub fn inflation_with_doubt(self, doubt: f64) -> f64 {
         let value = self.value();
-        self.inflation + doubt * self.of * value * (1.0 - value)
+        self.inflation + doubt * self.total * value * (1.0 - value)
     }
 }
 
@@ -99,13 +106,13 @@ pub struct TrialEvidence {
     /// The requests sent in that time.
     pub sent: f64,
     /// The requests in flight after settling.
-    pub from: f64,
+    pub in_flight_settled: f64,
     /// The requests in flight at the end.
-    pub to: f64,
+    pub in_flight_end: f64,
     /// The growth of the requests in flight per second, as the median of all slopes (Theil 1950, Sen 1968).
     pub slope: f64,
     /// The dispersion of responses between half seconds.
-    pub answers: Dispersion,
+    pub response_dispersion: Dispersion,
     /// The good responses per second.
     pub goodput: f64,
     /// The share of errors among all ended requests.
@@ -113,7 +120,7 @@ pub struct TrialEvidence {
     /// The share of late responses in the last two thirds of the trial, among requests whose lateness is known.
     pub late: Proportion,
     /// The number of runs of half seconds with late responses.
-    pub bursts: f64,
+    pub late_runs: f64,
     /// The mean response time of the good responses in the last 0.3 s, in seconds.
     pub latency: Option<f64>,
     /// The mean response time of the first three blocks with good responses, in seconds.
@@ -124,7 +131,7 @@ pub struct TrialEvidence {
     /// many requests at once.
     pub slow: f64,
     /// The seconds from the start during which no more requests were in flight than without a queue.
-    pub held: f64,
+    pub unqueued_seconds: f64,
 }
 
 /// The number of blocks over which the requests in flight are averaged.
@@ -143,7 +150,17 @@ impl TrialEvidence {
             let goodput = sum(blocks, |block| block.good) / (blocks.len().max(1) as f64 * BLOCK_SECONDS);
             let (latency, first, slowest, slow) =
                 (mean_latency(blocks), first(blocks), slowest(blocks), slow(blocks));
-            return Self { rate, held, errors, goodput, latency, first, slowest, slow, ..Self::default() };
+            return Self {
+                rate,
+                unqueued_seconds: held,
+                errors,
+                goodput,
+                latency,
+                first,
+                slowest,
+                slow,
+                ..Self::default()
+            };
         }
         let (begin, rest) = (&blocks[settled..settled + ENDS], &blocks[settled..]);
         let between = &rest[ENDS.div_ceil(2)..rest.len() - ENDS / 2];
@@ -156,26 +173,26 @@ impl TrialEvidence {
             rate: sent / seconds,
             seconds,
             sent,
-            from: in_flight(begin),
-            to: in_flight(&rest[rest.len() - ENDS..]),
+            in_flight_settled: in_flight(begin),
+            in_flight_end: in_flight(&rest[rest.len() - ENDS..]),
             slope: slope(rest),
-            answers: answers(rest),
+            response_dispersion: answers(rest),
             goodput: sum(rest, |block| block.good) / (rest.len() as f64 * BLOCK_SECONDS),
             errors: Proportion::counted(&rest[whole..], |block| block.errors, BlockCounts::ended),
             late: Proportion::counted(late, |block| block.late, |block| block.late + block.timely),
-            bursts: bursts(late),
+            late_runs: bursts(late),
             latency: mean_latency(&rest[rest.len() - ENDS..]),
             first: first(blocks),
             slowest: slowest(rest),
             slow: slow(rest),
-            held,
+            unqueued_seconds: held,
         }
     }
 
     /// The requests left in flight, as a share of the sent requests.
     #[must_use]
     pub fn growth(&self) -> f64 {
-        if self.sent > 0.0 { (self.to - self.from) / self.sent } else { 0.0 }
+        if self.sent > 0.0 { (self.in_flight_end - self.in_flight_settled) / self.sent } else { 0.0 }
     }
 }
 
@@ -222,7 +239,7 @@ fn answers(blocks: &[BlockCounts]) -> Dispersion {
         return Dispersion::default();
     }
     let sum = counts.iter().map(|count| (count - mean).powi(2) / mean).sum();
-    Dispersion { sum, of: counts.len() as f64 - 1.0 }
+    Dispersion { sum, degrees_of_freedom: counts.len() as f64 - 1.0 }
 }
 
 /// The number of points for slopes. The cost grows with its square.

@@ -1,7 +1,7 @@
 //! Finds the rate at which a target breaks: this crate chooses the next rate and evaluates the results.
 //!
 //! [`search::RateSearch`] is a procedure without sockets, threads or a clock. It gives the next [`offer::TrialSpec`], takes a
-//! [`seen::TrialObservation`], and has a [`report::SearchReport`] at any time. [`target::search`] connects it to a target. [`closed`] does
+//! [`observation::TrialObservation`], and has a [`report::SearchReport`] at any time. [`target::search`] connects it to a target. [`closed`] does
 //! the same for clients that wait for their responses.
 //!
 //! - [`evidence`] reduces a trial to its evidence about growth, errors and lateness.
@@ -14,15 +14,15 @@
 pub mod closed;
 pub mod compare;
 pub mod evidence;
+pub mod failure_curves;
 pub mod goal;
 pub mod limit_posterior;
 pub mod normal;
+pub mod observation;
 pub mod offer;
 pub mod profile;
 pub mod report;
 pub mod search;
-pub mod seen;
-pub mod shapes;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 pub mod target;

@@ -6,9 +6,9 @@
 //! functions of [`TrialEvidence`].
 
 use crate::evidence::{Dispersion, Proportion, TrialEvidence};
+use crate::failure_curves::{self, FailureCurve};
 use crate::goal::SearchGoal;
 use crate::normal::ReflectedBrownian;
-use crate::shapes::{self, FailureCurve};
 
 /// The evidence of a trial with its weights.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +20,7 @@ pub struct WeightedEvidence {
     /// The weight for lateness, between 0 and 1.
     pub late_weight: f64,
     /// True if the target was overloaded. Its goodput is then its capacity, and late responses are not a burst.
-    pub busy: bool,
+    pub is_overloaded: bool,
 }
 
 /// A range of rates that contains a limit with the stated credibility, and an estimate.
@@ -101,7 +101,7 @@ pub enum LimitKind {
     /// The limit by growth, errors or lateness.
     Knee,
     /// The limit by errors, lateness or both, but not by growth, because a closed loop has no growth.
-    Shares {
+    WithoutGrowth {
         /// True if errors count.
         errors: bool,
         /// True if lateness counts.
@@ -115,7 +115,7 @@ impl LimitKind {
         match self {
             Self::Cliff => [true, true, false],
             Self::Knee => [true, true, true],
-            Self::Shares { errors, late } => [false, errors, late],
+            Self::WithoutGrowth { errors, late } => [false, errors, late],
         }
     }
 }
@@ -124,8 +124,9 @@ impl<'w> LimitPosterior<'w> {
     /// Creates the posterior from trials of a target with this response time at very low load.
     #[must_use]
     pub fn new(curves: &'w FailureCurves, service: f64, witnesses: &'w [WeightedEvidence]) -> Self {
-        let busy = witnesses.iter().filter(|witness| witness.busy && witness.weight > 0.0);
-        let answers = busy.fold(Dispersion::default(), |sum, witness| sum.combine(witness.evidence.answers));
+        let busy = witnesses.iter().filter(|witness| witness.is_overloaded && witness.weight > 0.0);
+        let answers = busy
+            .fold(Dispersion::default(), |sum, witness| sum.combine(witness.evidence.response_dispersion));
         Self { curves, witnesses, answers, service, burst: burst(witnesses) }
     }
 
@@ -208,7 +209,8 @@ impl<'w> LimitPosterior<'w> {
     /// The log-likelihood of a dispersion: squared deviations divided by the dispersion follow a chi-squared distribution.
     fn ln_dispersion(&self, dispersion: f64) -> f64 {
         let guess = (dispersion.ln() - GUESS.0) / GUESS.1;
-        -(self.answers.of * dispersion.ln() + self.answers.sum / dispersion + guess * guess) / 2.0
+        -(self.answers.degrees_of_freedom * dispersion.ln() + self.answers.sum / dispersion + guess * guess)
+            / 2.0
     }
 
     fn growth_at(&self, theta: f64, line: QueueModel) -> f64 {
@@ -220,14 +222,15 @@ impl<'w> LimitPosterior<'w> {
     fn grown(&self, evidence: &TrialEvidence, theta: f64, line: QueueModel) -> f64 {
         let QueueModel { dispersion, noise, part } = line;
         let TrialEvidence { rate, seconds, sent, .. } = *evidence;
-        let working = (rate.min(theta) * self.service).min(evidence.from.min(evidence.to));
+        let working =
+            (rate.min(theta) * self.service).min(evidence.in_flight_settled.min(evidence.in_flight_end));
         // The number in flight is a mean of three samples, and the number without a queue is uncertain.
         let blur = 1.0 + (0.15 * working).powi(2);
         let variance = dispersion * rate.min(theta) + (noise * theta).powi(2) * seconds + blur / seconds;
         // An empty queue gives no more information about the capacity than this uncertainty allows.
         let drift = (part * (rate - theta)).max(-variance / (2.0 * blur));
-        let motion = ReflectedBrownian { from: evidence.from - working, drift, variance };
-        let plain = sent * motion.density(evidence.to - working, seconds);
+        let motion = ReflectedBrownian { from: evidence.in_flight_settled - working, drift, variance };
+        let plain = sent * motion.density(evidence.in_flight_end - working, seconds);
         let least = part * (1.0 - theta / rate);
         let (share, collapse) = match least > 0.0 {
             true if evidence.growth() > least => (COLLAPSE, rate / theta.max(1e-3 * rate)),
@@ -253,13 +256,13 @@ impl<'w> LimitPosterior<'w> {
             if limit == RisingFailureShare::Lateness {
                 share.inflation = share.inflation.max(self.burst);
             }
-            if weight > 0.0 && share.of > 0.0 {
+            if weight > 0.0 && share.total > 0.0 {
                 // A curve with more doubt must not win by its doubt, so the quasi-likelihood has its own normaliser.
                 let doubted = share.inflation_with_doubt(shape.doubt);
                 let (most, rate) = (share.max_ln_likelihood(), witness.evidence.rate.ln());
                 for (ln, theta) in ln.iter_mut().zip(grid) {
-                    let (is, is_not) = shape.at(rate - theta);
-                    let off = share.count * is + (share.of - share.count) * is_not - most;
+                    let (is, is_not) = shape.log_shares_at(rate - theta);
+                    let off = share.count * is + (share.total - share.count) * is_not - most;
                     *ln += weight * (off / doubted - doubted.ln() / 2.0);
                 }
             }
@@ -270,9 +273,9 @@ impl<'w> LimitPosterior<'w> {
 
 /// The mean number of late responses per burst, over all trials. A trial without late responses may have missed one such burst.
 fn burst(witnesses: &[WeightedEvidence]) -> f64 {
-    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.busy);
+    let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.is_overloaded);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
-        (late + witness.evidence.late.count, bursts + witness.evidence.bursts)
+        (late + witness.evidence.late.count, bursts + witness.evidence.late_runs)
     });
     if bursts > 0.0 { late / bursts } else { 2.0 }
 }
@@ -304,15 +307,15 @@ impl FailureCurves {
     /// The curves for a goal.
     #[must_use]
     pub fn new(goal: &SearchGoal) -> Self {
-        let lateness = goal.late.map(|late| shapes::lateness(late.share)).unwrap_or_default();
-        Self { errors: shapes::errors(goal.errors), lateness }
+        let lateness = goal.late.map(|late| failure_curves::lateness(late.share)).unwrap_or_default();
+        Self { errors: failure_curves::errors(goal.errors), lateness }
     }
 
     /// The curves over the number of clients, where one more client may be the first without a place.
     #[must_use]
     pub fn closed(goal: &SearchGoal) -> Self {
-        let lateness = goal.late.map(|late| shapes::clients(late.share)).unwrap_or_default();
-        Self { errors: shapes::clients(goal.errors), lateness }
+        let lateness = goal.late.map(|late| failure_curves::clients(late.share)).unwrap_or_default();
+        Self { errors: failure_curves::clients(goal.errors), lateness }
     }
 }
 
@@ -379,17 +382,17 @@ mod tests {
     use super::*;
 
     fn failing(rate: f64, errors: f64, of: f64) -> WeightedEvidence {
-        let errors = Proportion { count: errors * of, of, inflation: 1.2 };
+        let errors = Proportion { count: errors * of, total: of, inflation: 1.2 };
         let evidence = TrialEvidence {
             rate,
             seconds: 2.0,
             sent: of,
-            from: 7.0,
-            to: 8.0,
+            in_flight_settled: 7.0,
+            in_flight_end: 8.0,
             errors,
             ..TrialEvidence::default()
         };
-        WeightedEvidence { evidence, weight: 1.0, late_weight: 0.0, busy: false }
+        WeightedEvidence { evidence, weight: 1.0, late_weight: 0.0, is_overloaded: false }
     }
 
     /// Regression: the grid was empty for a range from 0 (a target that stopped responding) and for a reversed range (a target that

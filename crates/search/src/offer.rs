@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::evidence::TrialEvidence;
-use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, sum};
+use crate::observation::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, sum};
 use crate::vote::{TrialCriteria, TrialVerdict};
 
 /// The purpose of a trial.
@@ -37,13 +37,13 @@ pub enum TrialPurpose {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StopRule {
     /// Stops at the end, or earlier if the trial does damage.
-    Whole(TrialCriteria),
+    FullDuration(TrialCriteria),
     /// Stops as soon as the verdict is clear.
     Decided(TrialCriteria),
     /// Stops as soon as this share of half a second's requests fails or hangs.
     Fails(f64),
     /// Stops as soon as the last three responses took at most this many seconds.
-    Calm(f64),
+    FastResponses(f64),
 }
 
 /// A trial with one rate or one number of requests in flight.
@@ -101,11 +101,11 @@ impl TrialSpec {
             StopRule::Decided(standard) => {
                 standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) != TrialVerdict::Undecided
             }
-            StopRule::Whole(standard) => {
+            StopRule::FullDuration(standard) => {
                 standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) == TrialVerdict::Bad
             }
             StopRule::Fails(share) => fails(blocks, share),
-            StopRule::Calm(within) => calm(blocks, within),
+            StopRule::FastResponses(within) => calm(blocks, within),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::evidence::TrialEvidence;
 use crate::goal::SearchGoal;
 use crate::limit_posterior::Bracket;
+use crate::observation::TrialObservation;
 use crate::offer::TrialSpec;
-use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialVerdict};
 
 /// The outcome of a search.
@@ -80,7 +80,7 @@ pub struct UnexcludedBurst {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QuotaExhaustion {
     /// The requests of a trial before the quota ran out.
-    pub after: f64,
+    pub requests_before: f64,
     /// The good responses per second afterwards.
     pub goodput: f64,
 }
@@ -89,11 +89,11 @@ pub struct QuotaExhaustion {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OverloadRecovery {
     /// The longest time until single requests were quick again.
-    pub calm: Option<Duration>,
+    pub time_to_recover: Option<Duration>,
     /// True if a rate that the target held before an overload holds again without a pause; none if not tested.
-    pub holds: Option<bool>,
+    pub holds_after_overload: Option<bool>,
     /// The queue that the overload left, in seconds of work at the rate of the cliff; none: there was no overload.
-    pub queue: Option<f64>,
+    pub queue_seconds: Option<f64>,
 }
 
 /// A trial with its result.

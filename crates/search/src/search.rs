@@ -5,31 +5,31 @@
 //! step.
 //!
 //! - [`ramp`] doubles the rate, and [`narrow`] chooses rates after that.
-//! - [`told`] handles the consequences of a trial, and [`doubts`] contradicting trials.
+//! - [`trial_consequences`] handles the consequences of a trial, and [`contradictions`] contradicting trials.
 //! - [`repeats`] repeats a bad trial that the bracket contradicts.
 //! - [`reopen`] continues a search that ended without an answer.
-//! - [`away`] handles a target that is down, and [`unkept`] a goal that fails at every rate.
+//! - [`target_down`] handles a target that is down, and [`unreachable_goal`] a goal that fails at every rate.
 //! - [`recovery`] ends the search and makes the report.
 
-mod away;
-mod doubts;
+mod contradictions;
 mod narrow;
 mod ramp;
 mod recovery;
 mod reopen;
 mod repeats;
-mod told;
-mod unkept;
+mod target_down;
+mod trial_consequences;
+mod unreachable_goal;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::goal::SearchGoal;
 use crate::limit_posterior::{Bracket, FailureCurves, LimitKind, LimitPosterior, WeightedEvidence};
+use crate::observation::TrialObservation;
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{OverloadRecovery, QuotaExhaustion, RateTrial, SearchOutcome};
-use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialCriteria, TrialVerdict};
 
 /// The next step of a search.
@@ -114,7 +114,7 @@ impl TargetTraits {
         needs_silence: false,
         above: 1.0,
         depletion: None,
-        recovery: OverloadRecovery { calm: None, holds: None, queue: None },
+        recovery: OverloadRecovery { time_to_recover: None, holds_after_overload: None, queue_seconds: None },
     };
 }
 
@@ -190,7 +190,7 @@ impl RateSearch {
     /// Records the result of a trial.
     pub fn record_trial(&mut self, offer: &TrialSpec, mut seen: TrialObservation) {
         self.agenda.pop_front();
-        seen.target_is_down |= self.is_unanswered(offer, &seen);
+        seen.target_is_down |= self.is_down_behind_proxy(offer, &seen);
         let began = self.elapsed;
         self.elapsed += seen.took;
         let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.target_is_down);
@@ -246,7 +246,7 @@ impl RateSearch {
         match purpose {
             TrialPurpose::Baseline => self.learn_baseline(),
             TrialPurpose::Ramp => self.learn_ramp_step(),
-            TrialPurpose::Confirm if self.phase == Phase::Ramp => self.learn_held(),
+            TrialPurpose::Confirm if self.phase == Phase::Ramp => self.learn_long_trial(),
             TrialPurpose::NarrowBracket
             | TrialPurpose::Confirm
             | TrialPurpose::LatencyBreakingRate
@@ -256,7 +256,7 @@ impl RateSearch {
             }
             TrialPurpose::RepeatNow => self.learn_repeat(),
             TrialPurpose::RepeatAfterIdle => self.learn_retest(),
-            TrialPurpose::RecoveryProbe => self.learn_calm(),
+            TrialPurpose::RecoveryProbe => self.learn_recovery_probe(),
             TrialPurpose::BurstDrain => {}
             TrialPurpose::Recovery => self.learn_recovery(),
         }
@@ -284,7 +284,12 @@ impl RateSearch {
         let weight = if short || seen.delay.is_some() { 0.2 * weight } else { weight };
         let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting) && evidence.growth() > 0.0;
         let late_weight = if grew || evidence.seconds < LATE { 0.0 } else { weight };
-        self.witnesses.push(WeightedEvidence { evidence: evidence.clone(), weight, late_weight, busy: grew });
+        self.witnesses.push(WeightedEvidence {
+            evidence: evidence.clone(),
+            weight,
+            late_weight,
+            is_overloaded: grew,
+        });
         self.trials.push(RateTrial {
             spec: *offer,
             began,
@@ -307,7 +312,7 @@ impl RateSearch {
         let service = self.calm.map_or(0.0, |calm| calm.service);
         let belief = LimitPosterior::new(&self.curves, service, &self.witnesses);
         self.cliff =
-            Some(self.bracket_of_deaths().unwrap_or_else(|| belief.bracket(LimitKind::Cliff, self.range)));
+            Some(self.crash_bracket().unwrap_or_else(|| belief.bracket(LimitKind::Cliff, self.range)));
         self.knee = self.goal.late.map(|_| belief.bracket(LimitKind::Knee, self.range));
     }
 

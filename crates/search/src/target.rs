@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::observation::TrialObservation;
 use crate::offer::TrialSpec;
 use crate::search::{RateSearch, SearchStep};
-use crate::seen::TrialObservation;
 
 /// A target that runs trials, one at a time.
 pub trait SearchTarget {

@@ -97,7 +97,7 @@ impl TrialCriteria {
     /// The standard deviation of [`TrialEvidence::growth`].
     fn deviation(&self, evidence: &TrialEvidence) -> f64 {
         let sent = evidence.sent.max(1.0);
-        let spread = Dispersion { ..evidence.answers };
+        let spread = Dispersion { ..evidence.response_dispersion };
         (spread.shrunk(DISPERSION.0, DISPERSION.1).max(1.5 / sent) / sent).sqrt()
     }
 
@@ -105,7 +105,7 @@ impl TrialCriteria {
         let growth = evidence.growth();
         evidence.sent > 0.0
             && growth > GROWS * error
-            && evidence.to > self.max_unqueued_in_flight(evidence.rate)
+            && evidence.in_flight_end > self.max_unqueued_in_flight(evidence.rate)
             // A single stall of 200 ms is not growth.
             && evidence.slope > 0.4 * growth * evidence.rate
     }

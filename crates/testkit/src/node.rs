@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::control_plane::{ADMIN, ControlPlane, PERSON, PERSON_TOKEN, Program};
 use crate::objects::{self, NAMESPACE, NODE, accounts};
-use crate::plane::Plane;
+use crate::ready_control_plane::Plane;
 use crate::waiting::until_true;
 use programs::{run_containerd, start_containerd, start_controllers, start_kubelet, start_scheduler};
 pub use throttling::Throttling;

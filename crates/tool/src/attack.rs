@@ -3,11 +3,11 @@
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] and [`machine`] say what
 //! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`control_socket`] and [`page`] let others steer it.
 
-mod about;
 pub(crate) mod args;
 pub(crate) mod connection_args;
 pub(crate) mod control_socket;
 mod distributed;
+mod interval_files;
 pub(crate) mod intervals;
 mod latency_chart;
 mod live;
@@ -20,13 +20,13 @@ pub(crate) mod plan;
 mod pods;
 mod prometheus;
 pub(crate) mod request_args;
+mod run_header;
 mod run_info;
 mod running;
 pub(crate) mod signals;
 pub(crate) mod summary;
 pub(crate) mod targets;
 mod unreachable;
-mod written;
 
 use std::io::{Write, stderr, stdout};
 use std::num::NonZero;
@@ -42,17 +42,17 @@ use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::control::RunStopReason;
 use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
 use seawall_load::files::InputFiles;
+use seawall_load::interval_row::RunInfo;
 use seawall_load::results::EncodeError;
-use seawall_load::rows::RunInfo;
 use seawall_load::schedule::ArrivalModel;
 use seawall_load::summary::Summary;
 
-use self::about::RunMetadata;
 pub(crate) use self::args::AttackArgs;
 use self::args::SummaryFormat;
 use self::control_socket::{CommandHandler, ControlSocket};
 use self::distributed::DistributedAttack;
 use self::distributed::records::{self, PodRecords};
+use self::interval_files::OutputFiles;
 use self::intervals::{IntervalsFooter, IntervalsWriter};
 use self::live::{LiveDisplay, LiveSetup};
 use self::load_args::RecordsOutput;
@@ -61,10 +61,10 @@ use self::objectives::ObjectiveReport;
 use self::page::{AttackPage, AttackPageContent};
 use self::pods::{AttackPodStatus, PodTracker};
 use self::prometheus::Exporter;
+use self::run_header::RunMetadata;
 use self::running::{FinishedAttack, RunUpdate, RunningAttack};
 use self::signals::{AttackSignals, PendingSignals};
 use self::unreachable::UnreachableWarning;
-use self::written::OutputFiles;
 use crate::exit;
 use crate::generator_state;
 use crate::on::ready_pods::{self, AcquireOutcome};

@@ -2,20 +2,20 @@
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`search_setup`] is where what offers the load is joined, `lab`
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::atomic_file`] writes files that are
-//! there as a whole or not at all, [`reach`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`sent`]
+//! there as a whole or not at all, [`first_request`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`sent_requests`]
 //! keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
 
 pub(crate) mod args;
+pub(crate) mod first_request;
 pub(crate) mod gate;
 mod page;
 pub(crate) mod plan;
 mod pods;
 pub(crate) mod progress;
-pub(crate) mod reach;
 mod resumed;
 pub(crate) mod screen;
 pub(crate) mod search_setup;
-mod sent;
+mod sent_requests;
 pub(crate) mod signals;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use seawall_lab::find::answer::{FindOutcome, FindReport, FindStopReason};
 use seawall_lab::find::server_evidence::InstrumentedDriver;
-use seawall_lab::find::{closed, empty_report, find, has_nothing_left, read};
+use seawall_lab::find::{closed, empty_report, find, has_nothing_left, read_report};
 use seawall_load::files::InputFiles as Read;
 
 pub(crate) use self::args::FindArgs;
@@ -182,7 +182,7 @@ fn print_to_stderr(text: &str) -> anyhow::Result<()> {
 /// Reads a run that was written down.
 fn read_earlier_report(path: &Path) -> anyhow::Result<FindReport> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    read::read(file).with_context(|| path.display().to_string())
+    read_report::read(file).with_context(|| path.display().to_string())
 }
 
 /// A signal that cut a run off comes first; then how it ended.

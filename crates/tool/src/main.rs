@@ -9,7 +9,7 @@ mod expect;
 mod find;
 mod flags;
 mod generator_state;
-mod go;
+mod go_format;
 mod help;
 mod isolate;
 mod on;

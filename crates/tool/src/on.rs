@@ -1,12 +1,12 @@
 //! `--on kubernetes`: the load of `attack`, `find` or `isolate` from many pods.
 //!
 //! [`args`] says what may be typed, [`options`] checks it beside the command's other flags, [`argv`] makes the pods' command line of the user's own,
-//! [`given`] joins it with the files that the command has read. What pods are and how they come to be is the crate `fleet`'s.
+//! [`pod_arguments`] joins it with the files that the command has read. What pods are and how they come to be is the crate `fleet`'s.
 
 pub(crate) mod args;
 pub(crate) mod argv;
-pub(crate) mod given;
 pub(crate) mod options;
+pub(crate) mod pod_arguments;
 pub(crate) mod ready_pods;
 
 use std::io::{Write as _, stdout};
@@ -31,7 +31,7 @@ pub(crate) fn print_if_dry_run(
     files: &InputFiles,
 ) -> anyhow::Result<bool> {
     let DistributedAction::PrintManifest(spec) = &asked.action else { return Ok(false) };
-    let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
+    let materials = pod_arguments::materials(std::env::args_os(), beside, files.captured(), asked)?;
     let text = manifest::to_yaml(spec, &materials, beside.command.name());
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;

@@ -5,8 +5,8 @@
 //! runtime of its own: whoever measures hands news over without waiting ([`PageFeed`]), and shares nothing else with it.
 
 mod access_control;
+mod connection_limit;
 mod events;
-mod places;
 mod server;
 
 use std::io::{Write as _, stderr};

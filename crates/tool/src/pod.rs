@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
-use seawall_fleet::materials::ARGUMENTS;
+use seawall_fleet::pod_inputs::ARGUMENTS;
 use seawall_fleet::protocol::{BeginTrial, HEARTBEAT_SECONDS, INDEX_VARIABLE, PodReady, VERSION};
 use seawall_lab::generator_resources;
 use seawall_lab::remote::QuotaWatch;

@@ -38,7 +38,7 @@ use self::series::RunSeries;
 use self::totals::Totals;
 use self::words::{GLOSSARY, OF_RESULTS};
 use crate::generator_state;
-use crate::go::GoDuration;
+use crate::go_format::GoDuration;
 
 /// Flags of `seawall report`.
 #[derive(Debug, clap::Args)]

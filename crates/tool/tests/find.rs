@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
-use seawall_testkit::planted::Planted;
+use seawall_testkit::fault_server_process::Planted;
 use serde_json::Value;
 
 /// A server of a plant.

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use seawall_load::interval::IntervalStats;
-use seawall_load::rows::{LiveRowBuilder, RunStatus};
+use seawall_load::interval_row::{LiveRowBuilder, RunStatus};
 use seawall_testkit::server::Server;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 use seawall_testkit::browser::Browser;
-use seawall_testkit::planted::ask_page;
+use seawall_testkit::fault_server_process::ask_page;
 use seawall_testkit::server::Server;
 use seawall_testkit::waiting::until;
 use serde_json::Value;

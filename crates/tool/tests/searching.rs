@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use seawall_testkit::browser::Browser;
-use seawall_testkit::planted::{Planted, ask_page};
+use seawall_testkit::fault_server_process::{Planted, ask_page};
 use seawall_testkit::waiting::until;
 use serde_json::Value;
 use tempfile::TempDir;

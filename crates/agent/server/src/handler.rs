@@ -87,7 +87,7 @@ pub enum HandlerOutcome<P> {
     Deferred(DeferredResponse),
     /// The dialect cannot answer yet.
     /// Either the client is unidentified ([`Client::Unidentified`]), or the pod's entitlements at this cloud are not decided.
-    /// A request with a public answer ([`MetadataDialect::is_public`]) never waits.
+    /// A request with a public answer ([`MetadataDialect::answers_any_client`]) never waits.
     AwaitIdentity,
 }
 

@@ -12,15 +12,15 @@ use super::parts::{
 };
 use super::servers::{ServerModel, exponential};
 use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing};
+use crate::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 use crate::subject::ExperimentTarget;
-use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// A simulated target with the network in front of it.
 pub struct ModelTarget {
     /// The server model.
     pub server: Box<dyn ServerModel>,
     /// The listener that accepts connections.
-    pub door: SimulatedListener,
+    pub listener: SimulatedListener,
     /// The keep-alive policy of the server.
     pub kept: KeepAlivePolicy,
     /// The TLS handshakes; none without TLS.
@@ -38,7 +38,7 @@ pub struct ModelTarget {
     /// The stalls of the server, if any.
     pub stalls: Option<StallSchedule>,
     /// The short stalls of the client's machine, which every machine has.
-    pub hiccups: StallSchedule,
+    pub client_stalls: StallSchedule,
     /// The highest rate that the load engine can send, in requests per second.
     pub generator: f64,
     /// True if the client has only one source address.
@@ -58,7 +58,7 @@ pub struct ModelTarget {
     /// The time at which the user interrupts the experiments.
     pub until: f64,
     /// The ports in use or in TIME_WAIT, for each of the two source addresses.
-    pub taken: [usize; 2],
+    pub ports_in_use: [usize; 2],
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
 
     fn hold(&mut self) {
         for _ in 0..self.experiment.variation.held {
-            let entry = self.target.door.accept(usize::MAX);
+            let entry = self.target.listener.accept(usize::MAX);
             self.watched.held += usize::from(matches!(entry, AcceptOutcome::Served | AcceptOutcome::Queued));
         }
     }
@@ -303,13 +303,13 @@ impl<'a> Run<'a> {
 
     fn open_connection(&mut self, request: usize, at: f64) {
         let source = usize::from(self.experiment.variation.another_source);
-        if self.target.taken[source] >= self.target.ports {
+        if self.target.ports_in_use[source] >= self.target.ports {
             return self.push(at, EventKind::Answer(request, ObservedOutcome::NoPort));
         }
-        self.target.taken[source] += 1;
-        let looked_up = match self.target.resolver.as_mut().filter(|_| !self.experiment.variation.literal) {
+        self.target.ports_in_use[source] += 1;
+        let looked_up = match self.target.resolver.as_mut().filter(|_| !self.experiment.variation.skip_dns) {
             None => at,
-            Some(resolver) => resolver.pass(at, &mut self.target.rng),
+            Some(resolver) => resolver.finish_time(at, &mut self.target.rng),
         };
         if looked_up > at {
             self.watched.lookups.push(looked_up - at);
@@ -335,7 +335,7 @@ impl<'a> Run<'a> {
         if !self.connections[connection].open {
             return;
         }
-        let entry = self.target.door.accept(connection);
+        let entry = self.target.listener.accept(connection);
         self.connections[connection].entry = entry;
         let chance = self.target.rng.f64();
         match entry {
@@ -349,7 +349,7 @@ impl<'a> Run<'a> {
         self.connections[connection].stood = at;
         let done = match self.target.handshake.as_mut() {
             None => at,
-            Some(handshake) => handshake.pass(at, &mut self.target.rng) + self.target.trip,
+            Some(handshake) => handshake.finish_time(at, &mut self.target.rng) + self.target.trip,
         };
         self.push(done, EventKind::Ready(connection));
     }
@@ -404,8 +404,8 @@ impl<'a> Run<'a> {
 
     fn serve(&mut self, request: usize, at: f64) {
         let target = &mut *self.target;
-        let at = target.hiccups.put_off(at, &mut target.rng);
-        let at = target.stalls.as_mut().map_or(at, |stalls| stalls.put_off(at, &mut target.rng));
+        let at = target.client_stalls.delay_past_stall(at, &mut target.rng);
+        let at = target.stalls.as_mut().map_or(at, |stalls| stalls.delay_past_stall(at, &mut target.rng));
         let mut fate = target.server.serve(at, &mut target.rng);
         let head = self.experiment.variation.head;
         if head && !target.answers_head && fate.how == ObservedOutcome::Good {
@@ -416,8 +416,8 @@ impl<'a> Run<'a> {
             .link
             .as_mut()
             .filter(|_| fate.end.is_finite())
-            .map_or(fate.end, |link| link.pass(fate.end, bytes));
-        end = target.stalls.as_mut().map_or(end, |stalls| stalls.put_off(end, &mut target.rng));
+            .map_or(fate.end, |link| link.finish_time(fate.end, bytes));
+        end = target.stalls.as_mut().map_or(end, |stalls| stalls.delay_past_stall(end, &mut target.rng));
         end += target.trip + target.jitter * exponential(&mut target.rng);
         if end.is_infinite() {
             return;
@@ -480,7 +480,7 @@ impl<'a> Run<'a> {
 
     /// Serves the next connection in the backlog; a client that has gone away meanwhile is skipped.
     fn leave(&mut self, at: f64) {
-        while let Some(next) = self.target.door.close_connection() {
+        while let Some(next) = self.target.listener.close_connection() {
             let Some(connection) = self.connections.get_mut(next) else { continue };
             connection.entry = AcceptOutcome::Served;
             if connection.open {
@@ -501,7 +501,7 @@ impl<'a> Run<'a> {
     fn finish(mut self, first: f64, now: f64) -> ExperimentObservation {
         let hits = self.requests.iter().filter(|request| request.begun);
         self.watched.requests = hits.map(|request| hit(request, first, now)).collect();
-        self.target.door.clear();
+        self.target.listener.clear();
         self.target.now = now.max(self.last_due);
         self.watched.took = Duration::from_secs_f64((now - self.began).max(0.0));
         self.watched.interrupted = now > self.target.until;

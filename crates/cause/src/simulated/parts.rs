@@ -100,17 +100,17 @@ pub struct SerialServer {
     /// The time that one piece takes.
     pub each: LognormalServiceTime,
     /// True if each piece waits for the earlier ones.
-    pub alone: bool,
+    pub is_serial: bool,
     /// The time at which the server is free.
-    pub free: f64,
+    pub free_at: f64,
 }
 
 impl SerialServer {
     /// Returns the time at which a piece that arrives now is done.
-    pub fn pass(&mut self, at: f64, rng: &mut Rng) -> f64 {
-        let start = if self.alone { self.free.max(at) } else { at };
-        self.free = start + self.each.draw(rng);
-        self.free
+    pub fn finish_time(&mut self, at: f64, rng: &mut Rng) -> f64 {
+        let start = if self.is_serial { self.free_at.max(at) } else { at };
+        self.free_at = start + self.each.draw(rng);
+        self.free_at
     }
 }
 
@@ -120,14 +120,14 @@ pub struct SimulatedLink {
     /// The bandwidth in bytes per second.
     pub rate: f64,
     /// The time at which the link is free.
-    pub free: f64,
+    pub free_at: f64,
 }
 
 impl SimulatedLink {
     /// Returns the time at which these bytes have passed.
-    pub fn pass(&mut self, ready: f64, bytes: u64) -> f64 {
-        self.free = self.free.max(ready) + bytes as f64 / self.rate;
-        self.free
+    pub fn finish_time(&mut self, ready: f64, bytes: u64) -> f64 {
+        self.free_at = self.free_at.max(ready) + bytes as f64 / self.rate;
+        self.free_at
     }
 }
 
@@ -135,9 +135,9 @@ impl SimulatedLink {
 #[derive(Debug, Clone, Copy)]
 pub struct StallSchedule {
     /// The mean seconds from the end of one stall to the start of the next.
-    pub every: f64,
+    pub mean_gap: f64,
     /// The variation of that distance, as a share.
-    pub varies: f64,
+    pub gap_variation: f64,
     /// The shortest and longest stall, in seconds.
     pub length: (f64, f64),
     /// The start of the next stall.
@@ -152,18 +152,25 @@ impl StallSchedule {
     /// A schedule that has not begun.
     #[must_use]
     pub fn new(every: f64, varies: f64, length: (f64, f64)) -> Self {
-        Self { every, varies, length, next: every, lasts: length.0, before: (0.0, 0.0) }
+        Self {
+            mean_gap: every,
+            gap_variation: varies,
+            length,
+            next: every,
+            lasts: length.0,
+            before: (0.0, 0.0),
+        }
     }
 
     /// Returns the time at which an event takes place: now, or at the end of the stall. Times may go back to the previous stall.
-    pub fn put_off(&mut self, at: f64, rng: &mut Rng) -> f64 {
+    pub fn delay_past_stall(&mut self, at: f64, rng: &mut Rng) -> f64 {
         if at.is_infinite() {
             return at;
         }
         while self.next + self.lasts < at {
             self.before = (self.next, self.next + self.lasts);
-            let chance = 1.0 - self.varies + self.varies * exponential(rng);
-            self.next += self.lasts + self.every * chance;
+            let chance = 1.0 - self.gap_variation + self.gap_variation * exponential(rng);
+            self.next += self.lasts + self.mean_gap * chance;
             self.lasts = self.length.0 + (self.length.1 - self.length.0) * rng.f64();
         }
         let (began, ended) = self.before;

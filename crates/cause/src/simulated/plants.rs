@@ -12,9 +12,9 @@ use super::servers::{
     CfsQuotaServer, LeakyBucketServer, LognormalServiceTime, RetryingProxyServer, ServerModel,
     TokenBucketServer, UnevenBalancer, UnlimitedServer, WorkerPoolServer,
 };
+use crate::cause_size::load_at_permille_loss;
 use crate::class::CauseClass;
 use crate::inquiry::SearchFindings;
-use crate::sizes::one_in_a_thousand;
 
 /// A simulated target with its known properties and its hidden truth.
 pub struct PlantedTarget {
@@ -100,11 +100,11 @@ impl PlantedTarget {
 
     /// Draws a target that serves a few connections for 100 ms per request; the others wait in a backlog of 1,024.
     #[must_use]
-    pub fn puzzle(seed: u64) -> Self {
+    pub fn draw_connection_capped(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfe << 40);
         drawer.limit = 150.0;
         drawer.serve(UnlimitedServer { service: LognormalServiceTime { mean: 0.1, variation: 0.02 } });
-        drawer.subject.door = SimulatedListener::new(15, Some(1_024));
+        drawer.subject.listener = SimulatedListener::new(15, Some(1_024));
         drawer.finish(vec![CauseClass::ConnectionCap])
     }
 }
@@ -112,13 +112,21 @@ impl PlantedTarget {
 impl PlantedTarget {
     /// Draws a target that lets requests above 150/s hang and closes connections beyond 1,024.
     #[must_use]
-    pub fn closing_puzzle(seed: u64) -> Self {
+    pub fn draw_hanging_limiter(seed: u64) -> Self {
         let mut drawer = TargetBuilder::new(seed ^ 0xfd << 40);
         drawer.limit = 150.0;
         let service = LognormalServiceTime { mean: 0.02, variation: 0.05 };
         let (fill, size) = (150.0, 20.0);
-        drawer.serve(TokenBucketServer { fill, size, step: 0.0, left: size, at: 0.0, service, status: None });
-        drawer.subject.door = SimulatedListener::new(1_024, None);
+        drawer.serve(TokenBucketServer {
+            fill,
+            size,
+            refill_interval: 0.0,
+            left: size,
+            at: 0.0,
+            service,
+            status: None,
+        });
+        drawer.subject.listener = SimulatedListener::new(1_024, None);
         drawer.finish(vec![CauseClass::HangingLimiter, CauseClass::ConnectionCap])
     }
 }
@@ -143,7 +151,7 @@ impl TargetBuilder {
         let never = UnlimitedServer { service: LognormalServiceTime { mean: 0.001, variation: 0.0 } };
         let subject = ModelTarget {
             server: Box::new(never),
-            door: SimulatedListener::open(),
+            listener: SimulatedListener::open(),
             kept: KeepAlivePolicy::EVER,
             handshake: None,
             resolver: None,
@@ -152,7 +160,7 @@ impl TargetBuilder {
             answers_head: rng.u8(..5) > 0,
             ports: usize::MAX,
             stalls: None,
-            hiccups,
+            client_stalls: hiccups,
             generator: f64::INFINITY,
             one_source: rng.bool(),
             keep_alive: true,
@@ -162,7 +170,7 @@ impl TargetBuilder {
             rng: Rng::with_seed(rng.u64(..)),
             now: 0.0,
             until: f64::INFINITY,
-            taken: [0, 0],
+            ports_in_use: [0, 0],
         };
         Self { rng, limit: 0.0, service: 0.0, service_between: (0.001, 0.06), paired: false, subject }
     }
@@ -242,7 +250,15 @@ impl TargetBuilder {
         let step = if refuses && window < 2 { [0.1, 1.0][usize::from(window)] } else { 0.0 };
         let size = if step > 0.0 { fill * step } else { self.log_between(1.0, fill) }.max(1.0);
         let status = refuses.then(|| self.status());
-        self.serve(TokenBucketServer { fill, size, step, left: size, at: 0.0, service, status });
+        self.serve(TokenBucketServer {
+            fill,
+            size,
+            refill_interval: step,
+            left: size,
+            at: 0.0,
+            service,
+            status,
+        });
     }
 
     fn spaced(&mut self) {
@@ -264,7 +280,7 @@ impl TargetBuilder {
         };
         if workers > 1 && room == usize::MAX && self.rng.u8(..4) == 0 {
             // Each connection has its own worker.
-            self.subject.door = SimulatedListener::new(workers, Some(2_048));
+            self.subject.listener = SimulatedListener::new(workers, Some(2_048));
             self.subject.kept.closes = true;
         }
         self.serve(WorkerPoolServer::new(workers, service, room));
@@ -289,7 +305,7 @@ impl TargetBuilder {
         self.limit = places / busy;
         self.service = busy;
         let backlog = [None, Some(128), Some(1_024)][self.rng.usize(..3)];
-        self.subject.door = SimulatedListener::new(places as usize, backlog);
+        self.subject.listener = SimulatedListener::new(places as usize, backlog);
         let service = LognormalServiceTime { mean: busy, variation: self.variation().min(0.2) };
         self.serve(UnlimitedServer { service });
     }
@@ -301,7 +317,7 @@ impl TargetBuilder {
         self.service = mean;
         self.serve(WorkerPoolServer::new(1, LognormalServiceTime { mean, variation: 0.2 }, usize::MAX));
         let places = (self.limit * self.between(0.05, 0.15)).max(4.0);
-        self.subject.door = SimulatedListener::new(places as usize, None);
+        self.subject.listener = SimulatedListener::new(places as usize, None);
     }
 
     fn quota(&mut self) {
@@ -316,7 +332,7 @@ impl TargetBuilder {
             granted: share * 0.1,
             began,
             used: 0.0,
-            free: 0.0,
+            free_at: 0.0,
             service,
         });
     }
@@ -324,7 +340,7 @@ impl TargetBuilder {
     fn churn(&mut self) {
         let service = self.quick();
         let each = LognormalServiceTime { mean: 1.0 / self.limit, variation: 0.1 };
-        self.subject.handshake = Some(SerialServer { each, alone: true, free: 0.0 });
+        self.subject.handshake = Some(SerialServer { each, is_serial: true, free_at: 0.0 });
         self.subject.keep_alive = false;
         self.service += each.mean;
         self.serve(UnlimitedServer { service });
@@ -392,8 +408,11 @@ impl TargetBuilder {
         } else {
             (self.between(0.03, 0.3), false)
         };
-        self.subject.resolver =
-            Some(SerialServer { each: LognormalServiceTime { mean, variation: 0.3 }, alone, free: 0.0 });
+        self.subject.resolver = Some(SerialServer {
+            each: LognormalServiceTime { mean, variation: 0.3 },
+            is_serial: alone,
+            free_at: 0.0,
+        });
         self.subject.keep_alive = false;
         self.service += mean;
     }
@@ -411,7 +430,7 @@ impl TargetBuilder {
         self.subject.bytes = self.log_between(4_000.0, 100_000.0) as u64;
         let rate = self.limit * self.subject.bytes as f64;
         self.service += 1.0 / self.limit;
-        self.subject.link = Some(SimulatedLink { rate, free: 0.0 });
+        self.subject.link = Some(SimulatedLink { rate, free_at: 0.0 });
         self.serve(UnlimitedServer { service });
     }
 
@@ -419,7 +438,7 @@ impl TargetBuilder {
         // Half of the searches report the rate at which a cap refuses one request in a thousand, which is far below its capacity.
         let cap = matches!(truth[..], [CauseClass::ConcurrencyCap] | [CauseClass::ConnectionCap])
             && self.limit != 150.0;
-        let first = one_in_a_thousand((self.limit * self.service).round().max(1.0)) / self.service;
+        let first = load_at_permille_loss((self.limit * self.service).round().max(1.0)) / self.service;
         if cap && first > 34.0 && self.rng.bool() {
             self.limit = first;
         }

@@ -73,7 +73,7 @@ pub fn score(mut plant: PlantedTarget) -> DiagnosisScore {
             }
         }
     }
-    let case = DiagnosisInput { known: &plant.known, tried: &inquiry.report().experiments };
+    let case = DiagnosisInput { findings: &plant.known, tried: &inquiry.report().experiments };
     let odds = CausePosterior::new(&odds::read_signs(&case), 1.0);
     scored(plant.truth, inquiry.report().clone(), &odds, load)
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 
-use crate::watched::ObservedOutcome;
+use crate::observed_requests::ObservedOutcome;
 
 /// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -83,7 +83,7 @@ pub struct TokenBucketServer {
     /// The size in tokens.
     pub size: f64,
     /// The seconds between two fillings; 0 if the bucket fills continuously.
-    pub step: f64,
+    pub refill_interval: f64,
     /// The current number of tokens.
     pub left: f64,
     /// The time at which the tokens were counted.
@@ -96,7 +96,11 @@ pub struct TokenBucketServer {
 
 impl TokenBucketServer {
     fn count(&mut self, at: f64) {
-        let until = if self.step > 0.0 { (at / self.step).floor() * self.step } else { at };
+        let until = if self.refill_interval > 0.0 {
+            (at / self.refill_interval).floor() * self.refill_interval
+        } else {
+            at
+        };
         if until > self.at {
             self.left = (self.left + (until - self.at) * self.fill).min(self.size);
             self.at = until;
@@ -144,11 +148,11 @@ impl ServerModel for LeakyBucketServer {
 #[derive(Debug, Clone)]
 pub struct WorkerPoolServer {
     /// The time at which each worker is free.
-    pub free: Vec<f64>,
+    pub free_at: Vec<f64>,
     /// The service time of a request.
     pub service: LognormalServiceTime,
     /// The length of the queue; a request that finds the queue full is refused. With 0, a request that finds no free worker is refused.
-    pub room: usize,
+    pub queue_length: usize,
     /// The status of a refusal.
     pub status: u16,
     starts: VecDeque<f64>,
@@ -158,14 +162,20 @@ impl WorkerPoolServer {
     /// A pool of this many workers.
     #[must_use]
     pub fn new(count: usize, service: LognormalServiceTime, room: usize) -> Self {
-        Self { free: vec![0.0; count.max(1)], service, room, status: 503, starts: VecDeque::new() }
+        Self {
+            free_at: vec![0.0; count.max(1)],
+            service,
+            queue_length: room,
+            status: 503,
+            starts: VecDeque::new(),
+        }
     }
 
     fn next(&self) -> usize {
-        (1..self.free.len()).fold(
+        (1..self.free_at.len()).fold(
             0,
             |first, index| {
-                if self.free[index] < self.free[first] { index } else { first }
+                if self.free_at[index] < self.free_at[first] { index } else { first }
             },
         )
     }
@@ -174,7 +184,7 @@ impl WorkerPoolServer {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
         }
-        self.starts.len() >= self.room && self.free[self.next()] > at
+        self.starts.len() >= self.queue_length && self.free_at[self.next()] > at
     }
 }
 
@@ -184,10 +194,10 @@ impl ServerModel for WorkerPoolServer {
             return ModelOutcome::new(at, ObservedOutcome::Status(self.status));
         }
         let worker = self.next();
-        let start = self.free[worker].max(at);
-        self.free[worker] = start + self.service.draw(rng);
+        let start = self.free_at[worker].max(at);
+        self.free_at[worker] = start + self.service.draw(rng);
         self.starts.push_back(start);
-        ModelOutcome::good(self.free[worker])
+        ModelOutcome::good(self.free_at[worker])
     }
 }
 
@@ -204,7 +214,7 @@ pub struct CfsQuotaServer {
     /// The CPU time used in that period, in seconds.
     pub used: f64,
     /// The time at which the core is free.
-    pub free: f64,
+    pub free_at: f64,
     /// The CPU time of a request.
     pub service: LognormalServiceTime,
 }
@@ -219,7 +229,7 @@ impl CfsQuotaServer {
 
 impl ServerModel for CfsQuotaServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
-        let mut start = at.max(self.free);
+        let mut start = at.max(self.free_at);
         self.account(start);
         while self.used >= self.granted {
             self.began += self.period;
@@ -228,8 +238,8 @@ impl ServerModel for CfsQuotaServer {
         }
         let work = self.service.draw(rng);
         self.used += work;
-        self.free = start + work;
-        ModelOutcome::good(self.free)
+        self.free_at = start + work;
+        ModelOutcome::good(self.free_at)
     }
 }
 

@@ -10,9 +10,9 @@ use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::experiment_plans;
 use crate::inquiry::{Inquiry, InquiryStep, SearchFindings, load_seconds};
+use crate::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use crate::report::DiagnosisReport;
 use crate::subject::ExperimentTarget;
-use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 
 /// Runs an inquiry and passes each observation to `change`.
 fn inquire(
@@ -62,7 +62,7 @@ fn two_causes_are_both_named_more_often_than_not() {
 
 #[test]
 fn a_backlog_that_nobody_reads_is_a_connection_cap_of_its_size_and_one() {
-    let score = score(PlantedTarget::puzzle(1));
+    let score = score(PlantedTarget::draw_connection_capped(1));
     assert_eq!(score.named, [CauseClass::ConnectionCap]);
     assert_eq!(figure(&score, CauseClass::ConnectionCap, "cap"), Some(1_025.0));
     assert_eq!(figure(&score, CauseClass::ConnectionCap, "power of two"), Some(1_024.0));
@@ -71,7 +71,7 @@ fn a_backlog_that_nobody_reads_is_a_connection_cap_of_its_size_and_one() {
 
 #[test]
 fn a_cap_that_closes_far_above_a_hanging_limiter_is_a_cause_beside_it() {
-    let score = score(PlantedTarget::closing_puzzle(1));
+    let score = score(PlantedTarget::draw_hanging_limiter(1));
     assert!(score.has_all(), "{:?}", score.named);
 }
 
@@ -634,7 +634,8 @@ fn due(plant: &mut PlantedTarget) -> Vec<f64> {
             }
             InquiryStep::RunExperiment(experiment) => {
                 assert!(
-                    experiment_plans::most_in_a_second(&experiment.load) <= plant.known.max_rate.unwrap()
+                    experiment_plans::max_requests_per_second(&experiment.load)
+                        <= plant.known.max_rate.unwrap()
                 );
                 let quiet = match experiment.load {
                     ExperimentLoad::Bursts { quiet, .. } => quiet.as_secs_f64(),
@@ -669,8 +670,10 @@ fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
 
 #[test]
 fn no_load_is_at_a_higher_rate_than_allowed() {
-    for plant in
-        SINGLE.map(|class| PlantedTarget::draw(class, 10)).into_iter().chain([PlantedTarget::puzzle(3)])
+    for plant in SINGLE
+        .map(|class| PlantedTarget::draw(class, 10))
+        .into_iter()
+        .chain([PlantedTarget::draw_connection_capped(3)])
     {
         let mut plant = plant;
         let most = 1.2 * plant.known.limit;

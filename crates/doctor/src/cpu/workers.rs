@@ -21,7 +21,7 @@ pub(super) struct ParallelThreads {
     /// A process, or several processes that belong together.
     pub(super) what: String,
     pub(super) threads: u64,
-    pub(super) word: ThreadCountSource,
+    pub(super) source: ThreadCountSource,
 }
 
 /// The source of a thread count.
@@ -90,7 +90,7 @@ fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> GroupProcesse
     let workers = ParallelThreads {
         what: format!("nginx with {nginx} workers"),
         threads: nginx,
-        word: ThreadCountSource::Stated,
+        source: ThreadCountSource::Stated,
     };
     crowd.extend((nginx > 0).then_some(workers));
     GroupProcesses::Seen { parallel: crowd, unshown, hides: may_hide_processes(files) }
@@ -119,14 +119,14 @@ fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<Paralle
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
     if let Some(workers) = envoy_workers(files, number, &program) {
         let what = format!("{program} (process {number}, counted by worker threads)");
-        return Some(ParallelThreads { what, threads: workers, word: ThreadCountSource::Stated });
+        return Some(ParallelThreads { what, threads: workers, source: ThreadCountSource::Stated });
     }
     let (stated, word) = gomaxprocs(files.read(&format!("/proc/{number}/environ")), threads);
     // No more threads can run than exist, unless a Go program starts more later.
     Some(ParallelThreads {
         what: format!("{program} (process {number})"),
         threads: stated.unwrap_or(threads),
-        word,
+        source: word,
     })
 }
 

@@ -12,7 +12,7 @@ pub(super) struct ResolverConfig {
     /// All configured servers, even beyond the third. Without any, this is the default server of glibc and musl.
     pub(super) servers: Vec<SocketAddr>,
     /// True if the file names no server.
-    pub(super) names_none: bool,
+    pub(super) lists_no_server: bool,
     pub(super) search: Vec<String>,
     /// The number of dots from which the resolver tries a name as it is before the search domains.
     pub(super) ndots: usize,
@@ -38,7 +38,7 @@ impl ResolverConfig {
     pub(super) fn parse(text: &str, links: &str) -> Self {
         let mut config = Self {
             servers: Vec::new(),
-            names_none: false,
+            lists_no_server: false,
             search: Vec::new(),
             ndots: 1,
             timeout: Duration::from_secs(5),
@@ -57,7 +57,7 @@ impl ResolverConfig {
             }
         }
         if config.servers.is_empty() {
-            config.names_none = true;
+            config.lists_no_server = true;
             config.servers.push((Ipv4Addr::LOCALHOST, PORT).into());
         }
         config
@@ -207,7 +207,7 @@ mod tests {
         let links = "fe800000000000000000000000000001 0a 40 20 80 eth0\n00000000000000000000000000000001 01 80 10 80 lo\n";
         let read = |address: &str| {
             let config = ResolverConfig::parse(&format!("nameserver {address}\n"), links);
-            (!config.names_none).then(|| config.servers[0].to_string())
+            (!config.lists_no_server).then(|| config.servers[0].to_string())
         };
         for (text, server) in [
             ("127.1", "127.0.0.1:53"),
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn where_no_server_is_named_the_one_on_this_machine_is_asked() {
         let config = ResolverConfig::parse("search a\n", "");
-        assert_eq!((config.names_none, config.servers), (true, vec!["127.0.0.1:53".parse().unwrap()]));
+        assert_eq!((config.lists_no_server, config.servers), (true, vec!["127.0.0.1:53".parse().unwrap()]));
     }
 
     #[test]

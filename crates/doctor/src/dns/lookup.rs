@@ -19,23 +19,23 @@ pub(super) struct DnsLookup {
 /// One tried name with the results of each asked server, in order. The last server decides.
 pub(super) struct LookupRound {
     pub(super) name: String,
-    pub(super) heard: Vec<DnsExchange>,
+    pub(super) exchanges: Vec<DnsExchange>,
 }
 
 impl DnsLookup {
     /// The sum of a counter over all asked servers.
     fn sum(&self, of: fn(&DnsExchange) -> u32) -> u32 {
-        self.rounds.iter().flat_map(|round| &round.heard).map(of).sum()
+        self.rounds.iter().flat_map(|round| &round.exchanges).map(of).sum()
     }
 
     /// The result of the last server for each name.
     fn decided(&self) -> impl Iterator<Item = &DnsExchange> {
-        self.rounds.iter().filter_map(|round| round.heard.last())
+        self.rounds.iter().filter_map(|round| round.exchanges.last())
     }
 
     /// The number of servers that gave no usable response before another server did.
     fn passed_over(&self) -> usize {
-        self.rounds.iter().map(|round| round.heard.len().saturating_sub(1)).sum()
+        self.rounds.iter().map(|round| round.exchanges.len().saturating_sub(1)).sum()
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn look_up(
             continue;
         };
         let then = heard.last().map_or(NextTry::End, then);
-        rounds.push(LookupRound { name, heard });
+        rounds.push(LookupRound { name, exchanges: heard });
         is_searching &= !is_searched || then == NextTry::Next;
         if then == NextTry::End {
             break;
@@ -121,7 +121,11 @@ fn in_turn(
 }
 
 /// The finding about the lookup of a name.
-pub(super) fn lookup(config: &ResolverConfig, name: &str, looked: &ProbeResult<DnsLookup>) -> DoctorFinding {
+pub(super) fn judge_lookup(
+    config: &ResolverConfig,
+    name: &str,
+    looked: &ProbeResult<DnsLookup>,
+) -> DoctorFinding {
     let looked = match looked {
         Ok(looked) => looked,
         Err(why) => {

@@ -23,7 +23,7 @@ pub fn validated(name: &str) -> Result<String, String> {
 }
 
 /// The reason why a name needs no name server, if so.
-pub(super) fn answered_locally(name: &str, hosts: &str) -> Option<&'static str> {
+pub(super) fn local_answer_reason(name: &str, hosts: &str) -> Option<&'static str> {
     let short = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     if name.parse::<IpAddr>().is_ok() {
         return Some("it is an address");
@@ -80,12 +80,12 @@ mod tests {
     fn nobody_is_asked_for_addresses_for_this_machine_and_for_what_its_own_file_names() {
         let hosts = "127.0.0.1 localhost\n10.0.0.7 cart.example cart # basket\n# 10.0.0.8 gone\n";
         for name in ["10.0.0.1", "::1", "localhost", "LOCALHOST.", "a.localhost", "cart", "Cart.Example"] {
-            assert!(answered_locally(name, hosts).is_some(), "{name}");
+            assert!(local_answer_reason(name, hosts).is_some(), "{name}");
         }
         for name in
             ["10.0.0.7.example", "basket", "gone", "localhost.example", "cart.example.org", "10.0.0.7."]
         {
-            assert_eq!(answered_locally(name, hosts), None, "{name}");
+            assert_eq!(local_answer_reason(name, hosts), None, "{name}");
         }
     }
 }

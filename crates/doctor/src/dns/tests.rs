@@ -117,7 +117,7 @@ fn pod(server: SocketAddr) -> ResolverConfig {
 }
 
 fn looked_up(config: &ResolverConfig, name: &str) -> DoctorFinding {
-    lookup(config, name, &look_up(config, name, LONG, &now))
+    judge_lookup(config, name, &look_up(config, name, LONG, &now))
 }
 
 /// Only names outside the search domains exist.
@@ -165,7 +165,7 @@ fn a_server_that_drops_one_of_two_questions_is_a_fault_of_the_lookup() {
     let drops_six: Reply = |_, kind| if kind == 28 { Said::Nothing } else { Said::Address };
     let found = {
         let config = pod(server(drops_six, false));
-        lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
+        judge_lookup(&config, "db.example.com.", &look_up(&config, "db.example.com.", SHORT, &now))
     };
     assert_eq!(found.status, DoctorStatus::Error);
     assert!(reason(&found).starts_with("1 question got no response"), "{found:?}");
@@ -282,7 +282,7 @@ fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fau
     let config =
         ResolverConfig { servers: vec![good, silent], rotates: true, ..ResolverConfig::parse(POD, "") };
     let looked = look_up(&config, "db.example.com", SHORT, &now).unwrap_or_else(|why| panic!("{why}"));
-    let answered: Vec<_> = looked.rounds.iter().map(|round| round.heard[0].answered).collect();
+    let answered: Vec<_> = looked.rounds.iter().map(|round| round.exchanges[0].answered).collect();
     assert_eq!(answered, [2, 0]);
     let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
     assert_eq!(found.status, DoctorStatus::Error);

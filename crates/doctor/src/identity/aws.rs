@@ -8,13 +8,13 @@ use seawall_probe::files::{ProbeError, ProbeResult};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::cloud_name_forms::is_role;
 use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure, is_sendable_text, no_lifetime_reason,
 };
-use super::names::is_role;
+use super::refresh_windows::{INSTANCES, INSTANCES_TIMEOUT};
 use super::server_client::{CloudServerClient, RequestBudget};
-use super::windows::{INSTANCES, INSTANCES_TIMEOUT};
 use crate::check::CheckContext;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -29,7 +29,11 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let put =
         asker.request_secret("PUT", "/latest/api/token", &[("X-aws-ec2-metadata-token-ttl-seconds", "60")]);
     let without = asker.get(ROLES, &[]);
-    let tokens = ImdsTokenStatus { put: status(&put), without: status(&without), is_slow: asker.is_slow() };
+    let tokens = ImdsTokenStatus {
+        put_status: status(&put),
+        status_without_token: status(&without),
+        is_slow: asker.is_slow(),
+    };
     if let (Err(_), Err(why)) = (&put, &without) {
         return CloudServerOutcome::Absent(wanted, why.clone());
     }
@@ -149,5 +153,5 @@ pub(super) fn parse_lifetime(document: &FetchResponse, now: SystemTime) -> Probe
     let end = document.expiration.as_second();
     let whole =
         document.last_updated.map(|begin| end.saturating_sub(begin.as_second())).filter(|whole| *whole > 0);
-    Ok(CredentialLifetime { left: end.saturating_sub(now), whole })
+    Ok(CredentialLifetime { remaining_seconds: end.saturating_sub(now), total_seconds: whole })
 }

@@ -8,13 +8,13 @@ use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
 use self::endpoint::AzureEndpoint;
+use super::cloud_name_forms::is_client;
 use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, MissingFieldCheck, RespondingServer, ServerPrincipal, is_plain,
     is_sendable_text, no_lifetime_reason,
 };
-use super::names::is_client;
+use super::refresh_windows::{AZURE, AZURE_TIMEOUT};
 use super::server_client::{CloudServerClient, RequestBudget};
-use super::windows::{AZURE, AZURE_TIMEOUT};
 use crate::check::CheckContext;
 
 pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
@@ -99,7 +99,10 @@ impl AzureTokenResponse {
     fn lives(self, now: SystemTime) -> Option<CredentialLifetime> {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         let until = |end: i64| end.saturating_sub(i64::try_from(now).unwrap_or(i64::MAX));
-        Some(CredentialLifetime { left: self.left.or_else(|| self.end.map(until))?, whole: self.whole })
+        Some(CredentialLifetime {
+            remaining_seconds: self.left.or_else(|| self.end.map(until))?,
+            total_seconds: self.whole,
+        })
     }
 }
 

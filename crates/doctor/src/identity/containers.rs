@@ -7,15 +7,15 @@ use seawall_probe::files::ProbeError;
 use serde::Deserialize;
 
 use super::aws::{missing_field, parse_lifetime};
+use super::cloud_name_forms::{is_account, is_role_arn};
 use super::credential_server::{
     CloudServerOutcome, CredentialServer, InvalidServerVariable, RespondingServer, ServerPrincipal,
     no_lifetime_reason,
 };
-use super::names::{is_account, is_role_arn};
+use super::refresh_windows::{CONTAINERS, CONTAINERS_TIMEOUT};
 use super::server_client::{CloudServerClient, RequestBudget};
-use super::windows::{CONTAINERS, CONTAINERS_TIMEOUT};
 use crate::check::CheckContext;
-use crate::web::HttpUrl;
+use crate::http_check::HttpUrl;
 
 const FULL: &str = "AWS_CONTAINER_CREDENTIALS_FULL_URI";
 const RELATIVE: &str = "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI";

@@ -7,9 +7,9 @@ use seawall_fetch::{FetchError, FetchResponse};
 use seawall_probe::files::{ProbeError, ProbeResult};
 use serde_json::Value;
 
+use super::refresh_windows::{SdkRefreshWindow, SdkTimeout};
 use super::secrets::Secrets;
-use super::windows::{SdkRefreshWindow, SdkTimeout};
-use crate::web::HttpUrl;
+use crate::http_check::HttpUrl;
 
 /// The result of the search for one cloud's server.
 pub(super) enum CloudServerOutcome {
@@ -168,7 +168,7 @@ pub(super) struct RespondingServer {
 /// One request for credentials.
 pub(super) struct CredentialAttempt {
     pub(super) took: Duration,
-    pub(super) got: CredentialResult,
+    pub(super) result: CredentialResult,
 }
 
 /// The result of a request for credentials.
@@ -252,7 +252,7 @@ pub(super) enum ServerPrincipal {
 }
 
 impl ServerPrincipal {
-    /// The name from the server after a prefix, if it has the form of such a name ([`super::names`]). Other texts are not shown.
+    /// The name from the server after a prefix, if it has the form of such a name ([`super::cloud_name_forms`]). Other texts are not shown.
     pub(super) fn named(what: &'static str, text: &str, has_form: fn(&str) -> bool) -> Self {
         let text = text.trim();
         if has_form(text) {
@@ -278,16 +278,16 @@ pub(super) fn is_plain(words: &str) -> bool {
 /// The lifetime of credentials, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CredentialLifetime {
-    pub(super) left: i64,
+    pub(super) remaining_seconds: i64,
     /// The lifetime from the issue on, if the response states it.
-    pub(super) whole: Option<i64>,
+    pub(super) total_seconds: Option<i64>,
 }
 
 /// The statuses of requests with and without a session token (IMDSv2, IMDSv1); none if no response came in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ImdsTokenStatus {
-    pub(super) put: Option<u16>,
-    pub(super) without: Option<u16>,
+    pub(super) put_status: Option<u16>,
+    pub(super) status_without_token: Option<u16>,
     /// True if the server is so slow that a missing response may be late rather than lost.
     pub(super) is_slow: bool,
 }

@@ -3,13 +3,13 @@
 use seawall_fetch::{FetchError, FetchResponse};
 use serde_json::Value;
 
+use super::cloud_name_forms::is_service_account;
 use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, InvalidServerVariable, RespondingServer,
     ServerPrincipal, is_sendable_text, no_lifetime_reason,
 };
-use super::names::is_service_account;
+use super::refresh_windows::{GOOGLE, GOOGLE_TIMEOUT};
 use super::server_client::{CloudServerClient, RequestBudget};
-use super::windows::{GOOGLE, GOOGLE_TIMEOUT};
 use crate::check::CheckContext;
 
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
@@ -108,5 +108,5 @@ fn lacks(token: &FetchResponse) -> Option<&'static str> {
 /// The remaining lifetime of a token, and nothing else.
 fn left(token: &FetchResponse) -> Option<CredentialLifetime> {
     let token: Value = serde_json::from_slice(token.body()).ok()?;
-    Some(CredentialLifetime { left: token["expires_in"].as_i64()?, whole: None })
+    Some(CredentialLifetime { remaining_seconds: token["expires_in"].as_i64()?, total_seconds: None })
 }

@@ -8,10 +8,10 @@ use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialResult, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure,
 };
-use super::windows::SdkRefreshWindow;
+use super::refresh_windows::SdkRefreshWindow;
 use super::{LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
-use crate::web::HttpUrl;
+use crate::http_check::HttpUrl;
 
 /// Judges which metadata servers respond.
 pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorFinding {
@@ -296,7 +296,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
 
 /// The number of responses with credentials.
 fn credentials(server: &RespondingServer) -> usize {
-    server.attempts.iter().filter(|once| matches!(once.got, CredentialResult::Credentials)).count()
+    server.attempts.iter().filter(|once| matches!(once.result, CredentialResult::Credentials)).count()
 }
 
 /// The sorted response times: of requests for credentials, or of all requests if the former are too few.
@@ -304,7 +304,7 @@ fn times(server: &RespondingServer) -> Vec<Duration> {
     let tries = server
         .attempts
         .iter()
-        .filter(|once| !matches!(once.got, CredentialResult::NoAnswer(_)))
+        .filter(|once| !matches!(once.result, CredentialResult::NoAnswer(_)))
         .map(|once| once.took);
     let mut times: Vec<_> =
         if server.attempts.len() < ENOUGH { server.times.clone() } else { tries.collect() };
@@ -336,8 +336,8 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
 /// The results other than credentials, each kind once with its count.
 fn others(server: &RespondingServer) -> Vec<String> {
     let mut kinds: Vec<(String, u32)> = Vec::new();
-    for once in server.attempts.iter().filter(|once| !matches!(once.got, CredentialResult::Credentials)) {
-        let told = once.got.to_string();
+    for once in server.attempts.iter().filter(|once| !matches!(once.result, CredentialResult::Credentials)) {
+        let told = once.result.to_string();
         match kinds.iter_mut().find(|(known, _)| *known == told) {
             Some((_, count)) => *count += 1,
             None => kinds.push((told, 1)),
@@ -379,7 +379,7 @@ fn unsaid(why: String) -> DoctorFinding {
 }
 
 /// Judges the lifetime of the credentials against the refresh windows of the SDKs.
-pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
+pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
     let whose = server.wanted.server_description;
     if matches!(server.principal, ServerPrincipal::NoIdentity) {
         return DoctorFinding::ok(LIFE, format!("{whose} has no credentials, so none expire"));
@@ -397,17 +397,18 @@ pub(super) fn life(server: &RespondingServer) -> DoctorFinding {
         }
     };
     let largest = server.windows.iter().map(|window| window.seconds).max().unwrap_or(0);
-    let whole = life.whole.map_or_else(String::new, |whole| format!(" of {}", format_seconds(whole)));
+    let whole = life.total_seconds.map_or_else(String::new, |whole| format!(" of {}", format_seconds(whole)));
     let text = format!(
         "the credentials of {whose} have {}{whole} left; the SDK with the largest refresh window renews credentials that have less than {} left",
-        format_seconds(life.left),
+        format_seconds(life.remaining_seconds),
         format_seconds(largest)
     );
     let found = DoctorFinding::ok(LIFE, text)
-        .with_measurement("left", life.left as f64, "s")
+        .with_measurement("left", life.remaining_seconds as f64, "s")
         .with_measurement("window", largest as f64, "s");
-    let found = life.whole.map_or(found.clone(), |whole| found.with_measurement("whole", whole as f64, "s"));
-    if life.left <= 0 {
+    let found =
+        life.total_seconds.map_or(found.clone(), |whole| found.with_measurement("whole", whole as f64, "s"));
+    if life.remaining_seconds <= 0 {
         return found.with_status(
             DoctorStatus::Error,
             "the credentials have expired: the cloud refuses every call with them",
@@ -433,12 +434,12 @@ const CALM: i64 = 5;
 
 /// The SDKs that fetch credentials at each call, now or later, and the status.
 fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(DoctorStatus, String)> {
-    let whole = life.whole.unwrap_or(i64::MAX);
+    let whole = life.total_seconds.unwrap_or(i64::MAX);
     let who = |is: &dyn Fn(&SdkRefreshWindow) -> bool| {
         describe_refresh_windows(windows.iter().filter(|window| is(window)))
     };
     let ever = who(&|window| window.seconds >= whole);
-    let now = who(&|window| window.seconds >= life.left);
+    let now = who(&|window| window.seconds >= life.remaining_seconds);
     let soon = who(&|window| whole.saturating_sub(window.seconds) < whole / CALM);
     let anew = "each call of these SDKs fetches new credentials and waits for them";
     if !ever.is_empty() {
@@ -489,13 +490,13 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
     let said = |status: Option<u16>| status.map_or("no response".to_owned(), |status| format!("{status}"));
     let text = format!(
         "request for a session token (IMDSv2): {}; request without a token (IMDSv1): {}",
-        said(tokens.put),
-        said(tokens.without)
+        said(tokens.put_status),
+        said(tokens.status_without_token)
     );
     let found = DoctorFinding::ok(TOKENS, text);
     let hops = "raise the hop limit: aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 2; or \
                 block pods' access to the server and give them their own identity";
-    match (tokens.put, tokens.without) {
+    match (tokens.put_status, tokens.status_without_token) {
         (Some(200), _) => found,
         (None, _) if tokens.is_slow => found.with_status(
             DoctorStatus::Unknown,
@@ -550,7 +551,7 @@ pub(super) fn name(asked: &Result<(), FetchError>) -> DoctorFinding {
 }
 
 /// Judges whether this pod could act as its node.
-pub(super) fn node(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
+pub(super) fn judge_node_access(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
     let whose = server.wanted.server_description;
     let name = match &server.principal {
         ServerPrincipal::Named(what, name) => [what, name.as_str()].concat(),

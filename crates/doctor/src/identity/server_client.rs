@@ -170,9 +170,9 @@ impl<'a> CloudServerClient<'a> {
         if let (Some(first), Some(took)) = (first, self.times.borrow().last()) {
             let got = CredentialResult::of(&first, lacks);
             good = matches!(got, CredentialResult::Credentials).then_some(first);
-            tries.push(CredentialAttempt { took: *took, got });
+            tries.push(CredentialAttempt { took: *took, result: got });
         }
-        let is_nothing = |once: &&CredentialAttempt| matches!(once.got, CredentialResult::NoAnswer(_));
+        let is_nothing = |once: &&CredentialAttempt| matches!(once.result, CredentialResult::NoAnswer(_));
         let enough = |asker: &Self| asker.left() >= if asker.is_slow() { LONG } else { EACH };
         while tries.len() < times && enough(self) && tries.iter().filter(is_nothing).count() < 2 {
             let begun = (self.site.now)();
@@ -183,7 +183,7 @@ impl<'a> CloudServerClient<'a> {
                 |answer| CredentialResult::of(answer, lacks),
             );
             good = answer.ok().filter(|_| matches!(got, CredentialResult::Credentials)).or(good);
-            tries.push(CredentialAttempt { took, got });
+            tries.push(CredentialAttempt { took, result: got });
         }
         (tries, good)
     }

@@ -10,11 +10,11 @@ use self::clouds::{
     Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
     bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
-use super::windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
+use super::refresh_windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
 use super::*;
 use crate::finding::DoctorStatus;
 use crate::finding::told::{self, fix, reason};
-use crate::web::fake::{Servers, answer, status};
+use crate::http_check::fake::{Servers, answer, status};
 
 #[test]
 fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
@@ -916,7 +916,8 @@ fn the_windows_are_those_that_were_measured() {
     families.sort_unstable();
     here.sort_unstable();
     assert_eq!(here, families);
-    let largest = |windows: &[windows::SdkRefreshWindow]| windows.iter().map(|window| window.seconds).max();
+    let largest =
+        |windows: &[refresh_windows::SdkRefreshWindow]| windows.iter().map(|window| window.seconds).max();
     let containers = all().filter_map(|family| measured(family.container?.life)).max();
     assert_eq!(largest(CONTAINERS), containers);
     // A metadata server for workloads renews both with ten minutes left.

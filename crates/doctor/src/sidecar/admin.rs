@@ -86,7 +86,7 @@ impl IstioMetadata {
     }
 
     /// Adds the annotations from a downward API file (lines of `name="value"` with Go's quoting) that Envoy's own metadata lacks.
-    pub(super) fn annotated(&mut self, file: &str) {
+    pub(super) fn add_annotations(&mut self, file: &str) {
         let lines = file.lines().filter_map(|line| line.split_once('='));
         let read = lines.filter_map(|(name, value)| {
             let value: String = serde_json::from_str(value).ok()?;

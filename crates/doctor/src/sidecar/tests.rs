@@ -4,7 +4,7 @@ use seawall_probe::files::fake::Texts;
 
 use super::*;
 use crate::finding::told::{self, reason};
-use crate::web::fake::{Servers, answer, status};
+use crate::http_check::fake::{Servers, answer, status};
 
 /// Recorded pages of Envoy 1.40: one after some requests, and one with a single worker, narrow limits and a silent client.
 mod envoy {

@@ -26,7 +26,7 @@ const COUNTS: &str = "/emulator/counts";
 #[derive(Debug)]
 pub(super) struct AwsCloud {
     pub(super) state: AwsState,
-    pub(super) gates: FaultInjector<AwsEndpoint>,
+    pub(super) faults: FaultInjector<AwsEndpoint>,
 }
 
 /// A parsed request of one service.
@@ -68,14 +68,14 @@ impl RequestHandler for AwsCloud {
 impl AwsCloud {
     pub(super) fn new(options: AwsEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         let gates = FaultInjector::new(&AwsEndpoint::ALL, &AwsEndpoint::FAULTY, &options.faults);
-        Ok(Self { gates, state: AwsState::new(options, clock)? })
+        Ok(Self { faults: gates, state: AwsState::new(options, clock)? })
     }
 
     async fn pass(&self, head: &Parts, body: &[u8]) -> Result<EmulatorReply, CloseConnection> {
         let asked = asked(head, body);
         let endpoint = asked.endpoint();
         let mut visit = self.state.ledger.start_request(endpoint);
-        let fate = self.gates.decide(endpoint, &self.state.clock).await;
+        let fate = self.faults.decide(endpoint, &self.state.clock).await;
         if fate == FaultDecision::Close {
             return Err(CloseConnection);
         }

@@ -22,7 +22,7 @@ pub struct AwsEmulatorOptions {
     /// The roles with their trust policies.
     pub roles: Vec<IamRole>,
     /// True if a role that is not in [`AwsEmulatorOptions::roles`] exists and trusts every caller, for sessions of at most an hour.
-    pub everyone: bool,
+    pub unknown_roles_trust_everyone: bool,
     /// The users with permanent keys.
     pub users: Vec<IamUser>,
     /// The EKS associations: the role of each subject (`system:serviceaccount:NS:NAME`), in every cluster.
@@ -43,7 +43,7 @@ impl Default for AwsEmulatorOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             providers: Vec::new(),
             roles: Vec::new(),
-            everyone: false,
+            unknown_roles_trust_everyone: false,
             users: Vec::new(),
             associations: BTreeMap::new(),
             instance: Ec2Instance::default(),

@@ -40,7 +40,7 @@ pub(super) fn leaf(name: &str, text: &str) -> String {
 }
 
 /// The successful response to `action` with this result.
-pub(super) fn answered(action: &str, result: &str) -> EmulatorReply {
+pub(super) fn success_reply(action: &str, result: &str) -> EmulatorReply {
     let result = element(&format!("{action}Result"), result);
     let about = element("ResponseMetadata", &leaf("RequestId", REQUEST_ID));
     let body = format!("<{action}Response xmlns=\"{NAMESPACE}\">{result}{about}</{action}Response>\n");

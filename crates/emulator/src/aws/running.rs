@@ -56,7 +56,7 @@ impl AwsEmulator {
 
     /// Sets the faults of one endpoint from the next request on.
     pub fn set_faults_on(&self, endpoint: AwsEndpoint, faults: Faults) {
-        self.cloud.gates.set_faults(endpoint, faults);
+        self.cloud.faults.set_faults(endpoint, faults);
     }
 
     /// Changes [`AwsEmulatorOptions::fractions`].

@@ -41,7 +41,7 @@ pub(super) struct AwsSettings {
     pub(super) roles: Vec<IamRole>,
     /// The role of each subject at EKS.
     pub(super) associations: BTreeMap<String, String>,
-    pub(super) everyone: bool,
+    pub(super) unknown_roles_trust_everyone: bool,
     pub(super) session_lifetime: Duration,
     pub(super) fractions: bool,
 }
@@ -86,7 +86,7 @@ impl AwsState {
             policy: Mutex::new(Arc::new(AwsSettings {
                 roles: options.roles,
                 associations: options.associations,
-                everyone: options.everyone,
+                unknown_roles_trust_everyone: options.unknown_roles_trust_everyone,
                 session_lifetime: options.session_lifetime,
                 fractions: options.fractions,
             })),
@@ -161,7 +161,7 @@ impl AwsState {
     pub(super) fn role(&self, arn: &str) -> Option<IamRole> {
         let policy = self.settings();
         let known = policy.roles.iter().find(|role| role.arn == arn).cloned();
-        known.or_else(|| policy.everyone.then(|| IamRole::open(arn)))
+        known.or_else(|| policy.unknown_roles_trust_everyone.then(|| IamRole::open(arn)))
     }
 
     /// Issues a session for `lifetime`, but at most for the longest allowed lifetime.

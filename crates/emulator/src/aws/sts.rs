@@ -169,7 +169,7 @@ fn web_identity(state: &AwsState, form: &StsForm) -> Result<EmulatorReply, AwsSt
     let about = leaf("SubjectFromWebIdentityToken", &claims.subject)
         + &leaf("Audience", claims.audiences.first().map_or("", String::as_str))
         + &leaf("Provider", &claims.issuer);
-    Ok(reply::answered("AssumeRoleWithWebIdentity", &(result(state, &issued) + &about)))
+    Ok(reply::success_reply("AssumeRoleWithWebIdentity", &(result(state, &issued) + &about)))
 }
 
 fn assume_role(
@@ -188,7 +188,7 @@ fn assume_role(
         return Err(AwsStsRefusal::ChainTooLong);
     }
     let issued = state.issue(session, duration);
-    Ok(reply::answered("AssumeRole", &result(state, &issued)))
+    Ok(reply::success_reply("AssumeRole", &result(state, &issued)))
 }
 
 fn check_duration(role: &IamRole, duration: Duration) -> Result<(), AwsStsRefusal> {
@@ -213,5 +213,5 @@ fn caller_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<Emu
     let id = session
         .map_or_else(|| "AIDAEMULATEDUSER00000".to_owned(), |s| format!("AROAEMULATEDROLE00000:{}", s.name));
     let told = leaf("Arn", &arn) + &leaf("UserId", &id) + &leaf("Account", account);
-    Ok(reply::answered("GetCallerIdentity", &told))
+    Ok(reply::success_reply("GetCallerIdentity", &told))
 }

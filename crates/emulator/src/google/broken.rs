@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::endpoint::GoogleEndpoint;
-use super::metadata::dressed;
+use super::metadata::with_metadata_headers;
 use super::reply::{self, EmulatorReply, api_error};
 use crate::faults::FaultDecision;
 
@@ -29,5 +29,5 @@ pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Opti
             }
         }
     };
-    Some(if metadata { dressed(reply) } else { reply })
+    Some(if metadata { with_metadata_headers(reply) } else { reply })
 }

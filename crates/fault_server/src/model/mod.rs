@@ -4,20 +4,20 @@
 //! the [`FaultModel`] in the order of time, as the server's loop does.
 
 mod chance;
+mod disturbance;
 mod limiter;
 mod link;
-mod weather;
 mod workers;
 
 use fastrand::Rng;
 
 use self::chance::RandomDuration;
+use self::disturbance::Disturbances;
 pub(super) use self::limiter::GcraBucket;
 use self::limiter::{FixedWindowLimiter, LeakyBucketLimiter};
 use self::link::SharedLink;
-use self::weather::Disturbances;
 use self::workers::{AttemptResult, Balancer, QuotaThread, TimeoutProxy, WorkerPool};
-use super::text::PlantedFault;
+use super::fault_syntax::PlantedFault;
 
 /// The time since the start of the server, in nanoseconds.
 pub(super) type NanosSinceStart = u64;

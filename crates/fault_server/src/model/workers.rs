@@ -9,8 +9,8 @@ use fastrand::Rng;
 
 use super::NanosSinceStart;
 use super::chance::RandomDuration;
-use super::weather::Disturbances;
-use crate::text::PlantedFault;
+use super::disturbance::Disturbances;
+use crate::fault_syntax::PlantedFault;
 
 /// A pool of workers with one queue, first come, first served.
 #[derive(Debug)]

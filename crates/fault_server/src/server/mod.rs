@@ -5,10 +5,10 @@
 
 mod agenda;
 mod answers;
-mod computer;
 mod connection;
+mod cpu_thread;
+mod dns_server;
 mod head;
-mod names;
 mod options;
 mod poller;
 mod running;
@@ -25,8 +25,8 @@ use slab::Slab;
 use self::agenda::{DueEvent, EventQueue, PendingRequest};
 pub(super) use self::answers::head_length;
 use self::answers::{ResponseCache, ResponseKey};
-use self::computer::ComputeThread;
 use self::connection::{ConnectionInput, ConnectionToken, FaultConnection};
+use self::cpu_thread::ComputeThread;
 use self::head::Head;
 use self::options::ConnectionRules;
 pub use self::options::FaultServerOptions;
@@ -398,10 +398,10 @@ impl Server {
         for _ in 0..QUESTIONS {
             let now = self.now();
             let Some(names) = &mut self.names else { return };
-            let mut question = [0; names::LONGEST];
+            let mut question = [0; dns_server::LONGEST];
             let Ok((length, from)) = names.socket.recv_from(&mut question) else { return };
             let is_told = names.limit.as_mut().is_none_or(|limit| limit.take(now));
-            let answer = names::answer(&question[..length], names.address.ip()).filter(|_| is_told);
+            let answer = dns_server::answer(&question[..length], names.address.ip()).filter(|_| is_told);
             let due = now + names.delay;
             if let Some(answer) = answer {
                 self.put(due, DueEvent::Name(from, answer));

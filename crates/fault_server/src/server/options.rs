@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::NanosSinceStart;
-use crate::text::PlantedFault;
+use crate::fault_syntax::PlantedFault;
 
 /// The options of a fault server.
 #[derive(Clone, Debug)]

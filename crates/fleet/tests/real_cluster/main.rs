@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seawall_fleet::job::{Job, JobError};
 use seawall_fleet::manifest::{self, LoadJobSpec};
-use seawall_fleet::materials::LARGEST;
+use seawall_fleet::pod_inputs::LARGEST;
 use seawall_fleet::preflight::{self, PERMISSIONS};
 use seawall_testkit::control_plane::{ADMIN, LOADER};
 use serde_json::{Value, json};

@@ -9,14 +9,14 @@ use std::time::Duration;
 use seawall_lab::find::answer::FindReport;
 use seawall_lab::find::compare::{ComparisonVerdict, compare};
 use seawall_lab::find::plan::{FindPlan, TargetInfo};
-use seawall_lab::find::{read, resume};
+use seawall_lab::find::{read_report, resume};
 use seawall_search::profile::Profile;
 
 /// The bytes of a file.
 pub fn check(input: &[u8]) {
-    let Ok(answer) = read::parse(input) else { return };
+    let Ok(answer) = read_report::parse(input) else { return };
     let written = answer.to_json().unwrap();
-    assert_eq!(read::parse(written.as_bytes()).unwrap(), answer, "{written}");
+    assert_eq!(read_report::parse(written.as_bytes()).unwrap(), answer, "{written}");
     if let Ok(compared) = compare(&answer, &answer) {
         assert!(
             !matches!(compared.change, ComparisonVerdict::Better | ComparisonVerdict::Worse),

@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use seawall_load::latency_distribution::Distribution;
 use seawall_load::results::hdr;
-use seawall_load::spread::Distribution;
 
 /// The first byte says what the rest is: a log, or the uncompressed histogram of a log of three lines. Nobody finds the
 /// inside of a deflated histogram by chance.

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 
 use seawall_http::{BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, parse_response};
-use seawall_load::rehearsal::{HarnessEvent, HarnessEventKind, HarnessResponse, TransportHarness};
+use seawall_load::simulated_network::{HarnessEvent, HarnessEventKind, HarnessResponse, TransportHarness};
 
 /// What is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -256,7 +256,9 @@ impl Stage {
     }
 
     fn answered(&mut self, answered: &HarnessResponse) {
-        assert!(answered.kept <= TransportHarness::KEPT && answered.kept as u64 <= answered.bytes);
+        assert!(
+            answered.kept_bytes <= TransportHarness::KEPT && answered.kept_bytes as u64 <= answered.bytes
+        );
         let unread = self.client.unread(answered.stream);
         let protocol = self.protocol;
         let stream = self.stream(answered.stream);

@@ -613,7 +613,7 @@ impl ReportedTrial {
     /// Unlike `duration_seconds` this excludes the wait for outstanding responses.
     #[must_use]
     pub fn sending_seconds(&self) -> f64 {
-        self.blocks.len() as f64 * seawall_search::seen::BLOCK_SECONDS
+        self.blocks.len() as f64 * seawall_search::observation::BLOCK_SECONDS
     }
 
     /// Returns the number of requests that the trial sent.

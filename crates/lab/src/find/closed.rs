@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use seawall_search::closed::{self as search, ClosedReport, ClosedSearch};
+use seawall_search::observation::{BLOCK_SECONDS, sum};
 use seawall_search::profile::Profile;
 use seawall_search::report::SearchOutcome as Ended;
 use seawall_search::search::RateSearch as OfRates;
-use seawall_search::seen::{BLOCK_SECONDS, sum};
 use seawall_search::vote;
 
 use super::answer::{
@@ -118,7 +118,9 @@ fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedClientLimit {
     );
     let bracket = bracket.filter(|_| is_between && bad.is_some());
     let held = report.trials.iter().filter(|trial| {
-        Some(trial.spec.clients) == good && trial.counts && trial.trial_verdict != vote::TrialVerdict::Bad
+        Some(trial.spec.clients) == good
+            && trial.counts_for_limit
+            && trial.trial_verdict != vote::TrialVerdict::Bad
     });
     ReportedClientLimit {
         lower: bracket.map(|[lower, ..]| lower),
@@ -134,8 +136,8 @@ fn saturation(found: search::SaturationPoint) -> ReportedSaturationPoint {
     let search::SaturationPoint {
         rate,
         deviation,
-        enough,
-        below: short,
+        sufficient_clients: enough,
+        insufficient_clients: short,
         littles_law_clients: little,
         reached,
     } = found;
@@ -162,7 +164,7 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
         verdict: trial.trial_verdict.into(),
         reason: why(trial),
         failure_mode: trial.failure_mode.map(Into::into),
-        weight: f64::from(u8::from(trial.counts)),
+        weight: f64::from(u8::from(trial.counts_for_limit)),
         goodput: evidence.goodput,
         error_ratio: evidence.errors.value(),
         top_failure: report_builder::top_failure(&trial.seen.details),
@@ -179,7 +181,7 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
 
 /// True if the trial judged lateness. Without a latency goal, only failures count as late.
 fn is_judged_late(trial: &search::ClosedTrial) -> bool {
-    trial.spec.standard.goal.late.is_some() && trial.finding.evidence.late.of > 0.0
+    trial.spec.standard.goal.late.is_some() && trial.finding.evidence.late.total > 0.0
 }
 
 /// Describes the figures that led to the verdict on a trial.

@@ -2,7 +2,7 @@
 //!
 //! [`find`] looks at the generator, searches, asks for the cause, and makes an [`answer::FindReport`] of everything; the search's steps
 //! and the inquiry's are taken here one by one, so that a [`progress::FindWatcher`] hears of each and all of them together stay within the
-//! [`plan::FindPlan`]'s budget. [`report_builder`] makes the report of what they know, [`read`] reads it back, [`resume`] leads a search to where another
+//! [`plan::FindPlan`]'s budget. [`report_builder`] makes the report of what they know, [`read_report`] reads it back, [`resume`] leads a search to where another
 //! run ended, [`compare`] holds two runs beside each other, [`server_evidence`] has the target itself looked at meanwhile. [`closed`] is a run
 //! that looks for a number of clients in place of a rate. Knows no socket, clock, page or exit code: time is what the ground says
 //! that its steps took. Called by the tool.
@@ -12,7 +12,7 @@ pub mod closed;
 pub mod compare;
 pub mod plan;
 pub mod progress;
-pub mod read;
+pub mod read_report;
 pub mod report_builder;
 pub mod resume;
 pub mod server_evidence;

@@ -6,10 +6,10 @@ use seawall_cause::class::CauseClass;
 use seawall_cause::report as cause;
 use seawall_search::evidence::Proportion;
 use seawall_search::limit_posterior::Bracket;
+use seawall_search::observation::{BlockCounts, TrialDetails, mean_latency};
 use seawall_search::offer::TrialPurpose;
 use seawall_search::report::{self, SearchReport};
 use seawall_search::search::RateSearch;
-use seawall_search::seen::{BlockCounts, TrialDetails, mean_latency};
 use seawall_search::vote;
 
 use super::answer::{
@@ -62,7 +62,7 @@ pub(crate) fn search_report(
         goodput: report.goodput.filter(|_| report.cliff.lowest_bad.is_some()),
         burst_requests: report.burst,
         quota_exhaustion: report.quota_exhaustion.map(|found| answer::ReportedQuotaExhaustion {
-            after_requests: found.after,
+            after_requests: found.requests_before,
             goodput: found.goodput,
         }),
         untested_burst: report.unexcluded_burst.filter(|held| held.held >= HELD).map(|held| {
@@ -74,9 +74,9 @@ pub(crate) fn search_report(
         }),
         closed_loop: None,
         recovery: answer::ReportedRecovery {
-            time_seconds: report.recovery.calm.map(|calm| calm.as_secs_f64()),
-            is_recovered: report.recovery.holds,
-            queue_seconds: report.recovery.queue,
+            time_seconds: report.recovery.time_to_recover.map(|calm| calm.as_secs_f64()),
+            is_recovered: report.recovery.holds_after_overload,
+            queue_seconds: report.recovery.queue_seconds,
         },
         cause: None,
         other_causes: Vec::new(),
@@ -207,7 +207,8 @@ pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
     }
     let counting =
         || report.trials.iter().filter(|trial| trial.weight > 0.1).map(|trial| trial.evidence.errors);
-    let (count, of) = counting().fold((0.0, 0.0), |(count, of), share| (count + share.count, of + share.of));
+    let (count, of) =
+        counting().fold((0.0, 0.0), |(count, of), share| (count + share.count, of + share.total));
     if of > 0.0 { count / of } else { 0.0 }
 }
 
@@ -228,7 +229,7 @@ pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
         error_ratio: evidence.errors.value(),
         top_failure: top_failure(&trial.seen.details),
         response_seconds: response_times(&trial.seen.details),
-        late_ratio: (evidence.late.of > 0.0).then(|| evidence.late.value()),
+        late_ratio: (evidence.late.total > 0.0).then(|| evidence.late.value()),
         invalid_reason: trial.seen.invalid.clone(),
         generator_delay: trial.seen.delay.clone(),
         port_exhaustions: trial.seen.no_port,
@@ -239,7 +240,7 @@ pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
 }
 
 pub(super) fn top_failure(details: &TrialDetails) -> Option<answer::ReportedTopFailure> {
-    let failure = details.failing.clone();
+    let failure = details.most_frequent_failure.clone();
     failure.map(|(kind, ratio)| answer::ReportedTopFailure { kind, ratio })
 }
 
@@ -248,7 +249,7 @@ pub(super) fn response_times(details: &TrialDetails) -> Option<answer::ReportedR
 }
 
 pub(super) fn reported_block(block: &BlockCounts) -> answer::ReportedBlock {
-    let BlockCounts { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
+    let BlockCounts { sent, good, errors, timely, late, in_flight, latency_sum: latency, slowest } = *block;
     (sent, good, errors, timely, late, in_flight, latency, slowest)
 }
 
@@ -287,7 +288,10 @@ fn why(trial: &report::RateTrial) -> String {
 fn why_by_counts(trial: &report::RateTrial) -> String {
     let evidence = &trial.evidence;
     let errors = describe_errors(evidence.errors, &trial.seen.details);
-    let flight = format!("requests in flight went from {:.0} to {:.0}", evidence.from, evidence.to);
+    let flight = format!(
+        "requests in flight went from {:.0} to {:.0}",
+        evidence.in_flight_settled, evidence.in_flight_end
+    );
     match (trial.verdict, trial.failure_mode) {
         (vote::TrialVerdict::Bad, Some(vote::FailureMode::Rejecting)) => errors,
         (vote::TrialVerdict::Bad, Some(vote::FailureMode::BoundedQueue)) => format!("{errors}, {flight}"),
@@ -300,7 +304,7 @@ fn why_by_counts(trial: &report::RateTrial) -> String {
 
 /// Describes the share of errors and the most frequent kind of failure.
 pub(super) fn describe_errors(share: Proportion, beside: &TrialDetails) -> String {
-    let of = match &beside.failing {
+    let of = match &beside.most_frequent_failure {
         Some((way, part)) if *part < MOSTLY => format!(" ({} of the errors: {way})", format_percent(*part)),
         Some((way, _)) => format!(" ({way})"),
         None => String::new(),

@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use seawall_search::observation::{BlockCounts, TrialDetails, TrialObservation};
 use seawall_search::offer::TrialSpec;
 use seawall_search::search::{RateSearch, SearchStep};
-use seawall_search::seen::{BlockCounts, TrialDetails, TrialObservation};
 
 use super::answer::{BudgetGrant, FindConfig, FindReport, ReportedTrial, RequestFingerprint};
 use super::plan::FindPlan;
@@ -158,7 +158,7 @@ fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
         timely,
         late,
         in_flight,
-        latency,
+        latency_sum: latency,
         slowest,
     };
     Ok(TrialObservation {
@@ -170,7 +170,7 @@ fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
         target_is_down: trial.is_target_down,
         interrupted: false,
         details: TrialDetails {
-            failing: trial.top_failure.clone().map(|failure| (failure.kind, failure.ratio)),
+            most_frequent_failure: trial.top_failure.clone().map(|failure| (failure.kind, failure.ratio)),
             quantiles: trial.response_seconds.map(|times| [times.p50, times.p99]),
         },
     })

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use seawall_cause::class::CauseClass;
 use seawall_cause::experiment::Experiment;
+use seawall_cause::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use seawall_cause::subject::ExperimentTarget;
-use seawall_cause::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use seawall_search::closed;
 use seawall_search::evidence::TrialEvidence;
+use seawall_search::observation::{BlockCounts, TrialObservation, sum};
 use seawall_search::offer::{StopRule, TrialSpec};
-use seawall_search::seen::{BlockCounts, TrialObservation, sum};
 use seawall_search::target::SearchTarget;
 use seawall_search::vote::TrialVerdict;
 
@@ -101,7 +101,7 @@ impl<'g> InstrumentedDriver<'g> {
 
 impl SearchTarget for InstrumentedDriver<'_> {
     fn carry_out(&mut self, offer: &TrialSpec) -> TrialObservation {
-        if matches!(offer.rule, StopRule::Calm(_)) {
+        if matches!(offer.rule, StopRule::FastResponses(_)) {
             return SearchTarget::carry_out(self.ground, offer);
         }
         let worth = |seen: &TrialObservation, _| {
@@ -166,11 +166,11 @@ const OVERLOADS: [&str; 2] = ["150 % of the limit", "250 % of the limit"];
 /// True if the clients missed the goal: the trial is bad by itself, or it used up the burst allowance that it was to use up.
 fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     let is_bad = match offer.rule {
-        StopRule::Whole(standard) | StopRule::Decided(standard) => {
+        StopRule::FullDuration(standard) | StopRule::Decided(standard) => {
             standard.judge(&TrialEvidence::of(offer.rate, &seen.blocks, &standard)) == TrialVerdict::Bad
         }
         StopRule::Fails(_) => offer.has_drained_burst(&seen.blocks),
-        StopRule::Calm(_) => false,
+        StopRule::FastResponses(_) => false,
     };
     is_bad && seen.invalid.is_none()
 }

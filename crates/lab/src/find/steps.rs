@@ -130,7 +130,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
             rate,
             least: Duration::ZERO,
             most,
-            rule: StopRule::Calm(f64::INFINITY),
+            rule: StopRule::FastResponses(f64::INFINITY),
             most_in_flight: rate * most.as_secs_f64(),
             drain: Duration::ZERO,
         };

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use seawall_cause::class::CauseClass as Cause;
 use seawall_cause::experiment::Experiment;
+use seawall_cause::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use seawall_cause::report;
 use seawall_cause::subject::ExperimentTarget;
-use seawall_cause::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use seawall_search::closed;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
+use seawall_search::observation::TrialObservation;
 use seawall_search::offer::TrialSpec;
 use seawall_search::profile::Profile;
 use seawall_search::report::SearchReport;
-use seawall_search::seen::TrialObservation;
 use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::simulated::servers::{ServiceDistribution, SimulatedWorkers};
 use seawall_search::simulated::target::{self as simulated, SimulatedTarget};
@@ -28,7 +28,7 @@ use super::compare::{ComparisonVerdict, RunComparisonError, compare, differences
 use super::plan::{FindPlan, TargetInfo};
 use super::progress::{BudgetStatus, FindStep, FindWatcher, NoopWatcher};
 use super::resume::ResumeError;
-use super::{empty_report, find, has_nothing_left, is_broken_twice, read, report_builder, resume};
+use super::{empty_report, find, has_nothing_left, is_broken_twice, read_report, report_builder, resume};
 use crate::target_driver::{Calibration, TargetDriver};
 
 /// A simulated target that counts what is asked of it.
@@ -165,14 +165,14 @@ fn a_run_says_where_a_target_breaks_and_by_which_trials() {
 #[test]
 fn an_answer_is_the_same_after_it_was_written_and_read() {
     let answer = found();
-    let read = read::parse(answer.to_json().unwrap().as_bytes()).unwrap();
+    let read = read_report::parse(answer.to_json().unwrap().as_bytes()).unwrap();
     assert!(read == answer && read.to_json().unwrap() == answer.to_json().unwrap());
 }
 
 #[test]
 fn a_run_that_was_written_before_a_target_could_be_asked_is_read() {
     let text = found().to_json().unwrap().replacen("\"server_metrics\":[],", "", 1);
-    assert_eq!(read::parse(text.as_bytes()).unwrap(), found());
+    assert_eq!(read_report::parse(text.as_bytes()).unwrap(), found());
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn what_no_run_has_written_is_refused() {
     let text = found().to_json().unwrap();
     let change = |from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
-        read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string()
+        read_report::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string()
     };
     for (from, to, why) in [
         ("\"version\":1", "\"version\":2", "version 2"),
@@ -199,7 +199,11 @@ fn what_no_run_has_written_is_refused() {
         let said = change(from, to);
         assert!(said.contains(why), "{from}: {said}");
     }
-    assert!(read::parse(b"{").is_err() && read::parse(b"").is_err() && read::parse(b"[1]").is_err());
+    assert!(
+        read_report::parse(b"{").is_err()
+            && read_report::parse(b"").is_err()
+            && read_report::parse(b"[1]").is_err()
+    );
 }
 
 #[test]
@@ -210,10 +214,11 @@ fn a_document_that_is_not_of_kind_find_is_refused_before_anything_else_of_it_is_
         ("\"kind\":\"find\"", "\"kind\":\"isolate\"", "\"kind\" is \"isolate\", expected \"find\""),
         ("\"kind\":\"find\",", "", "\"kind\" is missing, expected \"find\""),
     ] {
-        let said = read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
+        let said = read_report::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
         assert!(said.contains(why), "{said}");
     }
-    let said = read::parse(b"{\"kind\":\"attack\",\"version\":7,\"offered\":1}").unwrap_err().to_string();
+    let said =
+        read_report::parse(b"{\"kind\":\"attack\",\"version\":7,\"offered\":1}").unwrap_err().to_string();
     assert!(said.contains("\"kind\" is \"attack\""), "{said}");
 }
 
@@ -245,7 +250,7 @@ fn a_run_that_ran_out_of_time_says_so_and_is_continued() {
     assert!(second.duration_seconds > first.duration_seconds && second.trials.len() > first.trials.len());
     assert_eq!(second.trials[0].blocks, first.trials[0].blocks);
     // And that one, written down, leads to the same place.
-    let written = read::parse(second.to_json().unwrap().as_bytes()).unwrap();
+    let written = read_report::parse(second.to_json().unwrap().as_bytes()).unwrap();
     let offers = field.offers;
     let third =
         find(&mut field, &FindPlan { budget: None, ..plan }, Some(&written), &mut NoopWatcher).unwrap();
@@ -343,7 +348,7 @@ fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_co
     assert_eq!(goes_on(Some(sent.clone()), Some(sent.clone())), Ok(()));
     assert_eq!(goes_on(Some(sent.clone()), None), Ok(()));
     let written = of(Some(sent)).to_json().unwrap();
-    assert_eq!(read::parse(written.as_bytes()).unwrap().to_json().unwrap(), written);
+    assert_eq!(read_report::parse(written.as_bytes()).unwrap().to_json().unwrap(), written);
     assert!(!of(None).to_json().unwrap().contains("\"request_fingerprint\":{"));
 }
 
@@ -660,7 +665,7 @@ fn a_run_of_clients_says_how_many_are_borne_and_what_more_of_them_do_not_raise()
 fn a_run_of_clients_is_the_same_after_it_was_written_and_is_no_run_of_rates() {
     let answer = borne();
     let text = answer.to_json().unwrap();
-    assert!(read::parse(text.as_bytes()).unwrap() == answer);
+    assert!(read_report::parse(text.as_bytes()).unwrap() == answer);
     for (from, to, why) in [
         ("\"clients\":1,", "", "some trials have a number of clients and others do not"),
         (
@@ -675,7 +680,7 @@ fn a_run_of_clients_is_the_same_after_it_was_written_and_is_no_run_of_rates() {
         ),
     ] {
         assert!(text.contains(from), "{from}");
-        let said = read::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
+        let said = read_report::parse(text.replacen(from, to, 1).as_bytes()).unwrap_err().to_string();
         assert!(said.contains(why), "{from}: {said}");
     }
     assert!(!searched().to_json().unwrap().contains("\"clients\""), "of rates nothing has changed");
@@ -848,7 +853,7 @@ fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
         answer.other_causes.is_empty() && answer.excluded_causes.is_empty(),
         "of the target nothing is said"
     );
-    let read = read::parse(answer.to_json().unwrap().as_bytes()).unwrap();
+    let read = read_report::parse(answer.to_json().unwrap().as_bytes()).unwrap();
     assert_eq!(read.trials.iter().filter(|trial| trial.port_exhaustions == 9).count(), 3);
     let again = find(&mut short, &plan, Some(&read), &mut NoopWatcher).unwrap();
     assert_eq!(again.cause.map(|cause| cause.name), Some("ports".to_owned()), "what was read is known");
@@ -867,7 +872,7 @@ fn a_run_that_this_machine_disturbed_goes_on_when_it_is_continued() {
     assert_ne!(second.outcome, FindOutcome::GeneratorLimited);
     assert!(second.trials.len() > first.trials.len() && calm.offers > 0);
     // What both sent leads to the same place.
-    let written = read::parse(second.to_json().unwrap().as_bytes()).unwrap();
+    let written = read_report::parse(second.to_json().unwrap().as_bytes()).unwrap();
     assert!(resume::search(&plan, &written).is_ok());
 }
 

@@ -134,8 +134,8 @@ impl LocalVariantRunner {
         shard: ScheduleShard,
     ) -> Result<(LoadSession, Vec<usize>), SessionError> {
         let (requests, of) = self.requests(&segment.members);
-        let own = rate / shard.of() as f64;
-        let each = usize::try_from(shard.of()).unwrap_or(usize::MAX);
+        let own = rate / shard.shard_count() as f64;
+        let each = usize::try_from(shard.shard_count()).unwrap_or(usize::MAX);
         let order = order(segment, &of, own).into_iter().flat_map(|place| std::iter::repeat_n(place, each));
         let list = RequestList::new(requests).ok().and_then(|list| list.in_order(order.collect()));
         let list = list.ok_or_else(|| SessionError::Impossible("the variant has no requests".into()))?;
@@ -215,7 +215,8 @@ impl LocalVariantRunner {
         })?;
         let limited = carried.judgement.generator_verdict == GeneratorVerdict::GeneratorLimited;
         let counts = cells.counts();
-        let due_before = |at: Nanos| load.shard.count(schedule.hits_before(at.min(load.until.stop_time)));
+        let due_before =
+            |at: Nanos| load.shard.requests_among(schedule.hits_before(at.min(load.until.stop_time)));
         let (cells, times) = cells.into_complete(due_before);
         let worst = (0..given_up.len()).max_by_key(|&way| given_up[way]).unwrap_or(0);
         let cut = match (self.stop.is_stopped(), overloaded) {
@@ -255,7 +256,7 @@ impl CellLoad {
             rate(self.rate).ok_or_else(|| SessionError::Impossible("the rate is out of range".into()))?;
         let schedule = Schedule::constant(rate, ArrivalSpacing::Constant);
         let until = StopCondition { stop_time: nanos(self.duration), ..StopCondition::default() };
-        let of = self.shard.of() as f64;
+        let of = self.shard.shard_count() as f64;
         let most = (OUTSTANDING.0 * self.rate / of + (OUTSTANDING.1 / of).max(LEAST_OUTSTANDING)) as u64;
         let load =
             LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), 2 * most as usize) };

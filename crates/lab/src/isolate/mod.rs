@@ -1,6 +1,6 @@
 //! Runs the experiment of [`seawall_isolate`] on real variants and reports which variant is slower.
 //!
-//! [`variant_setup`] has the variants. [`local_runner`] carries segments out over sessions of the load engine, and [`part`] carries out one
+//! [`variant_setup`] has the variants. [`local_runner`] carries segments out over sessions of the load engine, and [`load_share`] carries out one
 //! generator's part of a segment. [`slots`] turns requests into time buckets, [`answer`] makes the report, and [`limits`] searches the capacity
 //! of the variants that differ. A [`StopSwitch`](crate::rig::StopSwitch) of the bench ends the experiment early; the report then covers the
 //! measurements so far. This module knows no flags, files or pages. The tool's `isolate` calls it.
@@ -8,8 +8,8 @@
 pub mod answer;
 pub mod counts;
 pub mod limits;
+pub mod load_share;
 pub mod local_runner;
-pub mod part;
 pub(crate) mod slots;
 pub mod variant_setup;
 

@@ -74,7 +74,7 @@ impl From<TrialResult> for LoadPartResult {
         Self {
             total: IntervalStats { from: 0, to: outcome.elapsed, stats: outcome.total },
             scheduled: outcome.scheduled,
-            scheduled_for: outcome.scheduled_for,
+            scheduled_for: outcome.counted_duration,
             elapsed: outcome.elapsed,
             threads: outcome.threads,
             early: outcome.stop_reason,

@@ -6,15 +6,15 @@
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
-use seawall_cause::watched::ExperimentObservation;
+use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_load::interval::{CompactInterval, IntervalStats};
 use seawall_load::stats::LoadStats;
+use seawall_search::observation::{BlockCounts, TrialObservation};
 use seawall_search::offer::TrialSpec;
-use seawall_search::seen::{BlockCounts, TrialObservation};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::compact::{pack, unpack};
-use super::mirrors::{BlockRow, ExperimentMirror, HitRow, OfferMirror};
+use super::packed_json::{pack, unpack};
+use super::serde_mirrors::{BlockRow, ExperimentMirror, HitRow, OfferMirror};
 use crate::target_driver::Calibration;
 
 /// Most bytes in which the hits of one part are told.
@@ -84,7 +84,7 @@ fn beside(one: BlockCounts, other: BlockCounts) -> BlockCounts {
         timely: one.timely.saturating_add(other.timely),
         late: one.late.saturating_add(other.late),
         in_flight: one.in_flight.saturating_add(other.in_flight),
-        latency: one.latency + other.latency,
+        latency_sum: one.latency_sum + other.latency_sum,
         slowest: one.slowest.max(other.slowest),
     }
 }
@@ -247,7 +247,7 @@ impl CalibrationResult {
 #[cfg(test)]
 mod tests {
     use seawall_cause::experiment::{ExperimentLoad, RequestSpacing, Variation};
-    use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
+    use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
     use seawall_search::goal::{LatencyGoal, SearchGoal};
     use seawall_search::offer::{StopRule, TrialPurpose};
     use seawall_search::vote::TrialCriteria;
@@ -266,10 +266,10 @@ mod tests {
             TrialCriteria { goal, tolerance: 0.1, settle: 0.3, least: 2.0, service: 1.0 / 3.0, slowest: 0.9 };
         let (least, most) = (Duration::from_secs(2), Duration::from_secs(20));
         for rule in [
-            StopRule::Whole(standard),
+            StopRule::FullDuration(standard),
             StopRule::Decided(standard),
             StopRule::Fails(0.5),
-            StopRule::Calm(0.1),
+            StopRule::FastResponses(0.1),
         ] {
             let (purpose, drain) = (TrialPurpose::NarrowBracket, Duration::from_millis(300));
             let offer =
@@ -277,7 +277,7 @@ mod tests {
             assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer));
         }
         let (rule, purpose, drain) =
-            (StopRule::Calm(f64::INFINITY), TrialPurpose::RecoveryProbe, Duration::ZERO);
+            (StopRule::FastResponses(f64::INFINITY), TrialPurpose::RecoveryProbe, Duration::ZERO);
         let offer = TrialSpec { purpose, rate: 1.0, least, most, rule, most_in_flight: f64::INFINITY, drain };
         assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer), "without a bound");
         let loads = [
@@ -356,7 +356,12 @@ mod tests {
 
     #[test]
     fn blocks_of_parts_are_those_of_the_whole_as_far_as_all_have_come() {
-        let block = |sent, latency| BlockCounts { sent, latency, slowest: latency, ..BlockCounts::default() };
+        let block = |sent, latency| BlockCounts {
+            sent,
+            latency_sum: latency,
+            slowest: latency,
+            ..BlockCounts::default()
+        };
         let (one, other) = ([block(1, 0.5), block(2, 1.0)], [block(3, 0.25)]);
         let together = BlockList::merge(&[&one, &other]);
         assert_eq!(together, [BlockCounts { slowest: 0.5, ..block(4, 0.75) }]);

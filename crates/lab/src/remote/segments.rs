@@ -15,7 +15,7 @@ use seawall_load::clock::Nanos;
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use super::mirrors::{DesignMirror, SegmentMirror};
+use super::serde_mirrors::{DesignMirror, SegmentMirror};
 use crate::isolate::counts::RequestCounts;
 use crate::isolate::slots::{CellShare, CompactTimes};
 use crate::isolate::{IsolateStopReason, SegmentResult};
@@ -99,7 +99,7 @@ mod deflated {
     use serde::ser::Error as _;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::super::compact::{pack, unpack};
+    use super::super::packed_json::{pack, unpack};
 
     pub(super) fn serialize<T: Serialize, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
         pack(value).ok_or_else(|| S::Error::custom("cannot be encoded"))?.serialize(to)

@@ -10,7 +10,7 @@ use std::time::Duration;
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::schedule::{Schedule, ScheduleShard};
-use seawall_search::seen::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
+use seawall_search::observation::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
 use super::send_bursts::{BurstTally, SendBursts};
 
@@ -67,7 +67,7 @@ impl<'s> BlockBuilder<'s> {
             bound: usable_bound(bound),
             blocks: Vec::new(),
             in_time: Vec::new(),
-            bunches: SendBursts::new(schedule.peak() / shard.of() as f64),
+            bunches: SendBursts::new(schedule.peak() / shard.shard_count() as f64),
             excused: Vec::new(),
             complete: 0,
             ended: 0,
@@ -139,7 +139,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     fn due_before(&self, at: Nanos) -> u64 {
-        self.shard.count(self.schedule.hits_before(at))
+        self.shard.requests_among(self.schedule.hits_before(at))
     }
 
     /// Hits whose bound passes in this block, and that have not ended by then.
@@ -156,7 +156,7 @@ pub(super) fn count_ended(block: &mut BlockCounts, fate: &CompletedRequest, in_t
     if fate.is_good() {
         let response = Duration::from_nanos(fate.response()).as_secs_f64();
         block.good += 1;
-        block.latency += response;
+        block.latency_sum += response;
         block.slowest = block.slowest.max(response);
         block.timely += u32::from(in_time);
     } else {
@@ -182,7 +182,7 @@ pub(super) mod tests {
     use seawall_load::fault::RequestFault;
     use seawall_load::rate::RequestRate;
     use seawall_load::schedule::{ArrivalSpacing, NextArrival, ScheduleCursor, StopCondition};
-    use seawall_search::seen::sum;
+    use seawall_search::observation::sum;
 
     use super::*;
 
@@ -246,7 +246,7 @@ pub(super) mod tests {
         let seen = blocks(&even(10), None, &hits, 4);
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
         assert_eq!(told, [(1, 0, 0, 1), (1, 0, 1, 1), (0, 1, 0, 0), (1, 0, 0, 1)]);
-        assert_eq!((seen[2].latency, seen[2].slowest), (0.15, 0.15));
+        assert_eq!((seen[2].latency_sum, seen[2].slowest), (0.15, 0.15));
     }
 
     #[test]

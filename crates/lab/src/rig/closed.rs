@@ -15,7 +15,7 @@ use seawall_load::completed_request::CompletedRequest;
 use seawall_load::plan::LoadSpec;
 use seawall_load::schedule::{ArrivalModel, StopCondition};
 use seawall_search::closed::{ClosedTarget, ClosedTrialSpec};
-use seawall_search::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation, sum};
+use seawall_search::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation, sum};
 
 use super::blocks::{block_index, block_start, count_ended, entry_mut, usable_bound};
 use super::outage_detector::OutageDetector;
@@ -205,7 +205,7 @@ mod tests {
             pause,
             least: second,
             most: second,
-            rule: seawall_search::closed::ClosedStopRule::Whole,
+            rule: seawall_search::closed::ClosedStopRule::FullDuration,
             standard,
             drain: second / 2,
         }
@@ -239,7 +239,11 @@ mod tests {
         let seen = blocks(3, None, &hits, 2);
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
         assert_eq!(told, [(5, 1, 1, 3), (1, 1, 0, 3)]);
-        assert_eq!((seen[1].latency, seen[1].late, seen[0].late), (0.1, 0, 1), "what fails is late at once");
+        assert_eq!(
+            (seen[1].latency_sum, seen[1].late, seen[0].late),
+            (0.1, 0, 1),
+            "what fails is late at once"
+        );
     }
 
     #[test]

@@ -4,15 +4,15 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment};
-use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
+use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::{OutcomeClass, RequestFault, TlsFault, WrongAnswer};
+use seawall_load::latency_distribution::Distribution;
 use seawall_load::plan::LoadSpec;
 use seawall_load::rate::RequestRate;
 use seawall_load::record;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
-use seawall_load::spread::Distribution;
 
 use super::blocks::ENGINE_INTERVAL;
 use super::send_bursts::{BurstTally, SendBursts};

@@ -12,8 +12,8 @@ use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::fault::RequestFault;
 use seawall_search::evidence::TrialEvidence;
+use seawall_search::observation::{BlockCounts, sum};
 use seawall_search::offer::{StopRule, TrialSpec};
-use seawall_search::seen::{BlockCounts, sum};
 use seawall_search::vote::{TrialCriteria, TrialVerdict};
 
 use super::blocks::{block_index, count_ended, entry_mut, usable_bound};
@@ -59,7 +59,9 @@ impl LaunchedBlocks {
     /// The first blocks of the trial, once all its requests have ended, if the verdict on it does not depend on the delay; `due` are the
     /// same blocks by when requests were due.
     pub(super) fn believed(self, offer: &TrialSpec, due: &[BlockCounts]) -> Option<Vec<BlockCounts>> {
-        let (StopRule::Whole(criteria) | StopRule::Decided(criteria)) = offer.rule else { return None };
+        let (StopRule::FullDuration(criteria) | StopRule::Decided(criteria)) = offer.rule else {
+            return None;
+        };
         // So many requests are due while one is as late as the latest.
         let delayed = offer.rate * self.max_lag as f64 / SECOND as f64;
         let has_given_up = self.has_given_up;
@@ -93,9 +95,14 @@ fn holds_without_delay(
     delayed: f64,
 ) -> bool {
     let judged = |from: f64, to: f64, slope: f64| {
-        criteria.judge(&TrialEvidence { from, to, slope, ..evidence.clone() }) == verdict
+        criteria.judge(&TrialEvidence {
+            in_flight_settled: from,
+            in_flight_end: to,
+            slope,
+            ..evidence.clone()
+        }) == verdict
     };
-    let TrialEvidence { from, to, slope, .. } = *evidence;
+    let TrialEvidence { in_flight_settled: from, in_flight_end: to, slope, .. } = *evidence;
     match verdict {
         TrialVerdict::Good => judged((from - delayed).max(0.0), to, slope),
         // Either by failures alone, or by a queue.
@@ -107,8 +114,8 @@ fn holds_without_delay(
 #[cfg(test)]
 mod tests {
     use seawall_search::goal::{LatencyGoal, SearchGoal};
+    use seawall_search::observation::BLOCKS_PER_SECOND;
     use seawall_search::offer::TrialPurpose;
-    use seawall_search::seen::BLOCKS_PER_SECOND;
 
     use super::super::blocks::tests::fate;
     use super::*;

@@ -1,6 +1,6 @@
 //! Detects a target that is gone, from the last ended requests without a connection. These functions are pure.
 
-use seawall_cause::watched::ObservedOutcome;
+use seawall_cause::observed_requests::ObservedOutcome;
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
 

@@ -110,7 +110,7 @@ impl SessionConfig {
         if variation.another_source {
             self.travel.sources = vec![self.another_source()?];
         }
-        if variation.literal {
+        if variation.skip_dns {
             self.name_addresses()?;
         }
         Ok(self)

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use seawall_load::fault::{OutcomeClass, RequestFault};
 use seawall_load::stats::LoadStats;
-use seawall_search::seen::TrialDetails;
+use seawall_search::observation::TrialDetails;
 
 /// Summarises a load by its figures.
 #[must_use]
 pub fn summarize(total: &LoadStats) -> TrialDetails {
-    TrialDetails { failing: failing(total), quantiles: quantiles(total) }
+    TrialDetails { most_frequent_failure: failing(total), quantiles: quantiles(total) }
 }
 
 /// Returns the most frequent failure. Requests that were outstanding at the end were closed by this side and are not failures.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use seawall_load::fault::RequestFault;
 use seawall_load::stats::LoadStats;
-use seawall_search::seen::BLOCK_SECONDS;
+use seawall_search::observation::BLOCK_SECONDS;
 
 use crate::judgement::Judgement;
 use crate::verdict::GeneratorVerdict;

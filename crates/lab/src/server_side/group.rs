@@ -11,7 +11,7 @@ use seawall_cgroup::{
 
 use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::net::number;
-use seawall_probe::proc::stalled;
+use seawall_probe::proc::parse_pressure_total;
 
 /// A group, as the directories in which its files are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl ServerCgroup {
             throttling: look.throttling(),
             // Version 1 has a cpu.stat as well, without the time in it.
             cpu: or(look.first("cpuacct.usage", parse_cpu_time), || look.first("cpu.stat", parse_cpu_time)),
-            waited: look.first("cpu.pressure", stalled),
+            waited: look.first("cpu.pressure", parse_pressure_total),
             memory: or(look.first("memory.current", number), || look.first("memory.usage_in_bytes", number)),
             memory_limit: or(look.first("memory.max", parse_memory_limit), || {
                 look.first("memory.limit_in_bytes", parse_memory_limit)

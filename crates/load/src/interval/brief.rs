@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::IntervalStats;
 use crate::clock::Nanos;
-use crate::seconds::Nanoseconds;
+use crate::duration_json::Nanoseconds;
 use crate::stats::LoadStats;
 
 /// Most significant digits of a latency.
@@ -17,9 +17,9 @@ const MOST_DIGITS: u8 = 3;
 /// An [`IntervalStats`] that is to be written down in little room. Read it as an [`IntervalStats`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CompactInterval {
-    #[serde(rename = "start_seconds", with = "crate::seconds")]
+    #[serde(rename = "start_seconds", with = "crate::duration_json")]
     from: Nanos,
-    #[serde(rename = "end_seconds", with = "crate::seconds")]
+    #[serde(rename = "end_seconds", with = "crate::duration_json")]
     to: Nanos,
     significant_digits: u8,
     packed_stats: String,
@@ -65,9 +65,9 @@ impl CompactInterval {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IntervalJson {
-    #[serde(rename = "start_seconds", with = "crate::seconds")]
+    #[serde(rename = "start_seconds", with = "crate::duration_json")]
     from: Nanos,
-    #[serde(rename = "end_seconds", with = "crate::seconds")]
+    #[serde(rename = "end_seconds", with = "crate::duration_json")]
     to: Nanos,
     stats: Option<LoadStats>,
     significant_digits: Option<u8>,

@@ -14,7 +14,7 @@ struct OutcomeJson {
     outcome: OutcomeName,
     count: u64,
     buckets: [u64; BOUNDS.len() + 1],
-    #[serde(rename = "total_seconds", with = "crate::seconds")]
+    #[serde(rename = "total_seconds", with = "crate::duration_json")]
     total_time: u128,
     bytes_in: u64,
     bytes_out: u64,

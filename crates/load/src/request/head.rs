@@ -9,7 +9,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use percent_encoding::utf8_percent_encode;
 use seawall_http::write;
 
-use super::place::{HTTP2, UrlAuthority};
+use super::url_parts::{HTTP2, UrlAuthority};
 use super::{RequestBuildError, RequestFraming, is_one_of, shorten};
 use crate::proxy::HttpProxy;
 use crate::target::Target;

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 
 use super::head::{Http2Head, TargetHeaders, head_lines, http2_head};
-use super::place::{UrlAuthority, split_url};
+use super::url_parts::{UrlAuthority, split_url};
 use super::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
 use crate::expectation::ExpectationSet;
 use crate::target::Target;

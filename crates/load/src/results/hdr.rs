@@ -15,7 +15,7 @@ use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use hdrhistogram::Histogram;
 
-use crate::spread::Distribution;
+use crate::latency_distribution::Distribution;
 
 /// The histogram itself, not compressed, with 64-bit counts of variable width.
 const PLAIN: u32 = 0x1c84_9313;

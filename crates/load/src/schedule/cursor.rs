@@ -157,7 +157,7 @@ impl SequenceCounter {
     /// Through the hits of a shard.
     #[must_use]
     pub fn of(shard: ScheduleShard) -> Self {
-        let (first, step) = shard.thread(0, 1);
+        let (first, step) = shard.thread_offset_and_stride(0, 1);
         Self::every(step, first)
     }
 

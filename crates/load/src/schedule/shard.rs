@@ -47,7 +47,7 @@ impl ScheduleShard {
 
     /// Returns the number of shards of the whole.
     #[must_use]
-    pub fn of(self) -> u64 {
+    pub fn shard_count(self) -> u64 {
         self.of.get()
     }
 
@@ -64,13 +64,13 @@ impl ScheduleShard {
 
     /// Returns the number of requests of this shard among the first `hits` requests.
     #[must_use]
-    pub fn count(self, hits: u64) -> u64 {
+    pub fn requests_among(self, hits: u64) -> u64 {
         hits / self.of + u64::from(hits % self.of > self.index)
     }
 
     /// The first hit of one of its threads, and how far its hits are apart.
     #[must_use]
-    pub fn thread(self, thread: u64, threads: u64) -> (u64, u64) {
+    pub fn thread_offset_and_stride(self, thread: u64, threads: u64) -> (u64, u64) {
         (self.index + thread * self.of.get(), self.of.get() * threads)
     }
 
@@ -131,11 +131,11 @@ mod tests {
         #[test]
         fn every_hit_is_one_threads_of_one_shard(of in 1..40_u64, threads in 1..9_u64, hits in 0..3000_u64) {
             let shards: Vec<_> = (0..of).map(|index| ScheduleShard::new(index, of).unwrap()).collect();
-            prop_assert_eq!(shards.iter().map(|shard| shard.count(hits)).sum::<u64>(), hits);
+            prop_assert_eq!(shards.iter().map(|shard| shard.requests_among(hits)).sum::<u64>(), hits);
             for hit in 0..hits {
                 let owners: Vec<_> = shards.iter().filter_map(|shard| Some((shard, shard.thread_of(hit, threads)?))).collect();
                 let [(shard, thread)] = owners[..] else { panic!("{owners:?}") };
-                let (first, stride) = shard.thread(thread, threads);
+                let (first, stride) = shard.thread_offset_and_stride(thread, threads);
                 prop_assert!(hit >= first && (hit - first) % stride == 0, "{} of {:?}", hit, shard);
             }
         }

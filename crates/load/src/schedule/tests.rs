@@ -359,11 +359,11 @@ proptest! {
             let shard = ScheduleShard::new(index, threads.len() as u64).unwrap();
             let before = together.len() as u64;
             for thread in 0..threads_of_it {
-                let (first, stride) = shard.thread(thread, threads_of_it);
+                let (first, stride) = shard.thread_offset_and_stride(thread, threads_of_it);
                 together.extend(way(ScheduleCursor::new(Arc::clone(&arrivals), until, first, stride)));
             }
             let due = schedule.hits_before(schedule.end().unwrap()).min(most);
-            prop_assert_eq!(shard.count(due), together.len() as u64 - before, "{}", shard);
+            prop_assert_eq!(shard.requests_among(due), together.len() as u64 - before, "{}", shard);
         }
         together.sort_by_key(|hit| hit.seq);
         prop_assert_eq!(together, all(&arrivals, until, 1));

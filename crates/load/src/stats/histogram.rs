@@ -1,10 +1,10 @@
 //! Latencies as counts: nanoseconds in, quantiles out.
 //!
 //! Knows nothing of requests and of why a latency is measured. Filled by [`super::LoadStats`] and by whoever keeps figures of
-//! its own; how values become counts is [`crate::spread`]'s business.
+//! its own; how values become counts is [`crate::latency_distribution`]'s business.
 
 use crate::clock::{Nanos, SECOND};
-use crate::spread::{Distribution, Precision};
+use crate::latency_distribution::{Distribution, Precision};
 
 /// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
 /// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be

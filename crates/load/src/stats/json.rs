@@ -12,8 +12,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{LatencyHistogram, RequestTimes, StatusCounts};
 use crate::fault::{OutcomeClass, RequestFault};
+use crate::latency_distribution::{Distribution, Precision};
 use crate::results::hdr;
-use crate::spread::{Distribution, Precision};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

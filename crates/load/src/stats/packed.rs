@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::{LatencyHistogram, LoadStats, RequestTimes, StatusCounts, WrongAnswerCounts, json};
 use crate::by_variant::StatsByVariant;
 use crate::fault::RequestFault;
+use crate::latency_distribution::{Distribution, Precision};
 use crate::outcomes::TargetOutcomes;
 use crate::results::hdr::{BucketLayout, MAX_VALUES};
-use crate::spread::{Distribution, Precision};
 
 /// The most that figures may inflate to: a histogram of three digits with every bucket filled takes half a megabyte.
 const MAX_INFLATED: u64 = 16 << 20;

@@ -304,7 +304,7 @@ impl<S: Stream> PooledConnection<S> {
         let served = http2.drive(self.served > 0, turn, desk);
         let (closed, empty) = (http2.is_closed(), http2.load() == 0);
         self.served += served;
-        if served > 0 && empty && turn.keep.carriage {
+        if served > 0 && empty && turn.capture.connection_timings {
             self.idle_since = turn.arrival(http2.arrival(), turn.time.now()).after(0);
         }
         // What it has still to say to a server that is gone is of no use, and may never leave.

@@ -30,7 +30,7 @@ pub(crate) struct ConnectionLimits {
     /// HTTP/2 connections of one route as long as their streams suffice.
     pub(crate) http2_connections: usize,
     /// For each step of opening a connection: TCP, tunnel, TLS.
-    pub(crate) step: Nanos,
+    pub(crate) opening_step_timeout: Nanos,
     /// The source addresses.
     pub(crate) sources: SourceAddresses,
 }
@@ -114,7 +114,7 @@ impl ConnectorConfig {
             Some(VariantProtocol::Http1) => Some(&[b"http/1.1"]),
             Some(VariantProtocol::Http2) => Some(&[b"h2"]),
         };
-        Some(tls::varied(config, protocols, variant.insecure))
+        Some(tls::with_protocols(config, protocols, variant.insecure))
     }
 
     pub(crate) fn expected_protocol(&self, origin: &Origin) -> DetectedProtocol {

@@ -137,7 +137,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         attempts.retain(|&token| {
             let Some(index) = self.find(token) else { return false };
             let since = self.connections[index].opening_since();
-            let late = since.is_some_and(|since| now.saturating_sub(since) >= self.limits.step);
+            let late =
+                since.is_some_and(|since| now.saturating_sub(since) >= self.limits.opening_step_timeout);
             if late {
                 self.routes[self.connections[index].route].cancel_warming();
                 self.close(index);

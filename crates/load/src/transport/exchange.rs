@@ -60,7 +60,7 @@ pub(crate) struct ReceivedResponse {
     pub(crate) bytes_in: u64,
     /// Of a redirect that is to be followed.
     pub(crate) location: Option<String>,
-    pub(crate) kept: ResponseCapture,
+    pub(crate) capture: ResponseCapture,
     /// The conditions on the response; none if only its status matters.
     pub(crate) check: Option<Box<ResponseCheck>>,
 }
@@ -80,7 +80,7 @@ pub(crate) struct CaptureOptions {
     /// Headers, and so many bytes of the body; `None` keeps nothing.
     pub(crate) record: Option<usize>,
     /// True to keep the connection's timings.
-    pub(crate) carriage: bool,
+    pub(crate) connection_timings: bool,
 }
 
 impl ResponseCapture {
@@ -124,9 +124,9 @@ impl ReceivedResponse {
         self.keep_alive = false;
         self.bytes_in = 0;
         self.location = None;
-        self.kept.reason.clear();
-        self.kept.headers.clear();
-        self.kept.body.clear();
+        self.capture.reason.clear();
+        self.capture.headers.clear();
+        self.capture.body.clear();
         if self.check.is_some() {
             self.clear_check();
         }
@@ -221,10 +221,10 @@ impl ReceivedResponse {
             self.location = named.and_then(|header| location(&unfold(header.value)));
         }
         if keep.record.is_some() {
-            self.kept.reason.push_str(&String::from_utf8_lossy(head.reason));
-            self.kept.headers.mark_present();
+            self.capture.reason.push_str(&String::from_utf8_lossy(head.reason));
+            self.capture.headers.mark_present();
             for header in head.headers {
-                self.kept.headers.push_canonical(header.name.as_bytes(), &unfold(header.value));
+                self.capture.headers.push_canonical(header.name.as_bytes(), &unfold(header.value));
             }
         }
     }
@@ -238,10 +238,10 @@ impl ReceivedResponse {
             self.location = named.and_then(|value| location(value.as_bytes()));
         }
         if keep.record.is_some() {
-            self.kept.reason.push_str(head.status().canonical_reason().unwrap_or(""));
-            self.kept.headers.mark_present();
+            self.capture.reason.push_str(head.status().canonical_reason().unwrap_or(""));
+            self.capture.headers.mark_present();
             for (name, value) in head.headers() {
-                self.kept.headers.push_canonical(name.as_str().as_bytes(), value.as_bytes());
+                self.capture.headers.push_canonical(name.as_str().as_bytes(), value.as_bytes());
             }
         }
     }
@@ -264,8 +264,8 @@ impl ReceivedResponse {
             self.check_data(data);
         }
         if let Some(most) = keep.record {
-            let room = most.saturating_sub(self.kept.body.len());
-            self.kept.body.extend_from_slice(&data[..data.len().min(room)]);
+            let room = most.saturating_sub(self.capture.body.len());
+            self.capture.body.extend_from_slice(&data[..data.len().min(room)]);
         }
     }
 }
@@ -436,7 +436,8 @@ mod reference;
 mod tests {
     use super::*;
 
-    const ALL: CaptureOptions = CaptureOptions { location: true, record: Some(usize::MAX), carriage: false };
+    const ALL: CaptureOptions =
+        CaptureOptions { location: true, record: Some(usize::MAX), connection_timings: false };
 
     /// The answer that `bytes` make in pieces of `step`, and whether they end clean.
     fn answer(bytes: &[u8], step: usize) -> Result<(ParseProgress, ReceivedResponse), RequestFault> {
@@ -461,10 +462,10 @@ mod tests {
             assert_eq!(last, ParseProgress::Done { clean: true }, "{step}");
             assert_eq!((answer.status, answer.bytes_in, answer.keep_alive), (404, 5, true), "{step}");
             assert_eq!(
-                (answer.kept.reason.as_str(), answer.kept.body.as_slice()),
+                (answer.capture.reason.as_str(), answer.capture.body.as_slice()),
                 ("Not Found", &b"abcde"[..])
             );
-            assert_eq!(answer.kept.headers.iter().last(), Some((&b"X-A"[..], &b"b"[..])));
+            assert_eq!(answer.capture.headers.iter().last(), Some((&b"X-A"[..], &b"b"[..])));
         }
     }
 
@@ -498,12 +499,15 @@ mod tests {
         exchange
             .feed(bytes, "GET", CaptureOptions { location: true, ..CaptureOptions::default() }, &mut answer)
             .unwrap();
-        assert_eq!((answer.location.as_deref(), answer.kept.body.len()), (Some("/x"), 0));
-        assert!(answer.kept.headers.is_absent());
+        assert_eq!((answer.location.as_deref(), answer.capture.body.len()), (Some("/x"), 0));
+        assert!(answer.capture.headers.is_absent());
         let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
         exchange
             .feed(bytes, "GET", CaptureOptions { record: Some(3), ..CaptureOptions::default() }, &mut answer)
             .unwrap();
-        assert_eq!((answer.location, answer.kept.body.as_slice(), answer.bytes_in), (None, &b"abc"[..], 4));
+        assert_eq!(
+            (answer.location, answer.capture.body.as_slice(), answer.bytes_in),
+            (None, &b"abc"[..], 4)
+        );
     }
 }

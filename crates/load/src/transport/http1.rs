@@ -104,7 +104,7 @@ impl<S: Stream> Http1Connection<S> {
             return Some(self.unwritable(key, fault, turn, desk));
         }
         let (request, answer) = desk.call(key);
-        let received = self.receive(&mut turn.budget, request, turn.keep, answer, peer_closed);
+        let received = self.receive(&mut turn.budget, request, turn.capture, answer, peer_closed);
         // After half a request the server takes the next one for the other half (RFC 9112, section 9.3).
         let reusable = self.wrote && !request.closes() && answer.keep_alive && !peer_closed;
         let at = self.look(key, turn);
@@ -172,7 +172,7 @@ impl<S: Stream> Http1Connection<S> {
         let (request, answer) = desk.call(key);
         let heard = matches!(fault, RequestFault::Broken(_))
             && matches!(
-                self.receive(&mut turn.budget, request, turn.keep, answer, true),
+                self.receive(&mut turn.budget, request, turn.capture, answer, true),
                 Ok(Received::Done { .. })
             );
         let at = self.look(key, turn);

@@ -379,7 +379,7 @@ impl Call {
                     let response = ready!(Pin::new(response).poll(context))?;
                     self.leave(before, turn);
                     turn.tell(RequestEvent::Head(self.key, turn.arrival(stamp, turn.time.now())));
-                    desk.call(self.key).1.begin_http2(&response, turn.keep);
+                    desk.call(self.key).1.begin_http2(&response, turn.capture);
                     self.answer = Awaited::Body(response.into_body());
                 }
                 Awaited::Body(body) => match ready!(body.poll_data(context)) {
@@ -395,7 +395,7 @@ impl Call {
                         let data = data?;
                         // Fails only if more is released than came.
                         let _ = body.flow_control().release_capacity(data.len());
-                        desk.call(self.key).1.data(&data, turn.keep);
+                        desk.call(self.key).1.data(&data, turn.capture);
                     }
                 },
             }

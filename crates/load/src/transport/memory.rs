@@ -1,5 +1,5 @@
 //! A network in memory: streams that are buffers, a clock moved by hand, and readiness reported only where something is new, as
-//! an edge-triggered poller does. Does what it is told by [`super::rehearsal`], and knows nothing of what travels on it.
+//! an edge-triggered poller does. Does what it is told by [`super::simulated_network`], and knows nothing of what travels on it.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -40,13 +40,13 @@ pub(crate) struct Pipe {
     pub(crate) dropped: bool,
     pub(crate) token: u64,
     /// Something is to be reported.
-    pub(crate) news: bool,
+    pub(crate) has_unreported_change: bool,
 }
 
 impl Pipe {
     /// Returns the poller's next report about the stream, if there is one.
     pub(crate) fn report(&mut self) -> Option<(u64, EventFlags)> {
-        if self.dropped || !std::mem::take(&mut self.news) {
+        if self.dropped || !std::mem::take(&mut self.has_unreported_change) {
             return None;
         }
         let mut flags = EventFlags::OUT;
@@ -84,18 +84,18 @@ pub(crate) struct MemoryStream {
 }
 
 impl MemoryNetwork {
-    pub(crate) fn world(&self) -> MutexGuard<'_, MemoryState> {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl TimeSource for MemoryNetwork {
     fn now(&self) -> Nanos {
-        self.world().now
+        self.lock_state().now
     }
 
     fn is_late(&self) -> bool {
-        self.world().late
+        self.lock_state().late
     }
 
     fn received(&self, stamp: KernelStamp) -> Option<Nanos> {
@@ -107,25 +107,25 @@ impl NetworkBackend for MemoryNetwork {
     type Stream = MemoryStream;
 
     fn connect(&self, _: &PeerAddress, _: Option<IpAddr>) -> Result<(MemoryStream, bool), ConnectError> {
-        let mut world = self.world();
+        let mut world = self.lock_state();
         world.pipes.push(Pipe { room: 1 << 20, ..Pipe::default() });
         Ok((MemoryStream { world: self.clone(), index: world.pipes.len() - 1 }, false))
     }
 
     fn watch(&self, stream: &MemoryStream, token: u64) -> Result<(), RequestFault> {
-        self.world().pipes[stream.index].token = token;
+        self.lock_state().pipes[stream.index].token = token;
         Ok(())
     }
 
     fn watch_again(&self, stream: &MemoryStream, _: u64) -> Result<(), RequestFault> {
-        self.world().pipes[stream.index].news = true;
+        self.lock_state().pipes[stream.index].has_unreported_change = true;
         Ok(())
     }
 }
 
 impl MemoryStream {
     fn with<R>(&self, act: impl FnOnce(&mut Pipe) -> R) -> R {
-        act(&mut self.world.world().pipes[self.index])
+        act(&mut self.world.lock_state().pipes[self.index])
     }
 }
 

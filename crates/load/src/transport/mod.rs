@@ -24,15 +24,15 @@ pub(crate) mod http2;
 pub(crate) mod link;
 #[cfg(any(test, feature = "rehearsal"))]
 mod memory;
+mod open_capacity;
 mod opening;
 mod pending_events;
 pub(crate) mod pool;
-#[cfg(any(test, feature = "rehearsal"))]
-pub mod rehearsal;
 pub(crate) mod retry;
-mod room;
 pub(crate) mod route;
 pub(crate) mod routes;
+#[cfg(any(test, feature = "rehearsal"))]
+pub mod simulated_network;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod socket;
@@ -138,7 +138,7 @@ pub(crate) enum RequestLocation {
     /// It waits for a connection of this route.
     Waiting(usize),
     /// On the connection with this token.
-    On(u64),
+    OnConnection(u64),
 }
 
 /// The data that a connection reads and writes while it works: requests, responses, figures.
@@ -160,7 +160,7 @@ impl TransportContext<'_> {
 pub(crate) struct ConnectionTurn<'t, T> {
     pub(crate) time: &'t T,
     pub(crate) path: &'t RouteConfig,
-    pub(crate) keep: CaptureOptions,
+    pub(crate) capture: CaptureOptions,
     pub(crate) budget: ReadBudget<'t>,
     pub(crate) events: &'t mut PendingEvents<RequestEvent>,
     /// The change of the connection's state. An end replaces every other change.
@@ -327,7 +327,8 @@ mod tests {
             let network = EventPoller::new(RunClock::start()).unwrap();
             let (reply, replies) = channel();
             let waker = network.waker();
-            let resolver = RouteResolver { questions: channel().0, reply, replies, waker, asked: 0 };
+            let resolver =
+                RouteResolver { questions: channel().0, reply, replies, waker, pending_lookups: 0 };
             let making = connector_config::ConnectorConfig {
                 tls: None,
                 http2: false,
@@ -343,7 +344,7 @@ mod tests {
                 requests: u64::MAX,
                 age: Nanos::MAX,
                 http2_connections: 1,
-                step: SECOND,
+                opening_step_timeout: SECOND,
                 sources: sources::SourceAddresses::default(),
             };
             let sources = sources::SourceAddresses::default();

@@ -30,7 +30,7 @@ pub(crate) struct ConnectionPool<N: NetworkBackend> {
     pub(super) routes: RouteTable,
     pub(super) limits: ConnectionLimits,
     /// The parts of responses to keep, as set by the trial.
-    pub(crate) keep: CaptureOptions,
+    pub(crate) capture: CaptureOptions,
     scratch: Box<[u8]>,
     pub(super) generation: u32,
     /// The time as the loop told it last.
@@ -52,7 +52,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             connections: Slab::new(),
             routes,
             limits,
-            keep: CaptureOptions::default(),
+            capture: CaptureOptions::default(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
             generation: 0,
             now: 0,
@@ -129,8 +129,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         desk: &mut TransportContext<'_>,
     ) -> Option<ConnectionEvent> {
         let flight = desk.flights.get_mut(key);
-        flight.place = RequestLocation::On(self.token(index));
-        if self.keep.carriage {
+        flight.place = RequestLocation::OnConnection(self.token(index));
+        if self.capture.connection_timings {
             flight.carrier = Some(self.connections[index].timings(now));
         }
         let change = self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
@@ -195,8 +195,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     pub(crate) fn cancel(&mut self, key: InFlightKey, desk: &mut TransportContext<'_>) {
         match desk.flights.get_mut(key).place {
             RequestLocation::Nowhere => {}
-            RequestLocation::Waiting(route) => self.routes[route].leave(key),
-            RequestLocation::On(token) => {
+            RequestLocation::Waiting(route) => self.routes[route].stop_waiting(key),
+            RequestLocation::OnConnection(token) => {
                 if let Some(index) = self.find(token) {
                     let change = self.with(index, |connection, turn| connection.cancel(key, turn));
                     if self.connections[index].is_http2() {
@@ -219,8 +219,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         let connection = &mut self.connections[index];
         let path = &self.routes[connection.route].path;
         let budget = ReadBudget { scratch: &mut self.scratch, spent: false };
-        let (time, keep, events) = (&self.network, self.keep, &mut self.events);
-        let mut turn = ConnectionTurn { time, path, keep, budget, events, change: None };
+        let (time, keep, events) = (&self.network, self.capture, &mut self.events);
+        let mut turn = ConnectionTurn { time, path, capture: keep, budget, events, change: None };
         act(connection, &mut turn);
         if turn.budget.spent {
             let token = u64::from(connection.generation) << 32 | index as u64;

@@ -60,7 +60,7 @@ pub(crate) struct RouteAddresses {
     /// Nobody needs to be asked, ever.
     pub(crate) literal: bool,
     /// Answers that are awaited.
-    pub(crate) asked: usize,
+    pub(crate) pending_lookups: usize,
     /// The time of the last response.
     found: Nanos,
     /// Connections that may be opened with it.
@@ -114,7 +114,7 @@ impl OriginRoute {
             DetectedProtocol::Unknown => self.wanting().min(1),
         };
         let lacking = wanted.saturating_sub(self.opening).min(limits.connections.saturating_sub(self.open));
-        let RouteAddresses { list, asked, permits, missing, .. } = &self.addresses;
+        let RouteAddresses { list, pending_lookups: asked, permits, missing, .. } = &self.addresses;
         match asked {
             _ if lacking == 0 => RouteNeed::Nothing,
             0 if list.is_empty() => RouteNeed::Unreachable(RequestFault::Resolve(*missing)),
@@ -126,7 +126,7 @@ impl OriginRoute {
 
     /// Since when it has carried nothing and nobody has waited for it, roughly; none of one that does, or that stays.
     pub(crate) fn unused_since(&self) -> Option<Nanos> {
-        let bare = self.open == 0 && self.waiting() == 0 && self.addresses.asked == 0;
+        let bare = self.open == 0 && self.waiting() == 0 && self.addresses.pending_lookups == 0;
         (bare && !self.stays()).then_some(self.used)
     }
 
@@ -202,7 +202,7 @@ impl OriginRoute {
     }
 
     /// Lets one wait no longer.
-    pub(crate) fn leave(&mut self, key: InFlightKey) {
+    pub(crate) fn stop_waiting(&mut self, key: InFlightKey) {
         for queue in [&mut self.queue, &mut self.fresh] {
             if let Some(at) = queue.iter().position(|waiting| *waiting == key) {
                 queue.remove(at);
@@ -222,7 +222,7 @@ impl RouteAddresses {
     /// Of an origin that nobody needs to be asked about.
     pub(crate) fn literal(list: Vec<PeerAddress>) -> Self {
         let missing = NameFault::System;
-        Self { list, missing, turn: 0, literal: true, asked: 0, found: 0, permits: usize::MAX }
+        Self { list, missing, turn: 0, literal: true, pending_lookups: 0, found: 0, permits: usize::MAX }
     }
 
     /// As they were found before the run.
@@ -266,7 +266,7 @@ impl RouteAddresses {
     ) {
         self.take(found);
         self.found = now;
-        self.asked = self.asked.saturating_sub(1);
+        self.pending_lookups = self.pending_lookups.saturating_sub(1);
         self.permits = match lifetime {
             AddressLifetime::Connection => self.permits.saturating_add(1).min(waiting),
             AddressLifetime::Run | AddressLifetime::For(_) => usize::MAX,
@@ -277,7 +277,7 @@ impl RouteAddresses {
     #[inline]
     pub(crate) fn are_old(&self, now: Nanos, lifetime: AddressLifetime) -> bool {
         let after = match lifetime {
-            _ if self.literal || self.asked > 0 => return false,
+            _ if self.literal || self.pending_lookups > 0 => return false,
             _ if self.list.is_empty() => ASK_AGAIN,
             AddressLifetime::For(span) => nanos(span),
             AddressLifetime::Run | AddressLifetime::Connection => return false,

@@ -47,7 +47,7 @@ pub(crate) struct RouteResolver {
     pub(crate) replies: Receiver<ResolvedOrigin>,
     pub(crate) waker: SenderWaker,
     /// Questions without an answer.
-    pub(crate) asked: usize,
+    pub(crate) pending_lookups: usize,
 }
 
 impl Index<usize> for RouteTable {
@@ -170,12 +170,12 @@ impl RouteTable {
     /// Asks for the addresses of a route. False if nobody can be asked now.
     pub(crate) fn ask(&mut self, route: usize, now: Nanos) -> bool {
         let OriginRoute { addresses, origin, .. } = &mut self.list[route];
-        let RouteResolver { reply, waker, questions, asked, .. } = &mut self.resolver;
+        let RouteResolver { reply, waker, questions, pending_lookups: asked, .. } = &mut self.resolver;
         let question =
             LookupRequest { origin: origin.clone(), at: now, reply: reply.clone(), waker: waker.clone() };
         let can = *asked < MOST_ASKED && questions.send(question).is_ok();
         if can {
-            addresses.asked += 1;
+            addresses.pending_lookups += 1;
             *asked += 1;
         } else {
             addresses.missing = NameFault::Busy;
@@ -186,11 +186,11 @@ impl RouteTable {
     /// Takes addresses that have been found, and says whose.
     #[inline]
     pub(crate) fn adopt(&mut self, now: Nanos, stats: &mut LoadStats) -> Option<usize> {
-        if self.resolver.asked == 0 {
+        if self.resolver.pending_lookups == 0 {
             return None;
         }
         let ResolvedOrigin { origin, at, found } = self.resolver.replies.try_recv().ok()?;
-        self.resolver.asked -= 1;
+        self.resolver.pending_lookups -= 1;
         stats.lookup.record(now.saturating_sub(at));
         // A route that awaits an answer is not forgotten.
         let index = *self.by_origin.get(&origin)?;
@@ -231,7 +231,7 @@ mod tests {
         let (sender, questions) = channel();
         let (reply, replies) = channel();
         let waker = EventPoller::new(RunClock::start()).unwrap().waker();
-        let resolver = RouteResolver { questions: sender, reply, replies, waker, asked: 0 };
+        let resolver = RouteResolver { questions: sender, reply, replies, waker, pending_lookups: 0 };
         let making = ConnectorConfig {
             tls: None,
             http2: false,
@@ -282,7 +282,7 @@ mod tests {
         for number in 0..10_000 {
             go(&mut routes, &format!("http://host{number}/"), number);
         }
-        assert_eq!(routes.resolver.asked, MOST_ASKED);
+        assert_eq!(routes.resolver.pending_lookups, MOST_ASKED);
         assert!(routes.len() <= MOST_ASKED + 2 * KEPT + 1, "{}", routes.len());
         let last = go(&mut routes, "http://last/", 10_000);
         routes[last].wait(key(), false);
@@ -294,7 +294,7 @@ mod tests {
         }
         let mut stats = LoadStats::default();
         while routes.adopt(10_000, &mut stats).is_some() {}
-        assert_eq!((routes.resolver.asked, stats.lookup.count()), (0, MOST_ASKED as u64));
+        assert_eq!((routes.resolver.pending_lookups, stats.lookup.count()), (0, MOST_ASKED as u64));
         routes.count_at = 0;
         go(&mut routes, "http://10.0.0.3/", 10_001);
         assert_eq!(
@@ -316,7 +316,7 @@ mod tests {
             requests: 1,
             age: Nanos::MAX,
             http2_connections: 1,
-            step: Nanos::MAX,
+            opening_step_timeout: Nanos::MAX,
             sources: SourceAddresses::default(),
         }
     }

@@ -13,7 +13,7 @@ use super::connection::ConnectionStage;
 use super::connector_config::{ConnectionLimits, ConnectorConfig};
 use super::exchange::CaptureOptions;
 use super::memory::Pipe;
-use super::rehearsal::{HarnessEvent, HarnessEventKind, TransportHarness};
+use super::simulated_network::{HarnessEvent, HarnessEventKind, TransportHarness};
 use super::sources::SourceAddresses;
 use crate::clock::{Nanos, SECOND};
 use crate::request::{PreparedRequest, RequestFraming};
@@ -86,7 +86,7 @@ impl Server {
                 }
             }
         }
-        pipe.news |= pipe.to_client.len() > before;
+        pipe.has_unreported_change |= pipe.to_client.len() > before;
     }
 
     /// Answers one of those that wait, whole or in part.
@@ -181,7 +181,7 @@ fn limits() -> ConnectionLimits {
         requests: u64::MAX,
         age: Nanos::MAX,
         http2_connections: 1,
-        step: SECOND,
+        opening_step_timeout: SECOND,
         sources: SourceAddresses::default(),
     }
 }
@@ -474,7 +474,7 @@ fn a_request_is_sent_when_its_frames_leave() {
         sim.answer(0, 0, true);
         sim.report(0);
         sim.client.make_room(0, 0);
-        sim.client.network.world().now = 100;
+        sim.client.network.lock_state().now = 100;
         let key = sim.launch();
         sim.flush();
         let sent = |sim: &Sim| {
@@ -484,7 +484,7 @@ fn a_request_is_sent_when_its_frames_leave() {
         // A write that was tried is one, where nothing stands between.
         let tried = !protocol.http2;
         assert_eq!(sent(&sim), (tried, false, 100), "{protocol:?}");
-        sim.client.network.world().now = 300;
+        sim.client.network.lock_state().now = 300;
         sim.client.make_room(0, 1 << 20);
         sim.report(0);
         assert_eq!(sent(&sim), (true, true, 300), "{protocol:?}");
@@ -543,7 +543,7 @@ fn a_step_of_opening_that_takes_too_long_is_tried_again_and_no_hit_fails_for_it(
     for protocol in Protocol::four() {
         let mut sim = Sim::new(&protocol, limits(), 0);
         sim.launch();
-        sim.client.network.world().now = SECOND;
+        sim.client.network.lock_state().now = SECOND;
         sim.look_after();
         assert_eq!(sim.streams(), 2);
         sim.serve(1);
@@ -558,11 +558,11 @@ fn what_waits_for_room_is_sent_when_there_is_room() {
         let mut sim = Sim::new(&protocol, ConnectionLimits { connections: 1, requests: 1, ..limits() }, 0);
         sim.launch();
         let second = sim.launch();
-        sim.client.network.world().now = 500;
+        sim.client.network.lock_state().now = 500;
         sim.serve(0);
         let sent = |sim: &Sim| sim.tracks.iter().find(|track| track.hit == second).unwrap().sent;
         assert!(!sent(&sim));
-        sim.client.network.world().now = 900;
+        sim.client.network.lock_state().now = 900;
         sim.client.connect(1, true);
         while sim.servers[1].requests.is_empty() {
             sim.report(1);

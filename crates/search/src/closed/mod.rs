@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use crate::goal::SearchGoal;
 use crate::limit_posterior::{Bracket, FailureCurves, WeightedEvidence};
+use crate::observation::{TrialObservation, mean_latency};
 use crate::offer::TrialPurpose;
 use crate::profile::Profile;
 use crate::report::SearchOutcome;
-use crate::seen::{TrialObservation, mean_latency};
 use crate::vote::{FailureMode, TrialVerdict};
 
 pub use offer::{ClosedCriteria, ClosedEvidence, ClosedStopRule, ClosedTrialSpec};
@@ -152,7 +152,7 @@ impl ClosedSearch {
                 Phase::Baseline => self.offer(TrialPurpose::Baseline, 1, (BASELINE, BASELINE)),
                 Phase::Ramp => self.plan_ramp_step(),
                 Phase::Narrow => self.plan_limit(),
-                Phase::Knee => self.plan_knee(),
+                Phase::Knee => self.plan_saturation(),
                 Phase::Over => {}
             }
         }
@@ -208,7 +208,7 @@ impl ClosedSearch {
         self.agenda.clear();
         self.agenda.extend([ClosedStep::Pause(AWAY), ClosedStep::RunTrial(*offer)]);
         if let (Some(trial), Some(witness)) = (self.trials.last_mut(), self.witnesses.last_mut()) {
-            trial.counts = false;
+            trial.counts_for_limit = false;
             (witness.weight, witness.late_weight) = (0.0, 0.0);
         }
     }
@@ -227,7 +227,7 @@ impl ClosedSearch {
             evidence,
             weight,
             late_weight: weight,
-            busy: vote == TrialVerdict::Bad,
+            is_overloaded: vote == TrialVerdict::Bad,
         });
         let response = mean_latency(&seen.blocks[seen.blocks.len() / 3..]);
         self.trials.push(ClosedTrial {
@@ -238,7 +238,7 @@ impl ClosedSearch {
             response,
             trial_verdict: vote,
             failure_mode: kind,
-            counts,
+            counts_for_limit: counts,
         });
     }
 
@@ -263,7 +263,7 @@ impl ClosedSearch {
     }
 
     fn plan_ramp_step(&mut self) {
-        let steps = self.trials.iter().filter(|trial| trial.counts);
+        let steps = self.trials.iter().filter(|trial| trial.counts_for_limit);
         let last = steps.map(|trial| trial.spec.clients).max().unwrap_or(0);
         if last >= self.most {
             return self.hold_most();
@@ -296,8 +296,10 @@ impl ClosedSearch {
 
     /// Starts the search below the first number of clients that is too high.
     fn break_at(&mut self, bad: u32) {
-        let good =
-            self.trials.iter().filter(|trial| trial.counts && trial.trial_verdict != TrialVerdict::Bad);
+        let good = self
+            .trials
+            .iter()
+            .filter(|trial| trial.counts_for_limit && trial.trial_verdict != TrialVerdict::Bad);
         let good = good.map(|trial| trial.spec.clients).filter(|good| *good < bad).max().unwrap_or(1);
         self.range = (RANGE.0 * f64::from(good), RANGE.1 * f64::from(bad));
         self.enter(Phase::Narrow);
@@ -331,7 +333,7 @@ impl ClosedSearch {
     /// From now on, each trial must find the target's refilling allowance empty. Earlier trials do not count, because they did not.
     fn spend(&mut self) {
         self.range.0 = 1.0_f64.min(self.range.0);
-        self.trials.iter_mut().for_each(|trial| trial.counts = false);
+        self.trials.iter_mut().for_each(|trial| trial.counts_for_limit = false);
         for witness in &mut self.witnesses {
             (witness.weight, witness.late_weight) = (0.0, 0.0);
         }
@@ -371,7 +373,7 @@ impl ClosedSearch {
             pause: Duration::from_secs_f64(self.service),
             least: least + aside,
             most: most + aside,
-            rule: if whole { ClosedStopRule::Whole } else { ClosedStopRule::Decided },
+            rule: if whole { ClosedStopRule::FullDuration } else { ClosedStopRule::Decided },
             standard: ClosedCriteria { goal: self.goal, settle, service: self.service },
             drain: DRAIN,
         }

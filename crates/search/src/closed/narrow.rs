@@ -33,7 +33,7 @@ impl ClosedSearch {
             return self.leave(SearchOutcome::Found);
         }
         let Some(limit) = self.bracket else { return self.break_again() };
-        let (lower, upper) = whole(&limit);
+        let (lower, upper) = whole_client_bounds(&limit);
         let spent = self.elapsed >= self.since + self.profile.budget;
         let narrow = upper <= lower || limit.width() <= self.profile.width;
         if spent || narrow && self.held(lower) && self.broke(upper) {
@@ -75,13 +75,13 @@ impl ClosedSearch {
     /// Computes the bracket. Errors or lateness count only if one trial broke the goal by them; otherwise they would only show the absence
     /// of a limit in the tested range. If clients hang, the number depends on the duration of a trial, so there is no bracket.
     fn believe(&mut self) {
-        let counting = self.trials.iter().filter(|trial| trial.counts);
-        let breaks = counting.map(|trial| trial.spec.standard.breaks(&trial.finding));
+        let counting = self.trials.iter().filter(|trial| trial.counts_for_limit);
+        let breaks = counting.map(|trial| trial.spec.standard.exceeds_goal(&trial.finding));
         let (errors, late) = breaks.fold((false, false), |all, one| (all.0 || one.0, all.1 || one.1));
         let witnesses = clustered(&self.witnesses);
         let belief = LimitPosterior::new(&self.curves, self.service, &witnesses);
         let breaks = (errors || late) && !self.hangs();
-        self.bracket = breaks.then(|| belief.bracket(LimitKind::Shares { errors, late }, self.range));
+        self.bracket = breaks.then(|| belief.bracket(LimitKind::WithoutGrowth { errors, late }, self.range));
     }
 
     fn hangs(&self) -> bool {
@@ -110,7 +110,10 @@ impl ClosedSearch {
     /// Whether a number of clients slightly above the upper bound was too high.
     fn broke(&self, upper: u32) -> bool {
         let most = BROKE * (f64::from(upper) + 1.0);
-        let bad = self.trials.iter().filter(|trial| trial.counts && trial.trial_verdict == TrialVerdict::Bad);
+        let bad = self
+            .trials
+            .iter()
+            .filter(|trial| trial.counts_for_limit && trial.trial_verdict == TrialVerdict::Bad);
         bad.map(|trial| f64::from(trial.spec.clients)).any(|clients| clients <= most)
     }
 
@@ -127,10 +130,10 @@ impl ClosedSearch {
         self.offer(purpose, clients, lasting);
     }
 
-    pub(super) fn plan_knee(&mut self) {
+    pub(super) fn plan_saturation(&mut self) {
         let verdict = self.outcome.unwrap_or(SearchOutcome::Found);
         let Some(saturation) = self.saturation() else { return self.end(verdict) };
-        let (enough, short) = (saturation.enough, saturation.below.unwrap_or(0));
+        let (enough, short) = (saturation.sufficient_clients, saturation.insufficient_clients.unwrap_or(0));
         let near = enough <= short.saturating_add(1) || f64::from(enough) <= KNEE.1 * f64::from(short);
         let spent = self.elapsed >= self.since + self.profile.knee_budget || self.turn >= TURNS;
         if near || spent {
@@ -147,7 +150,7 @@ impl ClosedSearch {
 fn clustered(witnesses: &[WeightedEvidence]) -> Vec<WeightedEvidence> {
     let some =
         witnesses.iter().filter(|witness| witness.late_weight > 0.0).map(|witness| witness.evidence.late);
-    let known = some.filter(|late| late.count > 0.0 && late.count < late.of);
+    let known = some.filter(|late| late.count > 0.0 && late.count < late.total);
     let (sum, count) = known.fold((0.0, 0.0), |(sum, count), late| (sum + late.inflation, count + 1.0));
     let pooled = if count > 0.0 { sum / count } else { 0.0 };
     let mut all = witnesses.to_vec();
@@ -159,6 +162,6 @@ fn clustered(witnesses: &[WeightedEvidence]) -> Vec<WeightedEvidence> {
 }
 
 /// Rounds both bounds down to whole numbers of clients.
-pub(super) fn whole(limit: &Bracket) -> (u32, u32) {
+pub(super) fn whole_client_bounds(limit: &Bracket) -> (u32, u32) {
     (limit.lower as u32, limit.upper as u32)
 }

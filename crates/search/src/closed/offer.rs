@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::evidence::{Proportion, TrialEvidence};
 use crate::goal::SearchGoal;
+use crate::observation::{
+    BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum,
+};
 use crate::offer::TrialPurpose;
-use crate::seen::{BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum};
 use crate::vote::{self, FailureMode, TrialVerdict};
 
 /// A trial with clients. Each client sends its next request when the last one has ended.
@@ -34,7 +36,7 @@ pub struct ClosedTrialSpec {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ClosedStopRule {
     /// Stops at the end, or earlier if the goal does not hold.
-    Whole,
+    FullDuration,
     /// Stops as soon as the verdict is clear.
     Decided,
     /// Stops as soon as this share of half a second's requests fails.
@@ -65,7 +67,7 @@ impl ClosedTrialSpec {
     fn decided(&self, blocks: &[BlockCounts]) -> bool {
         let vote = self.standard.judge(&self.standard.evidence(self.clients, blocks));
         match self.rule {
-            ClosedStopRule::Whole => vote == TrialVerdict::Bad,
+            ClosedStopRule::FullDuration => vote == TrialVerdict::Bad,
             ClosedStopRule::Decided => vote != TrialVerdict::Undecided,
             ClosedStopRule::Fails(_) => false,
         }
@@ -110,7 +112,7 @@ impl ClosedCriteria {
         match self.stuck(clients, blocks) {
             // A hanging client counts as failed, although its request has not ended.
             Some(stuck) => {
-                let errors = Proportion { count: stuck, of: clients, inflation: 2.0 };
+                let errors = Proportion { count: stuck, total: clients, inflation: 2.0 };
                 ClosedEvidence { evidence: TrialEvidence { errors, ..evidence }, hangs: true }
             }
             None => ClosedEvidence { evidence, hangs: false },
@@ -154,14 +156,14 @@ impl ClosedCriteria {
 
     /// Whether failures exceed the goal, and whether late responses do.
     #[must_use]
-    pub fn breaks(&self, ClosedEvidence { evidence, hangs }: &ClosedEvidence) -> (bool, bool) {
+    pub fn exceeds_goal(&self, ClosedEvidence { evidence, hangs }: &ClosedEvidence) -> (bool, bool) {
         (*hangs || self.failing(evidence) > BEYOND, self.late(evidence) > BEYOND)
     }
 
     /// The failure mode of a bad trial.
     #[must_use]
     pub fn failure_mode(&self, finding: &ClosedEvidence) -> FailureMode {
-        let (failing, _) = self.breaks(finding);
+        let (failing, _) = self.exceeds_goal(finding);
         let latency = finding.evidence.latency;
         let quick = latency.is_none_or(|latency| latency < 3.0 * self.service + 0.005);
         match (finding.hangs, failing, quick) {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::narrow::whole;
+use super::narrow::whole_client_bounds;
 use super::offer::{ClosedEvidence, ClosedTrialSpec};
 use super::{ClosedSearch, Phase};
 use crate::evidence::Dispersion;
 use crate::goal::SearchGoal;
+use crate::observation::TrialObservation;
 use crate::report::SearchOutcome;
-use crate::seen::TrialObservation;
 use crate::vote::{FailureMode, TrialVerdict};
 
 /// An estimate of the largest number of clients at which the goal holds.
@@ -30,9 +30,9 @@ pub struct SaturationPoint {
     /// The standard deviation of the rate, in responses per second.
     pub deviation: f64,
     /// The fewest tested clients that reached 95 % of the rate.
-    pub enough: u32,
+    pub sufficient_clients: u32,
     /// The most tested clients below those, which reached less.
-    pub below: Option<u32>,
+    pub insufficient_clients: Option<u32>,
     /// The rate times the response time of a single client (Little 1961). This many clients would be enough if none waited for another.
     pub littles_law_clients: f64,
     /// True if twice as many clients were tested and did not get more. If false, more clients may raise the rate.
@@ -57,7 +57,7 @@ pub struct ClosedTrial {
     /// The failure mode of a bad trial.
     pub failure_mode: Option<FailureMode>,
     /// True if the trial counts for the limit.
-    pub counts: bool,
+    pub counts_for_limit: bool,
 }
 
 /// The report of a search for a number of clients.
@@ -110,7 +110,7 @@ impl ClosedSearch {
     }
 
     fn limit(&self) -> ClientLimit {
-        let counting = || self.trials.iter().filter(|trial| trial.counts);
+        let counting = || self.trials.iter().filter(|trial| trial.counts_for_limit);
         let of = |vote| {
             counting().filter(move |trial| trial.trial_verdict == vote).map(|trial| trial.spec.clients)
         };
@@ -118,7 +118,7 @@ impl ClosedSearch {
         let good = of(TrialVerdict::Good).filter(|clients| bad.is_none_or(|bad| *clients < bad)).max();
         let margin = self.profile.knee_margin;
         let bracket = self.bracket.map(|bracket| {
-            let (lower, upper) = whole(&bracket.widened(margin));
+            let (lower, upper) = whole_client_bounds(&bracket.widened(margin));
             [lower, bracket.estimate as u32, upper]
         });
         ClientLimit { bracket, highest_good: good, lowest_bad: bad }
@@ -126,7 +126,9 @@ impl ClosedSearch {
 
     /// The saturation. Trials within a factor of two are pooled, because the best single trial would be the luckiest.
     pub(super) fn saturation(&self) -> Option<SaturationPoint> {
-        let all = || self.trials.iter().filter(|trial| trial.counts && trial.finding.evidence.seconds > 0.0);
+        let all = || {
+            self.trials.iter().filter(|trial| trial.counts_for_limit && trial.finding.evidence.seconds > 0.0)
+        };
         let octaves = (0..u32::BITS).filter_map(|octave| {
             PooledGoodput::of(all().filter(|trial| trial.spec.clients.checked_ilog2() == Some(octave)))
         });
@@ -137,8 +139,8 @@ impl ClosedSearch {
         Some(SaturationPoint {
             rate: best.rate,
             deviation: best.deviation,
-            enough,
-            below: tested.clone().filter(|clients| *clients < enough).max(),
+            sufficient_clients: enough,
+            insufficient_clients: tested.clone().filter(|clients| *clients < enough).max(),
             littles_law_clients: best.rate * self.service,
             reached: tested.max().is_some_and(|most| most >= enough.saturating_mul(2)),
         })
@@ -157,7 +159,7 @@ impl PooledGoodput {
         let (good, seconds, answers) = trials.map(|trial| &trial.finding.evidence).fold(
             (0.0, 0.0, Dispersion::default()),
             |(good, seconds, answers), e| {
-                (good + e.goodput * e.seconds, seconds + e.seconds, answers.combine(e.answers))
+                (good + e.goodput * e.seconds, seconds + e.seconds, answers.combine(e.response_dispersion))
             },
         );
         let dispersion = answers.shrunk(DISPERSION.0, DISPERSION.1);

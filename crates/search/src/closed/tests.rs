@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::{ClosedReport, ClosedSearch, ClosedStep, ClosedTarget, ClosedTrialSpec, search};
 use crate::goal::{LatencyGoal, SearchGoal};
+use crate::observation::TrialObservation;
 use crate::offer::TrialPurpose;
 use crate::profile::Profile;
 use crate::report::SearchOutcome;
-use crate::seen::TrialObservation;
 use crate::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use crate::simulated::scores::{ClosedScore, percent};
 use crate::simulated::servers::{
@@ -44,7 +44,7 @@ fn a_queue_bears_as_many_clients_as_wait_no_longer_than_the_bound() {
     let saturation = report.saturation.unwrap();
     near(saturation.rate, 400.0, 0.03);
     near(saturation.littles_law_clients, 6.0, 0.05);
-    assert!(saturation.reached && (5..=7).contains(&saturation.enough), "{saturation:?}");
+    assert!(saturation.reached && (5..=7).contains(&saturation.sufficient_clients), "{saturation:?}");
     assert!(saturation.deviation < 20.0);
 }
 
@@ -52,7 +52,7 @@ fn a_queue_bears_as_many_clients_as_wait_no_longer_than_the_bound() {
 fn a_cap_on_concurrency_is_found_to_a_client_more_or_less() {
     for count in [1, 7, 40] {
         let places = SimulatedSlots {
-            free: vec![0.0; count],
+            free_at: vec![0.0; count],
             service: ServiceDistribution::Fixed(0.02),
             refusal: 0.001,
         };
@@ -192,7 +192,7 @@ fn a_generator_that_kept_as_many_clients_busy_before_is_not_the_limit() {
 fn a_client_that_was_refused_waits_before_it_asks_again() {
     let mut procedure = ClosedSearch::new(GOAL, Profile::QUICK, MOST);
     let places =
-        SimulatedSlots { free: vec![0.0; 2], service: ServiceDistribution::Fixed(0.02), refusal: 0.001 };
+        SimulatedSlots { free_at: vec![0.0; 2], service: ServiceDistribution::Fixed(0.02), refusal: 0.001 };
     let mut target = SimulatedTarget::new(Box::new(places), SimulatedArrivals::Constant, 0.25, 1);
     search(&mut procedure, &mut target);
     let trials = procedure.report().trials;

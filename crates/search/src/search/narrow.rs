@@ -127,7 +127,11 @@ impl RateSearch {
     /// A trial that runs to its end.
     pub(super) fn whole_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
         let offer = self.trial(purpose, rate, time);
-        TrialSpec { least: Duration::from_secs(1).min(time), rule: StopRule::Whole(self.standard()), ..offer }
+        TrialSpec {
+            least: Duration::from_secs(1).min(time),
+            rule: StopRule::FullDuration(self.standard()),
+            ..offer
+        }
     }
 
     /// Schedules a trial, after one that empties the allowance if the target has one.
@@ -135,7 +139,7 @@ impl RateSearch {
         if self.manners.spent {
             // If no earlier trial counts, the bracket may reach far above the lowest known bad rate.
             let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
-            let upper = self.spent_bad().map_or(upper, |bad| upper.min(bad));
+            let upper = self.lowest_bad_after_allowance().map_or(upper, |bad| upper.min(bad));
             let (above, _, most) = ARM;
             let rate = above * self.manners.above * upper.max(offer.rate);
             let share = self.spending(rate);
@@ -193,14 +197,14 @@ impl RateSearch {
             return self.end(SearchOutcome::GeneratorLimited);
         }
         self.cliff_by = Some(self.elapsed);
-        if self.is_at_ceiling().is_some() {
+        if self.ceiling_outcome().is_some() {
             return self.enter(Phase::Recovery);
         }
         self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
     }
 
     /// The outcome if the target broke once but later held every rate up to the highest allowed one.
-    pub(super) fn is_at_ceiling(&self) -> Option<SearchOutcome> {
+    pub(super) fn ceiling_outcome(&self) -> Option<SearchOutcome> {
         let (ceiling, whose) = self.bounds.ceiling();
         let LimitEstimate { highest_good: good, lowest_bad: bad, .. } = self.cliff_limit();
         (bad.is_none() && good.is_some_and(|good| good >= HELD * ceiling)).then_some(whose)

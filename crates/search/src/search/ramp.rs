@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::unkept::{is_alike, pooled};
+use super::unreachable_goal::{is_alike, pooled};
 use super::{BaselineLatency, Phase, RateSearch, SearchStep};
+use crate::observation::{mean_latency, sum};
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{RateTrial, SearchOutcome};
-use crate::seen::{mean_latency, sum};
 use crate::vote::{TrialCriteria, TrialVerdict};
 
 /// The rate in requests per second down to which the first rate is halved while too many requests fail.
@@ -126,7 +126,7 @@ impl RateSearch {
     }
 
     /// Learns from a long trial during the ramp: at the highest rate, or at half the rate of a bad step.
-    pub(super) fn learn_held(&mut self) {
+    pub(super) fn learn_long_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
         let (rate, bad) = (last.spec.rate, last.verdict == TrialVerdict::Bad);
         if rate >= self.bounds.ceiling().0 {

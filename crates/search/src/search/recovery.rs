@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::{LATE, Phase, RateSearch, SearchStep};
 use crate::limit_posterior::Bracket;
+use crate::observation::BLOCK_SECONDS;
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{
     LimitEstimate, OverloadRecovery, RateTrial, SearchOutcome, SearchReport, UnexcludedBurst,
 };
-use crate::seen::BLOCK_SECONDS;
 use crate::vote::TrialVerdict;
 
 /// The overload before the recovery trial: a factor of the upper bound, and the duration.
@@ -42,24 +42,26 @@ impl RateSearch {
     }
 
     pub(super) fn learn_recovery(&mut self) {
-        self.manners.recovery.holds = self.trials.last().map(|trial| trial.verdict != TrialVerdict::Bad);
+        self.manners.recovery.holds_after_overload =
+            self.trials.last().map(|trial| trial.verdict != TrialVerdict::Bad);
         let overload =
             self.trials.iter().rev().nth(1).filter(|trial| trial.spec.purpose == TrialPurpose::BurstDrain);
         let cliff = self.cliff.map(|cliff| cliff.estimate).filter(|rate| *rate > 0.0);
-        self.manners.recovery.queue = overload.zip(cliff).map(|(overload, rate)| waiting(overload) / rate);
+        self.manners.recovery.queue_seconds =
+            overload.zip(cliff).map(|(overload, rate)| waiting(overload) / rate);
     }
 
     /// Ends a search without a bad trial: the highest allowed rate held, or the time was too short.
     fn end_untold(&mut self) {
         self.cliff = None;
-        match self.is_at_ceiling() {
+        match self.ceiling_outcome() {
             Some(whose) => self.end(whose),
             None => self.enter(Phase::Over),
         }
     }
 
     fn verdict(&self) -> SearchOutcome {
-        let degraded = match self.manners.recovery.holds {
+        let degraded = match self.manners.recovery.holds_after_overload {
             Some(holds) => !holds,
             None => self.manners.needs_silence,
         };
@@ -99,7 +101,7 @@ impl RateSearch {
         let told = knee.filter(|knee| knee.width() <= TOLD);
         Some(self.limit(told, |trial| match trial.evidence.late {
             _ if trial.verdict == TrialVerdict::Bad => TrialVerdict::Bad,
-            late if late.of <= 0.0 => TrialVerdict::Undecided,
+            late if late.total <= 0.0 => TrialVerdict::Undecided,
             // A ramp step is too short for a queue to grow.
             late if late.deviations_above(share) > SURE && trial.evidence.seconds >= LATE => {
                 TrialVerdict::Bad
@@ -117,13 +119,15 @@ impl RateSearch {
         let of = |vote| voted.iter().filter(move |(voted, _)| *voted == vote).map(|(_, rate)| *rate);
         let lower = bracket.map_or(0.0, |bracket| bracket.lower);
         let within = of(TrialVerdict::Bad).filter(|rate| *rate >= lower).reduce(f64::min);
-        let bad = within.or_else(|| of(TrialVerdict::Bad).reduce(f64::min)).or_else(|| self.spent_bad());
+        let bad = within
+            .or_else(|| of(TrialVerdict::Bad).reduce(f64::min))
+            .or_else(|| self.lowest_bad_after_allowance());
         let good = of(TrialVerdict::Good).filter(|rate| bad.is_none_or(|bad| *rate < bad)).reduce(f64::max);
         LimitEstimate { bracket, highest_good: good, lowest_bad: bad }
     }
 
     /// The lowest bad rate that still counts after an allowance was found. Good rates from before do not count, but bad ones do.
-    pub(super) fn spent_bad(&self) -> Option<f64> {
+    pub(super) fn lowest_bad_after_allowance(&self) -> Option<f64> {
         let used_up = self.manners.depletion.is_some();
         let too_much =
             |trial: &&RateTrial| trial.failure_mode.is_some_and(|kind| used_up || kind.is_quota_like());
@@ -175,8 +179,11 @@ fn waiting(overload: &RateTrial) -> f64 {
 
 /// Says that the target recovers only if the overload left a queue to recover from (a stop-gap until recovery is tried with longer queues).
 fn stated(recovery: OverloadRecovery) -> OverloadRecovery {
-    let is_tested = recovery.queue.is_some_and(|queue| queue >= REAL_QUEUE);
-    OverloadRecovery { holds: recovery.holds.filter(|holds| !holds || is_tested), ..recovery }
+    let is_tested = recovery.queue_seconds.is_some_and(|queue| queue >= REAL_QUEUE);
+    OverloadRecovery {
+        holds_after_overload: recovery.holds_after_overload.filter(|holds| !holds || is_tested),
+        ..recovery
+    }
 }
 
 #[cfg(test)]
@@ -186,7 +193,14 @@ mod tests {
     /// A target that collapsed under a queue of more than half a second was said to hold its rate again, after an overload that left none.
     #[test]
     fn recovery_is_only_stated_after_an_overload_that_left_a_queue() {
-        let of = |holds, queue| stated(OverloadRecovery { calm: None, holds: Some(holds), queue }).holds;
+        let of = |holds, queue| {
+            stated(OverloadRecovery {
+                time_to_recover: None,
+                holds_after_overload: Some(holds),
+                queue_seconds: queue,
+            })
+            .holds_after_overload
+        };
         assert_eq!(of(true, Some(0.01)), None);
         assert_eq!(of(true, None), None);
         assert_eq!(of(true, Some(0.4)), Some(true));

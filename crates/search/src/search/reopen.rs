@@ -41,7 +41,7 @@ impl RateSearch {
         }
         let limit = self.cliff_limit();
         if limit.lowest_bad.is_none() {
-            return self.is_at_ceiling().is_none();
+            return self.ceiling_outcome().is_none();
         }
         let has_recovered = self.turn > 0 || self.manners.spent;
         has_recovered && (!limit.is_roughly_bracketed() || self.report().contradiction().is_some())

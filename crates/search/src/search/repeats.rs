@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use super::RateSearch;
+use crate::observation::BLOCK_SECONDS;
 use crate::offer::{TrialPurpose, TrialSpec};
 use crate::report::RateTrial;
-use crate::seen::BLOCK_SECONDS;
 use crate::vote::TrialVerdict;
 
 /// The most rates that a search repeats.

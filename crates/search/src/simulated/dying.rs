@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::servers::{ServiceDistribution, SimulatedBucket};
 use super::target::{SimulatedArrivals, SimulatedTarget};
 use super::tests::BOTH;
+use crate::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use crate::offer::{TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{SearchOutcome, SearchReport};
 use crate::search::{RateBounds, RateSearch};
-use crate::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use crate::target::{SearchTarget, search};
 use crate::vote::FailureMode;
 
@@ -61,7 +61,14 @@ impl Dying {
             let sent = (before + offer.rate * BLOCK_SECONDS) as u32 - before as u32;
             let (good, errors) = if at > back { (sent, 0) } else { (0, sent) };
             let (latency, slowest) = (0.005 * f64::from(good), if good > 0 { 0.005 } else { 0.0 });
-            blocks.push(BlockCounts { sent, good, errors, latency, slowest, ..BlockCounts::default() });
+            blocks.push(BlockCounts {
+                sent,
+                good,
+                errors,
+                latency_sum: latency,
+                slowest,
+                ..BlockCounts::default()
+            });
         }
         let took = Duration::from_secs_f64(at - self.now);
         TrialObservation {

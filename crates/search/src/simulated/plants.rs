@@ -314,7 +314,7 @@ fn places(capacity: f64, rng: &mut Rng) -> ServerSpec {
     } else {
         ServiceDistribution::Lognormal(mean, 1.0)
     };
-    ServerSpec::Places(SimulatedSlots { free: vec![0.0; count as usize], service, refusal: 0.001 })
+    ServerSpec::Places(SimulatedSlots { free_at: vec![0.0; count as usize], service, refusal: 0.001 })
 }
 
 fn quota(capacity: f64, rng: &mut Rng) -> ServerSpec {
@@ -344,7 +344,7 @@ fn workers(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> SimulatedWork
         _ => ServiceDistribution::Exponential(mean),
     };
     let mut workers = SimulatedWorkers::new(count as usize, service, log_uniform(rng, 0.000_3, 0.005));
-    workers.notices = rng.bool();
+    workers.frees_on_close = rng.bool();
     workers.pace = pace(class, capacity, count, rng);
     if class == SimulatedClass::BoundedQueue {
         workers.room = (capacity * log_uniform(rng, 0.01, 0.5)).max(5.0) as usize;

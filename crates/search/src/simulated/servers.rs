@@ -155,19 +155,19 @@ impl Slowdown {
 #[derive(Debug, Clone)]
 pub struct SimulatedWorkers {
     /// The time at which each worker is free.
-    pub free: Vec<f64>,
+    pub free_at: Vec<f64>,
     /// The service time of a request.
     pub service: ServiceDistribution,
     /// The slowdown of the workers.
     pub pace: Slowdown,
     /// The time added to each response.
-    pub base: f64,
+    pub added_latency: f64,
     /// The length of the queue; a request that finds the queue full is refused.
     pub room: usize,
     /// The longest wait. A request that waits longer gets an error and is retried in the background, as in a pool with retries.
     pub patience: f64,
     /// True if a closed connection frees its place.
-    pub notices: bool,
+    pub frees_on_close: bool,
     starts: VecDeque<f64>,
 }
 
@@ -178,13 +178,13 @@ impl SimulatedWorkers {
         let (room, patience) = (usize::MAX, f64::INFINITY);
         let free = vec![0.0; count.max(1)];
         Self {
-            free,
+            free_at: free,
             service,
             pace: Slowdown::Even,
-            base,
+            added_latency: base,
             room,
             patience,
-            notices: true,
+            frees_on_close: true,
             starts: VecDeque::new(),
         }
     }
@@ -192,8 +192,8 @@ impl SimulatedWorkers {
     /// The index of the worker that is free first.
     fn next(&self) -> usize {
         let mut first = 0;
-        for (index, free) in self.free.iter().enumerate() {
-            if *free < self.free[first] {
+        for (index, free) in self.free_at.iter().enumerate() {
+            if *free < self.free_at[first] {
                 first = index;
             }
         }
@@ -210,8 +210,8 @@ impl SimulatedWorkers {
     fn work(&mut self, at: f64, rng: &mut Rng) -> (f64, f64) {
         let worker = self.next();
         let took = self.service.draw(rng);
-        let (start, took) = self.pace.apply(at, self.free[worker].max(at), took, rng);
-        self.free[worker] = start + took;
+        let (start, took) = self.pace.apply(at, self.free_at[worker].max(at), took, rng);
+        self.free_at[worker] = start + took;
         (start, start + took)
     }
 }
@@ -219,7 +219,7 @@ impl SimulatedWorkers {
 impl SimulatedServer for SimulatedWorkers {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         if self.room < usize::MAX && self.full(at) {
-            return SimulatedOutcome { end: at + self.base, good: false };
+            return SimulatedOutcome { end: at + self.added_latency, good: false };
         }
         let (start, end) = self.work(at, rng);
         if self.room < usize::MAX {
@@ -227,15 +227,15 @@ impl SimulatedServer for SimulatedWorkers {
         }
         if start - at > self.patience {
             self.work(at, rng);
-            return SimulatedOutcome { end: at + self.patience + self.base, good: false };
+            return SimulatedOutcome { end: at + self.patience + self.added_latency, good: false };
         }
-        SimulatedOutcome { end: end + self.base, good: true }
+        SimulatedOutcome { end: end + self.added_latency, good: true }
     }
 
     fn drop_waiting(&mut self, at: f64) {
-        if self.notices {
+        if self.frees_on_close {
             let ahead = self.service.mean();
-            self.free.iter_mut().for_each(|free| *free = free.min(at + ahead));
+            self.free_at.iter_mut().for_each(|free| *free = free.min(at + ahead));
             self.starts.clear();
         }
     }
@@ -309,7 +309,7 @@ impl SimulatedServer for SimulatedWindowLimiter {
 #[derive(Debug, Clone)]
 pub struct SimulatedSlots {
     /// The time at which each place is free.
-    pub free: Vec<f64>,
+    pub free_at: Vec<f64>,
     /// The time that a request holds its place.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
@@ -318,7 +318,7 @@ pub struct SimulatedSlots {
 
 impl SimulatedServer for SimulatedSlots {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
-        match self.free.iter_mut().find(|free| **free <= at) {
+        match self.free_at.iter_mut().find(|free| **free <= at) {
             None => SimulatedOutcome { end: at + self.refusal, good: false },
             Some(free) => {
                 *free = at + self.service.draw(rng);
@@ -328,7 +328,7 @@ impl SimulatedServer for SimulatedSlots {
     }
 
     fn drop_waiting(&mut self, at: f64) {
-        self.free.iter_mut().for_each(|free| *free = free.min(at));
+        self.free_at.iter_mut().for_each(|free| *free = free.min(at));
     }
 }
 

@@ -8,8 +8,8 @@ use fastrand::Rng;
 
 use super::servers::{SimulatedServer, exponential};
 use crate::closed;
+use crate::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use crate::offer::TrialSpec;
-use crate::seen::{BLOCK_SECONDS, BlockCounts, TrialObservation};
 use crate::target::SearchTarget;
 
 /// The arrival process of requests.
@@ -92,7 +92,7 @@ impl BlockRecorder {
         let block = self.at(end);
         if good {
             block.good += 1;
-            block.latency += end - due;
+            block.latency_sum += end - due;
             block.slowest = block.slowest.max(end - due);
         } else {
             block.errors += 1;

@@ -10,13 +10,13 @@ use super::servers::{
 };
 use super::target::{SimulatedArrivals, SimulatedTarget};
 use crate::compare::{ComparedRun, LimitChange, compare};
+use crate::failure_curves::erlang;
 use crate::goal::{LatencyGoal, SearchGoal};
+use crate::observation::TrialObservation;
 use crate::offer::{TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{LimitEstimate, SearchOutcome, SearchReport};
 use crate::search::{RateBounds, RateSearch, SearchStep};
-use crate::seen::TrialObservation;
-use crate::shapes::erlang;
 use crate::target::{SearchTarget, search};
 use crate::vote::{FailureMode, TrialVerdict};
 
@@ -76,7 +76,7 @@ fn a_single_worker_makes_wait_as_pollaczek_and_khinchine_say() {
 fn places_lose_as_much_as_erlang_says() {
     for (count, load) in [(10, 5.0), (50, 40.0)] {
         for service in [ServiceDistribution::Exponential(0.02), ServiceDistribution::Lognormal(0.02, 1.0)] {
-            let places = SimulatedSlots { free: vec![0.0; count as usize], service, refusal: 0.001 };
+            let places = SimulatedSlots { free_at: vec![0.0; count as usize], service, refusal: 0.001 };
             close(poisson(places, load / 0.02, 400_000).1, erlang(count, load), 0.06);
         }
     }
@@ -692,7 +692,7 @@ fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
     for (service, slower) in [(0.01, 8.0), (0.002, 4.0), (0.03, 3.0)] {
         let workers = |service| {
             let mut workers = SimulatedWorkers::new(10, ServiceDistribution::Fixed(service), 0.0);
-            workers.notices = false;
+            workers.frees_on_close = false;
             workers
         };
         let servers = vec![workers(service), workers(service), workers(slower * service)];

@@ -19,7 +19,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::parts::part;
+use crate::client_libraries::part;
 
 /// One client library.
 #[derive(Clone, Copy, Debug)]

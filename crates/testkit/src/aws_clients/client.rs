@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::rule::{Ended, Missed, Rule};
+use super::sdk_rules::{Ended, Missed, Rule};
 
 /// What came of a call of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

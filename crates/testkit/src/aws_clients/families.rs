@@ -3,7 +3,7 @@
 //! All figures were measured with the SDKs themselves, unless a comment says otherwise: what is asked, in which windows, and what
 //! becomes of a refresh that fails. `.NET` and `PHP` were not: theirs are of aws-sdk-net's and aws-sdk-php's sources.
 
-use super::rule::{Ended, Life, Missed, Rule, Span};
+use super::sdk_rules::{Ended, Life, Missed, Rule, Span};
 use super::wire::{Shape, Tokens, Wire};
 use super::{HOUR, MINUTE};
 

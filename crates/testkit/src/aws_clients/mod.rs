@@ -15,12 +15,12 @@
 mod client;
 mod families;
 pub mod rotating;
-mod rule;
+mod sdk_rules;
 mod wire;
 
 pub use client::{Call, Client};
 pub use families::{Family, JAVA_1_11, all, allowed_per_hour, family};
-pub use rule::{Ended, Life, Missed, Rule, Span};
+pub use sdk_rules::{Ended, Life, Missed, Rule, Span};
 pub use wire::{Shape, Tokens, Wire};
 
 /// A minute, in seconds.

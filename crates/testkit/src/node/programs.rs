@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{ADDRESS, PAUSE, RANGE, given};
 use crate::control_plane::{CONTROLLERS, KUBELET, Program, SCHEDULER};
 use crate::objects::NODE;
-use crate::plane::Plane;
+use crate::ready_control_plane::Plane;
 
 pub(super) fn start_containerd(folder: &Path) -> Program {
     let at = |name: &str| folder.join(name).display().to_string();

@@ -310,7 +310,7 @@ impl ConnectionArgs {
             tls: Some(self.tls().config_with_files(files)?),
             http2: Http2Options {
                 over_tls: self.http2,
-                clear: self.h2c,
+                prior_knowledge: self.h2c,
                 streams: self.streams,
                 connections: self.http2_connections,
             },

@@ -177,7 +177,7 @@ impl DistributedAttack {
     /// A pod has come to its end: that of its schedule, or one that it was told of, or one that somebody else has made. An evicted one
     /// tells all that it has measured, and its share is missing from then on.
     fn done(&mut self, pod: usize, part: LoadPartResult) -> bool {
-        let early = part.early.filter(|_| self.run.ended().is_none());
+        let early = part.early.filter(|_| self.run.end_command().is_none());
         let at = self.now();
         if early.is_none() {
             self.gather.mark_finished(pod);
@@ -247,11 +247,11 @@ impl DistributedAttack {
         let is_short = self.pods.rows().iter().any(|row| row.lost_reason.is_some());
         let counted = self.planned().saturating_sub(self.warm_up);
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
-        let early = self.run.ended().map(|(_, why)| why);
+        let early = self.run.end_command().map(|(_, why)| why);
         RunOutcome {
             scheduled: if is_whole && self.ended_early.is_empty() { scheduled } else { self.scheduled() },
             began_unix_ns: self.begun.unix_ns,
-            scheduled_for: most(|part| part.scheduled_for).filter(|_| !is_short).unwrap_or(counted),
+            counted_duration: most(|part| part.scheduled_for).filter(|_| !is_short).unwrap_or(counted),
             elapsed: most(|part| part.elapsed).unwrap_or(0).max(if is_short { counted } else { 0 }),
             threads: parts.iter().map(|part| part.threads).sum::<usize>().max(1),
             written: Ok(parts.iter().map(|part| part.records).sum()),
@@ -262,7 +262,7 @@ impl DistributedAttack {
 
     /// Until when requests were to be sent, in the time of the run: to the plan's end, or until somebody ended it.
     fn planned(&self) -> Nanos {
-        let ended = self.run.ended().map(|(at, _)| at);
+        let ended = self.run.end_command().map(|(at, _)| at);
         let until = [ended, self.end].into_iter().flatten().min();
         until.unwrap_or_else(|| self.gather.merged_until()).max(1)
     }

@@ -13,7 +13,7 @@ use seawall_load::engine::RunOutcome;
 use seawall_load::interval::IntervalStats;
 use serde::{Deserialize, Serialize};
 
-use super::about::RunMetadata;
+use super::run_header::RunMetadata;
 
 /// The `kind` of the first line.
 pub(crate) const KIND: &str = "timeseries";
@@ -33,10 +33,10 @@ pub(crate) struct IntervalsFooter {
     /// Requests that the schedule made due. `None` in a closed loop.
     pub(crate) offered: Option<u64>,
     /// How long requests were counted.
-    #[serde(rename = "duration_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "duration_seconds", with = "seawall_load::duration_json")]
     pub(crate) duration: Nanos,
     /// The duration and the wait for the last responses.
-    #[serde(rename = "elapsed_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "elapsed_seconds", with = "seawall_load::duration_json")]
     pub(crate) elapsed: Nanos,
     /// Threads that sent.
     pub(crate) threads: usize,
@@ -49,7 +49,7 @@ impl IntervalsFooter {
     pub(crate) fn of(outcome: &RunOutcome, judgement: &Judgement) -> Self {
         Self {
             offered: outcome.scheduled,
-            duration: outcome.scheduled_for,
+            duration: outcome.counted_duration,
             elapsed: outcome.elapsed,
             threads: outcome.threads,
             findings: judgement.reasons.clone(),

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use seawall_load::spread::Distribution;
+use seawall_load::latency_distribution::Distribution;
 
 use crate::times::brief_time;
 
@@ -47,7 +47,7 @@ fn rows(times: &Distribution) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::spread::Precision;
+    use seawall_load::latency_distribution::Precision;
 
     use super::*;
 

@@ -23,8 +23,8 @@ use seawall_load::clock::Nanos;
 use seawall_load::control::Control;
 use seawall_load::engine::RunPlan;
 use seawall_load::interval::IntervalStats;
+use seawall_load::interval_row::{LiveRow, LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
 use seawall_load::rate::RequestRate;
-use seawall_load::rows::{LiveRow, LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
 
 use self::keys::ViewKey;
 use self::screen::Screen;

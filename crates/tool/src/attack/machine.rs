@@ -7,9 +7,9 @@ use seawall_load::summary::Summary;
 use seawall_probe::{FindingGrade, MachineFinding};
 use serde::Serialize;
 
-use super::about::RunMetadata;
 use super::objectives::ObjectiveReport;
 use super::pods::AttackPodStatus;
+use super::run_header::RunMetadata;
 
 /// What explains the figures and speaks against none of them, and what is not known.
 pub(crate) fn notes(findings: &[MachineFinding]) -> String {

@@ -6,8 +6,8 @@
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
+use seawall_load::interval_row::{LiveRow, LiveRowBuilder, Quantiles, RunInfo, RunStatus};
 use seawall_load::outcome::{RunOutcome, handed_out};
-use seawall_load::rows::{LiveRow, LiveRowBuilder, Quantiles, RunInfo, RunStatus};
 use seawall_load::summary::Summary;
 use serde::Serialize;
 

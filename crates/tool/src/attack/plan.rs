@@ -192,7 +192,7 @@ fn threads(arrivals: &ArrivalModel, shard: ScheduleShard, cpus: usize) -> usize 
     match arrivals {
         ArrivalModel::Closed => cpus,
         ArrivalModel::Open(schedule) => {
-            generator_resources::sender_threads(schedule.peak() / shard.of() as f64, cpus)
+            generator_resources::sender_threads(schedule.peak() / shard.shard_count() as f64, cpus)
         }
     }
 }
@@ -264,7 +264,7 @@ pub(crate) fn has_conditions(plan: &RunPlan) -> bool {
 /// True if a request of the run can be sent over HTTP/2: in clear text if that is asked for, and over TLS if the server agrees.
 pub(crate) fn can_use_http2(plan: &RunPlan) -> bool {
     let http2 = &plan.setup.transport.http2;
-    http2.clear
+    http2.prior_knowledge
         || http2.over_tls
             && match &plan.setup.source {
                 RequestSource::List(list) => list.requests().iter().any(|request| request.origin().tls),

@@ -67,10 +67,10 @@ pub(crate) enum PodRunState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct MeasuredOffset {
     /// The offset in nanoseconds.
-    #[serde(rename = "seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "seconds", with = "seawall_load::duration_json")]
     pub(crate) offset: i64,
     /// The largest error of the offset.
-    #[serde(rename = "error_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "error_seconds", with = "seawall_load::duration_json")]
     pub(crate) error: Nanos,
 }
 
@@ -92,23 +92,23 @@ pub(crate) struct AttackPodStatus {
     /// Requests whose outcome is known.
     pub(crate) completed: u64,
     /// The 99th percentile of the response times. While the run goes on: of the last second.
-    #[serde(rename = "response_time_p99_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "response_time_p99_seconds", with = "seawall_load::duration_json")]
     pub(crate) response_time_p99: Nanos,
     /// The 99th percentile of the generator lag. While the run goes on: of the last second.
-    #[serde(rename = "generator_lag_p99_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "generator_lag_p99_seconds", with = "seawall_load::duration_json")]
     pub(crate) generator_lag_p99: Nanos,
     /// Most requests in flight at once.
     pub(crate) in_flight: u64,
     /// The end of the last interval that the pod reported, counted from the start of the run.
-    #[serde(rename = "reported_until_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "reported_until_seconds", with = "seawall_load::duration_json")]
     pub(crate) reported_until: Nanos,
     /// Why the pod is lost, and since when. `None` if it is not lost.
     pub(crate) lost_reason: Option<String>,
     /// When the loss of the pod was known, counted from the start of the run.
-    #[serde(rename = "lost_at_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "lost_at_seconds", with = "seawall_load::duration_json")]
     pub(crate) lost_at: Option<Nanos>,
     /// How long the share of the pod is missing in the figures.
-    #[serde(rename = "missing_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "missing_seconds", with = "seawall_load::duration_json")]
     pub(crate) missing: Nanos,
     /// The first things that spoke against the pod while it sent.
     pub(crate) warnings: Vec<String>,

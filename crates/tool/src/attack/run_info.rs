@@ -2,8 +2,8 @@
 
 use seawall_load::clock::nanos;
 use seawall_load::engine::RunPlan;
+use seawall_load::interval_row::RunInfo;
 use seawall_load::request_source::RequestSource;
-use seawall_load::rows::RunInfo;
 use seawall_load::schedule::ArrivalModel;
 
 use crate::attack::args::AttackArgs;

@@ -8,7 +8,7 @@ use seawall_lab::verdict::GeneratorVerdict;
 use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
 
-use crate::go::aligned;
+use crate::go_format::aligned;
 use crate::times::brief_time;
 
 /// How a summary may begin, for programs that read one in place of records.

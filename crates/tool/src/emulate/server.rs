@@ -64,7 +64,7 @@ pub(crate) struct EmulateServerArgs {
 }
 
 fn cause(text: &str) -> Result<String, String> {
-    let known: Vec<_> = plant::draw::classes().collect();
+    let known: Vec<_> = plant::random_faults::classes().collect();
     let expected = || format!("expected one of {}", known.join(", "));
     if known.contains(&text) { Ok(text.to_owned()) } else { Err(expected()) }
 }

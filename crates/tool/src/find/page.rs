@@ -7,7 +7,7 @@ use seawall_lab::find::answer::{
     FindReport, ReportedCause, ReportedLimit, ReportedTrial, ReportedVerdict, ServerSideFact,
     ServerSideWindow,
 };
-use seawall_search::seen::BLOCK_SECONDS;
+use seawall_search::observation::BLOCK_SECONDS;
 use serde::Serialize;
 
 use super::screen::{self, limit_range};

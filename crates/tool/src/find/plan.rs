@@ -18,7 +18,7 @@ use seawall_search::profile::Profile;
 
 use super::args::{FindArgs, FindArrivals, goal};
 use super::search_setup::FindSessionConfig;
-use super::sent;
+use super::sent_requests;
 use crate::attack::targets::{RequestLimits, TargetFlags};
 pub(super) use seawall_lab::generator_resources::available_cores;
 
@@ -64,7 +64,7 @@ pub(crate) fn plan(
         },
         connections: connections(&travel, list.requests()),
         timeout: travel.timeout,
-        fingerprint: Some(sent::fingerprint(&args.travel, &travel, &list, args.redirects)?),
+        fingerprint: Some(sent_requests::fingerprint(&args.travel, &travel, &list, args.redirects)?),
     };
     // Before anybody is asked whether they are there: another way may lead to somebody else.
     before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--resume")?;

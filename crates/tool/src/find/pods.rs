@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
+use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_cause::subject::ExperimentTarget;
-use seawall_cause::watched::ExperimentObservation;
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind, StartedTrial};
 use seawall_lab::remote::search::{
     BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
@@ -19,8 +19,8 @@ use seawall_lab::target_driver::{Calibration, TargetDriver};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::stats::LoadStats;
 use seawall_search::closed;
+use seawall_search::observation::{BlockCounts, TrialObservation};
 use seawall_search::offer::TrialSpec;
-use seawall_search::seen::{BlockCounts, TrialObservation};
 use seawall_search::target::SearchTarget;
 
 use super::progress::BlockObserver;

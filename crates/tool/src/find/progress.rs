@@ -14,8 +14,8 @@ use seawall_lab::find::answer::{FindReport, ReportedTrial, ReportedVerdict};
 use seawall_lab::find::progress::{BudgetStatus, FindStep, FindWatcher};
 use seawall_lab::find::report_builder::purpose_name;
 use seawall_load::clock::{Nanos, RunClock};
+use seawall_search::observation::BlockCounts;
 use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
-use seawall_search::seen::BlockCounts;
 
 use super::words::{clients, format_duration, percent, rate, seconds};
 use crate::searching::{AnswerPage, SearchPage};
@@ -193,7 +193,7 @@ impl VerdictTally {
 
 /// Which way a trial points by these blocks; none of what is no trial.
 fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> {
-    let (StopRule::Whole(standard) | StopRule::Decided(standard)) = offer.rule else { return None };
+    let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return None };
     Some(standard.judge(&seawall_search::evidence::TrialEvidence::of(offer.rate, blocks, &standard)).into())
 }
 
@@ -338,7 +338,7 @@ mod tests {
             slowest: 0.001,
         };
         let second = Duration::from_secs(1);
-        let rule = StopRule::Whole(standard);
+        let rule = StopRule::FullDuration(standard);
         let offer = TrialSpec {
             purpose: TrialPurpose::NarrowBracket,
             rate: 1500.0,

@@ -16,8 +16,8 @@ use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
 use seawall_probe::files::LocalFiles;
 
+use super::first_request::ReachCheck;
 use super::progress::BlockObserver;
-use super::reach::ReachCheck;
 
 /// What is sent, and how.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
+use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_cause::subject::ExperimentTarget;
-use seawall_cause::watched::ExperimentObservation;
 use seawall_lab::find::answer::{
     ConnectionPolicy, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
     ReportedEvidence, ReportedExcludedCause, ReportedFigure, ReportedQuotaExhaustion, ReportedTie,
@@ -17,9 +17,9 @@ use seawall_lab::server_side::ServerSide;
 use seawall_lab::target_driver::{Calibration, TargetDriver};
 use seawall_search::closed;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
+use seawall_search::observation::TrialObservation;
 use seawall_search::offer::TrialSpec;
 use seawall_search::profile::Profile;
-use seawall_search::seen::TrialObservation;
 use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::simulated::servers::{
     ServiceDistribution, SimulatedOutcome, SimulatedServer, SimulatedWorkers,

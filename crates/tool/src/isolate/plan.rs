@@ -33,8 +33,8 @@ use super::variant_draft::{VariantDraft, takes_body};
 use crate::attack::request_args;
 use crate::attack::targets::{RequestLimits, TargetFlags};
 use crate::find::args::goal;
+use crate::find::first_request::ReachCheck;
 use crate::find::plan::{connections, redact_url, target};
-use crate::find::reach::ReachCheck;
 
 /// An experiment, and what it takes to carry it out.
 pub(crate) struct IsolateRun {

@@ -11,7 +11,7 @@ use seawall_fleet::fleet::Fleet;
 use seawall_fleet::job::{ClusterSession, Job, RunningPod};
 use seawall_fleet::manifest::LoadJobSpec;
 use seawall_fleet::manifest::spec::ResourceName;
-use seawall_fleet::materials::JobInputs;
+use seawall_fleet::pod_inputs::JobInputs;
 use seawall_fleet::runtime::ApiRuntime;
 use seawall_fleet::wire::{CommandSender as _, PodChannel};
 use seawall_fleet::{pods, preflight, processes};
@@ -21,8 +21,8 @@ use seawall_load::files::InputFiles;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::given;
 use super::options::{CommandContext, DistributedAction, DistributedOptions};
+use super::pod_arguments;
 use crate::attack::signals::PendingSignals;
 use crate::exit;
 
@@ -139,7 +139,7 @@ fn pods_of_job(
     files: &InputFiles,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
-    let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
+    let materials = pod_arguments::materials(std::env::args_os(), beside, files.captured(), asked)?;
     let runtime = ApiRuntime::start().context("cannot start a thread")?;
     let choice = KubeconfigSelection { context: asked.context.clone(), kubeconfig: None };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -253,7 +253,7 @@ fn start_processes(
     beside: &CommandContext<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
-    let materials = given::materials(std::env::args_os(), beside, files.captured(), asked)?;
+    let materials = pod_arguments::materials(std::env::args_os(), beside, files.captured(), asked)?;
     let folder =
         tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot create a directory")?;
     let arguments = folder.path().join("arguments");
@@ -261,7 +261,7 @@ fn start_processes(
     if let Some((_, stdin)) = materials.values().find(|(key, _)| *key == "stdin") {
         let place = folder.path().join("stdin");
         std::fs::write(&place, stdin).with_context(|| format!("cannot write {}", place.display()))?;
-        text = text.replace(seawall_fleet::materials::STDIN, &place.display().to_string());
+        text = text.replace(seawall_fleet::pod_inputs::STDIN, &place.display().to_string());
     }
     std::fs::write(&arguments, text).with_context(|| format!("cannot write {}", arguments.display()))?;
     let program = std::env::current_exe().context("cannot find the path of this program")?;

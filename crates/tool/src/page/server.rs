@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::PageContent;
 use super::access_control::{PageAuth, PageRefusal, PageRoute};
+use super::connection_limit::{PageConnectionLimit, PageConnectionPermit};
 use super::events::{event, stream};
-use super::places::{PageConnectionLimit, PageConnectionPermit};
 
 /// Pages open at once; one more is told so.
 const PAGES: usize = 8;

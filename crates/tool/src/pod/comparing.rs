@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
+use seawall_lab::isolate::load_share::OpenSegment;
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
-use seawall_lab::isolate::part::OpenSegment;
 use seawall_lab::isolate::variant_setup::VariantLabel;
 use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, VariantInfo, VariantList};
 use seawall_lab::rig::StopSwitch;

@@ -17,7 +17,7 @@ use seawall_lab::rig::{LoadPart, LocalDriver, StopSwitch};
 use seawall_lab::target_driver::TargetDriver as _;
 use seawall_load::files::InputFiles;
 use seawall_probe::LocalFiles;
-use seawall_search::seen::{BLOCKS_PER_SECOND, BlockCounts};
+use seawall_search::observation::{BLOCKS_PER_SECOND, BlockCounts};
 
 use super::command_listener::TrialReceiver;
 use super::pod_output::PodOutput;

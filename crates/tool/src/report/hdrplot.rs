@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use seawall_load::spread::Distribution;
+use seawall_load::latency_distribution::Distribution;
 
-use crate::go::aligned;
+use crate::go_format::aligned;
 
 /// The whole report.
 pub(crate) fn render(values: &Distribution) -> String {

@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 
-use seawall_load::spread::Distribution;
+use seawall_load::latency_distribution::Distribution;
 
-use crate::go::{GoDuration, aligned};
+use crate::go_format::{GoDuration, aligned};
 
 /// Lower bounds; the last bucket is open.
 #[derive(Debug, Clone)]

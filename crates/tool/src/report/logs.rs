@@ -8,14 +8,14 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use seawall_load::latency_distribution::Distribution;
 use seawall_load::results::hdr;
-use seawall_load::spread::Distribution;
 
 use super::input::InputSource;
 use super::output::Output;
 use super::runs::Runs;
 use super::{ReportArgs, ReportKind, hdrplot, report_problems};
-use crate::go::{GoDuration, aligned};
+use crate::go_format::{GoDuration, aligned};
 
 /// Said to whoever wants more of logs alone than they hold: no rate, no status and no error is in them.
 pub(crate) const TIMES_ALONE: &str = "an HDR log holds only times: use `seawall report` with -type=text or -type=hdrplot, or give the run's results together with it";

@@ -5,9 +5,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use seawall_load::latency_distribution::Distribution;
 use seawall_load::record::Record;
 use seawall_load::results::hdr::HdrLogEntry;
-use seawall_load::spread::Distribution;
 use seawall_load::timeline::Timeline;
 
 use super::input::{InputSource, RecordSink};

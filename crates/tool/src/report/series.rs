@@ -1,6 +1,6 @@
 //! Runs as numbers ready to be drawn: what the HTML page and the SVG pictures share.
 
-use seawall_load::spread::Distribution;
+use seawall_load::latency_distribution::Distribution;
 use seawall_load::timeline::{Timeline, TimelineRow};
 use serde::Serialize;
 

@@ -12,7 +12,7 @@ use super::runs::{RunResults, Runs, TargetTotals};
 use super::series::FEW;
 use super::totals::Totals;
 use super::words::OF_RESULTS;
-use crate::go::{GoDuration, aligned};
+use crate::go_format::{GoDuration, aligned};
 use crate::times::brief_time;
 
 /// More lines of one kind than this push the rest off the screen; what is left out is counted.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::totals::Totals;
-use crate::go::{GoDuration, aligned};
+use crate::go_format::{GoDuration, aligned};
 
 /// The whole report.
 pub(crate) fn render(totals: &Totals) -> String {

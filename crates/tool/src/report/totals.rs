@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
 use seawall_load::fault::RequestFault;
+use seawall_load::latency_distribution::{Distribution, Precision};
 use seawall_load::record::{Record, ZonedTimestamp};
-use seawall_load::spread::{Distribution, Precision};
 
-use crate::go::GoDuration;
+use crate::go_format::GoDuration;
 
 /// How many different error texts are told apart. Texts can hold ports and addresses, so their number follows the
 /// number of requests; the rest is counted together.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seawall_load::interval::IntervalStats;
 use seawall_load::stats::LoadStats;
-use seawall_testkit::counter::Counter;
+use seawall_testkit::counting_server::Counter;
 use seawall_testkit::node::{ADDRESS, Node, made};
 use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::waiting::{until, until_true};

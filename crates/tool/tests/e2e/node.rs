@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::Stdio;
 
-use seawall_testkit::counter::Counter;
+use seawall_testkit::counting_server::Counter;
 use seawall_testkit::node::{ADDRESS, Node, done};
 use seawall_testkit::objects::{NAMESPACE, pods};
 use seawall_testkit::waiting::until_true;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use seawall_core::Clock;
 use serde_json::json;
 
-use crate::collector::{Collector, Tally};
 use crate::node::{Node, ctr, done};
+use crate::pod_answers::{Collector, Tally};
 use crate::support::until_true;
 
 const PODS: usize = 500;

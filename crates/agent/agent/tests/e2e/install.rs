@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::node::{Node, kubepods};
 use crate::pods::{Class, on_the_nodes_network, pod};
-use crate::real::SAYS;
+use crate::real_metadata_server::SAYS;
 use crate::support::network::METADATA;
 use crate::support::{EMAIL, TOKEN, cloud, identity, until, until_true};
 

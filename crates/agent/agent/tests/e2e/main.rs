@@ -16,13 +16,13 @@
 mod support;
 
 mod chart;
-mod collector;
 mod node;
+mod pod_answers;
 mod pods;
-mod real;
+mod real_metadata_server;
 
+mod agent_ends;
 mod churn;
-mod ends;
 mod install;
 mod libraries;
 mod upgrade;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use seawall_testkit::node;
 pub(crate) use seawall_testkit::node::{ADDRESS, ctr, done, given, kubepods, made};
 
-use crate::real::Real;
+use crate::real_metadata_server::Real;
 use crate::support::cloud::{Cloud, email};
 
 /// A node that is ready, without an agent.

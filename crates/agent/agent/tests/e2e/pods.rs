@@ -6,9 +6,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use seawall_testkit::client_libraries::part;
 use seawall_testkit::node::PAUSE;
 use seawall_testkit::objects::NAMESPACE;
-use seawall_testkit::parts::part;
 use seawall_testkit::pod::Process;
 use serde_json::{Value, json};
 

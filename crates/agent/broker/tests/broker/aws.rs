@@ -39,7 +39,7 @@ fn users_keys(config: &mut AwsExchangeConfig) {
 #[tokio::test]
 async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     let aws = start_with(|options| {
-        options.everyone = false;
+        options.unknown_roles_trust_everyone = false;
         options.roles = vec![EmulatedRole::open(arn("cart").as_str()).trusting(SUBJECT)];
     })
     .await;
@@ -75,7 +75,7 @@ async fn the_audience_is_the_roles_own() {
 #[tokio::test]
 async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     let aws = start_with(|options| {
-        options.everyone = false;
+        options.unknown_roles_trust_everyone = false;
         let cart = EmulatedRole::open(arn("cart").as_str()).trusting(USER);
         options.roles = vec![EmulatedRole { external_id: Some("x1/y:z".into()), ..cart }];
     })
@@ -153,7 +153,7 @@ async fn keys_that_are_refused_before_their_end_are_fetched_anew_once() {
 async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     let base = role("base");
     let aws = start_with(|options| {
-        options.everyone = false;
+        options.unknown_roles_trust_everyone = false;
         options.roles = vec![
             EmulatedRole::open(base.arn.as_str()).trusting(USER),
             EmulatedRole::open(arn("cart").as_str()).trusting(base.arn.as_str()),
@@ -179,7 +179,7 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
 #[tokio::test]
 async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods() {
     let aws = start_with(|options| {
-        options.everyone = false;
+        options.unknown_roles_trust_everyone = false;
         options.roles = vec![EmulatedRole::open(role("base").arn.as_str()).trusting(NODE)];
     })
     .await;
@@ -193,7 +193,7 @@ async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods()
 async fn a_role_of_another_account_is_reached_through_the_pods_own_each_time() {
     let theirs = "arn:aws:iam::999999999999:role/theirs";
     let aws = start_with(|options| {
-        options.everyone = false;
+        options.unknown_roles_trust_everyone = false;
         options.roles = vec![
             EmulatedRole::open(arn("cart").as_str()).trusting(SUBJECT),
             EmulatedRole::open(theirs).trusting(arn("cart").as_str()),

@@ -6,7 +6,7 @@ use seawall_broker::aws::{NodeKeySource, SETTINGS};
 use seawall_emulator::aws::IamRole as EmulatedRole;
 
 use crate::aws_world::{self, MINUTE, Node, arn, pod_identity, role, start_with, web_identity};
-use crate::lines::Lines;
+use crate::captured_log::Lines;
 
 #[test]
 fn no_token_and_no_key_is_logged_and_a_cut_is_told_once() {

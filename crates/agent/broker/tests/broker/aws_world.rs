@@ -71,7 +71,7 @@ pub(crate) async fn start_at(
     };
     let mut options = AwsEmulatorOptions {
         providers: vec![provider],
-        everyone: true,
+        unknown_roles_trust_everyone: true,
         users: vec![user],
         ..AwsEmulatorOptions::default()
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_broker::ExchangeFault;
 use seawall_broker::google::{CredentialRequestRef, SETTINGS};
 
-use crate::lines::Lines;
+use crate::captured_log::Lines;
 use crate::world::{self, Mood, SECRET, TOKEN, World, run};
 
 #[test]

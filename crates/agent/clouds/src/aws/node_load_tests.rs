@@ -76,7 +76,7 @@ impl Beyond {
         let associations = (0..ROLES).map(|number| (subject(number), role(number))).collect();
         let options = AwsEmulatorOptions {
             providers: vec![provider],
-            everyone: true,
+            unknown_roles_trust_everyone: true,
             associations,
             ..AwsEmulatorOptions::default()
         };

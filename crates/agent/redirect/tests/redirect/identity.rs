@@ -6,7 +6,7 @@ use rustix::thread::CapabilitySet;
 use seawall_redirect::{AgentAddress as Listens, AgentHeartbeat, ConnectionMap, Error};
 
 use crate::support::agent::{at_node, captured, gate, learn, listen, point, port, who};
-use crate::support::records::fill_with_records;
+use crate::support::filler_records::fill_with_records;
 use crate::support::*;
 
 /// Returns the pod that the victim is taken for under an attack.

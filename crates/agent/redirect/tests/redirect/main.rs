@@ -10,7 +10,7 @@ mod capture;
 mod closed;
 mod heartbeat;
 mod identity;
+mod record_shares;
 mod refusals;
 mod rules;
-mod shares;
 mod support;

@@ -27,7 +27,7 @@ pub struct ListenerShards {
     /// The shards that the poller does not watch, in the order in which the thread paused them.
     paused: VecDeque<usize>,
     waits: Vec<ShardWait>,
-    /// True from the time when connections begin to wait until the next call of [`Self::take_first_left`].
+    /// True from the time when connections begin to wait until the next call of [`Self::take_backlog_period_start`].
     is_first_left: bool,
     /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog.
     must_bound: bool,
@@ -37,7 +37,7 @@ pub struct ListenerShards {
 #[derive(Clone, Copy, Debug)]
 struct ShardWait {
     is_paused: bool,
-    /// True if the thread has left connections waiting since the last call of [`ListenerShards::bound_backlogs`].
+    /// True if the thread has left connections waiting since the last call of [`ListenerShards::limit_backlogs`].
     was_left: bool,
     /// The number of connections that the thread has accepted since that call.
     accepted: u32,
@@ -152,7 +152,7 @@ impl ListenerShards {
         self.must_bound = true;
     }
 
-    /// Returns true once after connections have begun to wait. The first period of [`Self::bound_backlogs`] begins at that call.
+    /// Returns true once after connections have begun to wait. The first period of [`Self::limit_backlogs`] begins at that call.
     pub fn take_backlog_period_start(&mut self) -> bool {
         std::mem::take(&mut self.is_first_left)
     }

@@ -8,8 +8,8 @@ use seawall_probe::files::fake::Texts;
 
 use crate::check::CheckContext;
 use crate::finding::{DoctorFinding, DoctorStatus, told};
+use crate::http_check::fake::{Servers, answer, status};
 use crate::identity::examine;
-use crate::web::fake::{Servers, answer, status};
 
 pub(super) const LINK_LOCAL: &str = "169.254.169.254:80";
 

@@ -15,4 +15,4 @@ mod tree;
 
 pub use machine::{CONCEALED, GceMachine};
 pub(super) use query::percent_decoded;
-pub(super) use server::{MetadataServer, dressed};
+pub(super) use server::{MetadataServer, with_metadata_headers};

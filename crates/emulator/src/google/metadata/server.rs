@@ -45,7 +45,7 @@ impl MetadataServer {
             Some(refusal) => refusal,
             None => self.find(state, request).await,
         };
-        dressed(reply)
+        with_metadata_headers(reply)
     }
 
     async fn find(&self, state: &GoogleState, request: &Request<Incoming>) -> EmulatorReply {
@@ -207,7 +207,7 @@ fn not_found() -> EmulatorReply {
 }
 
 /// Adds the headers of every response, including refusals and faults.
-pub(in crate::google) fn dressed(mut reply: EmulatorReply) -> EmulatorReply {
+pub(in crate::google) fn with_metadata_headers(mut reply: EmulatorReply) -> EmulatorReply {
     const HEADERS: [(HeaderName, HeaderValue); 4] = [
         (HeaderName::from_static("metadata-flavor"), HeaderValue::from_static("Google")),
         (HeaderName::from_static("server"), HeaderValue::from_static("Metadata Server for VM")),

@@ -40,7 +40,7 @@ pub enum GobError {
     Type,
     /// More or deeper types than results have any use for.
     #[error("the input describes too many types")]
-    Types,
+    TooManyTypes,
     /// The values are not structs.
     #[error("the values are not results")]
     NotResults,
@@ -263,7 +263,7 @@ impl GobTypes {
     /// length bounds the loops.
     fn skip(&self, kind: i64, cursor: &mut GobCursor<'_>, depth: u8) -> Result<(), GobError> {
         if depth > MAX_DEPTH {
-            return Err(GobError::Types);
+            return Err(GobError::TooManyTypes);
         }
         match self.kind(kind)? {
             GobLayout::Builtin(Builtin::Number) => cursor.uint().map(drop),

@@ -79,7 +79,7 @@ impl GobTypes {
             last = Some(field);
         }
         if self.described.len() >= MAX_TYPES {
-            return Err(GobError::Types);
+            return Err(GobError::TooManyTypes);
         }
         self.described.insert(number, kind.ok_or(GobError::Type)?);
         Ok(())

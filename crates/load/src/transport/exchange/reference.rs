@@ -18,11 +18,11 @@ fn ours(method: &str, bytes: &[u8], piece: usize) -> Verdict {
     let keep = CaptureOptions { record: Some(usize::MAX), ..CaptureOptions::default() };
     for piece in bytes.chunks(piece) {
         if let ParseProgress::Done { .. } = exchange.feed(piece, method, keep, &mut answer).ok()? {
-            return Some((answer.status, answer.kept.body));
+            return Some((answer.status, answer.capture.body));
         }
     }
     exchange.end().ok()?;
-    Some((answer.status, answer.kept.body))
+    Some((answer.status, answer.capture.body))
 }
 
 async fn hypers(method: &str, bytes: &[u8]) -> Verdict {

@@ -54,7 +54,7 @@ fn a_late_reader_does_not_lengthen_an_answer() {
     for protocol in Protocol::four() {
         let mut sim = Sim::with_requests(&protocol, 1);
         let at = sim.answer_arrives();
-        sim.client.network.world().late = true;
+        sim.client.network.lock_state().late = true;
         assert_eq!(sim.read_late(), (vec![at], vec![at]), "{}", protocol.http2);
     }
 }
@@ -64,7 +64,7 @@ fn all_answers_of_one_read_have_its_time() {
     for protocol in Protocol::four().into_iter().filter(|protocol| protocol.http2 && protocol.tls.is_none()) {
         let mut sim = Sim::with_requests(&protocol, 3);
         let arrived: Vec<_> = (0..3).map(|_| sim.answer_arrives()).collect();
-        sim.client.network.world().late = true;
+        sim.client.network.lock_state().late = true;
         assert_eq!(sim.read_late(), (vec![arrived[2]; 3], vec![arrived[2]; 3]));
     }
 }
@@ -85,7 +85,7 @@ fn what_several_reads_bring_has_the_time_of_its_own() {
             pipe.arrivals.push_back((pipe.to_client.len(), long));
         });
         let last = sim.answer_arrives();
-        sim.client.network.world().late = true;
+        sim.client.network.lock_state().late = true;
         let (heads, ends) = sim.read_late();
         assert_eq!((heads, ends.len(), ends[1]), (vec![long, last], 2, last));
         assert!(ends[0] == long || ends[0] == last);
@@ -109,9 +109,9 @@ fn a_stamp_is_of_its_own_read_alone() {
     for protocol in Protocol::four() {
         let mut sim = Sim::with_requests(&protocol, 1);
         sim.answer_arrives();
-        sim.client.network.world().late = true;
+        sim.client.network.lock_state().late = true;
         sim.read_late();
-        sim.client.network.world().late = false;
+        sim.client.network.lock_state().late = false;
         sim.client.launch(0);
         sim.client.flush();
         sim.hear(0);
@@ -131,7 +131,7 @@ fn an_answer_in_two_parts_began_with_the_first_and_ended_with_the_second() {
         server.answer(pipe, 0, false);
         pipe.arrivals.push_back((pipe.to_client.len(), first));
     });
-    sim.client.network.world().late = true;
+    sim.client.network.lock_state().late = true;
     assert_eq!(sim.read_late(), (vec![first], vec![]));
     let second = sim.client.now() + MS;
     sim.client.advance_time(MS);

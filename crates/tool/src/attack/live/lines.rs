@@ -1,7 +1,7 @@
 //! A row as one line of plain text: for logs, pipes and terminals that are shared.
 
 use seawall_load::clock::SECOND;
-use seawall_load::rows::{LiveRow, RunInfo};
+use seawall_load::interval_row::{LiveRow, RunInfo};
 
 use super::words::{clock, rate};
 use crate::times::brief_time;
@@ -65,7 +65,7 @@ fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::rows::ErrorCount;
+    use seawall_load::interval_row::ErrorCount;
 
     use super::super::sample::{facts, history};
     use super::*;

@@ -3,7 +3,7 @@
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::fault::RequestFault;
 use seawall_load::interval::IntervalStats;
-use seawall_load::rows::{LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
+use seawall_load::interval_row::{LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
 use seawall_load::stats::{FinishedRequest, LoadStats};
 
 use crate::attack::pods::{AttackPodStatus, PodTracker};

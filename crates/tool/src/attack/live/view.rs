@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{LineGauge, Paragraph, Sparkline, Wrap};
 
 use seawall_load::clock::Nanos;
-use seawall_load::rows::{LiveRow, LiveRowHistory, Quantiles, RunInfo, RunStatus};
+use seawall_load::interval_row::{LiveRow, LiveRowHistory, Quantiles, RunInfo, RunStatus};
 
 use super::lines;
 use super::words::{clock, rate};

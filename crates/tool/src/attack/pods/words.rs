@@ -3,7 +3,7 @@
 use seawall_load::clock::Nanos;
 
 use super::{AttackPodStatus, MeasuredOffset, PodRunState, PodTracker};
-use crate::go::aligned;
+use crate::go_format::aligned;
 use crate::times::brief_time;
 
 /// Pods that a line names.

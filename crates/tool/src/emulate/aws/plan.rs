@@ -127,7 +127,7 @@ impl EmulateAwsArgs {
             listen: self.listen,
             providers: vec![OidcProvider { issuer: self.trust.issuer.clone(), keys, audiences }],
             roles: self.roles(&grants, &node, users),
-            everyone: self.trust.allow_all,
+            unknown_roles_trust_everyone: self.trust.allow_all,
             users: users.iter().map(|keys| keys.user.clone()).collect(),
             associations: grants.into_iter().chain(associated).collect(),
             instance: Ec2Instance {

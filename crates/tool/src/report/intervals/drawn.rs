@@ -5,8 +5,8 @@
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
+use seawall_load::latency_distribution::Distribution;
 use seawall_load::outcome::RunOutcome;
-use seawall_load::spread::Distribution;
 use seawall_load::summary::Summary;
 
 use crate::report::rates::Rates;

@@ -61,7 +61,7 @@ pub(super) struct GeneratorConfig {
     /// The name of the attack.
     pub(super) name: String,
     /// The time at the start whose requests are not counted.
-    #[serde(rename = "warm_up_seconds", with = "seawall_load::seconds")]
+    #[serde(rename = "warm_up_seconds", with = "seawall_load::duration_json")]
     pub(super) warm_up: Nanos,
     /// The part of the schedule that this generator sent.
     #[serde(deserialize_with = "shard")]

@@ -13,14 +13,14 @@ const NAMED: usize = 5;
 /// What is missing beside these shards of one run, each with the file that it is of: a sentence for each number of shards that a
 /// file says there are.
 pub(super) fn missing(run: &[(&str, ScheduleShard)]) -> Vec<String> {
-    let divisions: BTreeSet<u64> = run.iter().map(|(_, shard)| shard.of()).collect();
+    let divisions: BTreeSet<u64> = run.iter().map(|(_, shard)| shard.shard_count()).collect();
     divisions.into_iter().filter_map(|of| missing_of(of, run)).collect()
 }
 
 fn missing_of(of: u64, run: &[(&str, ScheduleShard)]) -> Option<String> {
     let (files, there): (Vec<&str>, BTreeSet<String>) = run
         .iter()
-        .filter(|(_, shard)| shard.of() == of)
+        .filter(|(_, shard)| shard.shard_count() == of)
         .map(|(file, shard)| (*file, shard.to_string()))
         .unzip();
     let mut absent = (1..=of).map(|number| format!("{number}/{of}")).filter(|shard| !there.contains(shard));

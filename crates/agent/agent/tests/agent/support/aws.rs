@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::{Answer, Client};
-use super::hosted::Hosted;
+use super::emulator_thread::Hosted;
 use super::process::Agent;
 use super::{PROGRAM, ip, make_room, until};
 

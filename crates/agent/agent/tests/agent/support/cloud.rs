@@ -12,7 +12,7 @@ use seawall_emulator::keys::{Algorithm, SigningKey};
 use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
 
-use super::hosted::Hosted;
+use super::emulator_thread::Hosted;
 use super::world::Pod;
 
 pub(crate) const PROVIDER: &str = "//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/reef/providers/cluster";

@@ -5,7 +5,7 @@
 
 pub(crate) mod aws;
 pub(crate) mod cloud;
-pub(crate) mod hosted;
+pub(crate) mod emulator_thread;
 pub(crate) mod namespace;
 pub(crate) mod refresh;
 pub(crate) mod world;

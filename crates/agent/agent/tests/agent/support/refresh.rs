@@ -8,7 +8,7 @@ use seawall_core::Clock;
 use seawall_emulator::aws::{self, AwsEmulatorOptions, AwsEndpoint, Ec2Instance};
 use tempfile::TempDir;
 
-use super::hosted::Hosted;
+use super::emulator_thread::Hosted;
 use super::library::aws::JAVA_1;
 use super::library::{Names, Place};
 

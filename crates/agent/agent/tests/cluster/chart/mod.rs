@@ -12,7 +12,7 @@ use std::process::Command;
 
 use seawall_testkit::api::Api;
 use seawall_testkit::objects;
-use seawall_testkit::plane::Plane;
+use seawall_testkit::ready_control_plane::Plane;
 use seawall_testkit::server::Server;
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output};
 
 use seawall_testkit::api::Api;
 use seawall_testkit::objects::NODE;
-use seawall_testkit::plane::Plane;
+use seawall_testkit::ready_control_plane::Plane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

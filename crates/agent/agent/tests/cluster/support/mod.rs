@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use seawall_testkit::api::Api;
 use seawall_testkit::objects::{self, NODE};
-use seawall_testkit::plane::Plane;
+use seawall_testkit::ready_control_plane::Plane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -3,7 +3,7 @@
 //! The control groups are laid out as a kubelet lays them out, below a group that `scripts/redirect-test` makes and removes.
 
 pub(crate) mod agent;
-pub(crate) mod records;
+pub(crate) mod filler_records;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -53,8 +53,8 @@ fn says(trial: &RateTrial) -> bool {
 pub(super) fn pooled(shares: impl Iterator<Item = Proportion>) -> Proportion {
     let all = shares.fold(Proportion::default(), |all, share| Proportion {
         count: all.count + share.count,
-        of: all.of + share.of,
-        inflation: all.inflation + share.inflation * share.of,
+        total: all.total + share.total,
+        inflation: all.inflation + share.inflation * share.total,
     });
-    Proportion { inflation: all.inflation / all.of.max(1.0), ..all }
+    Proportion { inflation: all.inflation / all.total.max(1.0), ..all }
 }

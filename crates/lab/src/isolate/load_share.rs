@@ -52,7 +52,7 @@ impl LocalVariantRunner {
                 .interleaved_session(&segment, rate, shard)
                 .map(|(session, of)| SegmentSessions::Together(Box::new(session), of)),
             Design::Blocks => {
-                self.block_sessions(&segment, rate / shard.of() as f64).map(SegmentSessions::Apart)
+                self.block_sessions(&segment, rate / shard.shard_count() as f64).map(SegmentSessions::Apart)
             }
         };
         let sessions = sessions.map_err(|error| error.to_string())?;

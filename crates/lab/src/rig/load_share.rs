@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use seawall_cause::experiment::{Experiment, ExperimentLoad as Asked};
 use seawall_load::plan::LoadSpec;
 use seawall_load::schedule::ScheduleShard;
+use seawall_search::observation::{BLOCK_SECONDS, BlockCounts};
 use seawall_search::offer::TrialSpec;
-use seawall_search::seen::{BLOCK_SECONDS, BlockCounts};
 
 /// The part of a load that this generator sends, and its time.
 #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ mod tests {
     fn clients_are_shared_and_who_has_none_sends_nothing_of_theirs() {
         let shares = |of: u64, whole| -> Vec<_> {
             let own = (0..of).map(|index| part(index, of).scale_experiment(&clients(whole)));
-            own.map(|own| own.map(|(own, share)| (own.load, share.shard().of()))).collect()
+            own.map(|own| own.map(|(own, share)| (own.load, share.shard().shard_count()))).collect()
         };
         let load = |clients| Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
         assert_eq!(shares(3, 7), [Some((load(3), 3)), Some((load(2), 3)), Some((load(2), 3))]);

@@ -5,8 +5,8 @@
 
 use fastrand::Rng;
 
+use super::fault_syntax::PlantedFault;
 use super::kind::FaultKind;
-use super::text::PlantedFault;
 
 /// The lowest and highest rate, per second.
 const RATES: (f64, f64) = (50.0, 20_000.0);

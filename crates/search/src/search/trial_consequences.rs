@@ -22,9 +22,12 @@ impl RateSearch {
     pub(super) fn learn_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
         let (vote, cold) = (last.verdict, last.spec.purpose == TrialPurpose::AfterIdle);
-        if vote == TrialVerdict::Bad && !self.broke(self.trials.len() - 1) && !self.retest_if_contradicted() {
+        if vote == TrialVerdict::Bad
+            && !self.broke_midway(self.trials.len() - 1)
+            && !self.retest_if_contradicted()
+        {
             self.after_bad();
-        } else if self.broke(self.trials.len() - 1) && !self.manners.spent {
+        } else if self.broke_midway(self.trials.len() - 1) && !self.manners.spent {
             self.plan_repeat();
         } else if vote == TrialVerdict::Good && cold {
             self.learn_warmed_up();
@@ -91,7 +94,7 @@ impl RateSearch {
         let (share, few, enough) = SINGLE;
         let rate = self.last_bad().map_or(few, |bad| (share * bad.spec.rate).clamp(few, enough));
         let slowest = self.calm.map_or(0.0, |calm| calm.slowest);
-        let rule = StopRule::Calm(slower * slowest);
+        let rule = StopRule::FastResponses(slower * slowest);
         let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
             rule,
@@ -101,13 +104,14 @@ impl RateSearch {
         }));
     }
 
-    pub(super) fn learn_calm(&mut self) {
-        let Some(last) = self.trials.last().filter(|last| last.spec.rule != StopRule::Calm(f64::INFINITY))
+    pub(super) fn learn_recovery_probe(&mut self) {
+        let Some(last) =
+            self.trials.last().filter(|last| last.spec.rule != StopRule::FastResponses(f64::INFINITY))
         else {
             return;
         };
         let was_calm = last.seen.took < PROBE.1;
-        let calm = &mut self.manners.recovery.calm;
+        let calm = &mut self.manners.recovery.time_to_recover;
         *calm = was_calm.then(|| calm.unwrap_or(Duration::ZERO).max(last.seen.took));
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::CommandFactory as _;
-use seawall_fleet::materials::{JobInputs, STDIN};
+use seawall_fleet::pod_inputs::{JobInputs, STDIN};
 use seawall_load::files::CapturedInputs;
 
 use super::argv::{self, FlagOverrides};

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment, Variation};
-use seawall_cause::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
+use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_isolate::segment::{Design, Segment};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
+use seawall_search::observation::BlockCounts;
 use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
-use seawall_search::seen::BlockCounts;
 use seawall_search::vote::TrialCriteria;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -89,10 +89,10 @@ mod number {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "StopRule", rename_all = "kebab-case")]
 enum RuleMirror {
-    Whole(#[serde(with = "StandardMirror")] TrialCriteria),
+    FullDuration(#[serde(with = "StandardMirror")] TrialCriteria),
     Decided(#[serde(with = "StandardMirror")] TrialCriteria),
     Fails(#[serde(with = "number")] f64),
-    Calm(#[serde(with = "number")] f64),
+    FastResponses(#[serde(with = "number")] f64),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -147,7 +147,7 @@ struct VariationMirror {
     held: usize,
     head: bool,
     another_source: bool,
-    literal: bool,
+    skip_dns: bool,
     timeout: Option<Duration>,
 }
 
@@ -236,7 +236,8 @@ pub(super) struct BlockRow(u32, u32, u32, u32, u32, u32, f64, f64);
 
 impl From<&BlockCounts> for BlockRow {
     fn from(block: &BlockCounts) -> Self {
-        let BlockCounts { sent, good, errors, timely, late, in_flight, latency, slowest } = *block;
+        let BlockCounts { sent, good, errors, timely, late, in_flight, latency_sum: latency, slowest } =
+            *block;
         Self(sent, good, errors, timely, late, in_flight, latency, slowest)
     }
 }
@@ -244,7 +245,7 @@ impl From<&BlockCounts> for BlockRow {
 impl From<BlockRow> for BlockCounts {
     fn from(row: BlockRow) -> Self {
         let BlockRow(sent, good, errors, timely, late, in_flight, latency, slowest) = row;
-        Self { sent, good, errors, timely, late, in_flight, latency, slowest }
+        Self { sent, good, errors, timely, late, in_flight, latency_sum: latency, slowest }
     }
 }
 

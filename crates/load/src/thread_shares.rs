@@ -35,7 +35,7 @@ pub(crate) struct SenderTaskBuilder {
     pub(crate) batches: Option<(Sender<RecordBatch>, SlowOutputPolicy)>,
     to_collector: Sender<SenderReport>,
     /// The reports of the threads.
-    pub(crate) harvest: Receiver<SenderReport>,
+    pub(crate) report_receiver: Receiver<SenderReport>,
     /// The way back for what they handed over, by thread.
     pub(crate) spares: Vec<Sender<Box<LoadStats>>>,
 }
@@ -63,7 +63,7 @@ impl SenderTaskBuilder {
             keep,
             batches: None,
             to_collector,
-            harvest,
+            report_receiver: harvest,
             spares: Vec::new(),
         }
     }
@@ -97,7 +97,7 @@ impl SenderTaskBuilder {
             },
             cursor: self.cursor(index as u64, &supply),
             supply,
-            keep: self.keep,
+            capture: self.keep,
             accounting: Accounting::new(self.counting.clone(), self.clock, self.recorder(), collection),
         }
     }
@@ -105,9 +105,9 @@ impl SenderTaskBuilder {
     /// Returns the thread's position in the schedule. Requests that are read during the run are assigned in advance: every n-th request goes to one
     /// thread.
     fn cursor(&self, index: u64, supply: &SenderRequests) -> ScheduleCursor {
-        let (first, stride) = self.shard.thread(index, self.size as u64);
+        let (first, stride) = self.shard.thread_offset_and_stride(index, self.size as u64);
         let cursor = ScheduleCursor::new(self.shared.arrivals(), self.until, first, stride);
-        if supply.is_read_ahead() { cursor } else { cursor.with_shared_counter(self.turn.clone()) }
+        if supply.is_read_during_run() { cursor } else { cursor.with_shared_counter(self.turn.clone()) }
     }
 
     fn recorder(&self) -> Option<Recorder> {

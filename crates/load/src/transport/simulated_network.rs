@@ -79,7 +79,7 @@ pub struct HarnessResponse {
     /// Bytes of its body.
     pub bytes: u64,
     /// Those of them that were kept.
-    pub kept: usize,
+    pub kept_bytes: usize,
     /// The method of its request.
     pub method: String,
 }
@@ -154,14 +154,14 @@ impl TransportHarness {
             requests: Self::REQUESTS,
             age: Nanos::MAX,
             http2_connections: 2,
-            step: SECOND,
+            opening_step_timeout: SECOND,
             sources: SourceAddresses::default(),
         };
         Self::of(
             requests,
             making,
             limits,
-            CaptureOptions { location: true, record: Some(Self::KEPT), carriage: true },
+            CaptureOptions { location: true, record: Some(Self::KEPT), connection_timings: true },
         )
     }
 
@@ -178,12 +178,12 @@ impl TransportHarness {
         let targets = list.requests().len();
         let waker = EventPoller::new(RunClock::start()).map_err(io::Error::from)?.waker();
         let (questions, (reply, replies)) = (channel().0, channel());
-        let resolver = RouteResolver { questions, reply, replies, waker, asked: 0 };
+        let resolver = RouteResolver { questions, reply, replies, waker, pending_lookups: 0 };
         let mut routes = RouteTable::new(&HashMap::new(), making, SourceAddresses::default(), resolver);
         routes.list(list.requests());
         let network = MemoryNetwork::default();
         let mut pool = ConnectionPool::new(network.clone(), routes, limits);
-        pool.keep = keep;
+        pool.capture = keep;
         let supply = SenderRequests::list(list, &RequestFraming::default());
         Ok(Self {
             pool,
@@ -210,12 +210,12 @@ impl TransportHarness {
     /// The time.
     #[must_use]
     pub fn now(&self) -> Nanos {
-        self.network.world().now
+        self.network.lock_state().now
     }
 
     /// Lets time pass.
     pub fn advance_time(&mut self, span: Nanos) {
-        let mut world = self.network.world();
+        let mut world = self.network.lock_state();
         world.now = world.now.saturating_add(span);
     }
 
@@ -288,14 +288,18 @@ impl TransportHarness {
     fn answered(&mut self, key: InFlightKey) -> HarnessEventKind {
         let flight = self.flights.get_mut(key);
         let (status, bytes, kept) =
-            (flight.answer.status, flight.answer.bytes_in, flight.answer.kept.body.len());
+            (flight.answer.status, flight.answer.bytes_in, flight.answer.capture.body.len());
         let method = self.supply.request(&flight.request).method().to_owned();
         let place = flight.place;
-        let stream =
-            self.network.world().pipes.iter().rposition(|pipe| place == RequestLocation::On(pipe.token));
+        let stream = self
+            .network
+            .lock_state()
+            .pipes
+            .iter()
+            .rposition(|pipe| place == RequestLocation::OnConnection(pipe.token));
         self.forget(key);
         let stream = stream.unwrap_or(usize::MAX);
-        HarnessEventKind::Answered(HarnessResponse { stream, status, bytes, kept, method })
+        HarnessEventKind::Answered(HarnessResponse { stream, status, bytes, kept_bytes: kept, method })
     }
 
     fn failed(&mut self, failure: TransportFailure) -> HarnessEventKind {
@@ -322,7 +326,7 @@ impl TransportHarness {
     /// Streams there ever were.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.network.world().pipes.len()
+        self.network.lock_state().pipes.len()
     }
 
     /// Connections there are, streams that the client holds, requests that are on a connection, and those that wait.
@@ -331,21 +335,21 @@ impl TransportHarness {
         let carried = self.pool.connections.iter().map(|(_, connection)| connection.load()).sum();
         HarnessCounts {
             connections: self.pool.open_connections(),
-            streams: self.network.world().pipes.iter().filter(|pipe| !pipe.dropped).count(),
+            streams: self.network.lock_state().pipes.iter().filter(|pipe| !pipe.dropped).count(),
             carried,
             waiting: self.pool.routes[0].waiting(),
         }
     }
 
     pub(super) fn pipe<R>(&mut self, stream: usize, act: impl FnOnce(&mut Pipe) -> R) -> R {
-        act(&mut self.network.world().pipes[stream])
+        act(&mut self.network.lock_state().pipes[stream])
     }
 
     /// A stream comes to be connected, or is refused. Nothing if that was decided before.
     pub fn connect(&mut self, stream: usize, well: bool) {
         self.pipe(stream, |pipe| {
             if pipe.connected.is_none() {
-                (pipe.connected, pipe.news) = (Some(well), true);
+                (pipe.connected, pipe.has_unreported_change) = (Some(well), true);
             }
         });
     }
@@ -356,7 +360,7 @@ impl TransportHarness {
             let can = pipe.connected == Some(true) && pipe.ended.is_none() && !pipe.dropped;
             if can {
                 pipe.to_client.extend(bytes);
-                pipe.news |= !bytes.is_empty();
+                pipe.has_unreported_change |= !bytes.is_empty();
             }
             can
         })
@@ -366,7 +370,7 @@ impl TransportHarness {
     pub fn end(&mut self, stream: usize, well: bool) {
         self.pipe(stream, |pipe| {
             if pipe.connected == Some(true) && pipe.ended.is_none() {
-                (pipe.ended, pipe.news) = (Some(well), true);
+                (pipe.ended, pipe.has_unreported_change) = (Some(well), true);
             }
         });
     }
@@ -374,7 +378,7 @@ impl TransportHarness {
     /// The client may write so many bytes from now on.
     pub fn make_room(&mut self, stream: usize, room: usize) {
         self.pipe(stream, |pipe| {
-            pipe.news |= pipe.room == 0 && room > 0;
+            pipe.has_unreported_change |= pipe.room == 0 && room > 0;
             pipe.room = room;
         });
     }
@@ -382,7 +386,7 @@ impl TransportHarness {
     /// Bytes that the server has said and the client has not read.
     #[must_use]
     pub fn unread(&self, stream: usize) -> usize {
-        self.network.world().pipes[stream].to_client.len()
+        self.network.lock_state().pipes[stream].to_client.len()
     }
 
     /// Reports a stream, if there is anything new about it.

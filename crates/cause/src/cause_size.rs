@@ -4,9 +4,9 @@
 use crate::case::{DiagnosisInput, ValidExperiment};
 use crate::class::CauseClass;
 use crate::experiment::ExperimentLoad;
+use crate::experiment_stats::{ExperimentStats, SortedSamples, stalls};
+use crate::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
 use crate::report::CauseFigure;
-use crate::view::{ExperimentStats, SortedSamples, stalls};
-use crate::watched::{ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// Estimates the sizes of a cause from the experiments.
 #[must_use]
@@ -58,7 +58,7 @@ fn bucket(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let span = over.view.span();
     let later = over.view.good().filter(|hit| hit.due > time).count() as f64;
     // If the load lasted too short after the first failure, the limit of the search is a better estimate of the fill rate.
-    let fill = if span - time > 0.5 { later / (span - time) } else { case.known.limit };
+    let fill = if span - time > 0.5 { later / (span - time) } else { case.findings.limit };
     // A target that admits nothing more has no fill rate.
     if fill <= 0.0 {
         return Vec::new();
@@ -92,14 +92,14 @@ fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let places = SortedSamples::of(refused.take(200).map(|at| over.view.in_flight_at(at))).median();
     // By Erlang B, ten places refuse one request in a thousand at 0.31 of their capacity; with more places this share rises.
     let places_figure = figure("places", (places > 0.0).then_some(places), "requests");
-    let safe = one_in_a_thousand(places.round().max(1.0)) / case.service_time().max(1e-6);
+    let safe = load_at_permille_loss(places.round().max(1.0)) / case.service_time().max(1e-6);
     [places_figure, figure("one in a thousand refused at", (places > 0.0).then_some(safe), "requests/s")]
         .concat()
 }
 
 /// The load, as mean requests in flight, at which this many places refuse one request in a thousand (Erlang B, 1917, by its recursion).
 #[must_use]
-pub fn one_in_a_thousand(places: f64) -> f64 {
+pub fn load_at_permille_loss(places: f64) -> f64 {
     let refuses = |load: f64| (1..=places as u32).fold(1.0, |b, n| load * b / (f64::from(n) + load * b));
     let (mut low, mut high) = (0.0, places);
     for _ in 0..40 {
@@ -155,7 +155,7 @@ fn handshake(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let opening = |view: ExperimentStats<'_>| {
         SortedSamples::of(view.opened_connections().map(|one| one.tls.unwrap_or(0.0) + one.connect)).median()
     };
-    let name = if case.known.tls { "handshake" } else { "connect" };
+    let name = if case.findings.tls { "handshake" } else { "connect" };
     figure(name, case.half_limit_experiment().map(|base| opening(base.view)).filter(|time| *time > 0.0), "s")
 }
 
@@ -172,7 +172,7 @@ const JUST: f64 = 0.8;
 /// The longest idle time that connections survived and the shortest that closed one, in seconds; none if idle time does not close
 /// connections.
 #[must_use]
-pub fn idle_between(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
+pub fn idle_timeout_bounds(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     let names = [
         "half the limit",
         "90 % of the limit",
@@ -235,7 +235,7 @@ fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     if cut.count() > 1 && cut.share_near_median(0.05, 1.0) > 0.8 {
         return figure("requests per connection", Some(cut.median()), "requests");
     }
-    match idle_between(case) {
+    match idle_timeout_bounds(case) {
         Some((alive, closed)) if closed < IDLE_APART * alive => {
             figure("closes connections idle for", Some((alive * closed).sqrt()), "s")
         }
@@ -298,7 +298,7 @@ fn uneven(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
 
 fn lookups(case: &DiagnosisInput<'_>) -> Option<f64> {
     let base = case.half_limit_experiment()?;
-    Some(SortedSamples::of(base.view.watched.lookups.iter().copied()).median())
+    Some(SortedSamples::of(base.view.observation.lookups.iter().copied()).median())
 }
 
 fn ports(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
@@ -323,8 +323,8 @@ mod tests {
     use super::*;
     use crate::experiment_plans;
     use crate::inquiry::SearchFindings;
+    use crate::observed_requests::ExperimentObservation;
     use crate::report::ExperimentRecord;
-    use crate::watched::ExperimentObservation;
 
     fn between(idle: &[(ObservedOutcome, f64)]) -> Option<(f64, f64)> {
         let known = SearchFindings {
@@ -355,13 +355,13 @@ mod tests {
                 carrying_connection: carrier,
             }
         };
-        let experiment = experiment_plans::half_the_limit(&DiagnosisInput { known: &known, tried: &[] });
+        let experiment = experiment_plans::half_the_limit(&DiagnosisInput { findings: &known, tried: &[] });
         let watched = ExperimentObservation {
             requests: idle.iter().map(hit).collect(),
             ..ExperimentObservation::default()
         };
         let tried = [ExperimentRecord { experiment, observation: watched, summary: String::new() }];
-        idle_between(&DiagnosisInput { known: &known, tried: &tried })
+        idle_timeout_bounds(&DiagnosisInput { findings: &known, tried: &tried })
     }
 
     /// Regression: a later request on such a connection succeeded, so the result was a number of requests instead of a time.

@@ -31,7 +31,7 @@ impl PausedSlots {
 
     /// Frees the places whose rest is over. Returns true if there was at least one.
     #[inline]
-    pub(crate) fn end(&mut self, now: Nanos) -> bool {
+    pub(crate) fn free_expired(&mut self, now: Nanos) -> bool {
         let before = self.len();
         while self.until.front().is_some_and(|until| *until <= now) {
             self.until.pop_front();
@@ -47,7 +47,7 @@ impl PausedSlots {
 
     /// Returns the time when the next place is free again.
     #[inline]
-    pub(crate) fn first(&self) -> Nanos {
+    pub(crate) fn next_expiry(&self) -> Nanos {
         self.until.front().copied().unwrap_or(Nanos::MAX)
     }
 }
@@ -60,9 +60,9 @@ mod tests {
     fn a_place_is_free_again_when_its_time_is_over_and_not_before() {
         let mut resting = PausedSlots::new(10);
         assert!(resting.begin(5) && resting.begin(7));
-        assert_eq!((resting.end(14), resting.len(), resting.first()), (false, 2, 15));
-        assert_eq!((resting.end(15), resting.len(), resting.first()), (true, 1, 17));
-        assert_eq!((resting.end(99), resting.len(), resting.first()), (true, 0, Nanos::MAX));
+        assert_eq!((resting.free_expired(14), resting.len(), resting.next_expiry()), (false, 2, 15));
+        assert_eq!((resting.free_expired(15), resting.len(), resting.next_expiry()), (true, 1, 17));
+        assert_eq!((resting.free_expired(99), resting.len(), resting.next_expiry()), (true, 0, Nanos::MAX));
     }
 
     #[test]

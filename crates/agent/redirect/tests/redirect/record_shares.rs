@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use seawall_redirect::{ConnectionMap, RedirectCounts};
 
 use crate::support::agent::{captured, listen, point, who};
-use crate::support::records::{delete_filling, fill_with_records};
+use crate::support::filler_records::{delete_filling, fill_with_records};
 use crate::support::*;
 
 /// An IPv4 address and an IPv6 address of the metadata server.

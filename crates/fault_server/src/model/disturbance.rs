@@ -6,7 +6,7 @@ use fastrand::Rng;
 
 use super::NanosSinceStart;
 use super::chance::normal;
-use crate::text::PlantedFault;
+use crate::fault_syntax::PlantedFault;
 
 /// All disturbances of a server.
 #[derive(Debug)]

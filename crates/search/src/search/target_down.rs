@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::{RateSearch, SearchStep};
 use crate::limit_posterior::Bracket;
+use crate::observation::{BLOCKS_PER_SECOND, BlockCounts, TrialObservation, sum};
 use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{RateTrial, SearchOutcome};
-use crate::seen::{BLOCKS_PER_SECOND, BlockCounts, TrialObservation, sum};
 use crate::vote::{FailureMode, TrialVerdict};
 
 /// The rate of requests to a target that is down, and their longest duration. A crashed container restarts after some seconds, and after
@@ -52,7 +52,7 @@ impl RateSearch {
 
     /// Whether the target is down behind something that still responds, such as a proxy: no response is good, although an earlier trial at
     /// this rate or above had good responses. A rate limiter would still admit some requests.
-    pub(super) fn is_unanswered(&self, offer: &TrialSpec, seen: &TrialObservation) -> bool {
+    pub(super) fn is_down_behind_proxy(&self, offer: &TrialSpec, seen: &TrialObservation) -> bool {
         let answered = |blocks: &[BlockCounts]| sum(blocks, |block| block.good) > 0.0;
         let long = seen.blocks.len() >= MUTE.0 && sum(&seen.blocks, |block| block.errors) >= MUTE.1;
         let was_answered =
@@ -62,7 +62,7 @@ impl RateSearch {
 
     /// A bracket from the rates that the target survived and those that crashed it. The number of failures only shows when the target
     /// crashed.
-    pub(super) fn bracket_of_deaths(&self) -> Option<Bracket> {
+    pub(super) fn crash_bracket(&self) -> Option<Bracket> {
         let died = |trial: &&RateTrial| trial.failure_mode == Some(FailureMode::Crashing);
         let upper = self.trials.iter().filter(died).map(|trial| trial.spec.rate).reduce(f64::min)?;
         let survived =
@@ -78,7 +78,7 @@ impl RateSearch {
         let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);
         TrialSpec {
             least: Duration::ZERO,
-            rule: StopRule::Calm(f64::INFINITY),
+            rule: StopRule::FastResponses(f64::INFINITY),
             most_in_flight: 200.0,
             ..offer
         }

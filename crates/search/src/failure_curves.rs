@@ -43,7 +43,7 @@ impl FailureCurve {
 
     /// Both logarithms at a rate whose logarithm exceeds the limit's by `above`.
     #[must_use]
-    pub fn at(&self, above: f64) -> (f64, f64) {
+    pub fn log_shares_at(&self, above: f64) -> (f64, f64) {
         // The points are densest at the limit, where some curves bend.
         let aside = (above.abs() / REACH).min(1.0).sqrt().copysign(above);
         let place = (aside + 1.0) / 2.0 * (POINTS - 1) as f64;
@@ -141,7 +141,7 @@ mod tests {
             .zip(std::iter::repeat(0.001))
             .chain(lateness(0.01).iter().zip(std::iter::repeat(0.01)))
         {
-            let share = |above| shape.at(above).0.exp();
+            let share = |above| shape.log_shares_at(above).0.exp();
             assert!((share(0.0) / goal - 1.0).abs() < 0.05, "{}", share(0.0));
             let all: Vec<_> = (-100..100).map(|step| share(f64::from(step) / 30.0)).collect();
             assert!(all.is_sorted());

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::{Phase, RateSearch, SearchStep};
 use crate::evidence::Dispersion;
+use crate::observation::BLOCK_SECONDS;
 use crate::offer::TrialPurpose;
 use crate::report::{QuotaExhaustion, RateTrial, SearchOutcome};
-use crate::seen::BLOCK_SECONDS;
 use crate::vote::TrialVerdict;
 
 /// The factor below a good rate at which a bad trial contradicts it.
@@ -48,23 +48,25 @@ impl RateSearch {
     }
 
     /// Whether a trial went well for most of its time and then reached its bound of requests in flight, because the capacity fell.
-    pub(super) fn broke(&self, at: usize) -> bool {
+    pub(super) fn broke_midway(&self, at: usize) -> bool {
         let trial = &self.trials[at];
         let lasted = trial.seen.blocks.len() as f64 * BLOCK_SECONDS;
-        let (held, over) = (trial.evidence.held, trial.evidence.to > OVER * trial.spec.most_in_flight);
+        let (held, over) = (
+            trial.evidence.unqueued_seconds,
+            trial.evidence.in_flight_end > OVER * trial.spec.most_in_flight,
+        );
         let chance = (self.dispersion() * trial.spec.rate * (lasted - held).max(BLOCK_SECONDS)).sqrt();
-        over && held >= LONG && held >= lasted / 2.0 && trial.evidence.to > CHANCE * chance
+        over && held >= LONG && held >= lasted / 2.0 && trial.evidence.in_flight_end > CHANCE * chance
     }
 
     /// The dispersion of responses in trials that held to their end.
     fn dispersion(&self) -> f64 {
-        let held = self
-            .trials
-            .iter()
-            .filter(|trial| trial.evidence.held >= trial.seen.blocks.len() as f64 * BLOCK_SECONDS);
+        let held = self.trials.iter().filter(|trial| {
+            trial.evidence.unqueued_seconds >= trial.seen.blocks.len() as f64 * BLOCK_SECONDS
+        });
         let counting = held.filter(|trial| trial.weight > 0.0);
         counting
-            .fold(Dispersion::default(), |sum, trial| sum.combine(trial.evidence.answers))
+            .fold(Dispersion::default(), |sum, trial| sum.combine(trial.evidence.response_dispersion))
             .shrunk(1.0, 5.0)
     }
 
@@ -86,12 +88,12 @@ impl RateSearch {
         if self.trials[at].verdict != TrialVerdict::Bad {
             return;
         }
-        if self.trials[at].evidence.held > HELD {
+        if self.trials[at].evidence.unqueued_seconds > HELD {
             return self.after_bad();
         }
         let rate = self.trials[at].spec.rate;
         let same = self.trials.iter().filter(|trial| trial.spec.rate == rate);
-        let held = same.map(|trial| trial.evidence.held).fold(0.0, f64::max);
+        let held = same.map(|trial| trial.evidence.unqueued_seconds).fold(0.0, f64::max);
         let time = self.profile.most.max(Duration::from_secs_f64(LONGER * held));
         let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, rate, time);
         self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
@@ -100,9 +102,10 @@ impl RateSearch {
     pub(super) fn learn_retest(&mut self) {
         let at = self.trials.len() - 1;
         let Some(first) = at.checked_sub(1) else { return };
-        let longer = self.trials[at].evidence.held > self.trials[first].evidence.held + HELD;
+        let longer =
+            self.trials[at].evidence.unqueued_seconds > self.trials[first].evidence.unqueued_seconds + HELD;
         let bad = self.trials[at].verdict == TrialVerdict::Bad;
-        if self.broke(at) || bad && longer {
+        if self.broke_midway(at) || bad && longer {
             self.deplete();
         } else if bad {
             self.forget(self.trials[at].spec.rate);
@@ -127,12 +130,12 @@ impl RateSearch {
     fn deplete(&mut self) {
         let at = self.trials.len() - 1;
         let last = &self.trials[at];
-        let (rate, held) = (last.spec.rate, last.evidence.held);
+        let (rate, held) = (last.spec.rate, last.evidence.unqueued_seconds);
         let tail = last.seen.blocks.iter().skip((held / BLOCK_SECONDS) as usize);
         let (good, blocks) =
             tail.fold((0.0, 0.0), |(good, n), block| (good + f64::from(block.good), n + 1.0));
         let goodput = good / (f64::max(blocks, 1.0) * BLOCK_SECONDS);
-        self.manners.depletion = Some(QuotaExhaustion { after: rate * held, goodput });
+        self.manners.depletion = Some(QuotaExhaustion { requests_before: rate * held, goodput });
         self.manners.spent = true;
         (0..=at).for_each(|index| self.reweigh(index, 0.0));
         self.range = (0.5 * goodput, rate);

@@ -18,7 +18,7 @@ use crate::chart::DAEMON_SET;
 use crate::install::fetch;
 use crate::node::{Node, ctr, done, kubepods, made};
 use crate::pods::{Class, on_the_nodes_network, pod};
-use crate::real::SAYS;
+use crate::real_metadata_server::SAYS;
 use crate::support::{TOKEN, until, until_true};
 
 /// The longest time from the agent's next start to credentials. The promise is 1 s (SPECIFICATION.md has the figure that this test prints), but a

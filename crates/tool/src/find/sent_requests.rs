@@ -11,7 +11,7 @@ use seawall_lab::find::answer::RequestFingerprint;
 use seawall_load::engine::TransportOptions;
 use seawall_load::request_source::RequestList;
 
-use super::reach::describe_route;
+use super::first_request::describe_route;
 use crate::attack::connection_args::ConnectionArgs;
 
 /// Of a digest.

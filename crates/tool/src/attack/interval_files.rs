@@ -5,9 +5,9 @@
 
 use seawall_load::interval::IntervalStats;
 
-use super::about::RunMetadata;
 use super::intervals::{IntervalsFooter, IntervalsWriter};
 use super::log::{HdrLogFile, PendingHdrLog};
+use super::run_header::RunMetadata;
 
 /// The files that were asked for and can be written.
 pub(super) struct OutputFiles {

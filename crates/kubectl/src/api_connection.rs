@@ -29,7 +29,7 @@ use tokio::net::TcpStream;
 use tower_service::Service;
 use tracing::warn;
 
-use crate::choice::ResolvedContext;
+use crate::kubeconfig::ResolvedContext;
 use crate::plugin::PluginCredential;
 use seawall_kube::KubeAccessError;
 use seawall_kube::KubeError;

@@ -28,7 +28,7 @@ pub struct BlockCounts {
     /// The requests in flight at the end of the block.
     pub in_flight: u32,
     /// The sum of the response times of good responses, in seconds.
-    pub latency: f64,
+    pub latency_sum: f64,
     /// The longest of these response times, in seconds.
     pub slowest: f64,
 }
@@ -68,7 +68,7 @@ pub struct TrialObservation {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialDetails {
     /// The most frequent failure as a text, with its share of all failures.
-    pub failing: Option<(String, f64)>,
+    pub most_frequent_failure: Option<(String, f64)>,
     /// The median and the 99th percentile of the good response times, in seconds.
     pub quantiles: Option<[f64; 2]>,
 }
@@ -83,5 +83,5 @@ pub fn sum(blocks: &[BlockCounts], of: impl Fn(&BlockCounts) -> u32) -> f64 {
 #[must_use]
 pub fn mean_latency(blocks: &[BlockCounts]) -> Option<f64> {
     let good = sum(blocks, |block| block.good);
-    (good > 0.0).then(|| blocks.iter().map(|block| block.latency).sum::<f64>() / good)
+    (good > 0.0).then(|| blocks.iter().map(|block| block.latency_sum).sum::<f64>() / good)
 }

@@ -2,7 +2,7 @@
 //!
 //! The number is written and read as decimal text, never as a float, so each nanosecond survives a round trip. A reader
 //! that has only 64-bit floats gets the exact nanosecond up to 97 days. Fields take it with
-//! `#[serde(rename = "…_seconds", with = "crate::seconds")]`.
+//! `#[serde(rename = "…_seconds", with = "crate::duration_json")]`.
 
 use serde::de::Error as _;
 use serde::ser::Error as _;

@@ -1,7 +1,7 @@
 //! Statistics of one experiment: shares, quantiles, rates, requests in flight. These are pure functions of the observation;
 //! [`crate::signs`] interprets them.
 
-use crate::watched::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
+use crate::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
 
 /// The number of consecutive unanswered requests that shows that the target is down.
 const LEFT: usize = 5;
@@ -12,14 +12,14 @@ pub struct ExperimentStats<'a> {
     /// The requests, or a part of them.
     pub hits: &'a [ObservedRequest],
     /// The whole observation.
-    pub watched: &'a ExperimentObservation,
+    pub observation: &'a ExperimentObservation,
 }
 
 impl<'a> ExperimentStats<'a> {
     /// Statistics of all requests of an observation.
     #[must_use]
     pub fn new(watched: &'a ExperimentObservation) -> Self {
-        Self { hits: &watched.requests, watched }
+        Self { hits: &watched.requests, observation: watched }
     }
 
     /// Whether every request found the target unreachable or got a 5xx status, which a proxy sends if its upstream is down.
@@ -49,7 +49,7 @@ impl<'a> ExperimentStats<'a> {
     /// Statistics of the last third of the requests.
     #[must_use]
     pub fn last_third(&self) -> ExperimentStats<'a> {
-        ExperimentStats { hits: &self.hits[self.hits.len() * 2 / 3..], watched: self.watched }
+        ExperimentStats { hits: &self.hits[self.hits.len() * 2 / 3..], observation: self.observation }
     }
 
     /// The seconds from the first request to one interval after the last.
