@@ -208,7 +208,7 @@ impl AwsExchange {
             match proof.ask(self.api_client(), place, length).await {
                 Ok(session) => return Ok(self.granted(role, session, wanted, length, is_cut)),
                 Err(AwsCallError::SessionTooLong(error)) => {
-                    length = next_shorter_duration(length).ok_or(error)?
+                    length = next_shorter_duration(length).ok_or(error)?;
                 }
                 Err(refused) => return Err(refused),
             }

@@ -90,7 +90,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let idle = self.connections.borrow().idle();
         // Consume the list, because each entry keeps its socket open.
         idle.into_iter().for_each(|connection| {
-            ActiveConnection { thread: self.clone(), connection }.close_unless_pending()
+            ActiveConnection { thread: self.clone(), connection }.close_unless_pending();
         });
         if tokio::time::timeout(DRAIN.saturating_sub(waited + spent), self.all_gone()).await.is_err() {
             tracing::warn!(
