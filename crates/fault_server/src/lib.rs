@@ -1,7 +1,7 @@
 //! A small HTTP server on loopback that breaks at a known rate for a known cause.
 //!
 //! - [`kind`] lists the faults, and [`fault_syntax`] parses them.
-//! - [`truth()`] computes their limits, and [`random_faults()`] draws random ones.
+//! - [`truth()`] computes their limits, and [`draw()`] draws random ones.
 //! - `model` decides the fate of each request without sockets, and `server` carries it out.
 //!
 //! The benchmark of `find` and its tests use this crate, as do users who want to see a fault. The crate does not depend on the diagnosis of
