@@ -309,6 +309,55 @@ mod tests {
         }
     }
 
+    /// Runs a program of the opcodes that [`lane_of_address`] uses on a packet that begins with its network header.
+    fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
+        let (mut at, mut a, mut x) = (0, 0u32, 0u32);
+        loop {
+            let libc::sock_filter { code, jt, jf, k } = program[at];
+            let offset = k.wrapping_add(0x10_0000) as usize;
+            let jump = |is_taken| usize::from(if is_taken { jt } else { jf });
+            at += 1;
+            match code {
+                0x30 => a = u32::from(packet[offset]),
+                0x20 => a = u32::from_be_bytes(packet[offset..offset + 4].try_into().unwrap()),
+                0x07 => x = a,
+                0x74 => a >>= k,
+                0x54 => a &= k,
+                0x05 => at += k as usize,
+                0x15 => at += jump(a == k),
+                0x1d => at += jump(a == x),
+                0x06 => return k,
+                0x16 => return a,
+                other => panic!("opcode {other:#x}"),
+            }
+        }
+    }
+
+    /// Sockets cannot show it for two addresses of IPv6, because loopback has one.
+    #[test]
+    fn the_lane_is_the_last_byte_of_the_source_unless_that_is_the_destination() {
+        let v4 = |from: [u8; 4], to: [u8; 4]| [&[0x45; 12][..], &from, &to].concat();
+        let v6 = |from: &str, to: &str| {
+            let [from, to]: [std::net::Ipv6Addr; 2] = [from, to].map(|text| text.parse().unwrap());
+            [&[0x60; 8][..], &from.octets(), &to.octets()].concat()
+        };
+        let node = "2001:db8:1:2::a:9";
+        for (packet, lane) in [
+            (v4([10, 1, 2, 250], [10, 1, 2, 9]), 250 % 64),
+            (v4([10, 1, 3, 9], [10, 1, 2, 9]), 9),
+            (v4([10, 1, 2, 9], [10, 1, 2, 9]), 64),
+            (v6("2001:db8:1:2::a:8", node), 8),
+            // Each word differs once.
+            (v6("2001:db9:1:2::a:9", node), 9),
+            (v6("2001:db8:1:3::a:9", node), 9),
+            (v6("2001:db8:1:2:0:1:a:9", node), 9),
+            (v6("2001:db8:1:2::b:9", node), 9),
+            (v6(node, node), 64),
+        ] {
+            assert_eq!(run(&lane_of_address(64), &packet), lane, "{packet:?}");
+        }
+    }
+
     /// Regression: a pod whose address ended in the same byte as the node's address made 7 of 31 readiness requests fail.
     #[test]
     fn a_connection_from_the_listeners_own_address_has_a_lane_of_its_own() {
