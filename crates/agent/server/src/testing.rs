@@ -139,6 +139,6 @@ impl<P: ServedPod> TestThread<P> {
         pod: &P,
     ) {
         let peer = stream.peer_addr().expect("connected");
-        self.0.refuse_one_at_cap(stream, peer, dialects, pod);
+        self.0.refuse_one_of_deleted_pod(stream, peer, dialects, pod);
     }
 }

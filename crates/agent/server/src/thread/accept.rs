@@ -13,7 +13,7 @@ use seawall_core::clock;
 use super::connection_state::{ConnectionClient, ConnectionData};
 use super::request::RequestOrigin;
 use super::socket::ClientSocket;
-use super::{FULL, REPLACED_ACCEPTS, TrafficThread};
+use super::{GONE, REPLACED_ACCEPTS, TrafficThread};
 use crate::admission::{ADMISSION_INTERVAL, GuestPlace};
 use crate::client::{Client, ServedPod};
 use crate::connection_permits::PermitCounter;
@@ -394,7 +394,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let now = self.shared.clock.now();
         let asker = RequestOrigin {
             dialects,
-            client: &Client::Refused(FULL),
+            client: &Client::Refused(GONE),
             tenant,
             peer: peer.ip(),
             received_at: now,
@@ -406,7 +406,7 @@ impl<P: ServedPod> TrafficThread<P> {
             self.answer_all(asker, &read[..sent], now, &mut out);
         }
         if out.is_empty() {
-            self.write_refusal(dialects, &FULL, &mut out);
+            self.write_refusal(dialects, &GONE, &mut out);
         }
         // The send buffer of the socket is empty, so the kernel accepts the whole answer unless the client is gone.
         let _ = stream.write(&out);

@@ -4,7 +4,7 @@ use seawall_core::attestation::ConnectionEnds;
 use seawall_core::cloud::CloudName;
 use std::time::Duration;
 
-use super::FULL;
+use super::GONE;
 use super::connection_task::ActiveConnection;
 use crate::client::{Client, ServedPod};
 use crate::connection_table::ConnectionState;
@@ -49,7 +49,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         .await;
         match settled {
             Ok(pod) if self.counts_for(&pod) => Client::Pod(pod),
-            Ok(_) => Client::Refused(FULL),
+            Ok(_) => Client::Refused(GONE),
             Err(_) => {
                 thread.metrics.record_unidentified_wait();
                 Client::Refused(callers.explain_refusal(&ends, cloud))

@@ -128,8 +128,13 @@ const DRAIN: Duration = Duration::from_secs(4);
 /// This time is part of [`DRAIN`].
 const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
+/// The refusal of a long poll on a connection beyond its client's share.
 const FULL: Refusal =
     Refusal::new(503, "too_many_connections", "Too many connections are open; try again shortly.");
+
+/// The refusal for a pod that was deleted while its connection is still open.
+const GONE: Refusal =
+    Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on a new connection.");
 
 /// The maximum number of bytes that one turn reads. A metadata request has about 200 bytes. A longer head takes several turns.
 const READ: usize = 4 * 1024;

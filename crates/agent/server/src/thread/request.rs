@@ -10,7 +10,7 @@ use seawall_core::cloud::CloudName;
 use seawall_http::request::header_buffer;
 use seawall_http::{Framing, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request};
 
-use super::{BATCH, FULL, REQUESTS, TrafficThread};
+use super::{BATCH, FULL, GONE, REQUESTS, TrafficThread};
 use crate::client::{Client, ClientId, ServedPod};
 use crate::connection_table::ConnectionState;
 use crate::fairness::clients::Tenant;
@@ -44,10 +44,6 @@ pub(super) struct BatchOutcome {
     pub(super) requests: u32,
     pub(super) next: NextAction,
 }
-
-/// The refusal for a pod that was deleted while its connection is still open.
-const GONE: Refusal =
-    Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on a new connection.");
 
 /// The origin of a request: its client, dialects, tenant, IP address and arrival time.
 pub(super) struct RequestOrigin<'a, P> {

@@ -66,7 +66,7 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Refuses a connection as the thread refuses connections of a deleted pod.
-    pub(crate) fn refuse_one_at_cap(
+    pub(crate) fn refuse_one_of_deleted_pod(
         &self,
         stream: &mut std::net::TcpStream,
         peer: SocketAddr,
