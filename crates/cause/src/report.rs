@@ -37,7 +37,7 @@ pub struct DiagnosedCause {
 /// A sign that supports a cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CauseEvidence {
-    /// The observation with its numbers, such as "at 300/s, the target immediately refused 33 % of the requests".
+    /// The observation with its numbers, such as "at 300/s, the target quickly refused 33 % of the requests".
     pub observation: String,
     /// The name of the experiment.
     pub experiment: &'static str,

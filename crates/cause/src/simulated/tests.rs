@@ -474,6 +474,20 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
     }
 }
 
+/// Regression: a limiter in another region was unknown, because its refusals took as long as good responses.
+#[test]
+fn a_rate_limiter_behind_a_long_path_is_one() {
+    for seed in 0..8 {
+        let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, seed);
+        plant.known.service += 0.04;
+        let inquiry = inquire(&mut plant, |_, watched, _| {
+            watched.requests.iter_mut().for_each(|hit| hit.end += 0.04);
+        });
+        let named = inquiry.report().causes.first().map(|cause| cause.class);
+        assert_eq!(named, Some(CauseClass::RateLimiter), "{seed}");
+    }
+}
+
 /// Regression: a wait of half a millisecond did not count, and only one in eight causes fitted.
 #[test]
 fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
