@@ -1,7 +1,7 @@
 //! Agents that follow one another, and configurations, while pods ask.
 
 use std::io::Write;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use seawall_core::Clock;
@@ -35,6 +35,7 @@ fn no_request_fails_while_agents_are_rolled_out() {
         eprintln!("rollout {revision}: {:?}", clock.now().since(start));
     }
     until_true("the least time of a load", || clock.now().since(begun) >= LEAST);
+    print_connects();
     for (account, load) in loads {
         interrupt(&node, account);
         judge(account, load);
@@ -71,6 +72,13 @@ fn no_request_fails_while_the_configuration_is_reloaded() {
     assert_eq!((node.agents(), node.agent_process()), (agents, process));
 }
 
+/// Prints what the redirect decided since it was attached, so that a failure shows its cause.
+fn print_connects() {
+    let metrics = Command::new("curl").args(["--silent", "http://127.0.0.1:8989/metrics"]).output().unwrap();
+    let metrics = String::from_utf8(metrics.stdout).unwrap();
+    metrics.lines().filter(|line| line.starts_with("seawall_redirect_")).for_each(|line| eprintln!("{line}"));
+}
+
 /// By the agent's own word, as an operator reads it.
 fn is_refused(node: &Node, agent: &str) -> bool {
     let mut status = node.kubectl();
@@ -86,7 +94,9 @@ fn interrupt(node: &Node, account: &str) {
     assert!(status.success(), "{account}: {status}");
 }
 
-/// The project's own load tool in a pod that the agent knows, until it is interrupted.
+/// The project's own load tool in a pod that the agent knows, until it is interrupted. It has at most 256 requests in flight. On a busy
+/// machine this pod waits for the CPU for seconds, and then sends at once what was due meanwhile. The redirect refuses what exceeds a pod's
+/// share of 512 waiting connections. For the same reason the timeout is long: it must expose an answer that never comes, not a slow machine.
 fn load(node: &Node, account: &str, kept: &str) -> Child {
     let mut pod = running(account, account, Class::Burstable, &["/usr/bin/sleep", "infinity"]);
     pod["spec"]["containers"][0]["image"] =
@@ -94,8 +104,9 @@ fn load(node: &Node, account: &str, kept: &str) -> Child {
     let mut process = node.run(&pod);
     until_true("credentials", || fetch(&mut process, TOKEN).starts_with("200 "));
     let (rate, duration) = (format!("--rate={RATE}"), "--duration=1h".to_owned());
-    let shown = ["--output=none", "--summary=json", "--live=none", "--sample-responses=2", "--timeout=5s"];
-    let words = [&["/seawall", "attack", kept, &rate, &duration], &shown[..]].concat();
+    let shown = ["--output=none", "--summary=json", "--live=none", "--sample-responses=2"];
+    let bounds = ["--max-workers=256", "--timeout=30s"];
+    let words = [&["/seawall", "attack", kept, &rate, &duration], &bounds[..], &shown[..]].concat();
     let mut command = node.exec(account, &words);
     let mut load = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let target = format!("GET http://{METADATA}{TOKEN}\nMetadata-Flavor: Google\n");
@@ -111,6 +122,7 @@ fn judge(account: &str, load: Child) {
     let offered = said["offered"].as_u64().unwrap();
     let (codes, connections, retried) = (&said["status_codes"], &said["connections"], &said["retried"]);
     eprintln!("{account}: {offered} requests, {codes}, on {connections} connections, {retried} sent again");
+    eprintln!("{account}: the load's own findings: {}", said["findings"]);
     let what = format!("failures {}, for example {}", said["failures"], said["sample_responses"]);
     assert!(offered >= 18_000, "{log}");
     assert_eq!((&said["good"], &said["failures"]), (&json!(offered), &json!({})), "{what}");
