@@ -111,8 +111,8 @@ fn address(authority: &str, patience: Duration) -> Result<SocketAddr, FetchError
     thread::spawn(move || told.send(authority.to_socket_addrs().map(|mut all| all.next())));
     match heard.recv_timeout(patience) {
         Ok(Ok(Some(address))) => Ok(address),
-        Ok(Ok(None)) => Err(FetchError::Connection("its name has no address".to_owned())),
-        Ok(Err(error)) => Err(FetchError::Connection(error.to_string())),
+        Ok(Ok(None)) => Err(FetchError::ConnectFailed("its name has no address".to_owned())),
+        Ok(Err(error)) => Err(FetchError::ConnectFailed(error.to_string())),
         Err(_) => Err(FetchError::ConnectTimeout(patience)),
     }
 }
@@ -122,7 +122,7 @@ pub(crate) struct ForbiddenFetcher;
 
 impl HttpFetcher for ForbiddenFetcher {
     fn fetch(&self, _: &HttpUrl, _: &FetchRequest, _: &FetchLimits) -> Result<FetchResponse, FetchError> {
-        Err(FetchError::Forbidden)
+        Err(FetchError::ConnectionForbidden)
     }
 }
 
@@ -176,12 +176,12 @@ mod tests {
 
     #[test]
     fn a_name_is_looked_up_and_what_has_no_address_is_told() {
-        let bounds = FetchLimits { deadline: Duration::from_secs(60), max_body: 64 };
+        let bounds = FetchLimits { deadline: Duration::from_secs(60), max_body_bytes: 64 };
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let found = address(&format!("localhost:{port}"), bounds.deadline).unwrap();
         assert!(found.ip().is_loopback() && found.port() == port);
-        assert!(matches!(address("a..b:80", bounds.deadline), Err(FetchError::Connection(_))));
+        assert!(matches!(address("a..b:80", bounds.deadline), Err(FetchError::ConnectFailed(_))));
     }
 }
 
@@ -234,11 +234,11 @@ pub(crate) mod fake {
             let (_, reply) = replies
                 .iter()
                 .find(|(authority, _)| *authority == place.authority)
-                .ok_or(FetchError::Refused)?;
+                .ok_or(FetchError::ConnectionRefused)?;
             match reply(request) {
                 _ if self.slow.get() > bounds.deadline => Err(FetchError::Timeout(bounds.deadline)),
-                Ok(answer) if answer.body().len() > bounds.max_body => {
-                    Err(FetchError::TooLarge(bounds.max_body))
+                Ok(answer) if answer.body().len() > bounds.max_body_bytes => {
+                    Err(FetchError::TooLarge(bounds.max_body_bytes))
                 }
                 answer => answer,
             }

@@ -91,8 +91,8 @@ fn found(site: &CheckContext) -> EnvoyLookup {
                     answer.status()
                 )),
             },
-            Err(FetchError::Refused) => {}
-            Err(FetchError::Http(_)) => {
+            Err(FetchError::ConnectionRefused) => {}
+            Err(FetchError::InvalidResponse(_)) => {
                 others.push(format!("the server at {} does not speak HTTP", place.authority));
             }
             Err(why) => others.push(format!("at {}: {why}", place.authority)),
@@ -139,5 +139,5 @@ fn get<T>(
 fn ask(site: &CheckContext, place: &HttpUrl, path: &str) -> Result<FetchResponse, FetchError> {
     let target = place.path_below(path);
     let request = FetchRequest::get(&place.authority, &target);
-    site.web.fetch(place, &request, &FetchLimits { deadline: EACH, max_body: MOST })
+    site.web.fetch(place, &request, &FetchLimits { deadline: EACH, max_body_bytes: MOST })
 }

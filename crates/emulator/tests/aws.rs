@@ -45,7 +45,7 @@ impl Aws {
     fn token(&self, name: &str, audience: &str) -> String {
         let workload = Workload::service_account("shop", name).in_pod("pod-1");
         let life = Duration::from_secs(600);
-        self.issuer.mint(&workload, &[audience], life, self.clock.wall()).unwrap().expose().clone()
+        self.issuer.mint(&workload, &[audience], life, self.clock.wall_time()).unwrap().expose().clone()
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Option<Response<String>> {
@@ -113,7 +113,7 @@ async fn what_sts_refuses_it_refuses_in_its_words() {
     let good = aws.token("cart", AUDIENCE);
     let other = Issuer::generate("https://cluster.example", Algorithm::Es256).unwrap();
     let workload = Workload::service_account("shop", "cart");
-    let forged = other.mint(&workload, &[AUDIENCE], Duration::from_secs(600), aws.clock.wall()).unwrap();
+    let forged = other.mint(&workload, &[AUDIENCE], Duration::from_secs(600), aws.clock.wall_time()).unwrap();
     let (foreign, stranger) = (aws.token("cart", "vault"), aws.token("till", AUDIENCE));
     for (token, changed, status, code) in [
         (&*forged.expose().clone(), ("X", ""), 400, "InvalidIdentityToken"),

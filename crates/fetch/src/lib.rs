@@ -4,7 +4,7 @@
 //! share a connection, a queue or a thread with what is measured. No TLS, no redirects, no names: whoever calls says at which address,
 //! and keeps the time. What an answer means is not known here. Called by `lab` (pages of metrics) and `doctor` (metadata servers, Envoy).
 
-mod answer;
+mod response;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use seawall_http::write;
 
-pub use answer::FetchResponse;
+pub use response::FetchResponse;
 
 /// A clock that does not jump.
 pub type NowFn<'a> = dyn Fn() -> Duration + 'a;
@@ -41,12 +41,12 @@ impl<'a> FetchRequest<'a> {
     #[must_use]
     pub fn is_sendable(&self) -> bool {
         write::is_token(self.method)
-            && write::is_target(self.target)
-            && write::is_value(self.host.as_bytes())
+            && write::is_request_target(self.target)
+            && write::is_header_value(self.host.as_bytes())
             && self
                 .headers
                 .iter()
-                .all(|(name, value)| write::is_token(name) && write::is_value(value.as_bytes()))
+                .all(|(name, value)| write::is_token(name) && write::is_header_value(value.as_bytes()))
     }
 
     fn head(&self) -> Vec<u8> {
@@ -71,7 +71,7 @@ pub struct FetchLimits {
     /// From the connection to the last byte.
     pub deadline: Duration,
     /// Bytes of the body.
-    pub max_body: usize,
+    pub max_body_bytes: usize,
 }
 
 /// Why there is no answer.
@@ -79,16 +79,16 @@ pub struct FetchLimits {
 pub enum FetchError {
     /// Nobody listens there.
     #[error("connection refused")]
-    Refused,
+    ConnectionRefused,
     /// The system lets nobody here ask there.
     #[error("this machine forbids the connection")]
-    Forbidden,
+    ConnectionForbidden,
     /// No connection.
     #[error("{0}")]
-    Connection(String),
+    ConnectFailed(String),
     /// Somebody took the connection, and it broke or ended before the answer was whole.
     #[error("{0}")]
-    Broken(String),
+    ConnectionBroken(String),
     /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
     #[error("no connection within {} s", .0.as_secs_f64())]
     ConnectTimeout(Duration),
@@ -100,7 +100,7 @@ pub enum FetchError {
     TooLarge(usize),
     /// No HTTP.
     #[error("the response is not HTTP/1.1: {0}")]
-    Http(String),
+    InvalidResponse(String),
     /// The request has a part that would end its line.
     #[error("the request's path, host or header has a character that HTTP forbids")]
     InvalidRequest,
@@ -132,7 +132,7 @@ fn carried(
     let mut stream = connected(address, patience)?;
     stream.set_write_timeout(Some(patience.left()?))?;
     stream.write_all(&request.head())?;
-    let mut coming = answer::PartialResponse::new(request.method, bounds.max_body);
+    let mut coming = response::PartialResponse::new(request.method, bounds.max_body_bytes);
     let mut buffer = [0; 16 << 10];
     loop {
         stream.set_read_timeout(Some(patience.left()?))?;
@@ -155,7 +155,7 @@ fn unconnected(error: io::Error, deadline: Duration) -> Broken {
         // Whoever takes a connection may reset it before that it was taken is known here.
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => error.into(),
         ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => error.into(),
-        _ => FetchError::Connection(error.to_string()).into(),
+        _ => FetchError::ConnectFailed(error.to_string()).into(),
     }
 }
 
@@ -180,9 +180,9 @@ impl FetchDeadline<'_> {
         match error.kind() {
             // A socket's timeout is told as either, by the system's taste.
             ErrorKind::TimedOut | ErrorKind::WouldBlock => FetchError::Timeout(self.deadline),
-            ErrorKind::ConnectionRefused => FetchError::Refused,
-            ErrorKind::PermissionDenied => FetchError::Forbidden,
-            _ => FetchError::Broken(error.to_string()),
+            ErrorKind::ConnectionRefused => FetchError::ConnectionRefused,
+            ErrorKind::PermissionDenied => FetchError::ConnectionForbidden,
+            _ => FetchError::ConnectionBroken(error.to_string()),
         }
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         Duration::ZERO
     }
 
-    const BOUNDS: FetchLimits = FetchLimits { deadline: MINUTE, max_body: 64 };
+    const BOUNDS: FetchLimits = FetchLimits { deadline: MINUTE, max_body_bytes: 64 };
 
     fn asked(answer: &str) -> Result<FetchResponse, FetchError> {
         let (address, server) = served(answer.into());
@@ -312,10 +312,13 @@ mod tests {
 
     #[test]
     fn a_connection_that_ends_early_is_told_apart_from_one_that_nobody_takes() {
-        assert!(matches!(asked(""), Err(FetchError::Broken(_))));
+        assert!(matches!(asked(""), Err(FetchError::ConnectionBroken(_))));
         let nowhere = "255.255.255.255:9".parse().unwrap();
         let failed = exchange(nowhere, &FetchRequest::get("a", "/"), &BOUNDS, &still);
-        assert!(matches!(failed, Err(FetchError::Connection(_) | FetchError::Forbidden)), "{failed:?}");
+        assert!(
+            matches!(failed, Err(FetchError::ConnectFailed(_) | FetchError::ConnectionForbidden)),
+            "{failed:?}"
+        );
     }
 
     /// By chance it was taken for nobody's.
@@ -323,9 +326,9 @@ mod tests {
     fn a_connection_that_is_reset_before_it_is_known_to_be_taken_is_a_broken_one() {
         let patience = FetchDeadline { until: MINUTE, deadline: MINUTE, now: &still };
         let failed = |kind: ErrorKind| patience.reason(unconnected(kind.into(), MINUTE));
-        assert!(matches!(failed(ErrorKind::ConnectionReset), FetchError::Broken(_)));
-        assert!(matches!(failed(ErrorKind::NetworkUnreachable), FetchError::Connection(_)));
-        assert_eq!(failed(ErrorKind::ConnectionRefused), FetchError::Refused);
+        assert!(matches!(failed(ErrorKind::ConnectionReset), FetchError::ConnectionBroken(_)));
+        assert!(matches!(failed(ErrorKind::NetworkUnreachable), FetchError::ConnectFailed(_)));
+        assert_eq!(failed(ErrorKind::ConnectionRefused), FetchError::ConnectionRefused);
     }
 
     #[test]
@@ -364,7 +367,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         drop(listener);
         let refused = exchange(address, &FetchRequest::get("a", "/"), &BOUNDS, &still);
-        assert_eq!(refused.unwrap_err(), FetchError::Refused);
+        assert_eq!(refused.unwrap_err(), FetchError::ConnectionRefused);
     }
 
     /// An answer may be a secret.

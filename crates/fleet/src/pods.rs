@@ -208,7 +208,7 @@ impl PodLink {
             by = Some(Instant::now() + LAST_LINES);
         }
         loop {
-            let next = lines.next(|| {});
+            let next = lines.next_line(|| {});
             let line = match by {
                 Some(by) => match timeout_at(by, next).await {
                     Ok(line) => line,

@@ -56,8 +56,8 @@ const MESSAGE: &str = "ErrorResponse/Error/Message";
 /// What another parser takes for a document is read as it reads it, or refused for a reason that is known; no text is longer than
 /// what it was made of.
 fn check_document(input: &[u8]) -> bool {
-    let read =
-        fuzz_api::texts(input, PLACES).map(|texts| texts.map(|text| text.map(|text| text.expose().clone())));
+    let read = fuzz_api::parse_element_texts(input, PLACES)
+        .map(|texts| texts.map(|text| text.map(|text| text.expose().clone())));
     let length: usize = read.iter().flatten().flatten().map(String::len).sum();
     assert!(length <= input.len(), "{length} bytes of {}", input.len());
     let text = std::str::from_utf8(input).ok().filter(|text| !has_empty_prefix(text));
@@ -107,7 +107,7 @@ fn place(element: Node<'_, '_>) -> Option<String> {
 
 /// A session that is read holds no more than was sent; an error about one is one of a few sentences.
 fn check_session(action: &str, input: &[u8]) -> bool {
-    let read = fuzz_api::session(action, input);
+    let read = fuzz_api::parse_sts_session(action, input);
     check_parts(input, &read, &NONSENSE);
     read.is_ok()
 }
@@ -130,7 +130,7 @@ fn texts(parts: &AwsCredentialParts) -> [&str; 4] {
         &parts.access_key_id,
         parts.secret_access_key.expose().as_str(),
         parts.session_token.expose().as_str(),
-        &parts.role,
+        &parts.assumed_role_arn,
     ]
 }
 
@@ -143,20 +143,21 @@ fn without_numbers(error: &ExchangeError) -> String {
 static NONSENSE: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let empty = "<AssumeRoleResponse/>".to_owned();
     let odd = answer(ACTIONS[0], ["a", "b", "c"], "soon");
-    let error = |body: &String| fuzz_api::session(ACTIONS[0], body.as_bytes()).expect_err("nonsense");
+    let error =
+        |body: &String| fuzz_api::parse_sts_session(ACTIONS[0], body.as_bytes()).expect_err("nonsense");
     [String::new(), empty, odd].iter().map(|body| without_numbers(&error(body))).collect()
 });
 
 /// The same of EKS Auth: of what is no JSON of it, of an end that no clock reaches.
 static NONSENSE_IN_JSON: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let odd = r#"{"subject":{"namespace":"shop","serviceAccount":"cart"},"assumedRoleUser":{"arn":""},"credentials":{"accessKeyId":"","secretAccessKey":"","sessionToken":"","expiration":1e99}}"#;
-    let error = |body: &str| fuzz_api::pod_identity(body.as_bytes()).expect_err("nonsense");
+    let error = |body: &str| fuzz_api::parse_pod_identity_session(body.as_bytes()).expect_err("nonsense");
     ["", odd].map(|body| without_numbers(&error(body))).into()
 });
 
 /// A session of EKS Auth's is what any reader of JSON reads.
 fn check_pod_identity(input: &[u8]) -> bool {
-    let read = fuzz_api::pod_identity(input);
+    let read = fuzz_api::parse_pod_identity_session(input);
     if let Err(ExchangeError { fault: ExchangeFault::ExchangeRejected, .. }) = read {
         let whose =
             |at| serde_json::from_slice::<Value>(input).ok()?.pointer(at)?.as_str().map(str::to_owned);
@@ -183,7 +184,7 @@ const LONGEST: usize = 200;
 
 /// What is said of a failed call is short and plain, and every word of it is one of AWS's code or message.
 fn check_refusal(input: &[u8]) -> bool {
-    let said = fuzz_api::refusal(input).detail;
+    let said = fuzz_api::parse_refusal(input).detail;
     assert!(said.chars().count() <= LONGEST && !said.contains(char::is_control), "{said:?}");
     assert!(said.split(' ').all(|word| word.len() <= LONGEST_WORD), "{said}");
     if said == *NO_ERROR {
@@ -199,12 +200,12 @@ fn check_refusal(input: &[u8]) -> bool {
 }
 
 /// What is said where there is no error of AWS's.
-static NO_ERROR: LazyLock<String> = LazyLock::new(|| fuzz_api::refusal(b"").detail);
+static NO_ERROR: LazyLock<String> = LazyLock::new(|| fuzz_api::parse_refusal(b"").detail);
 
 /// The texts of an error that are meant to be read; nothing where a reader of the whole JSON reads less of it, as of a session
 /// ([`check_pod_identity`]).
 fn meant(input: &[u8]) -> Option<Vec<String>> {
-    if let Some(texts) = fuzz_api::texts(input, [CODE, MESSAGE]) {
+    if let Some(texts) = fuzz_api::parse_element_texts(input, [CODE, MESSAGE]) {
         return Some(texts.into_iter().flatten().map(|text| text.expose().clone()).collect());
     }
     let json: Value = serde_json::from_slice(input).ok()?;
@@ -222,7 +223,7 @@ fn check_written(input: &[u8]) {
         if number.is_multiple_of(2) { (ACTIONS[0], ACTIONS[1]) } else { (ACTIONS[1], ACTIONS[0]) };
     let (end, millis) = if number % 4 < 2 { ("01:00:00Z", 0) } else { ("01:00:00.250Z", 250) };
     let written = answer(action, parts, &format!("1970-01-01T{end}"));
-    let read = fuzz_api::session(action, written.as_bytes()).expect("a good answer");
+    let read = fuzz_api::parse_sts_session(action, written.as_bytes()).expect("a good answer");
     assert_eq!(texts(&read), [parts[0], parts[1], parts[2], ROLE]);
     assert_eq!(read.expires, SystemTime::UNIX_EPOCH + Duration::from_millis(3_600_000 + millis));
     let cut = &written.as_bytes()[..number % written.len()];

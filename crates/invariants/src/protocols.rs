@@ -47,13 +47,13 @@ fn head<'h, 'b>(target: &'b str, headers: &'h [Header<'b>]) -> RequestHead<'h, '
 
 fn check_head(head: &RequestHead<'_, '_>) -> Seen {
     check_path(head.target);
-    let admitted = google::admit(head);
+    let admitted = google::admit_request(head);
     if let Ok(forward) = &admitted {
         check_forward(head, forward);
     }
     let mut answered = false;
     for tree in TREES.iter() {
-        let asked = tree.query(head);
+        let asked = tree.parse_request(head);
         answered |= asked.is_ok();
         check_answer(head, &asked);
     }
@@ -106,7 +106,8 @@ fn check_forward(head: &RequestHead<'_, '_>, forward: &AdmittedRequest<'_>) {
                 .any(|probe| probe.eq_ignore_ascii_case(target)),
         "{target} without the flavour header"
     );
-    let again = google::admit(&RequestHead { target, ..*head }).expect("admitted once, admitted again");
+    let again =
+        google::admit_request(&RequestHead { target, ..*head }).expect("admitted once, admitted again");
     assert_eq!(again.target, target);
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let waits = query.split('&').any(|pair| pair == "wait_for_change=true");
@@ -171,7 +172,7 @@ fn percent_decoded(text: &str) -> String {
 /// no header that the request brought.
 fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<TreeRequest<'_, '_>, Refusal>) {
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
-    let frame = ResponseContext::of(head, date);
+    let frame = ResponseContext::for_request(head, date);
     let mut out = Vec::new();
     match asked {
         Ok(query) => write_answer(&mut out, &frame, query),
@@ -225,7 +226,7 @@ fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeRequ
         TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
             assert!(scopes.as_str().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
             assert!(!scopes.as_str().contains(['"', '\\', '%', ',']), "{scopes:?}");
-            let token = AccessTokenBody { text: "t", expires_in: 1, alt: *alt, etag: None };
+            let token = AccessTokenBody { token: "t", expires_in: 1, response_format: *alt, etag: None };
             MetadataServerKind::Gke.write_access_token(out, frame, &token);
         }
         TreeResource::Credential(CredentialQuery::IdToken { audience, .. }) => {
@@ -239,5 +240,7 @@ fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeRequ
             MetadataServerKind::Gke.write_redirect(out, frame, redirect);
         }
     }
-    assert!(query.wait_for_change.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_WAIT));
+    assert!(
+        query.wait_for_change.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_LONG_POLL_WAIT)
+    );
 }

@@ -162,7 +162,7 @@ impl Api {
         let opened = ContextInfo {
             namespace: chosen.namespace.clone(),
             context: chosen.context.clone(),
-            server: format!("{}://{}", chosen.scheme, chosen.endpoint.base.authority()),
+            server: format!("{}://{}", chosen.scheme, chosen.endpoint.base_url.authority()),
             is_unverified: chosen.is_unverified,
         };
         let reach = Arc::new(KubeconfigTransport::new(chosen, provider, CONNECT, clock.clone()));
@@ -186,7 +186,7 @@ impl Api {
         let (mut items, mut next) = (Vec::new(), None);
         loop {
             let page: Page = self
-                .call(request::list_by_labels(
+                .call(request::build_list_by_labels(
                     path,
                     ObjectRepresentation::Whole,
                     labels,
@@ -249,7 +249,7 @@ impl Api {
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background", "dryRun": dry,
         });
-        self.ask(request::delete(path, &options)).await.map(drop)
+        self.ask(request::build_delete(path, &options)).await.map(drop)
     }
 
     /// Asks the server whether the user may do something.
@@ -265,7 +265,7 @@ impl Api {
         let spec = json!({"resourceAttributes": attributes});
         let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec});
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer: Review = self.call(request::create(path, &review)).await?;
+        let answer: Review = self.call(request::build_create(path, &review)).await?;
         Ok(AccessVerdict { is_allowed: answer.status.allowed, reason: answer.status.reason })
     }
 
@@ -391,7 +391,7 @@ impl WatchStream {
     /// # Errors
     /// The connection broke, or the server reports an error: [`KubeError::Expired`] if the caller must list the objects again.
     pub async fn next(&mut self) -> Result<Option<ObjectChange>, KubeError> {
-        let Some(line) = self.0.next(|| {}).await? else { return Ok(None) };
+        let Some(line) = self.0.next_line(|| {}).await? else { return Ok(None) };
         let event: Event = serde_json::from_slice(&line)?;
         match event.kind.as_str() {
             "DELETED" => Ok(Some(ObjectChange::Deleted(event.object))),

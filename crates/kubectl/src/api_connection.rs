@@ -108,7 +108,7 @@ impl KubeconfigTransport {
         is_refused: bool,
     ) -> Result<RequestSender, KubeAccessError> {
         let now = self.clock.now();
-        let expired = |at| self.clock.wall() >= at;
+        let expired = |at| self.clock.wall_time() >= at;
         if let Some(kept) = kept.as_ref() {
             let is_fresh =
                 now.since(kept.read) < CREDENTIALS_MAX_AGE && !kept.credential.expires.is_some_and(expired);
@@ -159,7 +159,7 @@ impl KubeconfigTransport {
     }
 
     fn tls(&self, papers: &KubeCredentials) -> Result<ClientConfig, String> {
-        let mut config = papers.tls(self.provider.clone())?;
+        let mut config = papers.tls_config(self.provider.clone())?;
         if self.context.is_unverified {
             config.dangerous().set_certificate_verifier(Arc::new(NoVerification(self.provider.clone())));
         }
@@ -201,7 +201,7 @@ impl KubeconfigTransport {
         request: Request<Bytes>,
     ) -> Result<Response<Incoming>, KubeError> {
         let (mut head, body) = request.into_parts();
-        head.uri = self.context.endpoint.base.url_with_scheme(self.context.scheme.clone(), &head.uri)?;
+        head.uri = self.context.endpoint.base_url.url_with_scheme(self.context.scheme.clone(), &head.uri)?;
         for (name, value) in &way.headers {
             head.headers.append(name, value.clone());
         }

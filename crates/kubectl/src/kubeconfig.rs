@@ -15,7 +15,7 @@ use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::Matcher;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use seawall_core::name_syntax::{is_dns_label, is_loopback};
+use seawall_core::name_syntax::{is_dns_label, is_loopback_host};
 use seawall_core::{Secret, file};
 use serde_json::Value;
 use url::Url;
@@ -133,7 +133,7 @@ fn wrong(access: impl Into<String>, reason: impl Into<String>) -> KubeAccessErro
 fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
     let said = |name: &str| variable(name).and_then(|value| value.into_string().ok());
     let endpoint = KubeEndpoint::in_cluster(said, pod).map_err(|reason| wrong(POD, reason))?;
-    let namespace = file::read(&pod.join("namespace"), MAX_FILE_BYTES).ok();
+    let namespace = file::read_text(&pod.join("namespace"), MAX_FILE_BYTES).ok();
     let namespace = namespace.map(|text| text.expose().trim().to_owned()).filter(|name| is_dns_label(name));
     Ok(ResolvedContext::of(endpoint, Scheme::HTTPS, namespace, None, POD.into()))
 }
@@ -177,7 +177,7 @@ struct File {
 impl File {
     fn read(path: &Path) -> Result<Self, KubeAccessError> {
         let of = |reason| wrong(kubeconfig(path), reason);
-        let text = file::read(path, MAX_FILE_BYTES).map_err(of)?;
+        let text = file::read_text(path, MAX_FILE_BYTES).map_err(of)?;
         Ok(Self {
             path: path.to_owned(),
             value: seawall_config::parse_foreign_yaml(text.expose()).map_err(of)?,
@@ -291,14 +291,14 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
     let (base, scheme) = by(Scheme::HTTPS)
         .or_else(|| by(Scheme::HTTP))
         .ok_or_else(|| cluster.error_at("server", "expected an https or http URL"))?;
-    let roots = cluster.source("certificate-authority")?;
+    let roots = cluster.credential_source("certificate-authority")?;
     let is_unverified = switch(cluster, "insecure-skip-tls-verify")?;
     if is_unverified && roots.is_some() {
         let what = "expected either insecure-skip-tls-verify or certificate-authority, but found both";
         return Err(cluster.error_at("insecure-skip-tls-verify", what));
     }
     let endpoint = KubeEndpoint {
-        base,
+        base_url: base,
         server_name: cluster.server_name()?,
         roots,
         token: None,
@@ -310,7 +310,7 @@ fn reach(cluster: &KubeconfigSection<'_>) -> Result<ResolvedContext, String> {
 
 /// Allows credentials over http only to this machine, because they would be readable on a network.
 fn fits(chosen: &ResolvedContext, cluster: &KubeconfigSection<'_>) -> Result<(), String> {
-    let is_here = is_loopback(chosen.endpoint.base.host());
+    let is_here = is_loopback_host(chosen.endpoint.base_url.host());
     if chosen.scheme == Scheme::HTTP && chosen.has_credentials() && !is_here {
         return Err(
             cluster.error_at("server", "expected https, because http would expose the user's credentials")
@@ -347,11 +347,11 @@ fn proxy_around(variable: &Variable<'_>, chosen: &ResolvedContext) -> Result<Opt
     } else {
         ["HTTP_PROXY", "http_proxy"]
     };
-    let host = chosen.endpoint.base.host();
-    let Some((name, url)) = said(names).filter(|_| !is_loopback(host)) else { return Ok(None) };
+    let host = chosen.endpoint.base_url.host();
+    let Some((name, url)) = said(names).filter(|_| !is_loopback_host(host)) else { return Ok(None) };
     let but = said(["NO_PROXY", "no_proxy"]).map(|(_, hosts)| hosts).unwrap_or_default();
     let others = Matcher::builder().all("http://proxy").no(but).build();
-    let server = chosen.endpoint.base.url_with_scheme(chosen.scheme.clone(), &Uri::from_static("/"));
+    let server = chosen.endpoint.base_url.url_with_scheme(chosen.scheme.clone(), &Uri::from_static("/"));
     if server.is_ok_and(|server| others.intercept(&server).is_none()) {
         return Ok(None);
     }
@@ -389,7 +389,7 @@ fn identify(
     cluster: &KubeconfigSection<'_>,
 ) -> Result<(), String> {
     let gone = "not supported, as in kubectl since 1.26: use exec (client.authentication.k8s.io/v1)";
-    user.refuse(&["auth-provider"], gone)?;
+    user.reject_keys(&["auth-provider"], gone)?;
     chosen.endpoint.token = user.token()?;
     chosen.endpoint.client_certificate = user.client_certificate()?;
     let (name, password) = (user.text("username")?, user.text("password")?);
@@ -419,7 +419,7 @@ fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>
     let name = user.text("as")?;
     name.map_or(Ok(()), |name| add("as", "impersonate-user", name))?;
     user.text("as-uid")?.map_or(Ok(()), |uid| add("as-uid", "impersonate-uid", uid))?;
-    for group in user.texts("as-groups", user.value.get("as-groups"))? {
+    for group in user.text_list("as-groups", user.value.get("as-groups"))? {
         add("as-groups", "impersonate-group", group)?;
     }
     headers.extend(extra(user)?);
@@ -459,7 +459,7 @@ fn extra(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>,
     for (key, values) in table {
         let name = format!("impersonate-extra-{}", utf8_percent_encode(key, TOKEN));
         let name: HeaderName = name.parse().map_err(|_| expected())?;
-        for value in user.texts("as-user-extra", Some(values))? {
+        for value in user.text_list("as-user-extra", Some(values))? {
             headers.push((name.clone(), HeaderValue::from_str(value).map_err(|_| expected())?));
         }
     }
@@ -557,7 +557,7 @@ mod tests {
         world.list(&["missing", "a", "b", "c"]);
         let chosen = world.read(None).unwrap();
         assert_eq!((chosen.context.as_deref(), &*chosen.namespace), (Some("x"), "of-x"));
-        assert_eq!((chosen.endpoint.base.authority(), &*token(&chosen)), ("b", "first"));
+        assert_eq!((chosen.endpoint.base_url.authority(), &*token(&chosen)), ("b", "first"));
         assert_eq!(world.read(Some("y")).unwrap().namespace, "of-y");
     }
 

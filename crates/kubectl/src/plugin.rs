@@ -90,7 +90,7 @@ impl CredentialPlugin {
         Ok(Some(Self {
             version,
             command,
-            arguments: exec.texts("args", value.get("args"))?.into_iter().map(str::to_owned).collect(),
+            arguments: exec.text_list("args", value.get("args"))?.into_iter().map(str::to_owned).collect(),
             variables: variables(&exec)?,
             hint: exec.text("installHint")?.map(|hint| hint.chars().take(1000).collect()),
             mode: mode(&exec, version)?,

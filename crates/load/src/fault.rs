@@ -395,7 +395,7 @@ impl fmt::Display for RequestFault {
             Self::Head(ResponseError::TooLarge) => write!(
                 f,
                 "the response head has more than {} bytes or {MOST_LINES} lines, or more than {MOST_INTERIM} interim responses precede it",
-                LIMITS.head
+                LIMITS.max_head_bytes
             ),
             Self::Head(error) => write!(f, "{error}"),
             Self::Body => f.write_str("malformed chunked body"),

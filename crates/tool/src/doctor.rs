@@ -102,7 +102,7 @@ const LARGEST: usize = 64 << 10;
 /// A configuration that is not there is told of by the check, which looks at more than that.
 fn check_configuration(path: &str) -> anyhow::Result<()> {
     match Path::new(path).try_exists() {
-        Ok(true) => file::read(Path::new(path), LARGEST)
+        Ok(true) => file::read_text(Path::new(path), LARGEST)
             .map(drop)
             .map_err(|why| anyhow!("--resolv-conf: {path} {why}")),
         _ => Ok(()),
@@ -131,7 +131,7 @@ fn examine(
         names: &args.lookup,
         resolv_conf: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
         web: &NetworkFetcher { now: &now },
-        wall: &|| clock.wall(),
+        wall: &|| clock.wall_time(),
         environment: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
         envoy_admin: args.envoy_admin.as_ref(),
     };

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Ok(AgentCommand::Import(request)) => done(import(&request)),
         Ok(AgentCommand::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(AgentCommand::Uninstall(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
-        Ok(AgentCommand::Print(text)) => done(say(&text)),
+        Ok(AgentCommand::PrintText(text)) => done(say(&text)),
         Err((word, mistake)) => {
             print_error(&format!("seawall-agent: {mistake}\n\n{}", help_text(&word)));
             ExitCode::from(2)

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use seawall_core::{Clock, Floor};
+use seawall_core::{Clock, LifetimeFloor};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -62,8 +62,8 @@ impl<X: TokenExchange> Broker<X> {
     }
 
     /// Returns the least remaining lifetime of a credential in a response, and the remaining lifetime at which renewal starts.
-    pub fn floor(&self) -> Floor {
-        self.0.settings.floor
+    pub fn lifetime_floor(&self) -> LifetimeFloor {
+        self.0.settings.lifetime_floor
     }
 
     /// Returns the counters of this broker.
@@ -73,12 +73,12 @@ impl<X: TokenExchange> Broker<X> {
 
     /// Returns the current rate limit: the maximum number of fetches per second that start their calls to the cloud.
     pub fn upstream_rate(&self) -> f64 {
-        self.0.limiter.per_second()
+        self.0.limiter.calls_per_second()
     }
 
     /// Returns a view of every principal in use.
     /// The iterator creates one view at a time, because a list of all views would fragment the heap at each scrape of the metrics.
     pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
-        self.0.live_entries().into_iter().map(|slot| PrincipalView::of(&slot))
+        self.0.live_entries().into_iter().map(|slot| PrincipalView::from_cache_entry(&slot))
     }
 }

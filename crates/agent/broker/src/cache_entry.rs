@@ -45,7 +45,7 @@ pub(crate) struct CacheEntry<X: TokenExchange> {
     /// The id of the entry. Two successive entries of one principal have different ids.
     pub(crate) id: u64,
     /// The least remaining lifetime of the credential in a response while the cloud is available.
-    pub(crate) floor: Duration,
+    pub(crate) lifetime_floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
     /// The time, in nanoseconds, from which a request triggers a new fetch although the cached lease is valid. It is `u64::MAX` if requests can use
@@ -107,7 +107,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         now: Moment,
     ) -> Self {
         Self {
-            floor: principal.min_lifetime(settings.floor),
+            lifetime_floor: principal.min_lifetime(settings.lifetime_floor),
             principal,
             id,
             notices,
@@ -121,7 +121,7 @@ impl<X: TokenExchange> CacheEntry<X> {
                 ticket: None,
                 recent_failure: None,
                 failing_since: None,
-                backoff: Backoff::doubling(settings.retry_first, settings.retry_ceiling),
+                backoff: Backoff::doubling(settings.first_retry_delay, settings.max_retry_delay),
             }),
             proofs: Mutex::default(),
         }
@@ -156,7 +156,7 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// Joins the fetch in flight or starts a fetch, for a request of the pod `asker`, or for a renewal if `asker` is `None`.
     /// This function calls `start` only if no fetch is in flight and no failure is cached.
-    pub(crate) fn join_or_start(
+    pub(crate) fn join_or_start_fetch(
         &self,
         now: Moment,
         asker: Option<RequesterId>,
@@ -200,7 +200,7 @@ impl<X: TokenExchange> CacheEntry<X> {
     }
 
     /// Stores the fetched lease and ends the fetch. Until `fresh_until`, requests get this lease without a new fetch.
-    pub(crate) fn succeed(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
+    pub(crate) fn complete_fetch(&self, lease: Lease<X::Credential>, fresh_until: Moment) {
         let mut flight = self.fetch_state();
         self.lease.store(Some(Arc::new(lease)));
         self.fresh_until.store(fresh_until.as_nanos(), Ordering::Release);
@@ -214,12 +214,12 @@ impl<X: TokenExchange> CacheEntry<X> {
     ///
     /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. During a longer pause, other calls
     /// would use up the account's reduced rate, and the renewal would come late.
-    pub(crate) fn fail(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
+    pub(crate) fn fail_fetch(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
         let wait = match error.fault {
             ExchangeFault::Throttled => memory,
-            _ => flight.backoff.next(draw).max(memory),
+            _ => flight.backoff.next_delay(draw).max(memory),
         };
         let memory = if error.fault.uses_backoff() { wait } else { memory };
         flight.recent_failure = Some((error.clone(), now + memory));
@@ -230,7 +230,7 @@ impl<X: TokenExchange> CacheEntry<X> {
     }
 
     /// Ends a fetch that made no call. The function caches no failure, because the cloud did not refuse a call.
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn abandon_fetch(&self) {
         let mut flight = self.fetch_state();
         self.allow_stale();
         self.finish_fetch(&mut flight, false, None);
@@ -262,7 +262,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.lease.store(None);
     }
 
-    pub(crate) fn results(&self) -> Arc<FetchResults> {
+    pub(crate) fn fetch_results(&self) -> Arc<FetchResults> {
         self.landings.clone()
     }
 
@@ -305,7 +305,7 @@ impl<X: TokenExchange> CacheEntry<X> {
     }
 
     /// Returns whether a fetch is in flight, the last failure, and the time since which all calls have failed.
-    pub(crate) fn entry_status(&self) -> (bool, Option<ExchangeError>, Option<Moment>) {
+    pub(crate) fn fetch_status(&self) -> (bool, Option<ExchangeError>, Option<Moment>) {
         let flight = self.fetch_state();
         let failure = flight.recent_failure.as_ref().map(|(error, _)| error.clone());
         (flight.is_fetching, failure, flight.failing_since)

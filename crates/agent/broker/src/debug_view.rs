@@ -20,29 +20,29 @@ pub struct PrincipalView<P> {
     /// True if a fetch is in flight.
     pub is_fetching: bool,
     /// The error of the last fetch, if that fetch failed.
-    pub failure: Option<ExchangeError>,
+    pub last_failure: Option<ExchangeError>,
     /// The time of the first failed call since the last success.
     pub failing_since: Option<Moment>,
     /// The least remaining lifetime of a response while the cloud is available.
-    pub floor: Duration,
+    pub lifetime_floor: Duration,
 }
 
 impl<P: Clone> PrincipalView<P> {
-    pub(crate) fn of<X: TokenExchange<Principal = P>>(slot: &CacheEntry<X>) -> Self {
-        let (is_fetching, failure, failing_since) = slot.entry_status();
+    pub(crate) fn from_cache_entry<X: TokenExchange<Principal = P>>(slot: &CacheEntry<X>) -> Self {
+        let (is_fetching, failure, failing_since) = slot.fetch_status();
         Self {
             principal: slot.principal.clone(),
             lease_times: slot.lease().map(|lease| (lease.issued, lease.expires, lease.refresh_at)),
             last_used: slot.last_used(),
             is_fetching,
-            failure,
+            last_failure: failure,
             failing_since,
-            floor: slot.floor,
+            lifetime_floor: slot.lifetime_floor,
         }
     }
 
     /// Returns the remaining lifetime at `now`, if a lease is cached.
-    pub fn remaining(&self, now: Moment) -> Option<Duration> {
+    pub fn remaining_lifetime(&self, now: Moment) -> Option<Duration> {
         self.lease_times.map(|(_, expires, _)| expires.since(now))
     }
 }

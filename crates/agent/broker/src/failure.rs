@@ -123,8 +123,11 @@ impl ExchangeError {
 
 impl From<SubjectTokenError> for ExchangeError {
     fn from(error: SubjectTokenError) -> Self {
-        let fault =
-            if error.retryable { ExchangeFault::PodTokenUnavailable } else { ExchangeFault::PodTokenDenied };
+        let fault = if error.is_retryable {
+            ExchangeFault::PodTokenUnavailable
+        } else {
+            ExchangeFault::PodTokenDenied
+        };
         Self::new(fault, "kubernetes token", error.reason)
     }
 }

@@ -113,7 +113,7 @@ impl<X: TokenExchange> FetchTask<X> {
         let shared = &*self.shared;
         let IssuedCredential { credential, lifetime, shortened_from: cut_from } = issued;
         let now = shared.clock.now();
-        shared.limiter.succeeded(&self.account, now);
+        shared.limiter.record_success(&self.account, now);
         if let Some(asked) = cut_from {
             shared.counters.record_lifetime_reduced();
             shared.log.log_shortened_lifetime(now, &self.principal, asked, lifetime);
@@ -121,8 +121,9 @@ impl<X: TokenExchange> FetchTask<X> {
         self.check_life(now, lifetime);
         // The renewal starts no earlier than `retry_first` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
         // of calls.
-        let earliest = now + shared.settings.retry_first;
-        let refresh_at = shared.settings.floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
+        let earliest = now + shared.settings.first_retry_delay;
+        let refresh_at =
+            shared.settings.lifetime_floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
         let lease = Lease { value: credential, issued: started, expires: started + lifetime, refresh_at };
         if !lease.is_valid(now) {
             return self.failed(too_short(lifetime));
@@ -131,14 +132,14 @@ impl<X: TokenExchange> FetchTask<X> {
         let is_renewal = slot.valid_lease(now).is_some();
         shared.counters.record_succeeded(is_renewal);
         let shared_for = self.principal.max_cache_age(lifetime);
-        slot.succeed(lease, shared_for.map_or(Moment::from_nanos(u64::MAX), |span| started + span));
+        slot.complete_fetch(lease, shared_for.map_or(Moment::from_nanos(u64::MAX), |span| started + span));
         shared.log.log_issued(now, &self.principal, lifetime, is_renewal);
         shared.schedule_renewal(&slot, refresh_at);
     }
 
     fn check_life(&self, now: Moment, lifetime: Duration) {
         let shared = &*self.shared;
-        if !shared.settings.floor.is_reachable_with(lifetime) {
+        if !shared.settings.lifetime_floor.is_reachable_with(lifetime) {
             shared.counters.record_issued_below_floor();
             shared.log.log_short_lived(now, &self.principal, lifetime);
         }
@@ -148,24 +149,25 @@ impl<X: TokenExchange> FetchTask<X> {
         let shared = &*self.shared;
         let now = shared.clock.now();
         if error.fault == ExchangeFault::Throttled {
-            shared.limiter.throttled(&self.account, now, error.retry_after);
+            shared.limiter.record_throttled(&self.account, now, error.retry_after);
         }
         shared.counters.record_failed(error.fault);
         shared.log.log_failed(now, &self.principal, &error);
         let Some(slot) = self.slot.upgrade() else { return };
-        let wait = slot.fail(error, now, fastrand::f64());
+        let wait = slot.fail_fetch(error, now, fastrand::f64());
         if let Some(lease) = slot.lease() {
             let at = now + wait;
-            let last = last_try(&lease, slot.floor).filter(|last| (now..at).contains(last));
+            let last = last_try(&lease, slot.lifetime_floor).filter(|last| (now..at).contains(last));
             shared.schedule_renewal(&slot, last.unwrap_or(at).min(lease.expires));
         }
     }
 
     fn gave_up(&self) {
         let Some(slot) = self.slot.upgrade() else { return };
-        slot.give_up();
+        slot.abandon_fetch();
         if slot.lease().is_some() {
-            self.shared.schedule_renewal(&slot, self.shared.clock.now() + self.shared.settings.retry_first);
+            self.shared
+                .schedule_renewal(&slot, self.shared.clock.now() + self.shared.settings.first_retry_delay);
         }
     }
 }

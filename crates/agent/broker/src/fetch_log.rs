@@ -37,7 +37,7 @@ impl FetchLog {
         tracing::info!(
             cloud = self.cloud,
             workload = %principal.workload(),
-            account = principal.throttle_key().name().unwrap_or("-"),
+            account = principal.throttle_key().account_name().unwrap_or("-"),
             lifetime_seconds = lifetime.as_secs(),
             renewal,
             left_out,

@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use seawall_core::Secret;
-use seawall_core::name_syntax::is_loopback;
+use seawall_core::name_syntax::is_loopback_host;
 
 use crate::failure::{ExchangeError, ExchangeFault};
 
@@ -53,7 +53,7 @@ pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
     let host = parsed.host().ok_or_else(refused)?;
     match parsed.scheme_str() {
         Some("https") => Ok(()),
-        Some("http") if is_loopback(host) => Ok(()),
+        Some("http") if is_loopback_host(host) => Ok(()),
         _ => Err(refused()),
     }
 }
@@ -62,14 +62,14 @@ pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Returns the duration in `Retry-After`, at most [`LONGEST_RETRY_AFTER`]. The date format (RFC 9110 section 10.2.3) is not supported.
-pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
 /// Returns the upstream's time from its `Date` header. The header's format, IMF-fixdate (RFC 9110 section 5.6.7), is also valid in
 /// RFC 2822.
-pub(crate) fn date(headers: &HeaderMap) -> Option<SystemTime> {
+pub(crate) fn parse_date_header(headers: &HeaderMap) -> Option<SystemTime> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
 }
@@ -107,7 +107,7 @@ impl HttpsClient {
     /// Refuses a proxy that is not on loopback if one of `urls` is plain http, because that proxy could read the tokens.
     pub(crate) fn check_proxy_for(&self, urls: &[&str]) -> Result<(), UpstreamConfigError> {
         match &self.proxy {
-            Some(proxy) if !is_loopback(proxy.host().unwrap_or_default()) => {
+            Some(proxy) if !is_loopback_host(proxy.host().unwrap_or_default()) => {
                 let is_plain = urls.iter().any(|url| url.starts_with("http://"));
                 if is_plain { Err(UpstreamConfigError::Proxy(proxy.to_string())) } else { Ok(()) }
             }
@@ -203,6 +203,6 @@ mod tests {
     #[test]
     fn a_retry_after_is_bounded() {
         let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_static("86400"))]);
-        assert_eq!(retry_after(&headers), Some(LONGEST_RETRY_AFTER));
+        assert_eq!(parse_retry_after(&headers), Some(LONGEST_RETRY_AFTER));
     }
 }

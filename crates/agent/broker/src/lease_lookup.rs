@@ -23,7 +23,7 @@ pub(crate) struct LeaseRequester {
 impl<X: TokenExchange> BrokerState<X> {
     /// Checks whether the limiter accepts a call for a new credential. The caller checks this before it creates a cache entry.
     pub(crate) fn check_may_queue(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
-        self.limiter.may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
+        self.limiter.check_may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
     }
 
     /// Returns the cache entry's lease for a request that arrived at `came`, and fetches a lease if necessary.
@@ -37,7 +37,7 @@ impl<X: TokenExchange> BrokerState<X> {
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
     ) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         let now = self.now();
-        if let Some(lease) = self.hand_out(&slot, now) {
+        if let Some(lease) = self.lease_for_response(&slot, now) {
             return Ok(lease);
         }
         let (landing, since) = match self.join_or_start(&slot, &asker, now, may_miss) {
@@ -75,7 +75,7 @@ impl<X: TokenExchange> BrokerState<X> {
             }
             self.ticket(asker, now)
         };
-        match slot.join_or_start(now, Some(asker.owner.requester), start) {
+        match slot.join_or_start_fetch(now, Some(asker.owner.requester), start) {
             // A lease has just arrived. The caller finds that lease and ignores this error.
             FetchDecision::Cached => Err(LeaseError::TimedOut),
             FetchDecision::RecentFailure(error) => Err(LeaseError::Failed(error)),
@@ -104,7 +104,7 @@ impl<X: TokenExchange> BrokerState<X> {
         match refused {
             QueueRefusal::Full => {
                 self.counters.record_rate_limited();
-                LeaseError::RateLimited { retry_after: self.settings.retry_first }
+                LeaseError::RateLimited { retry_after: self.settings.first_retry_delay }
             }
             QueueRefusal::Throttled(until) => {
                 let detail = "the cloud limits the requests of this account";
@@ -116,16 +116,20 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     /// Returns the lease if it is fresh enough for a response, and counts the response.
-    pub(crate) fn hand_out(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
+    pub(crate) fn lease_for_response(
+        &self,
+        slot: &CacheEntry<X>,
+        now: Moment,
+    ) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.fresh_lease(now)?;
-        self.counters.record_response(lease.remaining(now), slot.floor);
+        self.counters.record_response(lease.remaining(now), slot.lifetime_floor);
         Some(lease)
     }
 
     /// Returns the lease if it is valid, whatever its remaining lifetime, and counts the response.
     fn hand_out_older(&self, slot: &CacheEntry<X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let lease = slot.valid_lease(now)?;
-        self.counters.record_response(lease.remaining(now), slot.floor);
+        self.counters.record_response(lease.remaining(now), slot.lifetime_floor);
         Some(lease)
     }
 }

@@ -17,6 +17,7 @@
 //! also name the broker's public types. No file in this folder uses a cloud's module.
 
 pub mod aws;
+mod body_format;
 mod broker;
 mod broker_state;
 mod cache_entry;
@@ -36,7 +37,6 @@ mod pod_credentials;
 mod principal;
 mod renew;
 mod renewal_schedule;
-mod reply;
 mod settings;
 mod throttle_key;
 

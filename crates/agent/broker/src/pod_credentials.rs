@@ -100,7 +100,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// Returns the cached principals that this pod requested.
     /// The function reads only the pod's own cache entries, so the time to list all pods is proportional to the number of pods.
     pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
-        let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::of(slot);
+        let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::from_cache_entry(slot);
         self.entries.load().iter().map(own).collect()
     }
 
@@ -109,7 +109,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         let slots = self.entries.load();
         let slot = slots.iter().find(|slot| slot.principal.matches_request(want))?;
-        self.shared.hand_out(slot, now)
+        self.shared.lease_for_response(slot, now)
     }
 
     /// Returns the cached lease for operators' views. This function records no use and counts no response.
@@ -143,7 +143,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// True if this client gets its credentials from `broker`.
-    pub fn is_from(&self, broker: &Broker<X>) -> bool {
+    pub fn uses_broker(&self, broker: &Broker<X>) -> bool {
         broker.uses_state(&self.shared)
     }
 
@@ -166,7 +166,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// nothing.
     pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
         let watched = |slot: Arc<CacheEntry<X>>| {
-            let landings = slot.results();
+            let landings = slot.fetch_results();
             let seen = landings.lease_count();
             WatchPosition { landings, seen }
         };
@@ -228,7 +228,7 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
         if idle.len() < over {
             self.shared.counters.record_rate_limited();
-            return Err(LeaseError::RateLimited { retry_after: settings.retry_first });
+            return Err(LeaseError::RateLimited { retry_after: settings.first_retry_delay });
         }
         idle.sort_by_key(|slot| slot.last_used());
         idle.truncate(over);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::time::Duration;
 
-use seawall_core::{Floor, ServiceAccount};
+use seawall_core::{LifetimeFloor, ServiceAccount};
 
 use crate::lease_error::LeaseError;
 use crate::throttle_key::ThrottleKey;
@@ -47,8 +47,8 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
 
     /// Returns the least remaining lifetime of this credential in responses while the cloud is available. `floor` is the cloud's
     /// floor.
-    fn min_lifetime(&self, floor: Floor) -> Duration {
-        floor.hard
+    fn min_lifetime(&self, floor: LifetimeFloor) -> Duration {
+        floor.min_remaining
     }
 
     /// Returns the age up to which the agent answers with a cached credential of this lifetime.

@@ -41,14 +41,14 @@ impl<X: TokenExchange> BrokerState<X> {
         if !lease.is_valid(now) || now.since(slot.last_used()) >= life {
             return slot.drop_lease();
         }
-        let urgent_at = self.settings.floor.urgent_at(lease.refresh_at, lease.expires);
-        match slot.join_or_start(now, None, || self.renewal(slot, urgent_at, now)) {
+        let urgent_at = self.settings.lifetime_floor.urgent_at(lease.refresh_at, lease.expires);
+        match slot.join_or_start_fetch(now, None, || self.renewal(slot, urgent_at, now)) {
             // If the call gets no turn before the lease expires, the fetch ends. The schedule then calls `renew` again, which drops the expired
             // lease.
             FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
             FetchDecision::RecentFailure(_) | FetchDecision::Refused(_) => {
-                self.schedule_renewal(slot, (now + self.settings.retry_first).min(lease.expires));
+                self.schedule_renewal(slot, (now + self.settings.first_retry_delay).min(lease.expires));
             }
         }
     }

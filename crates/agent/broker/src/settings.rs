@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use seawall_core::Floor;
+use seawall_core::LifetimeFloor;
 
 /// The limits and times of one broker.
 #[derive(Clone, Copy, Debug)]
 pub struct BrokerSettings {
     /// The least remaining lifetime of credentials in responses, and the remaining lifetime at which renewal starts.
-    pub floor: Floor,
+    pub lifetime_floor: LifetimeFloor,
     /// The maximum number of cached credentials of one pod. To cache one more, the broker evicts the least recently used credential.
     /// A pod can request any number of different scopes and audiences, but a normal pod uses only a few.
     pub principals_per_pod: usize,
@@ -19,7 +19,7 @@ pub struct BrokerSettings {
     pub miss_burst_per_pod: u32,
     /// The maximum number of queued calls for requests of one pod. The limiter refuses further calls.
     /// The default equals that of [`BrokerSettings::miss_burst_per_pod`]. More calls would only wait longer and use memory that all pods share.
-    pub queued_per_pod: usize,
+    pub queued_calls_per_pod: usize,
     /// The longest time that a call waits in the queue. The time is long, so that a pod's retry finds the queued call and joins it instead of
     /// queueing a new call.
     /// At one call chain per second, 120 s are enough for one call of each pod of a full node (110 pods).
@@ -39,27 +39,27 @@ pub struct BrokerSettings {
     /// The maximum number of call chains in flight.
     pub calls_at_once: usize,
     /// The first pause between renewal attempts while the upstream fails.
-    pub retry_first: Duration,
-    /// The longest pause between renewal attempts. Pauses start at [`BrokerSettings::retry_first`] and double.
-    pub retry_ceiling: Duration,
+    pub first_retry_delay: Duration,
+    /// The longest pause between renewal attempts. Pauses start at [`BrokerSettings::first_retry_delay`] and double.
+    pub max_retry_delay: Duration,
 }
 
 impl BrokerSettings {
     /// Returns the settings that all clouds share, with a cloud's own floor and its sustainable rate of calls.
-    pub const fn of(floor: Floor, calls_per_second: f64) -> Self {
+    pub const fn for_cloud(floor: LifetimeFloor, calls_per_second: f64) -> Self {
         Self {
-            floor,
+            lifetime_floor: floor,
             principals_per_pod: 64,
             misses_per_second_per_pod: 10,
             miss_burst_per_pod: 30,
-            queued_per_pod: 30,
+            queued_calls_per_pod: 30,
             queue_deadline: Duration::from_secs(120),
             call_deadline: Duration::from_secs(5),
             max_request_wait: Duration::from_secs(2),
             calls_per_second,
             calls_at_once: 32,
-            retry_first: Duration::from_secs(1),
-            retry_ceiling: Duration::from_secs(60),
+            first_retry_delay: Duration::from_secs(1),
+            max_retry_delay: Duration::from_secs(60),
         }
     }
 }

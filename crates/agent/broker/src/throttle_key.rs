@@ -15,7 +15,7 @@ pub enum ThrottleKey {
 
 impl ThrottleKey {
     /// Returns the name of the cloud account, or `None` for a ServiceAccount.
-    pub fn name(&self) -> Option<&str> {
+    pub fn account_name(&self) -> Option<&str> {
         match self {
             Self::CloudAccount(name) => Some(name),
             Self::Workload(_) => None,

@@ -13,27 +13,27 @@ pub struct BrokerSnapshot {
     /// The cloud's name.
     pub cloud: &'static str,
     /// The numbers of fetches by outcome: `initial`, `renewal`, or the name of a fault. A fetch is a chain of upstream calls.
-    pub calls: Vec<(&'static str, u64)>,
+    pub fetches_by_outcome: Vec<(&'static str, u64)>,
     /// Counters with their metric name, help text and value.
-    pub counts: [(&'static str, &'static str, u64); 6],
+    pub counters: [(&'static str, &'static str, u64); 6],
     /// The number of fetches per second that the limiter currently allows.
     pub upstream_rate: f64,
     /// The number of principals that have credentials or wait for credentials.
-    pub principals: usize,
+    pub principal_count: usize,
     /// The remaining lifetimes of the cached credentials, in seconds.
-    pub remaining_seconds: Vec<f64>,
+    pub remaining_lifetimes_seconds: Vec<f64>,
     /// The shortest remaining lifetime of a credential in any response since the start, in seconds.
     pub min_response_lifetime_seconds: Option<f64>,
 }
 
 impl BrokerSnapshot {
-    pub(super) fn of<X: TokenExchange>(broker: &Broker<X>, clock: &Clock) -> Self {
+    pub(super) fn from_broker<X: TokenExchange>(broker: &Broker<X>, clock: &Clock) -> Self {
         let (counters, principals, now) = (broker.counters(), broker.principals(), clock.now());
-        let life = |view: PrincipalView<X::Principal>| Some(view.remaining(now)?.as_secs_f64());
+        let life = |view: PrincipalView<X::Principal>| Some(view.remaining_lifetime(now)?.as_secs_f64());
         Self {
             cloud: X::CLOUD,
-            calls: counters.fetches_by_result().into_iter().collect(),
-            counts: [
+            fetches_by_outcome: counters.fetches_by_result().into_iter().collect(),
+            counters: [
                 (
                     "seawall_requests_coalesced",
                     "Requests that shared the upstream call of another request",
@@ -66,18 +66,18 @@ impl BrokerSnapshot {
                 ),
             ],
             upstream_rate: broker.upstream_rate(),
-            principals: principals.len(),
-            remaining_seconds: principals.filter_map(life).collect(),
+            principal_count: principals.len(),
+            remaining_lifetimes_seconds: principals.filter_map(life).collect(),
             min_response_lifetime_seconds: counters.min_response_lifetime().map(|least| least.as_secs_f64()),
         }
     }
 }
 
 /// Returns warnings for the operator about one broker's problems. The agent serves requests despite these problems.
-pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
+pub(super) fn broker_warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     let principals = broker.principals();
     let (all, cloud) = (principals.len(), X::CLOUD);
-    let failing = principals.filter(|view| view.failure.is_some()).count();
+    let failing = principals.filter(|view| view.last_failure.is_some()).count();
     let mut remarks = Vec::new();
     if failing > 0 {
         remarks.push(format!(
@@ -86,7 +86,7 @@ pub(super) fn warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<String> {
     }
     let short = broker.counters().issued_below_floor_total();
     if short > 0 {
-        let floor = broker.floor().hard.as_secs() / 60;
+        let floor = broker.lifetime_floor().min_remaining.as_secs() / 60;
         remarks.push(format!(
             "{short} {cloud} credentials were issued with a lifetime under {} minutes, so renewal cannot keep them above the floor of {floor} minutes",
             2 * floor
@@ -107,13 +107,22 @@ pub(super) fn refetch_from_previous_client<X: TokenExchange>(
 }
 
 /// Returns the state of each lease of one pod.
-pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseState> {
+pub(super) fn lease_states<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseState> {
     let state = |view: PrincipalView<X::Principal>| {
         let (issued, ends, due) = view.lease_times?;
-        let failing = view.failing_since.zip(view.failure);
-        let failing =
-            failing.map(|(since, error)| RenewalFailure { since, step: error.step, fault: error.fault });
-        Some(LeaseState { issued, renewal_due: due, ends, floor: view.floor, renewal_failure: failing })
+        let failing = view.failing_since.zip(view.last_failure);
+        let failing = failing.map(|(since, error)| RenewalFailure {
+            failing_since: since,
+            step: error.step,
+            fault: error.fault,
+        });
+        Some(LeaseState {
+            issued_at: issued,
+            renewal_due_at: due,
+            expires_at: ends,
+            lifetime_floor: view.lifetime_floor,
+            renewal_failure: failing,
+        })
     };
     holder.principals().into_iter().filter_map(state).collect()
 }
@@ -121,12 +130,12 @@ pub(super) fn leases<X: TokenExchange>(holder: &PodLeaseClient<X>) -> Vec<LeaseS
 /// Returns the part of a principal's `/debug/pods` output that is the same for every cloud.
 pub(super) fn describe_principal<P: Clone>(view: &PrincipalView<P>, now: Moment) -> Map<String, Value> {
     let failure = view
-        .failure
+        .last_failure
         .as_ref()
         .map(|error| json!({"fault": error.fault.name(), "call": error.step, "detail": error.detail}));
     let seconds = |span: std::time::Duration| Value::from(span.as_secs());
     let shown = [
-        ("expires_in_seconds", view.remaining(now).map(seconds)),
+        ("expires_in_seconds", view.remaining_lifetime(now).map(seconds)),
         ("renewal_in_seconds", view.lease_times.map(|(_, _, renewal)| seconds(renewal.since(now)))),
         ("idle_seconds", Some(seconds(now.since(view.last_used)))),
         ("is_fetching", Some(view.is_fetching.into())),

@@ -4,14 +4,14 @@ use std::rc::Rc;
 
 use prometheus_client::registry::Registry;
 use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::{Clock, Floor};
+use seawall_core::{Clock, LifetimeFloor};
 use seawall_server::handler::MetadataDialect;
 use seawall_server::route::MetadataRoute;
 
-use super::aws::{self, Aws};
-use super::broker_stats::{BrokerSnapshot, warnings};
+use super::aws::{self, RunningAws};
+use super::broker_stats::{BrokerSnapshot, broker_warnings};
 use super::cloud_inputs::DialectResources;
-use super::google::{self, Google};
+use super::google::{self, RunningGoogle};
 use super::pod::PodEntry;
 use super::readiness_probe::ReadinessRequest;
 use super::sdk_behavior::SdkProfiles;
@@ -20,9 +20,9 @@ use super::sdk_behavior::SdkProfiles;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RunningCloud<'a> {
     /// Google.
-    Google(&'a Google),
+    Google(&'a RunningGoogle),
     /// AWS.
-    Aws(&'a Aws),
+    Aws(&'a RunningAws),
 }
 
 impl<'a> RunningCloud<'a> {
@@ -43,14 +43,14 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// Builds one of the cloud's dialects for one traffic thread.
-    pub(super) fn dialect(
+    pub(super) fn build_dialect(
         self,
         name: DialectName,
         tools: &DialectResources,
     ) -> Rc<dyn MetadataDialect<PodEntry>> {
         match self {
-            Self::Google(google) => google.dialect(tools),
-            Self::Aws(aws) => aws.dialect(name, tools),
+            Self::Google(google) => google.build_dialect(tools),
+            Self::Aws(aws) => aws.build_dialect(name, tools),
         }
     }
 
@@ -63,10 +63,10 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// Returns the request by which the readiness check probes one of the cloud's dialects.
-    pub(super) fn probe(self, name: DialectName) -> ReadinessRequest {
+    pub(super) fn readiness_request(self, name: DialectName) -> ReadinessRequest {
         match self {
-            Self::Google(_) => google::PROBE,
-            Self::Aws(_) => aws::probe(name),
+            Self::Google(_) => google::READINESS_REQUEST,
+            Self::Aws(_) => aws::readiness_request(name),
         }
     }
 
@@ -87,17 +87,17 @@ impl<'a> RunningCloud<'a> {
     }
 
     /// Registers the metrics that only this cloud has. The crate `observe` registers the metrics that all brokers have.
-    pub(super) fn register(self, registry: &mut Registry) {
+    pub(super) fn register_metrics(self, registry: &mut Registry) {
         match self {
             Self::Google(_) => {}
-            Self::Aws(aws) => aws.register(registry),
+            Self::Aws(aws) => aws.register_metrics(registry),
         }
     }
 
     /// Returns the floor, if the cloud's credentials can expire as early as the Kubernetes token that the agent exchanged for them.
-    pub(super) fn token_bound_floor(self) -> Option<Floor> {
+    pub(super) fn token_bound_floor(self) -> Option<LifetimeFloor> {
         match self {
-            Self::Google(google) => google.broker().map(|broker| broker.floor()),
+            Self::Google(google) => google.broker().map(|broker| broker.lifetime_floor()),
             Self::Aws(_) => None,
         }
     }
@@ -116,16 +116,16 @@ impl CloudBroker<'_> {
     /// Returns the broker's figures for a metrics scrape.
     pub fn snapshot(self, clock: &Clock) -> BrokerSnapshot {
         match self {
-            Self::Google(broker) => BrokerSnapshot::of(broker, clock),
-            Self::Aws(broker) => BrokerSnapshot::of(broker, clock),
+            Self::Google(broker) => BrokerSnapshot::from_broker(broker, clock),
+            Self::Aws(broker) => BrokerSnapshot::from_broker(broker, clock),
         }
     }
 
     /// Returns warnings for the operator about the broker's problems. The agent serves requests despite these problems.
     pub fn warnings(self) -> Vec<String> {
         match self {
-            Self::Google(broker) => warnings(broker),
-            Self::Aws(broker) => warnings(broker),
+            Self::Google(broker) => broker_warnings(broker),
+            Self::Aws(broker) => broker_warnings(broker),
         }
     }
 

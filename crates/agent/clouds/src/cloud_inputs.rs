@@ -19,16 +19,16 @@ pub struct EntitlementRequest<'a> {
     /// Records an event on the pod when the agent refuses a credential.
     pub event_recorder: PodEventRecorder,
     /// True if the agent should fetch the pod's first credential before the pod requests it.
-    pub prefetch: bool,
+    pub should_prefetch: bool,
 }
 
 /// The resources that each dialect on a traffic thread uses.
 #[derive(Debug)]
 pub struct DialectResources {
     /// The limit on long polls. All threads share this limit.
-    pub long_polls: LongPollLimit,
+    pub long_poll_limit: LongPollLimit,
     /// Permits for requests to real metadata servers. All threads share these permits.
     pub upstream_permits: Arc<UpstreamPermits>,
     /// The maximum number of idle connections that a thread keeps to one metadata server.
-    pub max_idle: usize,
+    pub max_idle_connections: usize,
 }

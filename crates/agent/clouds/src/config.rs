@@ -66,7 +66,7 @@ impl CloudsConfig {
     }
 
     /// Returns the clouds that are enabled in both configurations and whose sections differ.
-    pub fn changed(&self, other: &Self) -> Vec<CloudName> {
+    pub fn changed_clouds(&self, other: &Self) -> Vec<CloudName> {
         fn is_changed<S: PartialEq>(one: Option<&S>, other: Option<&S>) -> bool {
             one.zip(other).is_some_and(|(one, other)| one != other)
         }

@@ -33,13 +33,13 @@ pub struct PodLeases {
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseState {
     /// The time when the lease was issued.
-    pub issued: Moment,
+    pub issued_at: Moment,
     /// The time when the renewal of the lease is due to begin.
-    pub renewal_due: Moment,
+    pub renewal_due_at: Moment,
     /// The time when the lease expires.
-    pub ends: Moment,
+    pub expires_at: Moment,
     /// The least remaining lifetime that a response may carry while the cloud is available.
-    pub floor: Duration,
+    pub lifetime_floor: Duration,
     /// The failure of the last renewal, or `None` if the renewal succeeded.
     pub renewal_failure: Option<RenewalFailure>,
 }
@@ -48,7 +48,7 @@ pub struct LeaseState {
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalFailure {
     /// The time of the first failed call since the last success.
-    pub since: Moment,
+    pub failing_since: Moment,
     /// The step at which the last call failed.
     pub step: &'static str,
     /// The cause of the last failure, which determines who must act.
@@ -59,7 +59,7 @@ pub struct RenewalFailure {
 #[derive(Clone, Copy, Debug, Default)]
 pub enum EntitlementState<E> {
     /// The cloud is disabled.
-    Off,
+    CloudDisabled,
     /// The facts that decide the entitlement are not known yet.
     #[default]
     Pending,
@@ -80,7 +80,7 @@ impl<E> EntitlementState<Arc<E>> {
     /// Returns the same state with a reference to the entitlement.
     pub fn as_ref(&self) -> EntitlementState<&E> {
         match self {
-            Self::Off => EntitlementState::Off,
+            Self::CloudDisabled => EntitlementState::CloudDisabled,
             Self::Pending => EntitlementState::Pending,
             Self::Decided(own) => EntitlementState::Decided(own),
         }
@@ -100,7 +100,7 @@ impl<E> EntitlementState<E> {
     /// Returns the state as `/debug/pods` shows it, or `None` if the cloud is disabled. `own` describes a decided entitlement.
     fn describe(&self, own: impl FnOnce(&E) -> Value) -> Option<Value> {
         match self {
-            Self::Off => None,
+            Self::CloudDisabled => None,
             Self::Pending => Some(json!({ "status": "pending" })),
             Self::Decided(decided) => Some(own(decided)),
         }
@@ -109,7 +109,7 @@ impl<E> EntitlementState<E> {
     fn and_then<T>(&self, own: impl FnOnce(&E) -> Option<T>) -> Option<T> {
         match self {
             Self::Decided(decided) => own(decided),
-            Self::Off | Self::Pending => None,
+            Self::CloudDisabled | Self::Pending => None,
         }
     }
 }
@@ -161,11 +161,11 @@ impl Entitlements {
     }
 
     /// Returns the entitlements by cloud name, as `/debug/pods` shows them. Disabled clouds are omitted.
-    pub fn describe(&self, now: Moment) -> Map<String, Value> {
+    pub fn to_debug_json(&self, now: Moment) -> Map<String, Value> {
         let Self { google, aws } = self;
         let each = [
-            (CloudName::Google, google.describe(|own| own.describe(now))),
-            (CloudName::Aws, aws.describe(|own| own.describe(now))),
+            (CloudName::Google, google.describe(|own| own.to_debug_json(now))),
+            (CloudName::Aws, aws.describe(|own| own.to_debug_json(now))),
         ];
         each.into_iter().filter_map(|(cloud, said)| Some((cloud.as_str().to_owned(), said?))).collect()
     }

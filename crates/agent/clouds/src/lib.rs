@@ -37,15 +37,15 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use seawall_core::cloud::{CloudName, DialectName};
-use seawall_core::{Clock, Floor};
+use seawall_core::{Clock, LifetimeFloor};
 use seawall_server::handler::MetadataDialect;
 use seawall_server::route::MetadataRoute;
 use tokio::runtime::Handle;
 
-use aws::Aws;
+use aws::RunningAws;
 use cloud::RunningCloud;
 use entitlements::{EntitlementState, Entitlements};
-use google::Google;
+use google::RunningGoogle;
 use pod::{PodDialects, PodEntry};
 use readiness_probe::ReadinessRequest;
 use sdk_behavior::SdkProfiles;
@@ -58,8 +58,8 @@ pub use reloadable_keys::ReloadableKeys;
 /// The running clouds under one configuration, for the whole process.
 #[derive(Debug)]
 pub struct Clouds {
-    google: Option<Arc<Google>>,
-    aws: Option<Arc<Aws>>,
+    google: Option<Arc<RunningGoogle>>,
+    aws: Option<Arc<RunningAws>>,
 }
 
 /// The running clouds under the current configuration. Code that outlives a configuration calls [`Self::current`] for each use.
@@ -83,21 +83,21 @@ impl CurrentClouds {
     }
 
     /// Registers the metrics that only one cloud has. The crate `observe` registers the metrics that all brokers have.
-    pub fn register(&self, registry: &mut Registry) {
-        self.current().running().for_each(|cloud| cloud.register(registry));
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.current().running().for_each(|cloud| cloud.register_metrics(registry));
     }
 }
 
 /// The state of one cloud's credentials relative to their floor, the least remaining lifetime that a response may carry.
 #[derive(Debug)]
-pub struct FloorState {
+pub struct LifetimeFloorState {
     /// The cloud.
     pub cloud: CloudName,
     /// True if every credential since the agent's start was issued with a lifetime long enough to stay above the floor.
     pub is_kept: bool,
     /// The floor, if the agent exchanges a pod's Kubernetes token for credentials that can expire as early as the token. `None` if no
     /// credential of the cloud depends on the token's expiry.
-    pub token_bound_floor: Option<Floor>,
+    pub token_bound_floor: Option<LifetimeFloor>,
 }
 
 impl Clouds {
@@ -155,11 +155,15 @@ impl Clouds {
 
     /// Decides a pod's entitlement to each cloud. If everything that decides an entitlement is unchanged, the pod keeps that entitlement
     /// from `before`, with its leases.
-    pub fn entitle(&self, applicant: &EntitlementRequest<'_>, before: &Entitlements) -> Entitlements {
+    pub fn decide_entitlements(
+        &self,
+        applicant: &EntitlementRequest<'_>,
+        before: &Entitlements,
+    ) -> Entitlements {
         let Self { google, aws } = self;
         Entitlements {
-            google: decide(google.as_ref(), |cloud| cloud.entitle(applicant, before.google())),
-            aws: decide(aws.as_ref(), |cloud| cloud.entitle(applicant, before.aws())),
+            google: decide(google.as_ref(), |cloud| cloud.decide_entitlement(applicant, before.google())),
+            aws: decide(aws.as_ref(), |cloud| cloud.decide_entitlement(applicant, before.aws())),
         }
     }
 
@@ -172,7 +176,7 @@ impl Clouds {
         listeners: &[Vec<DialectName>],
         tools: &DialectResources,
     ) -> Option<Vec<PodDialects>> {
-        let make = |name: &DialectName| Some((*name, self.find(name.cloud())?.dialect(*name, tools)));
+        let make = |name: &DialectName| Some((*name, self.find(name.cloud())?.build_dialect(*name, tools)));
         let all: Vec<_> = DialectName::ALL.iter().filter_map(make).collect();
         let made = |name: &DialectName| -> Option<Rc<dyn MetadataDialect<PodEntry>>> {
             Some(all.iter().find(|(known, _)| known == name)?.1.clone())
@@ -186,8 +190,8 @@ impl Clouds {
     }
 
     /// Returns the requests by which the readiness check probes these dialects. Dialects of disabled clouds are omitted.
-    pub fn probes(&self, names: &[DialectName]) -> Vec<ReadinessRequest> {
-        names.iter().filter_map(|name| Some(self.find(name.cloud())?.probe(*name))).collect()
+    pub fn readiness_requests(&self, names: &[DialectName]) -> Vec<ReadinessRequest> {
+        names.iter().filter_map(|name| Some(self.find(name.cloud())?.readiness_request(*name))).collect()
     }
 
     /// Returns the routes of all enabled clouds.
@@ -202,11 +206,11 @@ impl Clouds {
     }
 
     /// Returns the state of each cloud's credentials relative to their floor. Clouds without a broker are omitted.
-    pub fn floors(&self) -> Vec<FloorState> {
+    pub fn floor_states(&self) -> Vec<LifetimeFloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
             let (is_kept, of_exchanged) = (broker.is_above_floor(), cloud.token_bound_floor());
-            Some(FloorState { cloud: cloud.name(), is_kept, token_bound_floor: of_exchanged })
+            Some(LifetimeFloorState { cloud: cloud.name(), is_kept, token_bound_floor: of_exchanged })
         };
         self.running().filter_map(state).collect()
     }
@@ -228,9 +232,9 @@ fn next<S, C>(
     }
 }
 
-/// Returns the state of a pod's entitlement to one cloud, or [`EntitlementState::Off`] if the cloud is disabled.
+/// Returns the state of a pod's entitlement to one cloud, or [`EntitlementState::CloudDisabled`] if the cloud is disabled.
 fn decide<C, E>(cloud: Option<&Arc<C>>, entitle: impl FnOnce(&C) -> Option<E>) -> EntitlementState<Arc<E>> {
-    cloud.map_or(EntitlementState::Off, |cloud| {
+    cloud.map_or(EntitlementState::CloudDisabled, |cloud| {
         entitle(cloud).map_or(EntitlementState::Pending, |own| EntitlementState::Decided(own.into()))
     })
 }

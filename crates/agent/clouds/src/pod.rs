@@ -49,7 +49,7 @@ impl PodEntry {
     /// Creates the entry of a pod with these entitlements and no connections.
     pub fn new(pod: Pod, basis: AttestedAddresses, entitlements: Entitlements) -> Self {
         Self {
-            id: ClientId::unique(),
+            id: ClientId::new_unique(),
             pod,
             attested_addresses: basis,
             entitlements: ArcSwap::from_pointee(entitlements),
@@ -110,7 +110,7 @@ impl FetchCounters {
     /// Adds one fetch. If two threads count at the same time, one of the two fetches can be missing in the count, which is harmless.
     ///
     /// An atomic addition would prevent that, but cost each request more than all other work of these counters.
-    pub fn count(&self, cloud: CloudName) {
+    pub fn record_fetch(&self, cloud: CloudName) {
         let own = &self.0[cloud as usize];
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
@@ -124,7 +124,7 @@ impl FetchCounters {
     }
 
     /// Returns the counter of one cloud.
-    pub fn of(&self, cloud: CloudName) -> &CloudFetchCounter {
+    pub fn for_cloud(&self, cloud: CloudName) -> &CloudFetchCounter {
         &self.0[cloud as usize]
     }
 }
@@ -170,7 +170,7 @@ impl ServedPod for PodEntry {
 
     fn record_fetch(&self, route: &MetadataRoute, head: Option<&[u8]>) {
         let Some(cloud) = route.cloud_name() else { return };
-        self.fetches.count(cloud);
+        self.fetches.record_fetch(cloud);
         if let Some(head) = head {
             self.fetches.record_user_agent(cloud, head);
         }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn who_asks_is_read_once_it_is_wanted_and_bounded() {
         let (fetches, cloud) = (FetchCounters::default(), CloudName::ALL[0]);
-        let (own, head) = (fetches.of(cloud), head(&"x".repeat(500)));
+        let (own, head) = (fetches.for_cloud(cloud), head(&"x".repeat(500)));
         fetches.record_user_agent(cloud, head.as_bytes());
         assert!(own.take_user_agent().is_none(), "no User-Agent is recorded unless it is wanted");
         own.wants_user_agent.store(true, Ordering::Relaxed);

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn what_the_node_is_refused_for_itself_is_no_pods_event() {
         let heard = Arc::new(Heard::default());
-        let complainer = PodEventRecorder::with(heard.clone());
+        let complainer = PodEventRecorder::with_backend(heard.clone());
         let refusal = Refusal::new(403, "access_denied", "no");
         for (fault, is_of_the_node, events) in [
             (ExchangeFault::AccessDenied, true, 0),

@@ -33,7 +33,7 @@ const POD_TOKEN_DENIED: Refusal = Refusal::new(
 
 impl CloudRefusals {
     /// Returns the refusal for this error.
-    pub(super) fn of(&self, unavailable: &LeaseError) -> Refusal {
+    pub(super) fn for_lease_error(&self, unavailable: &LeaseError) -> Refusal {
         match unavailable {
             LeaseError::NotEntitled(_) => self.not_entitled,
             LeaseError::RateLimited { .. } => self.fetch_rate_limited,

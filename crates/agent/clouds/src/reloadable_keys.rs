@@ -6,5 +6,5 @@ pub struct ReloadableKeys {
     /// Keys that a reload can change while the agent runs.
     pub reloadable: &'static [&'static str],
     /// Keys that need a restart after a change.
-    pub needs_restart: &'static [&'static str],
+    pub keys_needing_restart: &'static [&'static str],
 }

@@ -11,7 +11,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub struct SdkProfile {
     /// The beginning of one of the words in the SDK's User-Agent.
-    pub user_agent: &'static str,
+    pub user_agent_prefix: &'static str,
     /// The name by which users know the SDK.
     pub name: &'static str,
     /// The remaining lifetime below which the SDK refreshes a credential.
@@ -35,7 +35,7 @@ pub struct SdkProfiles {
     /// The highest normal number of fetches of one lease per hour. A higher number is normal only for an SDK that polls that often.
     pub normal_fetches_per_hour: u32,
     /// The description of a client without a User-Agent. In a message it follows the words "the client is".
-    pub unnamed_description: &'static str,
+    pub no_user_agent_description: &'static str,
     /// A sentence that explains to the pod's owner how to make the client's credentials live longer.
     pub lifetime_advice: &'static str,
     /// The SDKs that fail first if the agent cannot renew credentials.
@@ -46,20 +46,20 @@ pub struct SdkProfiles {
 #[derive(Clone, Copy, Debug)]
 pub struct FirstExpiringSdks {
     /// The remaining lifetime below which the SDKs fetch credentials on every API call.
-    pub remaining: Duration,
+    pub remaining_lifetime: Duration,
     /// The names by which users know the SDKs.
     pub sdk_names: &'static str,
 }
 
-/// The default for [`SdkProfiles::unnamed_description`], for a cloud whose clients nearly always send a User-Agent.
-pub const UNNAMED_CLIENT: &str = "unknown (it sends no User-Agent)";
+/// The default for [`SdkProfiles::no_user_agent_description`], for a cloud whose clients nearly always send a User-Agent.
+pub const UNNAMED_CLIENT_DESCRIPTION: &str = "unknown (it sends no User-Agent)";
 
 impl Default for SdkProfiles {
     fn default() -> Self {
         Self {
             profiles: &[],
             normal_fetches_per_hour: 13,
-            unnamed_description: UNNAMED_CLIENT,
+            no_user_agent_description: UNNAMED_CLIENT_DESCRIPTION,
             lifetime_advice: "Raise the lifetime of its credentials, or use a newer SDK release.",
             earliest_affected: None,
         }
@@ -70,7 +70,7 @@ impl SdkProfiles {
     /// Returns the first SDK whose User-Agent matches.
     pub fn find_by_user_agent(&self, agent: &[u8]) -> Option<&'static SdkProfile> {
         let names = |client: &&SdkProfile| {
-            let wanted = client.user_agent.as_bytes();
+            let wanted = client.user_agent_prefix.as_bytes();
             agent
                 .split(|byte| *byte == b' ')
                 .any(|word| word.get(..wanted.len()).is_some_and(|start| start.eq_ignore_ascii_case(wanted)))
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn who_asks_by_a_clock_is_usual_at_its_pace_and_no_further() {
         let client = |every| SdkProfile {
-            user_agent: "a",
+            user_agent_prefix: "a",
             name: "a",
             refresh_window: 5 * MINUTE,
             poll_interval: every,
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_client_is_known_by_a_word_of_its_user_agent() {
         const JAVA: &[SdkProfile] = &[SdkProfile {
-            user_agent: "aws-sdk-java/1.",
+            user_agent_prefix: "aws-sdk-java/1.",
             name: "Java 1",
             refresh_window: MINUTE,
             poll_interval: None,

@@ -12,23 +12,23 @@ use serde_json::json;
 
 use super::*;
 use crate::pod::PodClient;
-use crate::testing::{BOTH_BROKERED, DATE, PodFixture};
+use crate::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture, RESPONSE_DATE};
 
 #[tokio::test]
 async fn the_path_chooses_among_the_dialects_of_a_listener() {
     let world = PodFixture::new();
     assert!(world.dialects.for_target("/latest/api/token").keeps_alive_after("PUT"));
     assert!(!world.dialects.for_target("/computeMetadata/v1/").keeps_alive_after("PUT"));
-    let (answer, _) = world.ask("GET /computeMetadata/v1/instance/attributes/kube-env").await;
+    let (answer, _) = world.send_request("GET /computeMetadata/v1/instance/attributes/kube-env").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
-    let (answer, _) = world.ask("GET /latest/elsewhere").await;
+    let (answer, _) = world.send_request("GET /latest/elsewhere").await;
     assert!(answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"), "{answer}");
-    let (answer, _) = world.ask("GET http://a/%6catest/elsewhere").await;
+    let (answer, _) = world.send_request("GET http://a/%6catest/elsewhere").await;
     assert!(
         answer.starts_with("HTTP/1.1 404 ") && !answer.contains("Google"),
         "an escaped path has the same dialect: {answer}"
     );
-    let (answer, _) = world.ask("GET /nobodys").await;
+    let (answer, _) = world.send_request("GET /nobodys").await;
     assert!(
         answer.contains("Metadata-Flavor: Google"),
         "the first dialect refuses a path that no dialect claims: {answer}"
@@ -37,23 +37,24 @@ async fn the_path_chooses_among_the_dialects_of_a_listener() {
 
 #[tokio::test]
 async fn a_pod_is_shown_with_what_each_cloud_says_under_its_name() {
-    let world = PodFixture::of(BOTH_BROKERED);
-    let shown = world.pod().entitlements().describe(world.clock.now());
+    let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
+    let shown = world.pod().entitlements().to_debug_json(world.clock.now());
     assert_eq!(shown["google"], json!({ "status": "pending" }));
     assert_eq!(shown["aws"], json!({ "status": "no_role" }));
-    assert!(PodFixture::new().pod().entitlements().describe(world.clock.now())["google"].is_object());
+    assert!(PodFixture::new().pod().entitlements().to_debug_json(world.clock.now())["google"].is_object());
 }
 
 #[tokio::test]
 async fn what_the_list_tells_it_tells_of_each_cloud() {
-    let world = PodFixture::of(BOTH_BROKERED);
-    let floors: Vec<_> = world.clouds.floors().iter().map(|state| (state.cloud, state.is_kept)).collect();
+    let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
+    let floors: Vec<_> =
+        world.clouds.floor_states().iter().map(|state| (state.cloud, state.is_kept)).collect();
     assert_eq!(floors, CloudName::ALL.iter().map(|cloud| (*cloud, true)).collect::<Vec<_>>());
     let routes = world.clouds.routes();
     for cloud in CloudName::ALL {
         assert!(routes.iter().any(|route| route.cloud_label() == cloud.as_str()), "{cloud:?}");
     }
-    let document = Document::parse(BOTH_BROKERED).unwrap();
+    let document = Document::parse(BOTH_CLOUDS_BROKERED_CONFIG).unwrap();
     let sections = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
     assert_eq!(
         (sections.names(), sections.annotation_keys().len()),
@@ -66,9 +67,9 @@ async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let mut world = PodFixture::new();
     world.caller = PodClient::Probe;
     // In `conceal` mode the real server answers Google's readiness request, so this test omits it.
-    for probe in world.clouds.probes(&[DialectName::AwsImds, DialectName::AwsContainers]) {
+    for probe in world.clouds.readiness_requests(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();
-        let (answer, at_once) = world.ask_with(probe.method, probe.target, headers).await;
+        let (answer, at_once) = world.send_with_header(probe.method, probe.target, headers).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert!(answer.to_ascii_lowercase().contains(probe.expected_header), "{answer}");
     }
@@ -91,7 +92,12 @@ fn what_is_no_request_is_refused_in_the_words_of_the_first_dialect() {
     let world = runtime.block_on(async { PodFixture::new() });
     let mut out = Vec::new();
     let refusal = seawall_http::Refusal::new(400, "malformed_request", "no");
-    world.dialects.first().refuse(&refusal, &ResponseContext::for_invalid_request(DATE), 1, &mut out);
+    world.dialects.first().refuse(
+        &refusal,
+        &ResponseContext::for_invalid_request(RESPONSE_DATE),
+        1,
+        &mut out,
+    );
     assert!(String::from_utf8(out).unwrap().contains("Metadata-Flavor: Google"));
 }
 
@@ -118,9 +124,9 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     let world = PodFixture::new();
     world.pod.connections.close();
     for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
-        let TestTurn { text: answer, next, .. } = ask(&world, request);
+        let TestTurn { text: answer, next_action, .. } = ask(&world, request);
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"), "{request}: {answer}");
-        assert_eq!(next, TestNextAction::Close, "{request}");
+        assert_eq!(next_action, TestNextAction::Close, "{request}");
     }
 }
 
@@ -128,13 +134,13 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
 /// permanently.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
-    let world = PodFixture::of("aws: { region: eu-central-1 }\n");
+    let world = PodFixture::with_sections("aws: { region: eu-central-1 }\n");
     world.pod.connections.close();
     let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
-    let TestTurn { text: answer, next, .. } = ask_of(&world, put);
-    assert!(answer.starts_with("HTTP/1.1 200 ") && next == TestNextAction::Close, "{answer}");
-    let TestTurn { text: answer, next, .. } = ask(&world, "PUT /latest/meta-data/");
-    assert!(answer.starts_with("HTTP/1.1 405 ") && next == TestNextAction::Close, "{answer}");
+    let TestTurn { text: answer, next_action, .. } = ask_of(&world, put);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && next_action == TestNextAction::Close, "{answer}");
+    let TestTurn { text: answer, next_action, .. } = ask(&world, "PUT /latest/meta-data/");
+    assert!(answer.starts_with("HTTP/1.1 405 ") && next_action == TestNextAction::Close, "{answer}");
     let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/");
     assert!(answer.contains("pod_gone"), "{answer}");
 }
@@ -143,7 +149,7 @@ async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connecti
 /// get.
 #[tokio::test]
 async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
-    let world = PodFixture::of(BOTH_BROKERED);
+    let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
     for (request, status, is_told_when) in [
@@ -155,7 +161,7 @@ async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dial
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.write_all(request.as_bytes()).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
-        bench(&world).refuse_at_cap(&mut stream, &world.dialects, &world.pod);
+        bench(&world).refuse_deleted_pod(&mut stream, &world.dialects, &world.pod);
         drop(stream);
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
@@ -168,11 +174,14 @@ async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dial
 
 #[tokio::test]
 async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
-    let world = PodFixture::of(BOTH_BROKERED);
-    let TestTurn { text: answer, taken, next } =
+    let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
+    let TestTurn { text: answer, consumed_bytes, next_action } =
         ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
-    assert_eq!(next, TestNextAction::AwaitIdentity(CloudName::Google, Duration::from_millis(500)));
-    assert!(answer.is_empty() && taken == 0, "the thread keeps the request until it can answer: {answer}");
+    assert_eq!(next_action, TestNextAction::AwaitIdentity(CloudName::Google, Duration::from_millis(500)));
+    assert!(
+        answer.is_empty() && consumed_bytes == 0,
+        "the thread keeps the request until it can answer: {answer}"
+    );
     let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
     assert!(answer.starts_with("HTTP/1.1 404 "), "AWS answers at once: {answer}");
     let TestTurn { text: answer, .. } = ask(&world, "GET /");

@@ -92,7 +92,7 @@ impl EventReporter {
 
     /// Returns the recorder for events on this pod.
     pub fn for_pod(&self, record: Arc<PodRecord>) -> PodEventRecorder {
-        PodEventRecorder::with(Arc::new(PodEventHandle { reporter: self.clone(), record }))
+        PodEventRecorder::with_backend(Arc::new(PodEventHandle { reporter: self.clone(), record }))
     }
 
     /// Reports that the agent refused a pod's request, unless the same refusal was reported within the last 600 s. Returns at
@@ -118,7 +118,7 @@ impl EventReporter {
     ///
     /// Returns `true` if the event is queued. Returns `false` if the event exceeds the rate limit or if the queue is full. The
     /// calling code must suppress repetitions.
-    pub fn report_agent(&self, own: Option<&PodRecord>, complaint: EventReason, message: &str) -> bool {
+    pub fn report_on_agent(&self, own: Option<&PodRecord>, complaint: EventReason, message: &str) -> bool {
         if self.0.rate.take(self.0.link.clock.now()).is_err() {
             return false;
         }
@@ -127,7 +127,7 @@ impl EventReporter {
 
     /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate limit
     /// or the limit of remembered events, if the queue is full, or if the post fails. A repetition counts in neither number.
-    pub fn posted_and_dropped(&self) -> (u64, u64) {
+    pub fn posted_and_dropped_counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
 }
@@ -200,7 +200,7 @@ impl Poster {
     }
 
     async fn post(&self, report: &QueuedEvent) -> Result<(), KubeError> {
-        let request = request::create(&path(report), &self.event(report));
+        let request = request::build_create(&path(report), &self.event(report));
         self.link.client.call::<IgnoredAny>(request, self.link.timeouts.response).await.map(drop)
     }
 
@@ -212,7 +212,7 @@ impl Poster {
         let (kind, namespace, name, uid) = pod.as_ref().map_or(("Node", None, node, node), |pod| {
             ("Pod", Some(&*pod.service_account.namespace), &*pod.name, &*pod.uid.0)
         });
-        let now = jiff::Timestamp::try_from(self.link.clock.wall()).unwrap_or_default();
+        let now = jiff::Timestamp::try_from(self.link.clock.wall_time()).unwrap_or_default();
         // Kubernetes' `metav1.Time` has no fractions of a second.
         let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         serde_json::json!({
@@ -252,7 +252,7 @@ mod tests {
     use seawall_core::{Clock, PodAnnotations, PodUid, ServiceAccount};
 
     use super::*;
-    use crate::fake::link;
+    use crate::fake_api_server::timed_fake_client;
     use crate::index::PodRecord;
 
     fn record(uid: usize) -> PodRecord {
@@ -260,21 +260,21 @@ mod tests {
         PodRecord {
             pod: Pod { uid: PodUid(format!("uid-{uid}").into()), name: "web-0".into(), service_account },
             addresses: Box::default(),
-            host_network: false,
-            terminating: false,
+            uses_host_network: false,
+            is_terminating: false,
             annotations: PodAnnotations {
                 pod: Annotations::default(),
                 service_account: RelatedAnnotations::NotRead,
                 namespace: RelatedAnnotations::NotRead,
             },
-            tokens: Arc::default(),
+            token_cache: Arc::default(),
         }
     }
 
     #[tokio::test]
     async fn a_storm_of_refusals_is_one_event_and_said_again_much_later() {
         let (clock, hand) = Clock::manual();
-        let (link, mut asked) = link(clock);
+        let (link, mut asked) = timed_fake_client(clock);
         let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
         for expected in 1..=2 {
@@ -282,11 +282,11 @@ mod tests {
                 reporter.report(&record(1), EventReason::RefusedByPolicy, "not in the list");
             }
             let event = asked.recv().await.unwrap();
-            assert_eq!(event.what, "POST /api/v1/namespaces/reef/events");
+            assert_eq!(event.method_and_uri, "POST /api/v1/namespaces/reef/events");
             assert_eq!(event.body["involvedObject"]["uid"], "uid-1");
             assert_eq!(event.body["firstTimestamp"].as_str().unwrap().len(), "2026-01-01T00:00:00Z".len());
             event.answer(201, &serde_json::json!({}));
-            while reporter.posted_and_dropped() != (expected, 0) {
+            while reporter.posted_and_dropped_counts() != (expected, 0) {
                 tokio::task::yield_now().await;
             }
             assert!(asked.try_recv().is_err());
@@ -297,29 +297,29 @@ mod tests {
     #[tokio::test]
     async fn what_concerns_the_agent_is_told_on_its_pod_or_on_the_node() {
         let (clock, _hand) = Clock::manual();
-        let (link, mut asked) = link(clock);
+        let (link, mut asked) = timed_fake_client(clock);
         let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
         let own = record(7);
         for (pod, namespace, kind, uid) in
             [(Some(&own), "reef", "Pod", "uid-7"), (None, "default", "Node", "node1")]
         {
-            assert!(reporter.report_agent(pod, EventReason::ConfigReloadFailed, "no"));
+            assert!(reporter.report_on_agent(pod, EventReason::ConfigReloadFailed, "no"));
             let event = asked.recv().await.unwrap();
-            assert_eq!(event.what, format!("POST /api/v1/namespaces/{namespace}/events"));
+            assert_eq!(event.method_and_uri, format!("POST /api/v1/namespaces/{namespace}/events"));
             let object = &event.body["involvedObject"];
             assert_eq!((&object["kind"], &object["uid"]), (&kind.into(), &uid.into()));
             assert_eq!(event.body["reason"], "ConfigReloadFailed");
             event.answer(201, &serde_json::json!({}));
         }
-        let is_said = |_: &u32| reporter.report_agent(None, EventReason::ConfigReloadFailed, "no");
+        let is_said = |_: &u32| reporter.report_on_agent(None, EventReason::ConfigReloadFailed, "no");
         assert!((0..100).filter(is_said).count() <= 8, "within the node's rate");
     }
 
     #[tokio::test]
     async fn many_pods_share_one_rate_and_one_memory() {
         let (clock, hand) = Clock::manual();
-        let (link, _asked) = link(clock);
+        let (link, _asked) = timed_fake_client(clock);
         let (reporter, _poster) = EventReporter::new(link, "node1".into());
         for uid in 0..10_000 {
             let is_said = reporter.report(&record(uid), EventReason::RefusedByCloud, "no");
@@ -327,7 +327,7 @@ mod tests {
             hand.advance(Duration::from_millis(100));
         }
         assert!(reporter.0.said.lock().unwrap().len() <= REMEMBERED);
-        let (_, dropped) = reporter.posted_and_dropped();
+        let (_, dropped) = reporter.posted_and_dropped_counts();
         assert!(dropped >= 8_990, "{dropped}");
         assert!(
             !reporter.report(&record(0), EventReason::RenewalFailing, "no"),
@@ -338,14 +338,14 @@ mod tests {
     #[tokio::test]
     async fn an_event_that_is_not_taken_is_not_tried_again() {
         let (clock, _hand) = Clock::manual();
-        let (link, mut asked) = link(clock);
+        let (link, mut asked) = timed_fake_client(clock);
         let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
         reporter.report(&record(1), EventReason::TokenFailed, &"x".repeat(100_000));
         let event = asked.recv().await.unwrap();
         assert_eq!(event.body["message"].as_str().unwrap().len(), LONGEST);
         event.answer(403, &serde_json::json!({"kind": "Status", "status": "Failure", "code": 403}));
-        while reporter.posted_and_dropped() != (0, 1) {
+        while reporter.posted_and_dropped_counts() != (0, 1) {
             tokio::task::yield_now().await;
         }
         assert!(asked.try_recv().is_err());
@@ -358,14 +358,14 @@ mod tests {
         let writer = Mutex::new(said.reopen().unwrap());
         let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(writer);
         let _heard = tracing::subscriber::set_default(subscriber.finish());
-        let (link, mut asked) = link(Clock::manual().0);
+        let (link, mut asked) = timed_fake_client(Clock::manual().0);
         let (reporter, poster) = EventReporter::new(link, "node1".into());
         tokio::spawn(poster);
         reporter.report(&record(1), EventReason::TokenFailed, "no");
         let refusal =
             serde_json::json!({"kind": "Status", "status": "Failure", "code": 403, "message": "forbidden"});
         asked.recv().await.unwrap().answer(403, &refusal);
-        while reporter.posted_and_dropped() != (0, 1) {
+        while reporter.posted_and_dropped_counts() != (0, 1) {
             tokio::task::yield_now().await;
         }
         let said = std::fs::read_to_string(said.path()).unwrap();

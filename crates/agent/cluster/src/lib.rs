@@ -23,14 +23,14 @@
 //! **Which annotations.** The agent keeps only annotations whose keys a cloud selects ([`ClusterConfig::annotation_keys`]). The
 //! crate `clouds` defines the meaning of these annotations.
 
+mod cluster_view;
 mod config;
 mod events;
 #[cfg(test)]
-mod fake;
+mod fake_api_server;
 mod index;
-mod latest_snapshot;
-mod non_pod_objects;
 mod object;
+mod related_objects;
 mod snapshot_writer;
 mod startup_taint;
 #[cfg(feature = "testing")]
@@ -59,8 +59,8 @@ pub use uninstall::{UninstallError, Uninstaller};
 pub use watch_health::WatchHealth;
 pub use watch_thread::{WatchThread, WatchThreadError};
 
-use latest_snapshot::ClusterView;
-use non_pod_objects::SelectedKeys;
+use cluster_view::ClusterView;
+use related_objects::SelectedAnnotationKeys;
 use token_request::PodTokens;
 
 /// Sends the agent's requests for tokens, events and the node's taint. Dropping the client ends the task that posts events.
@@ -87,7 +87,7 @@ impl ClusterClient {
         let connector = KubeConnector::read(config.kube_access.clone(), provider())?;
         let client = connector.new_client(&config.timeouts, clock.clone())?;
         let link = TimedKubeClient { client, clock: clock.clone(), timeouts: config.timeouts };
-        let shared = Arc::new(ClusterView::new(&SelectedKeys::of(&config.annotation_keys)));
+        let shared = Arc::new(ClusterView::new(&SelectedAnnotationKeys::merge(&config.annotation_keys)));
         let (reporter, poster) = EventReporter::new(link.clone(), config.node.as_str().to_owned());
         let mut tasks = JoinSet::new();
         tasks.spawn(poster);
@@ -113,8 +113,8 @@ impl ClusterClient {
     pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
         Arc::new(PodTokens {
             pod: record.pod.clone(),
-            cache: record.tokens.clone(),
-            link: self.link.clone(),
+            cache: record.token_cache.clone(),
+            kube_client: self.link.clone(),
             lifetime: self.pod_token_lifetime,
         })
     }
@@ -166,7 +166,7 @@ impl NodePods {
 
     /// Waits for a snapshot that is newer than `version`. The wait can last hours, because a quiet node has no changes.
     pub async fn wait_for_newer(&self, version: u64) -> Arc<PodSnapshot> {
-        let mut versions = self.shared.versions.subscribe();
+        let mut versions = self.shared.version_sender.subscribe();
         // `wait_for` fails only if the sender is dropped, and `self` holds the sender.
         let _ = versions.wait_for(|seen| *seen > version).await;
         self.snapshot()
@@ -174,7 +174,7 @@ impl NodePods {
 
     /// Returns the time since the API server last sent a message about this node's pods; `None` before the first message.
     pub fn staleness(&self) -> Option<Duration> {
-        self.shared.pod_watch.age(self.clock.now())
+        self.shared.pod_watch.time_since_activity(self.clock.now())
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct ListPage<T> {
 pub(crate) struct ListMeta {
     pub(crate) resource_version: String,
     #[serde(rename = "continue")]
-    pub(crate) next: Option<String>,
+    pub(crate) continue_token: Option<String>,
 }
 
 /// One event of a watch stream.
@@ -75,13 +75,16 @@ pub(crate) struct ObjectMeta {
 pub(crate) type ParsedAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
-    /// Holds the `keys` argument of [`read`] while `read` runs, because derived deserializers take no parameters. If the agent
+    /// Holds the `keys` argument of [`decode_selected`] while `read` runs, because derived deserializers take no parameters. If the agent
     /// filtered annotations only after decoding, it would hold up to 256 KiB of annotations for each object of a list.
     static SELECTED: RefCell<ParsedAnnotationKeys> = RefCell::default();
 }
 
 /// Decodes an object, a page or an event, and keeps only the selected annotations. The decoder never stores other annotations.
-pub(crate) fn read<T: DeserializeOwned>(text: &[u8], keys: &ParsedAnnotationKeys) -> serde_json::Result<T> {
+pub(crate) fn decode_selected<T: DeserializeOwned>(
+    text: &[u8],
+    keys: &ParsedAnnotationKeys,
+) -> serde_json::Result<T> {
     let before = SELECTED.replace(keys.clone());
     let read = serde_json::from_slice(text);
     SELECTED.set(before);
@@ -418,7 +421,7 @@ mod tests {
             "x".repeat(100_000)
         );
         let kept = |keys: &[&'static str]| {
-            read::<PodObject>(text.as_bytes(), &keys.into()).unwrap().metadata.annotations
+            decode_selected::<PodObject>(text.as_bytes(), &keys.into()).unwrap().metadata.annotations
         };
         assert_eq!(kept(&[]), Annotations::default());
         let some = kept(&["key", "a/x", "huge", "none", "absent"]);
@@ -432,7 +435,7 @@ mod tests {
             "the selection ends with the call of `read`"
         );
         for nothing in [r#"{"metadata":{"annotations":null}}"#, r#"{"metadata":{"annotations":{}}}"#] {
-            let pod = read::<PodObject>(nothing.as_bytes(), &["a"].as_slice().into()).unwrap();
+            let pod = decode_selected::<PodObject>(nothing.as_bytes(), &["a"].as_slice().into()).unwrap();
             assert_eq!(pod.metadata.annotations, Annotations::default());
         }
     }

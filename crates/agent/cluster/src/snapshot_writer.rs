@@ -14,10 +14,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
+use crate::cluster_view::ClusterView;
 use crate::index::{ObjectFetch, PodIndex};
-use crate::latest_snapshot::ClusterView;
-use crate::non_pod_objects::{RelatedKind, SelectedKeys};
 use crate::object::{self, ParsedAnnotationKeys, PartialObject, PodObject};
+use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::watch::WatchChange;
 
 /// A message to the snapshot writer.
@@ -28,7 +28,7 @@ use crate::watch::WatchChange;
 )]
 pub(crate) enum ViewUpdate {
     Pods(WatchChange<PodObject>),
-    Related(RelatedKind, WatchChange<PartialObject>),
+    Related(RelatedObjectKind, WatchChange<PartialObject>),
     Fetched(ObjectFetch, RelatedAnnotations),
 }
 
@@ -49,7 +49,7 @@ const FAR: Duration = Duration::from_secs(3600);
 pub(crate) struct SnapshotWriter {
     index: PodIndex,
     link: TimedKubeClient,
-    selected: SelectedKeys,
+    selected: SelectedAnnotationKeys,
     shared: Arc<ClusterView>,
     updates: mpsc::Receiver<ViewUpdate>,
     answers: mpsc::Sender<ViewUpdate>,
@@ -66,7 +66,7 @@ pub(crate) struct SnapshotWriter {
 impl SnapshotWriter {
     pub(crate) fn new(
         link: TimedKubeClient,
-        selected: SelectedKeys,
+        selected: SelectedAnnotationKeys,
         shared: Arc<ClusterView>,
     ) -> (Self, mpsc::Sender<ViewUpdate>) {
         let (sender, updates) = mpsc::channel(MAX_QUEUED_UPDATES);
@@ -98,7 +98,7 @@ impl SnapshotWriter {
                 self.apply(update);
             }
             // Most events about ServiceAccounts and namespaces concern no pod of this node, so they cause no snapshot.
-            let wall = self.link.clock.wall();
+            let wall = self.link.clock.wall_time();
             if self.is_news || self.outdated.is_some_and(|end| wall >= end) {
                 self.publish();
             }
@@ -146,13 +146,13 @@ impl SnapshotWriter {
     }
 
     fn publish(&mut self) {
-        let wall = self.link.clock.wall();
+        let wall = self.link.clock.wall_time();
         let new = Arc::new(self.index.snapshot(wall));
         (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
         // Store the snapshot before the version, so that a reader that the new version wakes sees at least this snapshot.
         self.shared.snapshot.store(new);
-        self.shared.versions.send_replace(version);
+        self.shared.version_sender.send_replace(version);
         self.shared.pod_watch.freshness.record_changes_published(std::mem::take(&mut self.unpublished));
     }
 
@@ -161,7 +161,7 @@ impl SnapshotWriter {
         for fetch in self.index.take_fetches() {
             let reader = Reader {
                 link: self.link.clone(),
-                annotations: self.selected.keys(fetch.object.kind()),
+                annotations: self.selected.keys_of_kind(fetch.object.kind()),
                 fetch,
             };
             let (permits, answers) = (self.permits.clone(), self.answers.clone());
@@ -177,7 +177,7 @@ impl SnapshotWriter {
 /// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s, so that after the wait the
 /// wall clock is past that moment.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
-    let now = clock.wall();
+    let now = clock.wall_time();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());
     // When `rebuilt` has passed, statuses from before the machine's start count again.
     let rebuilt = REBUILT.checked_sub(uptime(clock));
@@ -188,7 +188,7 @@ fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
 /// Returns the time of this machine's start by the present wall clock; `None` if the start is at least [`REBUILT`] ago.
 fn recent_boot(clock: &Clock) -> Option<SystemTime> {
     let uptime = uptime(clock);
-    clock.wall().checked_sub(uptime).filter(|_| uptime < REBUILT)
+    clock.wall_time().checked_sub(uptime).filter(|_| uptime < REBUILT)
 }
 
 /// Returns the time since the machine's start, which is the origin of the clock.
@@ -228,9 +228,12 @@ impl Reader {
         debug!(%object, "reading the ServiceAccount or namespace of a pod");
         let answer = link
             .client
-            .call_raw(request::get(&object.path(), ObjectRepresentation::Metadata), link.timeouts.response)
+            .call_raw(
+                request::build_get(&object.path(), ObjectRepresentation::Metadata),
+                link.timeouts.response,
+            )
             .await?;
-        Ok(object::read(&answer, annotations)?)
+        Ok(object::decode_selected(&answer, annotations)?)
     }
 }
 
@@ -242,18 +245,18 @@ mod tests {
 
     use super::*;
     use crate::NodePods;
-    use crate::fake::{FakeCall, link};
+    use crate::fake_api_server::{FakeCall, timed_fake_client};
 
     /// Starts a writer. Returns the view, a sender of updates to the writer, the writer's API calls, and the clock.
     fn writer() -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
-        selecting(SelectedKeys::default())
+        selecting(SelectedAnnotationKeys::default())
     }
 
     fn selecting(
-        selected: SelectedKeys,
+        selected: SelectedAnnotationKeys,
     ) -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = link(clock.clone());
+        let (link, asked) = timed_fake_client(clock.clone());
         let shared = Arc::new(ClusterView::new(&selected));
         let (writer, updates) = SnapshotWriter::new(link, selected, shared.clone());
         tokio::spawn(writer.run());
@@ -282,7 +285,7 @@ mod tests {
         let account = |name: &str| {
             let object = json!({"metadata": {"name": name, "namespace": "reef", "uid": name}});
             ViewUpdate::Related(
-                RelatedKind::ServiceAccount,
+                RelatedObjectKind::ServiceAccount,
                 WatchChange::Applied(serde_json::from_value(object).unwrap()),
             )
         };
@@ -305,13 +308,13 @@ mod tests {
         let dying = pod("dying", json!({"deletionTimestamp": "2026-01-01T00:01:00Z"}));
         updates.send(ViewUpdate::Pods(WatchChange::Started(vec![dying]))).await.unwrap();
         let before = pods.wait_for_newer(0).await;
-        assert!(before.by_uid("dying").is_some_and(|record| record.terminating));
+        assert!(before.pod_by_uid("dying").is_some_and(|record| record.is_terminating));
         while hand.next_deadline().is_none() {
             tokio::task::yield_now().await;
         }
         hand.advance(Duration::from_secs(121));
         let after = pods.wait_for_newer(before.version()).await;
-        assert!(after.by_uid("dying").is_none());
+        assert!(after.pod_by_uid("dying").is_none());
     }
 
     /// The manual clock's machine starts at 2026-01-01T00:00:00Z.
@@ -326,7 +329,7 @@ mod tests {
         };
         updates.send(told("old", "2025-12-31T23:59:59Z")).await.unwrap();
         let before = pods.wait_for_newer(0).await;
-        assert!(before.pod_at(address).is_err() && before.by_uid("old").is_some());
+        assert!(before.pod_at(address).is_err() && before.pod_by_uid("old").is_some());
         // Another pod has the address now, so the old pod does not.
         updates.send(told("new", "2026-01-01T00:00:05Z")).await.unwrap();
         let between = pods.wait_for_newer(before.version()).await;
@@ -361,14 +364,14 @@ mod tests {
     async fn an_account_is_read_once_for_many_pods_and_again_when_that_fails() {
         let (pods, updates, mut asked, hand) = writer();
         updates
-            .send(ViewUpdate::Related(RelatedKind::ServiceAccount, WatchChange::Started(vec![])))
+            .send(ViewUpdate::Related(RelatedObjectKind::ServiceAccount, WatchChange::Started(vec![])))
             .await
             .unwrap();
         for name in ["a", "b", "c"] {
             updates.send(ViewUpdate::Pods(WatchChange::Applied(pod(name, json!({}))))).await.unwrap();
         }
         let first = asked.recv().await.unwrap();
-        assert_eq!(first.what, "GET /api/v1/namespaces/reef/serviceaccounts/coral");
+        assert_eq!(first.method_and_uri, "GET /api/v1/namespaces/reef/serviceaccounts/coral");
         first.answer(500, &json!({"kind": "Status", "apiVersion": "v1", "code": 500, "status": "Failure"}));
         // Advance the clock through the pause before the next attempt.
         let second = loop {
@@ -392,10 +395,12 @@ mod tests {
     #[tokio::test]
     async fn a_namespace_is_read_once_for_its_pods_and_told_of_by_its_watch() {
         let keys = ParsedAnnotationKeys::from(["cloud/of-namespace"]);
-        let (pods, updates, mut asked, _hand) =
-            selecting(SelectedKeys { namespace: Some(keys.clone()), ..SelectedKeys::default() });
+        let (pods, updates, mut asked, _hand) = selecting(SelectedAnnotationKeys {
+            namespace: Some(keys.clone()),
+            ..SelectedAnnotationKeys::default()
+        });
         updates
-            .send(ViewUpdate::Related(RelatedKind::Namespace, WatchChange::Started(vec![])))
+            .send(ViewUpdate::Related(RelatedObjectKind::Namespace, WatchChange::Started(vec![])))
             .await
             .unwrap();
         for name in ["a", "b"] {
@@ -409,12 +414,12 @@ mod tests {
             RelatedAnnotations::of_object([("cloud/of-namespace", value.into())].into_iter().collect())
         };
         let read = asked.recv().await.unwrap();
-        assert_eq!(read.what, "GET /api/v1/namespaces/reef");
+        assert_eq!(read.method_and_uri, "GET /api/v1/namespaces/reef");
         read.answer(200, &reef("first"));
         told(&pods, &says("first")).await;
-        let changed = object::read(reef("second").to_string().as_bytes(), &keys).unwrap();
+        let changed = object::decode_selected(reef("second").to_string().as_bytes(), &keys).unwrap();
         updates
-            .send(ViewUpdate::Related(RelatedKind::Namespace, WatchChange::Applied(changed)))
+            .send(ViewUpdate::Related(RelatedObjectKind::Namespace, WatchChange::Applied(changed)))
             .await
             .unwrap();
         told(&pods, &says("second")).await;

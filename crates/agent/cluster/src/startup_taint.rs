@@ -37,8 +37,10 @@ pub(crate) async fn remove_with_retries(link: &TimedKubeClient, node: &str, tain
 /// node's taints after this function has read them.
 pub(crate) async fn remove(link: &TimedKubeClient, name: &str, taint: &str) -> Result<bool, KubeError> {
     let path = format!("/api/v1/nodes/{name}");
-    let node: Node =
-        link.client.call(request::get(&path, ObjectRepresentation::Whole), link.timeouts.response).await?;
+    let node: Node = link
+        .client
+        .call(request::build_get(&path, ObjectRepresentation::Whole), link.timeouts.response)
+        .await?;
     let seen = node.spec.taints;
     let kept: Vec<&Value> = seen.iter().filter(|entry| entry["key"] != taint).collect();
     if kept.len() == seen.len() {
@@ -48,5 +50,8 @@ pub(crate) async fn remove(link: &TimedKubeClient, name: &str, taint: &str) -> R
         {"op": "test", "path": "/spec/taints", "value": seen},
         {"op": "replace", "path": "/spec/taints", "value": kept},
     ]);
-    link.client.call::<IgnoredAny>(request::patch(&path, &patch), link.timeouts.response).await.map(|_| true)
+    link.client
+        .call::<IgnoredAny>(request::build_patch(&path, &patch), link.timeouts.response)
+        .await
+        .map(|_| true)
 }

@@ -13,10 +13,10 @@ use seawall_kube::{ApiServerTransport, KubeClient, KubeTimeouts, ResponseFuture,
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use crate::cluster_view::ClusterView;
 use crate::events::EventReporter;
 use crate::index::PodIndex;
-use crate::latest_snapshot::ClusterView;
-use crate::non_pod_objects::{RelatedKind, RelatedObject, SelectedKeys};
+use crate::related_objects::{RelatedObject, RelatedObjectKind, SelectedAnnotationKeys};
 use crate::{ClusterClient, NodeName, NodePods};
 
 /// A cluster client whose pods a test reports.
@@ -44,7 +44,7 @@ impl ManualCluster {
         let (reporter, poster) = EventReporter::new(link.clone(), "node1".into());
         let mut tasks = JoinSet::new();
         tasks.spawn(poster);
-        let shared = Arc::new(ClusterView::new(&SelectedKeys::default()));
+        let shared = Arc::new(ClusterView::new(&SelectedAnnotationKeys::default()));
         let client = ClusterClient {
             pods: NodePods { shared, clock: clock.clone() },
             reporter,
@@ -55,12 +55,12 @@ impl ManualCluster {
             _tasks: tasks,
         };
         let mut index = PodIndex::default();
-        index.refetch_objects(RelatedKind::ServiceAccount);
+        index.refetch_objects(RelatedObjectKind::ServiceAccount);
         Self { client: Arc::new(client), index, clock: clock.clone() }
     }
 
     /// Publishes a snapshot in which the node's pods are exactly these API objects. Their ServiceAccounts have no annotations.
-    pub fn report(&mut self, pods: &[Value]) {
+    pub fn publish_pods(&mut self, pods: &[Value]) {
         let pods: Vec<_> = pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect();
         self.index.replace_pods(pods);
         for fetch in self.index.take_fetches() {
@@ -70,7 +70,7 @@ impl ManualCluster {
     }
 
     /// Publishes a snapshot in which this ServiceAccount has these annotations.
-    pub fn report_annotations(&mut self, account: ServiceAccount, annotations: Annotations) {
+    pub fn publish_annotations(&mut self, account: ServiceAccount, annotations: Annotations) {
         self.index.apply_object(
             &RelatedObject::ServiceAccount(account),
             &RelatedAnnotations::of_object(annotations),
@@ -80,9 +80,9 @@ impl ManualCluster {
 
     fn publish(&mut self) {
         let shared = &self.client.pods.shared;
-        let snapshot = Arc::new(self.index.snapshot(self.clock.wall()));
+        let snapshot = Arc::new(self.index.snapshot(self.clock.wall_time()));
         let version = snapshot.version();
         shared.snapshot.store(snapshot);
-        shared.versions.send_replace(version);
+        shared.version_sender.send_replace(version);
     }
 }

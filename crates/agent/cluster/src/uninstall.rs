@@ -54,7 +54,7 @@ pub enum UninstallError {
     },
     /// The API server did not report the state.
     #[error("timed out after {}s; the last error is: {reason}", .within.as_secs())]
-    Unknown {
+    StateUnknown {
         /// The last error from the API server.
         reason: String,
         /// The time limit in force.
@@ -219,7 +219,7 @@ impl Uninstaller {
     }
 
     async fn nodes_left(&self, daemonset: &str) -> Result<Vec<String>, KubeError> {
-        let request = request::get(&self.path(daemonset), ObjectRepresentation::Whole);
+        let request = request::build_get(&self.path(daemonset), ObjectRepresentation::Whole);
         let DaemonSet { metadata, spec, status } = self.call(request).await?;
         // The counts in the status are zero until the DaemonSet's controller has seen the object.
         let is_counted = metadata.generation > 0 && status.observed_generation >= metadata.generation;
@@ -268,7 +268,7 @@ impl Uninstaller {
         let left = match found {
             Ok(nodes) if nodes.is_empty() => return Ok(true),
             Ok(nodes) => UninstallError::nodes(nodes, self.within),
-            Err(failure) => UninstallError::Unknown { reason: failure.to_string(), within: self.within },
+            Err(failure) => UninstallError::StateUnknown { reason: failure.to_string(), within: self.within },
         };
         if self.link.clock.now().since(start) + LOOK > self.within {
             return Err(left);
@@ -281,12 +281,13 @@ impl Uninstaller {
     /// DaemonSet does not exist.
     async fn delete(&self, name: &str) -> Result<Option<String>, KubeError> {
         let path = self.path(name);
-        let found = match self.call::<DaemonSet>(request::get(&path, ObjectRepresentation::Whole)).await {
+        let found = match self.call::<DaemonSet>(request::build_get(&path, ObjectRepresentation::Whole)).await
+        {
             Err(KubeError::NotFound { .. }) => return Ok(None),
             found => found?,
         };
         let how = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background" });
-        match self.call::<IgnoredAny>(request::delete(&path, &how)).await {
+        match self.call::<IgnoredAny>(request::build_delete(&path, &how)).await {
             Ok(_) | Err(KubeError::NotFound { .. }) => Ok(Some(found.spec.selector.text())),
             Err(failure) => Err(failure),
         }
@@ -307,9 +308,9 @@ impl Uninstaller {
         let (mut all, mut next) = (Vec::new(), None);
         loop {
             let page: ListPage<T> =
-                self.call(request::list_by_labels(path, form, labels, PAGE, next.as_deref())).await?;
+                self.call(request::build_list_by_labels(path, form, labels, PAGE, next.as_deref())).await?;
             all.extend(page.items);
-            next = page.metadata.next.filter(|next| !next.is_empty());
+            next = page.metadata.continue_token.filter(|next| !next.is_empty());
             if next.is_none() {
                 return Ok(all);
             }
@@ -340,14 +341,14 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::fake::{FakeCall, link};
+    use crate::fake_api_server::{FakeCall, timed_fake_client};
 
     const SET: &str = "/apis/apps/v1/namespaces/seawall/daemonsets/agent";
     const PODS: &str = "/api/v1/namespaces/seawall/pods";
 
     fn uninstaller() -> (Uninstaller, Server) {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = link(clock);
+        let (link, asked) = timed_fake_client(clock);
         let within = Duration::from_secs(10);
         (Uninstaller { link, namespace: "seawall".into(), within }, Server { asked, hand })
     }
@@ -386,7 +387,7 @@ mod tests {
         /// Responds to the next call and checks that it is the expected call. Returns the body of the call.
         async fn answer<T>(&mut self, task: &JoinHandle<T>, what: &str, status: u16, body: &Value) -> Value {
             let call = self.next(task).await.unwrap();
-            assert!(call.what.starts_with(what), "{} is not {what}", call.what);
+            assert!(call.method_and_uri.starts_with(what), "{} is not {what}", call.method_and_uri);
             let sent = call.body.clone();
             call.answer(status, body);
             sent
@@ -426,7 +427,7 @@ mod tests {
             "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n3"] }] }] } } } } });
         let pods = json!({ "items": [pod("n2", "False"), pod("n1", "True"), unbound] });
         while let Some(call) = server.next(&task).await {
-            let body = if call.what.starts_with("GET /apis") { &set(3, 1) } else { &pods };
+            let body = if call.method_and_uri.starts_with("GET /apis") { &set(3, 1) } else { &pods };
             call.answer(200, body);
             tokio::task::yield_now().await;
         }

@@ -241,10 +241,10 @@ mod tests {
     use tokio::sync::mpsc::UnboundedReceiver;
 
     use super::*;
-    use crate::fake::{FakeCall, FakeWatchStream, link};
-    use crate::latest_snapshot::ClusterView;
-    use crate::non_pod_objects::SelectedKeys;
+    use crate::cluster_view::ClusterView;
+    use crate::fake_api_server::{FakeCall, FakeWatchStream, timed_fake_client};
     use crate::object::ParsedAnnotationKeys;
+    use crate::related_objects::SelectedAnnotationKeys;
     use crate::snapshot_writer::SnapshotWriter;
     use crate::watch_thread::watch_pods;
     use crate::{NodeName, NodePods};
@@ -260,9 +260,10 @@ mod tests {
 
     fn world() -> World {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = link(clock.clone());
-        let shared = Arc::new(ClusterView::new(&SelectedKeys::default()));
-        let (writer, updates) = SnapshotWriter::new(link.clone(), SelectedKeys::default(), shared.clone());
+        let (link, asked) = timed_fake_client(clock.clone());
+        let shared = Arc::new(ClusterView::new(&SelectedAnnotationKeys::default()));
+        let (writer, updates) =
+            SnapshotWriter::new(link.clone(), SelectedAnnotationKeys::default(), shared.clone());
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
         tokio::spawn(watch_pods(&node, ParsedAnnotationKeys::default(), &link, &shared, updates).run());
@@ -310,8 +311,8 @@ mod tests {
         assert_eq!(world.name().unwrap(), "old");
 
         world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
-        feed.say(&event("DELETED", &pod("old", ADDRESS)));
-        feed.say(&event("ADDED", &pod("new", ADDRESS)));
+        feed.send_event(&event("DELETED", &pod("old", ADDRESS)));
+        feed.send_event(&event("ADDED", &pod("new", ADDRESS)));
         // The thread that accepts the new pod's connection runs before the thread that reads the watch.
         assert_eq!(world.name().unwrap(), "old", "the test needs an outdated view");
         assert!(!world.pods.is_current(), "the view must not count as current");
@@ -364,9 +365,9 @@ mod tests {
         for n in 0..2000u16 {
             let [high, low] = n.to_be_bytes();
             let address = std::net::Ipv4Addr::new(10, 245, high, low).into();
-            feed.say(&event("ADDED", &pod(&format!("pod-{n}"), address)));
+            feed.send_event(&event("ADDED", &pod(&format!("pod-{n}"), address)));
         }
-        feed.say(&event("DELETED", &pod("old", ADDRESS)));
+        feed.send_event(&event("DELETED", &pod("old", ADDRESS)));
         world.pods.wait_until_current().await;
         assert_eq!(world.name(), None);
         assert_eq!(world.pods.snapshot().pods().len(), 2000);
@@ -379,7 +380,7 @@ mod tests {
         let feed = world.with_one_pod().await;
         world.pods.wait_until_current().await;
         world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
-        feed.say_in_pieces(&event("DELETED", &pod("old", ADDRESS)), 100);
+        feed.send_event_in_pieces(&event("DELETED", &pod("old", ADDRESS)), 100);
         world.pods.wait_until_current().await;
         assert_eq!(world.name(), None);
     }
@@ -388,7 +389,7 @@ mod tests {
     async fn between_two_watches_nothing_is_current_and_in_an_outage_what_is_known_is_served() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+        feed.send_event(&event("MODIFIED", &pod("old", ADDRESS)));
         world.pods.wait_until_current().await;
         drop(feed);
         // The API server ends each watch after a few minutes. The next stream reports the changes since then.
@@ -396,12 +397,12 @@ mod tests {
         world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         assert!(!world.pods.is_current());
         let feed = next.answer_stream();
-        feed.say(&event("DELETED", &pod("old", ADDRESS)));
+        feed.send_event(&event("DELETED", &pod("old", ADDRESS)));
         tokio::select! { () = world.pods.wait_until_current() => {}, () = advancing(&world.hand) => {} }
         assert_eq!(world.name(), None);
 
         // The outage lasts longer than [`RESUMING`].
-        feed.say(&event("ADDED", &pod("old", ADDRESS)));
+        feed.send_event(&event("ADDED", &pod("old", ADDRESS)));
         tokio::select! { () = current_and_named(&world) => {}, () = advancing(&world.hand) => {} }
         drop(feed);
         while let Ok(asked) = world.asked.try_recv() {
@@ -435,10 +436,10 @@ mod tests {
         let mut world = world();
         let feed = world.with_one_pod().await;
         world.pods.wait_until_current().await;
-        feed.say(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
+        feed.send_event(&event("ERROR", &json!({"kind": "Status", "status": "Failure", "code": 410})));
         tokio::select! { () = advancing(&world.hand) => {}, () = until_asked(&world.asked) => {} }
         let anew = world.asked.recv().await.unwrap();
-        assert!(!anew.what.contains("watch=true"), "{}", anew.what);
+        assert!(!anew.method_and_uri.contains("watch=true"), "{}", anew.method_and_uri);
         world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         assert!(
             is_never(world.pods.wait_until_current(), &world.hand).await,
@@ -454,7 +455,7 @@ mod tests {
         for status in [401, 403, 429, 400] {
             let mut world = world();
             let feed = world.with_one_pod().await;
-            feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+            feed.send_event(&event("MODIFIED", &pod("old", ADDRESS)));
             world.pods.wait_until_current().await;
             drop(feed);
             world.answer(status).await;
@@ -470,7 +471,7 @@ mod tests {
     async fn an_api_server_that_fails_is_away_and_what_is_known_is_served() {
         let mut world = world();
         let feed = world.with_one_pod().await;
-        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+        feed.send_event(&event("MODIFIED", &pod("old", ADDRESS)));
         world.pods.wait_until_current().await;
         drop(feed);
         world.answer(503).await;
@@ -506,7 +507,7 @@ mod tests {
         world.hand.advance(MAX_PROOF_AGE + Duration::from_millis(1));
         // The prover runs before the watch.
         assert!(!world.pods.is_current());
-        feed.say(&event("MODIFIED", &pod("old", ADDRESS)));
+        feed.send_event(&event("MODIFIED", &pod("old", ADDRESS)));
         drop(feed);
         let mut current = std::pin::pin!(world.pods.wait_until_current());
         for _ in 0..1000 {

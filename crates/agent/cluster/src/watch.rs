@@ -51,8 +51,8 @@ pub(crate) struct WatchedCollection {
     /// The representation of each object: the whole object, or its metadata only.
     pub(crate) representation: ObjectRepresentation,
     /// The annotation keys to keep from each object.
-    pub(crate) annotations: ParsedAnnotationKeys,
-    pub(crate) start: WatchOrigin,
+    pub(crate) annotation_keys: ParsedAnnotationKeys,
+    pub(crate) origin: WatchOrigin,
 }
 
 /// The number of objects in a page of a list. The page is small because the agent holds it as text (about 10 KiB per pod) and
@@ -132,11 +132,11 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
 
     /// Requests a list, or only the position, and sends the result to the receiver of the changes.
     async fn begin(&mut self) -> Result<(), WatchRoundError> {
-        let (items, version) = match self.source.start {
+        let (items, version) = match self.source.origin {
             WatchOrigin::List => self.list().await?,
             WatchOrigin::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
         };
-        self.state.record_list();
+        self.state.record_start();
         self.record_activity();
         self.send_change(WatchChange::Started(items)).await?;
         self.position = Some(version);
@@ -155,7 +155,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
                 page => page?,
             };
             items.extend(page.items);
-            next = page.metadata.next.filter(|token| !token.is_empty());
+            next = page.metadata.continue_token.filter(|token| !token.is_empty());
             if next.is_none() {
                 return Ok((items, page.metadata.resource_version));
             }
@@ -165,7 +165,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     async fn page(&self, limit: u32, next: &Option<String>) -> Result<ListPage<T>, KubeError> {
         let request = self.source.list(limit, next.as_deref());
         let page = self.link.client.call_raw(request, self.link.timeouts.list_page).await?;
-        Ok(object::read(&page, &self.source.annotations)?)
+        Ok(object::decode_selected(&page, &self.source.annotation_keys)?)
     }
 
     /// Watches from `version` until the stream ends, which happens every few minutes.
@@ -184,8 +184,8 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         let mut told = false;
         let pulse = self.state.clone();
         let heard = || pulse.freshness.record_stream_read();
-        while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next(heard)).await?? {
-            match object::read(&line, &self.source.annotations) {
+        while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next_line(heard)).await?? {
+            match object::decode_selected(&line, &self.source.annotation_keys) {
                 Ok(event) => self.apply_event(event).await?,
                 // The stream ended within an event. The next stream sends the whole event again.
                 Err(error) if error.is_eof() => break,
@@ -245,11 +245,11 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
 
 impl WatchedCollection {
     fn list(&self, limit: u32, next: Option<&str>) -> BuildRequestResult {
-        request::list(self.path, self.representation, self.field_selector.as_deref(), limit, next)
+        request::build_list(self.path, self.representation, self.field_selector.as_deref(), limit, next)
     }
 
     fn watch(&self, version: &str) -> BuildRequestResult {
-        request::watch(
+        request::build_watch(
             self.path,
             self.representation,
             self.field_selector.as_deref(),
@@ -268,7 +268,7 @@ mod tests {
     use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 
     use super::*;
-    use crate::fake::{FakeCall, link};
+    use crate::fake_api_server::{FakeCall, timed_fake_client};
     use crate::object::PodObject;
     use seawall_kube::KubeTimeouts;
 
@@ -282,15 +282,15 @@ mod tests {
 
     fn watching() -> World {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = link(clock.clone());
+        let (link, asked) = timed_fake_client(clock.clone());
         let (updates, told) = mpsc::channel(64);
         let pulse = Arc::new(WatchState::new("pods"));
         let source = WatchedCollection {
             path: "/api/v1/pods",
             field_selector: None,
             representation: ObjectRepresentation::Whole,
-            annotations: ParsedAnnotationKeys::default(),
-            start: WatchOrigin::List,
+            annotation_keys: ParsedAnnotationKeys::default(),
+            origin: WatchOrigin::List,
         };
         let watch: ListWatch<PodObject, _> =
             ListWatch::new(source, link, pulse.clone(), updates, |change| change);
@@ -343,22 +343,29 @@ mod tests {
     async fn pages_make_one_list_and_bookmarks_move_the_position() {
         let mut world = watching();
         let first = world.call().await;
-        assert!(first.what.contains("limit=25") && !first.what.contains("continue="), "{}", first.what);
+        assert!(
+            first.method_and_uri.contains("limit=25") && !first.method_and_uri.contains("continue="),
+            "{}",
+            first.method_and_uri
+        );
         first.answer(200, &list(7, "more", &[pod("a", 5)]));
         let second = world.call().await;
-        assert!(second.what.contains("continue=more"), "{}", second.what);
+        assert!(second.method_and_uri.contains("continue=more"), "{}", second.method_and_uri);
         second.answer(200, &list(7, "", &[pod("b", 6)]));
         assert_eq!(world.names().await, ["a", "b"]);
 
         let watch = world.call().await;
-        assert!(watch.what.contains("watch=true") && watch.what.contains("allowWatchBookmarks=true"));
-        assert!(watch.what.contains("resourceVersion=7"), "{}", watch.what);
+        assert!(
+            watch.method_and_uri.contains("watch=true")
+                && watch.method_and_uri.contains("allowWatchBookmarks=true")
+        );
+        assert!(watch.method_and_uri.contains("resourceVersion=7"), "{}", watch.method_and_uri);
         watch.answer_lines(200, &[event("ADDED", &pod("c", 9)), bookmark(30)]);
         assert!(
             matches!(world.told.recv().await, Some(WatchChange::Applied(pod)) if pod.metadata.name == "c")
         );
         let resumed = world.call().await;
-        assert!(resumed.what.contains("resourceVersion=30"), "{}", resumed.what);
+        assert!(resumed.method_and_uri.contains("resourceVersion=30"), "{}", resumed.method_and_uri);
     }
 
     #[tokio::test]
@@ -368,12 +375,12 @@ mod tests {
         assert_eq!(world.names().await, ["a"]);
         drop(world.call().await);
         let resumed = world.call().await;
-        assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
+        assert!(resumed.method_and_uri.contains("resourceVersion=7"), "{}", resumed.method_and_uri);
         resumed.answer_lines(200, &[event("DELETED", &pod("a", 8)), error(500)]);
         assert!(matches!(world.told.recv().await, Some(WatchChange::Deleted(_))));
         for code in [410, 500] {
             let anew = world.call().await;
-            assert!(!anew.what.contains("watch=true"), "{}", anew.what);
+            assert!(!anew.method_and_uri.contains("watch=true"), "{}", anew.method_and_uri);
             anew.answer(200, &list(20, "", &[]));
             assert!(world.names().await.is_empty());
             world.call().await.answer_lines(200, &[error(code)]);
@@ -386,7 +393,7 @@ mod tests {
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
         world.call().await.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
-        assert!(!world.call().await.what.contains("watch=true"));
+        assert!(!world.call().await.method_and_uri.contains("watch=true"));
     }
 
     #[tokio::test]
@@ -407,22 +414,25 @@ mod tests {
             }
         }
         assert!((15..40).contains(&asked), "{asked}");
-        assert!(world.pulse.health(seawall_core::Moment::from_nanos(0)).trouble.is_some());
+        assert!(world.pulse.health(seawall_core::Moment::from_nanos(0)).current_failure.is_some());
     }
 
     #[tokio::test]
     async fn nothing_is_heard_while_nothing_is_said() {
         let mut world = watching();
-        assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(0)), None);
+        assert_eq!(world.pulse.time_since_activity(seawall_core::Moment::from_nanos(0)), None);
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
-        let heard = world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap();
+        let heard = world.pulse.time_since_activity(seawall_core::Moment::from_nanos(u64::MAX)).unwrap();
         // The server is silent for longer than any interval between bookmarks. The watch gives up, resumes, and still receives
         // nothing.
         let silent = world.call().await;
         let resumed = world.call().await;
-        assert!(resumed.what.contains("resourceVersion=7"), "{}", resumed.what);
-        assert_eq!(world.pulse.age(seawall_core::Moment::from_nanos(u64::MAX)).unwrap(), heard);
+        assert!(resumed.method_and_uri.contains("resourceVersion=7"), "{}", resumed.method_and_uri);
+        assert_eq!(
+            world.pulse.time_since_activity(seawall_core::Moment::from_nanos(u64::MAX)).unwrap(),
+            heard
+        );
         drop(silent);
     }
 
@@ -440,10 +450,10 @@ mod tests {
         assert!(pauses[0] < Duration::from_millis(700), "{pauses:?}");
         assert!(pauses[6] > Duration::from_secs(15) && pauses[6] < Duration::from_secs(35), "{pauses:?}");
         assert!(world.told.try_recv().is_err(), "the watch reports no pods before a list");
-        assert!(world.pulse.health(clock.now()).trouble.is_some());
+        assert!(world.pulse.health(clock.now()).current_failure.is_some());
         world.call().await.answer(200, &list(7, "", &[pod("a", 5)]));
         assert_eq!(world.names().await, ["a"]);
-        assert!(world.pulse.health(clock.now()).trouble.is_none());
+        assert!(world.pulse.health(clock.now()).current_failure.is_none());
     }
 
     #[tokio::test]
@@ -452,7 +462,7 @@ mod tests {
         world.call().await.answer(200, &list(7, "more", &[pod("a", 5)]));
         world.call().await.answer(410, &json!({"kind": "Status", "status": "Failure", "code": 410}));
         let anew = world.call().await;
-        assert!(!anew.what.contains("continue="), "{}", anew.what);
+        assert!(!anew.method_and_uri.contains("continue="), "{}", anew.method_and_uri);
         anew.answer(200, &list(9, "", &[pod("b", 8)]));
         assert_eq!(world.names().await, ["b"]);
     }
@@ -462,7 +472,7 @@ mod tests {
         let mut world = watching();
         for limit in [25, 12, 6, 3, 1] {
             let page = world.call().await;
-            assert!(page.what.ends_with(&format!("limit={limit}")), "{}", page.what);
+            assert!(page.method_and_uri.ends_with(&format!("limit={limit}")), "{}", page.method_and_uri);
             if limit > 1 {
                 page.answer_text(200, " ".repeat(seawall_kube::MAX_RESPONSE_BYTES + 1));
             } else {
@@ -470,7 +480,7 @@ mod tests {
             }
         }
         let rest = world.call().await;
-        assert!(rest.what.ends_with("limit=1&continue=more"), "{}", rest.what);
+        assert!(rest.method_and_uri.ends_with("limit=1&continue=more"), "{}", rest.method_and_uri);
         rest.answer(200, &list(7, "", &[pod("b", 6)]));
         assert_eq!(world.names().await, ["a", "b"]);
     }
@@ -487,7 +497,7 @@ mod tests {
             matches!(world.told.recv().await, Some(WatchChange::Applied(pod)) if pod.metadata.name == "a")
         );
         let resumed = world.call().await;
-        assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
+        assert!(resumed.method_and_uri.contains("resourceVersion=9"), "{}", resumed.method_and_uri);
     }
 
     #[tokio::test]
@@ -495,7 +505,7 @@ mod tests {
         let mut world = watching();
         world.call().await.answer_text(502, "<html>secret</html>".into());
         let _again = world.call().await;
-        let trouble = world.pulse.health(world.clock.now()).trouble.unwrap();
+        let trouble = world.pulse.health(world.clock.now()).current_failure.unwrap();
         assert!(trouble.contains("502") && !trouble.contains("secret"), "{trouble}");
     }
 
@@ -505,13 +515,13 @@ mod tests {
         world.call().await.answer(200, &list(7, "", &[]));
         world.names().await;
         let feed = world.call().await.answer_stream();
-        feed.say(&event("ADDED", &pod("a", 9)));
+        feed.send_event(&event("ADDED", &pod("a", 9)));
         assert!(matches!(world.told.recv().await, Some(WatchChange::Applied(_))));
         // The connection stays open, but a firewall on its path may have dropped the connection's state.
         let clock = world.clock.clone();
         let spoke = clock.now();
         let resumed = world.call().await;
-        assert!(resumed.what.contains("resourceVersion=9"), "{}", resumed.what);
+        assert!(resumed.method_and_uri.contains("resourceVersion=9"), "{}", resumed.method_and_uri);
         assert!(clock.now().since(spoke) >= KubeTimeouts::default().watch_idle);
         drop(feed);
     }
@@ -523,7 +533,7 @@ mod tests {
         world.names().await;
         let feed = world.call().await.answer_stream();
         for version in 10..20 {
-            feed.say(&bookmark(version));
+            feed.send_event(&bookmark(version));
             // Advance the clock by 80 s. The watch allows 90 s of silence.
             for _ in 0..80 {
                 tokio::task::yield_now().await;

@@ -30,14 +30,14 @@ pub struct WatchHealth {
     /// The kind of the watched objects, such as `pods`.
     pub kind: &'static str,
     /// The time since the last event, bookmark or list; `None` before the first of them.
-    pub age: Option<Duration>,
+    pub time_since_activity: Option<Duration>,
     /// The number of starts of the watch, including the first. The number grows when the watch has lost its position and starts
     /// again.
     pub start_count: u64,
     /// The number of failed attempts.
-    pub failures: u64,
+    pub failure_count: u64,
     /// The last failure, if the watch is interrupted now.
-    pub trouble: Option<Arc<String>>,
+    pub current_failure: Option<Arc<String>>,
 }
 
 impl WatchState {
@@ -63,7 +63,7 @@ impl WatchState {
     }
 
     /// Records that the watch starts with a new list or position.
-    pub(crate) fn record_list(&self) {
+    pub(crate) fn record_start(&self) {
         self.lists.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -74,7 +74,7 @@ impl WatchState {
     }
 
     /// Returns the time since the last activity; `None` before the first activity.
-    pub(crate) fn age(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn time_since_activity(&self, now: Moment) -> Option<Duration> {
         match self.heard.load(Ordering::Relaxed) {
             0 => None,
             nanos => Some(now.since(Moment::from_nanos(nanos))),
@@ -84,10 +84,10 @@ impl WatchState {
     pub(crate) fn health(&self, now: Moment) -> WatchHealth {
         WatchHealth {
             kind: self.kind,
-            age: self.age(now),
+            time_since_activity: self.time_since_activity(now),
             start_count: self.lists.load(Ordering::Relaxed),
-            failures: self.failures.load(Ordering::Relaxed),
-            trouble: self.trouble.load_full(),
+            failure_count: self.failures.load(Ordering::Relaxed),
+            current_failure: self.trouble.load_full(),
         }
     }
 }
@@ -101,11 +101,11 @@ mod tests {
     fn age_is_measured_from_the_last_sign_and_unknown_before_the_first() {
         let (clock, hand) = Clock::manual();
         let pulse = WatchState::new("pods");
-        assert_eq!(pulse.age(clock.now()), None);
+        assert_eq!(pulse.time_since_activity(clock.now()), None);
         hand.advance(Duration::from_secs(5));
         let _ = pulse.record_activity(clock.now());
         hand.advance(Duration::from_secs(7));
-        assert_eq!(pulse.age(clock.now()), Some(Duration::from_secs(7)));
+        assert_eq!(pulse.time_since_activity(clock.now()), Some(Duration::from_secs(7)));
     }
 
     #[test]
@@ -114,11 +114,11 @@ mod tests {
         assert!(pulse.record_failure(&"connection refused"));
         assert!(!pulse.record_failure(&"connection refused"));
         let health = pulse.health(Moment::from_nanos(9));
-        assert_eq!(health.trouble.unwrap().as_str(), "connection refused");
+        assert_eq!(health.current_failure.unwrap().as_str(), "connection refused");
         assert!(pulse.record_activity(Moment::from_nanos(9)));
         assert!(!pulse.record_activity(Moment::from_nanos(9)));
         let health = pulse.health(Moment::from_nanos(9));
-        assert!(health.trouble.is_none());
-        assert_eq!(health.failures, 2);
+        assert!(health.current_failure.is_none());
+        assert_eq!(health.failure_count, 2);
     }
 }

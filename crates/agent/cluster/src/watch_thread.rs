@@ -21,10 +21,10 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::cluster_view::ClusterView;
 use crate::config::{ClusterConfig, NodeName};
-use crate::latest_snapshot::ClusterView;
-use crate::non_pod_objects::{RelatedKind, SelectedKeys};
 use crate::object::ParsedAnnotationKeys;
+use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::snapshot_writer::{SnapshotWriter, ViewUpdate};
 use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
 use crate::watch_health::WatchState;
@@ -35,7 +35,7 @@ pub struct WatchThread {
     /// Creates the client on the runtime of the calling thread.
     connect: Box<dyn FnOnce() -> Result<KubeClient, KubeAccessError> + Send>,
     node: NodeName,
-    selected: SelectedKeys,
+    selected: SelectedAnnotationKeys,
     patience: KubeTimeouts,
     shared: Arc<ClusterView>,
     clock: Clock,
@@ -73,7 +73,7 @@ impl WatchThread {
         Self {
             connect,
             node: config.node.clone(),
-            selected: SelectedKeys::of(&config.annotation_keys),
+            selected: SelectedAnnotationKeys::merge(&config.annotation_keys),
             patience,
             shared: shared.clone(),
             clock: clock.clone(),
@@ -117,7 +117,7 @@ impl WatchThread {
         parts.spawn(view_freshness::run_freshness_checks(shared.pod_watch.freshness.clone(), clock));
         parts.spawn(watch_pods(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
         for (kind, pulse) in shared.related_watches() {
-            let keys = selected.keys(kind);
+            let keys = selected.keys_of_kind(kind);
             parts.spawn(watch_related(kind, keys, &link, pulse.clone(), updates.clone()).run());
         }
         Ok(parts)
@@ -140,14 +140,14 @@ pub(crate) fn watch_pods(
             node.as_str()
         )),
         representation: ObjectRepresentation::Whole,
-        annotations,
-        start: WatchOrigin::List,
+        annotation_keys: annotations,
+        origin: WatchOrigin::List,
     };
     ListWatch::new(source, link.clone(), shared.pod_watch.clone(), updates, ViewUpdate::Pods)
 }
 
 fn watch_related(
-    kind: RelatedKind,
+    kind: RelatedObjectKind,
     annotations: ParsedAnnotationKeys,
     link: &TimedKubeClient,
     pulse: Arc<WatchState>,
@@ -158,12 +158,14 @@ fn watch_related(
         path,
         field_selector: None,
         representation: ObjectRepresentation::Metadata,
-        annotations,
-        start: WatchOrigin::Position,
+        annotation_keys: annotations,
+        origin: WatchOrigin::Position,
     };
     let wrap = match kind {
-        RelatedKind::ServiceAccount => |change| ViewUpdate::Related(RelatedKind::ServiceAccount, change),
-        RelatedKind::Namespace => |change| ViewUpdate::Related(RelatedKind::Namespace, change),
+        RelatedObjectKind::ServiceAccount => {
+            |change| ViewUpdate::Related(RelatedObjectKind::ServiceAccount, change)
+        }
+        RelatedObjectKind::Namespace => |change| ViewUpdate::Related(RelatedObjectKind::Namespace, change),
     };
     ListWatch::new(source, link.clone(), pulse, updates, wrap)
 }
@@ -179,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::NodePods;
-    use crate::fake::{FakeCall, fake};
+    use crate::fake_api_server::{FakeCall, fake_client_factory};
 
     /// The agent's watch thread and a fake API server. Nothing else runs.
     struct World {
@@ -190,13 +192,16 @@ mod tests {
     }
 
     fn hearing(beside: impl Future<Output = ()> + Send + 'static) -> World {
-        selecting(SelectedKeys::default(), beside)
+        selecting(SelectedAnnotationKeys::default(), beside)
     }
 
-    fn selecting(selected: SelectedKeys, beside: impl Future<Output = ()> + Send + 'static) -> World {
+    fn selecting(
+        selected: SelectedAnnotationKeys,
+        beside: impl Future<Output = ()> + Send + 'static,
+    ) -> World {
         let clock = Clock::system();
         let shared = Arc::new(ClusterView::new(&selected));
-        let (connect, asked) = fake(clock.clone());
+        let (connect, asked) = fake_client_factory(clock.clone());
         let hearing = WatchThread {
             connect: Box::new(move || Ok(connect())),
             node: NodeName::parse("node1").unwrap(),
@@ -212,11 +217,11 @@ mod tests {
 
     impl World {
         /// Responds to the lists, and opens a stream for each watch.
-        fn open(&mut self) -> Vec<crate::fake::FakeWatchStream> {
+        fn open(&mut self) -> Vec<crate::fake_api_server::FakeWatchStream> {
             let mut feeds = Vec::new();
             while feeds.len() < self.pods.shared.health(self.pods.clock.now()).len() {
                 let asked = self.asked.blocking_recv().unwrap();
-                if asked.what.contains("watch=true") {
+                if asked.method_and_uri.contains("watch=true") {
                     feeds.push(asked.answer_stream());
                 } else {
                     asked.answer(200, &json!({"metadata": {"resourceVersion": "7"}, "items": []}));
@@ -269,7 +274,7 @@ mod tests {
             (vec![AnnotationKeys::default()], vec!["pods", "serviceaccounts"]),
             (vec![AnnotationKeys::default(), some], vec!["pods", "serviceaccounts", "namespaces"]),
         ] {
-            let mut world = selecting(SelectedKeys::of(&selections), std::future::pending());
+            let mut world = selecting(SelectedAnnotationKeys::merge(&selections), std::future::pending());
             let health = world.pods.shared.health(world.pods.clock.now());
             assert!(health.iter().map(|watch| watch.kind).eq(kinds.iter().copied()));
             let mut asked = Vec::new();
@@ -278,7 +283,7 @@ mod tests {
             }
             for kind in kinds {
                 let path = format!("GET /api/v1/{kind}?");
-                assert!(asked.iter().any(|asked| asked.what.starts_with(&path)), "{asked:?}");
+                assert!(asked.iter().any(|asked| asked.method_and_uri.starts_with(&path)), "{asked:?}");
             }
             // All watches wait for their first response, and there is no other request.
             assert!(world.asked.try_recv().is_err());

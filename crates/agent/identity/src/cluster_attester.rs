@@ -88,6 +88,6 @@ impl PodLookup for AttesterPodView {
     }
 
     fn is_host_network(&self, uid: &PodUid) -> bool {
-        self.0.snapshot().by_uid(&uid.0).is_some_and(|record| record.host_network)
+        self.0.snapshot().pod_by_uid(&uid.0).is_some_and(|record| record.uses_host_network)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use seawall_clouds::CloudsConfig;
 use seawall_cluster::NodeName;
-use seawall_config::values::{dns_name, duration, path, span};
+use seawall_config::values::{parse_dns_name, parse_duration, path, serialize_duration};
 use seawall_config::{DocumentNode, DocumentTable};
 use seawall_core::PodUid;
 use seawall_core::cloud::DialectName;
@@ -52,7 +52,7 @@ pub struct ClusterIdentityConfig {
     /// The kubeconfig for the API server; `None` uses the in-cluster credentials.
     pub kubeconfig: Option<PathBuf>,
     /// The lifetime that the agent requests for the pods' Kubernetes tokens.
-    #[serde(serialize_with = "span")]
+    #[serde(serialize_with = "serialize_duration")]
     pub(crate) pod_token_lifetime: Duration,
     /// The key of the taint that the agent removes from the node once the agent is ready.
     pub startup_taint: Option<String>,
@@ -68,10 +68,10 @@ pub struct KernelIdentityConfig {
     pub redirect: RedirectConfig,
     /// The UID of the agent's own pod.
     #[serde(skip)]
-    pub own: PodUid,
+    pub own_pod_uid: PodUid,
     /// The node's address. Pods connect to it if a listener listens on all addresses (`0.0.0.0` or `::`).
     #[serde(skip)]
-    pub node: Option<IpAddr>,
+    pub node_address: Option<IpAddr>,
 }
 
 /// The paths at which this process finds the redirect's eBPF programs and the pods' cgroups.
@@ -161,7 +161,7 @@ impl ClusterIdentityConfig {
     ) -> Option<Self> {
         let name = table.key("nodeName");
         let node = name.text("the node's name", NodeName::parse);
-        let node = node.or_else(|| downward.node.as_deref().and_then(NodeName::parse));
+        let node = node.or_else(|| downward.node_name.as_deref().and_then(NodeName::parse));
         let is_wanted = matches!(wanted, Some(StrategyName::SourceIp | StrategyName::Kernel));
         if is_wanted && node.is_none() && !name.is_present() {
             name.reject(format!(
@@ -169,9 +169,9 @@ impl ClusterIdentityConfig {
                 DownwardApi::NODE_NAME_VARIABLE
             ));
         }
-        let lifetime = table
-            .key("podTokenLifetime")
-            .text("a duration from 10m to 24h", |text| duration(text).filter(|span| *span >= SHORTEST_TOKEN));
+        let lifetime = table.key("podTokenLifetime").text("a duration from 10m to 24h", |text| {
+            parse_duration(text).filter(|span| *span >= SHORTEST_TOKEN)
+        });
         let kubeconfig = table.key("kubeconfig").text("the path of a kubeconfig", |t| path(t, base));
         let startup_taint =
             table.key("startupTaint").text("a taint's key such as seawall.dev/not-ready", taint_key);
@@ -190,7 +190,7 @@ impl KernelIdentityConfig {
         listen: &[(SocketAddr, &[DialectName])],
         downward: &DownwardApi,
     ) -> Self {
-        if downward.pod.is_none() {
+        if downward.own_pod_uid.is_none() {
             strategy.reject(format!(
                 "the UID of the agent's own pod in the environment variable {}",
                 DownwardApi::POD_UID_VARIABLE
@@ -202,11 +202,11 @@ impl KernelIdentityConfig {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)
         });
-        if let Err(reason) = redirect_target::agent_address(spoken, downward.address) {
+        if let Err(reason) = redirect_target::agent_address(spoken, downward.node_address) {
             root.key("listen").reject(format!("{reason}, because the strategy is kernel"));
         }
-        let own = downward.pod.clone().unwrap_or_else(|| PodUid("".into()));
-        Self { cluster, redirect, own, node: downward.address }
+        let own = downward.own_pod_uid.clone().unwrap_or_else(|| PodUid("".into()));
+        Self { cluster, redirect, own_pod_uid: own, node_address: downward.node_address }
     }
 }
 
@@ -234,7 +234,7 @@ fn taint_key(text: &str) -> Option<String> {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     let fits = (1..=63).contains(&name.len()) && name.bytes().all(plain);
-    (fits && prefix.is_none_or(|prefix| dns_name(prefix).is_some())).then(|| text.to_owned())
+    (fits && prefix.is_none_or(|prefix| parse_dns_name(prefix).is_some())).then(|| text.to_owned())
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ use seawall_core::PodUid;
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
     /// The node's name: `spec.nodeName` of the agent's pod.
-    pub node: Option<String>,
+    pub node_name: Option<String>,
     /// The node's address: `status.hostIP` of the agent's pod.
-    pub address: Option<IpAddr>,
+    pub node_address: Option<IpAddr>,
     /// The UID of the agent's own pod: its `metadata.uid`.
-    pub pod: Option<PodUid>,
+    pub own_pod_uid: Option<PodUid>,
 }
 
 impl DownwardApi {
@@ -30,31 +30,31 @@ impl DownwardApi {
     pub fn from_env() -> Self {
         let told = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
         Self {
-            node: told(Self::NODE_NAME_VARIABLE),
-            address: told(Self::NODE_ADDRESS_VARIABLE).and_then(|text| text.parse().ok()),
-            pod: told(Self::POD_UID_VARIABLE).map(|uid| PodUid(uid.into())),
+            node_name: told(Self::NODE_NAME_VARIABLE),
+            node_address: told(Self::NODE_ADDRESS_VARIABLE).and_then(|text| text.parse().ok()),
+            own_pod_uid: told(Self::POD_UID_VARIABLE).map(|uid| PodUid(uid.into())),
         }
     }
 
     /// Returns the UID of the agent's own pod, if the agent's manifest sets the environment variable.
     pub fn own_pod(&self) -> Option<&PodUid> {
-        self.pod.as_ref()
+        self.own_pod_uid.as_ref()
     }
 
     /// Replaces missing values by placeholders. Use this to check a configuration outside a pod, where the variables are not
     /// set.
-    pub fn or_placeholders(self) -> Self {
+    pub fn with_placeholders(self) -> Self {
         // This address is reserved for documentation (RFC 5737), so no node has it.
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
         Self {
-            node: self.node.or_else(|| Some("node".into())),
-            address: self.address.or(Some(ANY)),
-            pod: self.pod.or_else(|| Some(PodUid("pod".into()))),
+            node_name: self.node_name.or_else(|| Some("node".into())),
+            node_address: self.node_address.or(Some(ANY)),
+            own_pod_uid: self.own_pod_uid.or_else(|| Some(PodUid("pod".into()))),
         }
     }
 
     /// Returns data with only the node's name.
     pub fn for_node(node: &str) -> Self {
-        Self { node: Some(node.into()), ..Self::default() }
+        Self { node_name: Some(node.into()), ..Self::default() }
     }
 }

@@ -58,7 +58,7 @@ pub struct EntitlementSwap {
     /// The clouds of the new configuration.
     pub clouds: Arc<Clouds>,
     /// The names of the clouds whose configuration changes.
-    pub changed: Vec<CloudName>,
+    pub changed_clouds: Vec<CloudName>,
     /// Signalled once the pods' entitlements at the changed clouds are undecided.
     pub entitlements_cleared: oneshot::Sender<()>,
     /// Receives the signal that every thread uses the new configuration. The sender is dropped if the agent abandons the swap.
@@ -130,7 +130,11 @@ impl EntitlementSwapper {
     }
 
     /// Executes a step. Returns the new clouds if a swap completed.
-    pub(crate) fn take_step(&mut self, step: SwapStep, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
+    pub(crate) fn execute_step(
+        &mut self,
+        step: SwapStep,
+        store: &impl EntitlementStore,
+    ) -> Option<Arc<Clouds>> {
         match step {
             SwapStep::Execute(SwapCommand::Prepare(clouds, listed)) => {
                 // The send fails if the sender of the command no longer waits for the result. That is not an error.
@@ -148,7 +152,7 @@ impl EntitlementSwapper {
     /// Decides the entitlements of a pod that is new or has changed. `decide` computes the pod's entitlements under the given
     /// configuration; its second argument contains the pod's earlier entitlements under that configuration. During a swap, the
     /// result has no entitlements at the changed clouds.
-    pub(crate) fn decide(
+    pub(crate) fn decide_entitlements(
         &mut self,
         uid: &PodUid,
         in_force: &Clouds,
@@ -162,7 +166,7 @@ impl EntitlementSwapper {
     }
 
     /// Drops the entitlements and leases that this swapper keeps for pods that are gone.
-    pub(crate) fn retain(&mut self, is_known: impl Fn(&PodUid) -> bool) {
+    pub(crate) fn retain_pods(&mut self, is_known: impl Fn(&PodUid) -> bool) {
         self.prepared.retain(|uid, _| is_known(uid));
         if let Some(swap) = &mut self.open {
             swap.pods.retain(|uid, _| is_known(uid));
@@ -183,8 +187,13 @@ impl EntitlementSwapper {
 
     /// Begins a swap. Computes the new entitlements of all pods before the first request has to wait.
     fn begin(&mut self, swap: EntitlementSwap, store: &impl EntitlementStore) {
-        let EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender } =
-            swap;
+        let EntitlementSwap {
+            clouds,
+            changed_clouds: changed,
+            entitlements_cleared,
+            dialects_replaced,
+            completion_sender,
+        } = swap;
         let prepared = std::mem::take(&mut self.prepared);
         let callers = store.pods();
         let decide = |(place, caller): (usize, &Arc<PodEntry>)| {
@@ -218,13 +227,13 @@ impl EntitlementSwapper {
 pub(crate) async fn run_commands(store: impl EntitlementStore, commands: SwapCommandReceiver) {
     let mut swapper = EntitlementSwapper::new(commands);
     while let Some(step) = swapper.next_step().await {
-        swapper.take_step(step, &store);
+        swapper.execute_step(step, &store);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+    use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
     use seawall_core::annotations::{Annotations, RelatedAnnotations};
     use serde_json::Value;
 
@@ -246,7 +255,7 @@ mod tests {
     }
 
     fn world() -> PodFixture {
-        let world = PodFixture::of(BOTH_BROKERED);
+        let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
         world
             .pod()
             .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
@@ -254,19 +263,19 @@ mod tests {
     }
 
     fn status(world: &PodFixture) -> Value {
-        world.pod().entitlements().describe(world.clock.now())["google"]["status"].clone()
+        world.pod().entitlements().to_debug_json(world.clock.now())["google"]["status"].clone()
     }
 
     /// Runs a swap. Returns the pod's entitlements in the middle of the swap, and true if the new configuration took effect. `is_spoken` says if the
     /// threads use the new configuration.
     async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
-        let (clouds, changed) = world.with_config(to);
+        let (clouds, changed) = world.clouds_after_reload(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());
         let (made, is_made) = oneshot::channel();
         let (orders, commands) = mpsc::channel(1);
         let order = SwapCommand::Swap(EntitlementSwap {
             clouds,
-            changed,
+            changed_clouds: changed,
             entitlements_cleared: closed,
             dialects_replaced: told,
             completion_sender: made,
@@ -274,7 +283,7 @@ mod tests {
         orders.send(order).await.unwrap();
         let (mut swapper, store) = (EntitlementSwapper::new(commands), Keeps(world));
         let begin = swapper.next_step().await.unwrap();
-        assert!(swapper.take_step(begin, &store).is_none());
+        assert!(swapper.execute_step(begin, &store).is_none());
         is_closed.await.unwrap();
         let between = (**world.pod().entitlements()).clone();
         if is_spoken {
@@ -283,13 +292,13 @@ mod tests {
             drop(spoken);
         }
         let finish = swapper.next_step().await.unwrap();
-        let made = swapper.take_step(finish, &store);
+        let made = swapper.execute_step(finish, &store);
         is_made.await.unwrap();
         (between, made.is_some())
     }
 
     fn with_passthrough() -> String {
-        BOTH_BROKERED.replace("google: {", "google: { passthroughServiceAccounts: [shop/cart],")
+        BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", "google: { passthroughServiceAccounts: [shop/cart],")
     }
 
     #[tokio::test]
@@ -315,10 +324,13 @@ mod tests {
         let world = world();
         let before = (**world.pod().entitlements()).clone();
         for (to, catches_up) in [
-            (BOTH_BROKERED.replace("zone: z", "zone: y"), false),
-            (BOTH_BROKERED.replace("google: {", "google: { stsUrl: \"http://127.0.0.1:1\","), true),
+            (BOTH_CLOUDS_BROKERED_CONFIG.replace("zone: z", "zone: y"), false),
+            (
+                BOTH_CLOUDS_BROKERED_CONFIG.replace("google: {", "google: { stsUrl: \"http://127.0.0.1:1\","),
+                true,
+            ),
         ] {
-            let (clouds, changed) = world.with_config(&to);
+            let (clouds, changed) = world.clouds_after_reload(&to);
             assert_eq!(changed, [CloudName::Google]);
             let next = Keeps(&world).entitle(0, &clouds, &before);
             assert_eq!(next.refetch_tasks(&before).len(), usize::from(catches_up), "{to}");

@@ -227,7 +227,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Context, Wake, Waker};
 
-    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+    use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
     use seawall_core::annotations::{Annotations, RelatedAnnotations};
     use seawall_core::attestation::{AttestFuture, AttestedAddresses};
     use tokio::sync::watch;
@@ -320,7 +320,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cloud_that_is_not_decided_holds_up_those_who_ask_it_and_nobody_else() {
-        let world = PodFixture::of(BOTH_BROKERED);
+        let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
         let (callers, roster, _) = callers(AttestationVerdict::Pod(world.pod().pod.uid.clone()));
         let publish = || roster.publish(Box::new([world.pod().clone()]));
         publish();

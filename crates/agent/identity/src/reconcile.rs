@@ -63,7 +63,7 @@ impl PodReconciler {
                     self.follow(&snapshot, &mut swapper);
                 }
                 Some(step) = swapper.next_step() => {
-                    if let Some(clouds) = swapper.take_step(step, &self) {
+                    if let Some(clouds) = swapper.execute_step(step, &self) {
                         self.clouds = clouds;
                     }
                 }
@@ -77,7 +77,7 @@ impl PodReconciler {
         self.known = founded
             .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, basis, swapper))
             .collect();
-        swapper.retain(|uid| find(&self.known, uid).is_some());
+        swapper.retain_pods(|uid| find(&self.known, uid).is_some());
         // Publish the new entries before closing connections. A client whose connection is closed connects again at once, and the resolver must then
         // find the pod's new entry.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
@@ -123,10 +123,10 @@ impl PodReconciler {
     /// Returns the addresses by which this pod is attested in this snapshot, or `None` if the pod cannot be attested.
     fn basis(&self, snapshot: &PodSnapshot, record: &PodRecord) -> Option<AttestedAddresses> {
         let claims = |ip| snapshot.claimant(ip).is_some_and(|holder| holder.pod.uid == record.pod.uid);
-        let (addresses, host_network) = (&*record.addresses, record.host_network);
+        let (addresses, host_network) = (&*record.addresses, record.uses_host_network);
         self.attestation.attested_addresses(&PodNetwork {
             addresses,
-            host_network,
+            uses_host_network: host_network,
             is_only_claimant: &claims,
         })
     }
@@ -138,7 +138,7 @@ impl PodReconciler {
         swapper: &mut EntitlementSwapper,
     ) -> Entitlements {
         let decide = |clouds: &Clouds, before: &Entitlements| self.decide_of(clouds, record, before);
-        swapper.decide(&record.pod.uid, &self.clouds, before, decide)
+        swapper.decide_entitlements(&record.pod.uid, &self.clouds, before, decide)
     }
 
     /// Lets each cloud decide the pod's entitlements and prefetch the credentials that the pod will request first.
@@ -148,9 +148,9 @@ impl PodReconciler {
             annotations: &record.annotations,
             subject_tokens: &|| self.cluster.tokens_for(record),
             event_recorder: self.cluster.event_reporter().for_pod(record.clone()),
-            prefetch: true,
+            should_prefetch: true,
         };
-        clouds.entitle(&applicant, before)
+        clouds.decide_entitlements(&applicant, before)
     }
 }
 

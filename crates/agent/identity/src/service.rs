@@ -10,11 +10,11 @@ use crate::attestation::{StaticIdentity, StaticPod};
 use anyhow::Context;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, FloorState};
+use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, LifetimeFloorState};
 use seawall_cluster::{ClusterClient, KubeAccess, WatchThread};
 use seawall_core::events::PodEventRecorder;
 use seawall_core::shutdown::{self, StopSignal, Stopper};
-use seawall_core::{Clock, Floor, PodUid};
+use seawall_core::{Clock, LifetimeFloor, PodUid};
 use tokio::runtime::Runtime;
 
 use super::cluster_attester::ClusterAttester;
@@ -82,7 +82,7 @@ impl IdentityStrategy {
     ///
     /// # Errors
     /// The credentials cannot be read.
-    pub fn check(&self, control: &Runtime) -> anyhow::Result<()> {
+    pub fn check_cluster_credentials(&self, control: &Runtime) -> anyhow::Result<()> {
         if let Kind::Cluster(cluster, _) = &self.0 {
             control.block_on(ClusterClient::start(cluster.clone(), Clock::system()))?;
         }
@@ -186,11 +186,11 @@ fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Enti
     let applicant = EntitlementRequest {
         pod: &attested.pod,
         annotations: &attested.annotations,
-        subject_tokens: &|| attested.subject.clone(),
+        subject_tokens: &|| attested.subject_tokens.clone(),
         event_recorder: PodEventRecorder::default(),
-        prefetch: false,
+        should_prefetch: false,
     };
-    clouds.entitle(&applicant, before)
+    clouds.decide_entitlements(&applicant, before)
 }
 
 fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_cluster::ClusterConfig {
@@ -249,7 +249,7 @@ impl ClusterThread {
     ///
     /// # Errors
     /// The thread ended by itself before this call.
-    pub fn end(self) -> anyhow::Result<()> {
+    pub fn stop_and_join(self) -> anyhow::Result<()> {
         self.end.stop();
         self.thread.join().map_err(|_| anyhow::anyhow!("the cluster thread panicked"))?
     }
@@ -310,12 +310,13 @@ impl IdentityService {
 
     /// Returns, for each cloud, whether its credentials stayed above their floor (their least remaining lifetime). The flag is true if
     /// `identity.podTokenLifetime` is long enough to keep them above the floor.
-    pub fn floors(&self) -> Vec<(FloorState, bool)> {
-        let can_be_kept = |state: &FloorState| match (self.pod_token_lifetime, state.token_bound_floor) {
-            (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
-            _ => true,
-        };
-        let floors = self.clouds.current().floors().into_iter();
+    pub fn floor_states(&self) -> Vec<(LifetimeFloorState, bool)> {
+        let can_be_kept =
+            |state: &LifetimeFloorState| match (self.pod_token_lifetime, state.token_bound_floor) {
+                (Some(lifetime), Some(floor)) => is_long_enough(lifetime, floor),
+                _ => true,
+            };
+        let floors = self.clouds.current().floor_states().into_iter();
         floors
             .map(|state| {
                 let can = can_be_kept(&state);
@@ -325,7 +326,7 @@ impl IdentityService {
     }
 
     fn floor_remarks(&self) -> Vec<String> {
-        let remark = |(state, can_be_kept): (FloorState, bool)| {
+        let remark = |(state, can_be_kept): (LifetimeFloorState, bool)| {
             let (floor, lifetime) =
                 state.token_bound_floor.filter(|_| !can_be_kept).zip(self.pod_token_lifetime)?;
             Some(format!(
@@ -333,10 +334,10 @@ impl IdentityService {
                  cannot stay above their floor of {} s. Set a longer identity.podTokenLifetime",
                 lifetime.as_secs(),
                 state.cloud.as_str(),
-                floor.hard.as_secs()
+                floor.min_remaining.as_secs()
             ))
         };
-        self.floors().into_iter().filter_map(remark).collect()
+        self.floor_states().into_iter().filter_map(remark).collect()
     }
 }
 
@@ -345,7 +346,7 @@ impl IdentityService {
 /// A cloud can let a credential expire together with the Kubernetes token that the agent exchanged for it. The agent renews a token when
 /// one fifth of its lifetime is left, as the kubelet does. So a new credential can have as little as one fifth of `token` left, and this
 /// time must be long enough for the floor.
-fn is_long_enough(token: Duration, floor: Floor) -> bool {
+fn is_long_enough(token: Duration, floor: LifetimeFloor) -> bool {
     floor.is_reachable_with(token / 5)
 }
 
@@ -358,8 +359,8 @@ fn unready_text(troubles: &[String]) -> String {
 /// Returns a description of each watch that is interrupted now.
 fn troubles(cluster: &ClusterClient) -> Vec<String> {
     let trouble = |watch: seawall_cluster::WatchHealth| {
-        let trouble = watch.trouble?;
-        let age = watch.age.map_or("nothing received yet".to_owned(), |age| {
+        let trouble = watch.current_failure?;
+        let age = watch.time_since_activity.map_or("nothing received yet".to_owned(), |age| {
             format!("last received {} s ago", age.as_secs())
         });
         Some(format!("the watch of {} is interrupted ({age}): {trouble}", watch.kind))
@@ -378,11 +379,11 @@ mod tests {
         let (stopper, mut stop) = shutdown::stop_channel();
         let thread = ClusterThread::spawn(&stopper, panics).unwrap();
         stop.wait().await;
-        assert!(thread.end().unwrap_err().to_string().contains("panic"));
+        assert!(thread.stop_and_join().unwrap_err().to_string().contains("panic"));
         let (stopper, mut stop) = shutdown::stop_channel();
         let thread = ClusterThread::spawn(&stopper, fails).unwrap();
         stop.wait().await;
-        assert_eq!(thread.end().unwrap_err().to_string(), "a watch has ended");
+        assert_eq!(thread.stop_and_join().unwrap_err().to_string(), "a watch has ended");
     }
 
     #[tokio::test]
@@ -399,7 +400,7 @@ mod tests {
             stop.has_begun() && !thread.thread.is_finished(),
             "the agent still needs the thread during the drain"
         );
-        thread.end().unwrap();
+        thread.stop_and_join().unwrap();
     }
 
     #[test]
@@ -412,7 +413,8 @@ mod tests {
 
     #[test]
     fn an_hour_of_a_kubernetes_token_meets_the_floor_and_less_does_not() {
-        let keeps = |seconds| is_long_enough(Duration::from_secs(seconds), seawall_broker::google::FLOOR);
+        let keeps =
+            |seconds| is_long_enough(Duration::from_secs(seconds), seawall_broker::google::LIFETIME_FLOOR);
         assert!(keeps(3600));
         assert!(!keeps(3000));
         assert!(!keeps(600));

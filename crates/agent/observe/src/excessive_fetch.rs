@@ -101,7 +101,7 @@ impl History {
         if self.looks == 0 && more == 0 {
             return;
         }
-        let newest = leases.iter().map(|lease| lease.issued).max();
+        let newest = leases.iter().map(|lease| lease.issued_at).max();
         if newest != self.issued {
             (self.issued, self.from_last, self.from_lease) = (newest, self.from_lease, 0);
         }
@@ -184,7 +184,7 @@ impl FetchMonitor {
     }
 
     fn look_at(&self, pod: &PodEntry, cloud: CloudName, history: &mut History) {
-        let fetches = pod.fetches.of(cloud);
+        let fetches = pod.fetches.for_cloud(cloud);
         let count = fetches.count.load(Ordering::Relaxed);
         if count == 0 && history.looks == 0 {
             return;
@@ -224,7 +224,7 @@ impl FetchMonitor {
         if client.is_some_and(|client| client.is_poll_rate(of_each)) {
             return Stage::Calm;
         }
-        let unnamed = if agent.is_empty() { clients.unnamed_description } else { UNKNOWN };
+        let unnamed = if agent.is_empty() { clients.no_user_agent_description } else { UNKNOWN };
         self.tell(pod, cloud, history, lending, (&clients, client.ok_or(unnamed)));
         Stage::Told
     }
@@ -238,7 +238,8 @@ impl FetchMonitor {
         (clients, client): (&SdkProfiles, Result<&SdkProfile, &'static str>),
     ) {
         let now = self.clock.now();
-        let lives = lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.ends.since(now));
+        let lives =
+            lending.iter().flat_map(|lending| &lending.leases).map(|lease| lease.expires_at.since(now));
         let left = lives.min().unwrap_or_default();
         let (in_hour, from_lease) = (history.in_hour(), history.of_one_lease());
         let name = client.map_or_else(|unknown| unknown, |client| client.name);
@@ -281,13 +282,13 @@ fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'
 }
 
 /// The metric of the pods that fetch too often.
-pub const METRIC: (&str, &str) =
+pub const METRIC_NAME_AND_HELP: (&str, &str) =
     ("seawall_pods_fetching_excessively", "Pods that fetch the same credentials too often");
 
 #[cfg(test)]
 mod tests {
     use seawall_clouds::testing::aws::start;
-    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+    use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
 
     use super::*;
 
@@ -296,10 +297,10 @@ mod tests {
 
     fn of_an_hour(issued: Moment) -> LeaseState {
         LeaseState {
-            issued,
-            renewal_due: issued + 35 * MINUTE,
-            ends: issued + 60 * MINUTE,
-            floor: 6 * MINUTE,
+            issued_at: issued,
+            renewal_due_at: issued + 35 * MINUTE,
+            expires_at: issued + 60 * MINUTE,
+            lifetime_floor: 6 * MINUTE,
             renewal_failure: None,
         }
     }
@@ -413,9 +414,9 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
         let (world, _sts) = start(60 * MINUTE).await;
-        let own = world.pod().fetches.of(CloudName::Aws);
+        let own = world.pod().fetches.for_cloud(CloudName::Aws);
         own.wants_user_agent.store(true, Ordering::Relaxed);
-        let answer = world.at_containers("aws-sdk-java/1.11").await;
+        let answer = world.request_container_credentials("aws-sdk-java/1.11").await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         assert_eq!(
             (own.take_user_agent().as_deref(), own.count.load(Ordering::Relaxed)),
@@ -426,7 +427,7 @@ mod tests {
     #[test]
     fn the_fix_is_by_the_clients_window() {
         let java = SdkProfile {
-            user_agent: "aws-sdk-java/1.",
+            user_agent_prefix: "aws-sdk-java/1.",
             name: "Java 1",
             refresh_window: 15 * MINUTE,
             poll_interval: None,
@@ -437,15 +438,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_pod_that_fetches_for_each_call_is_found_told_of_once_and_let_go_when_it_is_gone() {
-        let world = PodFixture::of(BOTH_BROKERED);
+        let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
         let (found, aws) = (PodCountGauge::default(), CloudName::Aws);
-        let clouds = world.in_force();
+        let clouds = world.current_clouds();
         let mut seen = FetchMonitor::new(clouds, world.clock.clone(), found.clone());
         let pods = [world.pod().clone()];
         let stages: Vec<_> = (0..14)
             .map(|_| {
                 (0..7).for_each(|_| {
-                    pods[0].fetches.count(aws);
+                    pods[0].fetches.record_fetch(aws);
                     pods[0].fetches.record_user_agent(aws, head("a").as_bytes());
                 });
                 seen.inspect_pods(&pods);
@@ -454,8 +455,8 @@ mod tests {
             .collect();
         assert_eq!(stages[..11], [Stage::Calm; 11], "a burst of clients has ended by then");
         assert_eq!(stages[11..], [Stage::Asked, Stage::Told, Stage::Told]);
-        assert_eq!(CloudName::ALL.iter().map(|cloud| found.of(*cloud)).sum::<usize>(), 1);
+        assert_eq!(CloudName::ALL.iter().map(|cloud| found.pod_count(*cloud)).sum::<usize>(), 1);
         seen.inspect_pods(&[]);
-        assert!(seen.known.is_empty() && found.of(aws) == 0);
+        assert!(seen.known.is_empty() && found.pod_count(aws) == 0);
     }
 }

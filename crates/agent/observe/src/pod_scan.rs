@@ -54,7 +54,7 @@ impl PodCountGauge {
 
     /// Returns the number of reported pods of a cloud.
     #[cfg(test)]
-    pub(crate) fn of(&self, cloud: CloudName) -> usize {
+    pub(crate) fn pod_count(&self, cloud: CloudName) -> usize {
         usize::try_from(self.of_cloud(cloud).get()).unwrap_or_default()
     }
 }

@@ -34,6 +34,6 @@ fn pod(caller: &PodEntry, addresses: &[IpAddr], now: Moment) -> Value {
     show("pod", pod.name.as_ref().into());
     show("service_account", pod.service_account.name.as_ref().into());
     show("open_connections", caller.connections.open_count().into());
-    shown.extend(caller.entitlements().describe(now));
+    shown.extend(caller.entitlements().to_debug_json(now));
     shown.into()
 }

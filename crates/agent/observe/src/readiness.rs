@@ -21,14 +21,14 @@ const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Sends a readiness request to each listener.
 #[derive(Debug)]
-pub struct Readiness {
+pub struct ReadinessChecker {
     listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
     probe: ProbeAddress,
     /// Limits checks to one at a time, because there is only one probe address. The lock is held across awaits, so it is async.
     turn: Mutex<()>,
 }
 
-impl Readiness {
+impl ReadinessChecker {
     /// Creates a check of these bound addresses. The check sends one request for each dialect of a listener.
     pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: ProbeAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
@@ -134,7 +134,7 @@ mod tests {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let probe = ProbeAddress::default();
         let listeners = vec![(silent.local_addr().unwrap(), vec![PROBE])];
-        let readiness = Readiness::new(listeners, probe.clone());
+        let readiness = ReadinessChecker::new(listeners, probe.clone());
         let under_way = async {
             let (_, peer) = silent.accept().await.unwrap();
             assert_eq!(probe.load().as_deref(), Some(&peer));
@@ -147,7 +147,7 @@ mod tests {
     async fn a_closed_listener_is_not_ready_and_leaves_no_probe_address() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let probe = ProbeAddress::default();
-        let readiness = Readiness::new(vec![(closed, vec![PROBE])], probe.clone());
+        let readiness = ReadinessChecker::new(vec![(closed, vec![PROBE])], probe.clone());
         let reason = readiness.check().await.unwrap_err();
         assert!(reason.contains("refused"), "{reason}");
         assert!(probe.load().is_none());

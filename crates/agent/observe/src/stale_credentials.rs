@@ -124,7 +124,7 @@ impl RenewalMonitor {
                 is_told = tell(&lending.event_recorder, &self.message(cloud, &trouble, now));
             }
             self.known[cloud as usize].insert(pod.clone(), StalePod { ends: trouble.ends, is_told });
-            worst = worst.into_iter().chain([trouble]).min_by_key(|trouble| trouble.failing.since);
+            worst = worst.into_iter().chain([trouble]).min_by_key(|trouble| trouble.failing.failing_since);
         }
         self.count(cloud, !before.is_empty(), worst, now);
     }
@@ -139,7 +139,7 @@ impl RenewalMonitor {
                 pods,
                 step = trouble.failing.step,
                 fault = trouble.failing.fault.name(),
-                failing_seconds = now.since(trouble.failing.since).as_secs(),
+                failing_seconds = now.since(trouble.failing.failing_since).as_secs(),
                 left_seconds = trouble.ends.since(now).as_secs(),
                 "the agent could not renew credentials in time, so their remaining life is below the floor; each affected pod has an event"
             ),
@@ -151,11 +151,11 @@ impl RenewalMonitor {
     }
 
     fn message(&self, cloud: CloudName, trouble: &FailingLease, now: Moment) -> String {
-        let wall = self.clock.wall();
-        let FailingLease { ends, failing: RenewalFailure { since, step, fault } } = *trouble;
+        let wall = self.clock.wall_time();
+        let FailingLease { ends, failing: RenewalFailure { failing_since: since, step, fault } } = *trouble;
         let since = hour(wall - now.since(since));
         let at_the_end = hour(wall + ends.since(now));
-        let first = self.clouds.current().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining: left, sdk_names: who }| {
+        let first = self.clouds.current().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining_lifetime: left, sdk_names: who }| {
             let at = hour(wall + ends.saturating_sub(left).since(now));
             format!(
                 " From {at} UTC on, {who} request new credentials, some on every call, and fail if the agent restarts."
@@ -186,10 +186,10 @@ impl FailingLease {
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
             let failing = lease.renewal_failure.or_else(|| overdue(lease, now))?;
-            let left = lease.ends.since(now);
-            let could_be_kept = lease.ends.since(lease.issued) / 2 >= lease.floor;
-            let is_below = !left.is_zero() && left < lease.floor;
-            (could_be_kept && is_below).then_some(Self { ends: lease.ends, failing })
+            let left = lease.expires_at.since(now);
+            let could_be_kept = lease.expires_at.since(lease.issued_at) / 2 >= lease.lifetime_floor;
+            let is_below = !left.is_zero() && left < lease.lifetime_floor;
+            (could_be_kept && is_below).then_some(Self { ends: lease.expires_at, failing })
         };
         leases.iter().filter_map(of).min_by_key(|trouble| trouble.ends)
     }
@@ -200,8 +200,8 @@ impl FailingLease {
 /// No call of such a renewal has failed, but its credentials expire all the same. The renewal waits in the agent's own queue. The
 /// agent processes that queue at the rate that the cloud permits.
 fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
-    (now >= lease.renewal_due + OVERDUE).then_some(RenewalFailure {
-        since: lease.renewal_due,
+    (now >= lease.renewal_due_at + OVERDUE).then_some(RenewalFailure {
+        failing_since: lease.renewal_due_at,
         step: "waiting in the agent's queue",
         fault: ExchangeFault::Throttled,
     })
@@ -209,7 +209,7 @@ fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
 
 /// True if all of the pod's leases have expired, and less than [`AFTER_THE_END`] has passed since `ended`.
 fn is_without(leases: &[LeaseState], ended: Moment, now: Moment) -> bool {
-    leases.iter().all(|lease| lease.ends <= now) && now.since(ended) < AFTER_THE_END
+    leases.iter().all(|lease| lease.expires_at <= now) && now.since(ended) < AFTER_THE_END
 }
 
 /// Returns the advice to the operator for this fault.
@@ -237,7 +237,7 @@ fn hour(at: SystemTime) -> String {
 }
 
 /// The metric of the affected pods.
-pub const METRIC: (&str, &str) = (
+pub const METRIC_NAME_AND_HELP: (&str, &str) = (
     "seawall_pods_with_stale_credentials",
     "Pods whose credentials have less life left than the floor, or have expired, because the agent could not renew them",
 );
@@ -265,7 +265,7 @@ mod tests {
     impl Node {
         fn new(pods: usize) -> Self {
             let PodFixture { clouds, clock, manual_clock: hand, .. } =
-                PodFixture::of("aws: { region: eu-central-1 }\n");
+                PodFixture::with_sections("aws: { region: eu-central-1 }\n");
             let found = PodCountGauge::default();
             let seen =
                 RenewalMonitor::new(Arc::new(CurrentClouds::new(clouds)), clock.clone(), found.clone());
@@ -282,8 +282,13 @@ mod tests {
         fn renew(&mut self) {
             let issued = self.clock.now();
             let (due, ends) = (issued + 35 * MINUTE, issued + 60 * MINUTE);
-            let lease =
-                LeaseState { issued, renewal_due: due, ends, floor: 16 * MINUTE, renewal_failure: None };
+            let lease = LeaseState {
+                issued_at: issued,
+                renewal_due_at: due,
+                expires_at: ends,
+                lifetime_floor: 16 * MINUTE,
+                renewal_failure: None,
+            };
             self.hold(&[lease]);
         }
 
@@ -292,7 +297,7 @@ mod tests {
         }
 
         fn fail(&mut self, fault: ExchangeFault) {
-            let failing = RenewalFailure { since: self.clock.now(), step: "AssumeRole", fault };
+            let failing = RenewalFailure { failing_since: self.clock.now(), step: "AssumeRole", fault };
             let leases = self.held.iter_mut().flat_map(|(_, held)| held);
             leases.for_each(|lease| lease.renewal_failure = Some(failing));
         }
@@ -318,7 +323,7 @@ mod tests {
         }
 
         fn count(&self) -> usize {
-            self.found.of(CloudName::Aws)
+            self.found.pod_count(CloudName::Aws)
         }
     }
 
@@ -438,12 +443,13 @@ mod tests {
     #[test]
     fn what_is_below_its_floor_every_time_or_is_being_renewed_is_no_trouble() {
         let start = Moment::from_nanos(0);
-        let failing = Some(RenewalFailure { since: start, step: "sts", fault: ExchangeFault::Unavailable });
+        let failing =
+            Some(RenewalFailure { failing_since: start, step: "sts", fault: ExchangeFault::Unavailable });
         let lease = |minutes: u32, floor: u32, failing| LeaseState {
-            issued: start,
-            renewal_due: start + 44 * MINUTE,
-            ends: start + minutes * MINUTE,
-            floor: floor * MINUTE,
+            issued_at: start,
+            renewal_due_at: start + 44 * MINUTE,
+            expires_at: start + minutes * MINUTE,
+            lifetime_floor: floor * MINUTE,
             renewal_failure: failing,
         };
         let at = |minutes: u32| start + minutes * MINUTE;
@@ -465,8 +471,10 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_is_troubled_first_is_so_some_looks_after_the_floor() {
-        let clouds = PodFixture::of("aws: { region: eu-central-1 }\n").clouds;
+        let clouds = PodFixture::with_sections("aws: { region: eu-central-1 }\n").clouds;
         let first = clouds.sdk_profiles(CloudName::Aws).earliest_affected.unwrap();
-        assert!(seawall_broker::aws::FLOOR.hard - first.remaining >= 3 * SCAN_INTERVAL);
+        assert!(
+            seawall_broker::aws::LIFETIME_FLOOR.min_remaining - first.remaining_lifetime >= 3 * SCAN_INTERVAL
+        );
     }
 }

@@ -102,7 +102,7 @@ fn taken(stream: &TcpStream, callers: &mut ConnectionMap, pod: u64) -> Outcome<(
     let begun = Instant::now();
     let found = callers.take(ConnectionOwner::Pod(pod), peer, local)?;
     let took = u64::try_from(begun.elapsed().as_nanos())?;
-    let known = u64::from(found.is_some_and(|caller| caller.pod == pod));
+    let known = u64::from(found.is_some_and(|caller| caller.pod_cgroup_id == pod));
     for (sum, value) in TAKEN.iter().zip([1, took, known]) {
         sum.fetch_add(value, Ordering::Relaxed);
     }

@@ -49,10 +49,11 @@ pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.create_directory()?;
     pins.check_maps()?;
-    let wanted = Hook::ALL.map(|hook| LinkPin { hook, version: programs_version(), group: site.id() });
+    let wanted =
+        Hook::ALL.map(|hook| LinkPin { hook, version: programs_version(), cgroup_id: site.kubepods_id() });
     let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
     if !missing.is_empty() {
-        attach_all(pins, site, &missing).or_else(|error| pins.clear_unused().and(Err(error)))?;
+        attach_all(pins, site, &missing).or_else(|error| pins.remove_unused_maps().and(Err(error)))?;
     }
     let replaced = remove_others(pins, &wanted)?;
     Ok(match (missing.is_empty(), replaced) {
@@ -73,13 +74,13 @@ pub(crate) fn programs_version() -> String {
 
 /// True if the link at this pin exists and is attached to the pin's cgroup. A link that was detached by force has no cgroup.
 fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
-    LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.group == pin.group)
+    LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.cgroup_id == pin.cgroup_id)
 }
 
 fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<(), Error> {
     let mut programs = load(pins)?;
     ask_around(&mut programs, site)?;
-    let group = site.open()?;
+    let group = site.open_kubepods()?;
     let mut made = Vec::new();
     for pin in missing {
         let path = pins.path(&pin.name());
@@ -98,12 +99,12 @@ fn load(pins: &Pins) -> Result<Ebpf, Error> {
     for (map, ..) in MAP_LAYOUTS {
         loader.map_pin_path(map, pins.path(map));
     }
-    loader.load(OBJECT).map_err(|error| Error::Load(Box::new(error)))
+    loader.load(OBJECT).map_err(|error| Error::LoadObjectFile(Box::new(error)))
 }
 
 fn ask_around(programs: &mut Ebpf, site: &CgroupTree) -> Result<(), Error> {
     for hook in Hook::ALL {
-        let loaded = LoadedProgram::of(programs, hook, hook.probe_program())?;
+        let loaded = LoadedProgram::of(programs, hook, hook.probe_program_name())?;
         loaded.ask(site.ancestors())?;
     }
     Ok(())
@@ -116,13 +117,13 @@ fn attach_one(
     site: &CgroupTree,
     path: &Path,
 ) -> Result<(), Error> {
-    let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program())?;
-    let link = loaded.attach(group, site.directory())?;
+    let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program_name())?;
+    let link = loaded.attach(group, site.kubepods_directory())?;
     // An old pin can have this name although its link is not attached to the cgroup. That pin is useless.
     unpin(path)?;
     let pinned = link.pin(path).map_err(|error| match error {
-        aya::pin::PinError::SyscallError(error) => Error::system("pin", path)(error.io_error),
-        other => Error::system("pin", path)(io::Error::other(other)),
+        aya::pin::PinError::SyscallError(error) => Error::for_system_call("pin", path)(error.io_error),
+        other => Error::for_system_call("pin", path)(io::Error::other(other)),
     })?;
     // Closes this process's own handle of the link. The pin is a separate handle.
     drop(pinned);
@@ -139,7 +140,7 @@ fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
         }
     }
     for layout in pins.other_layouts()? {
-        pins.clear(&layout)?;
+        pins.remove_layout(&layout)?;
         found = true;
     }
     Ok(found)
@@ -190,7 +191,7 @@ impl<'a> LoadedProgram<'a> {
     /// Checks that the program can be attached to each of these cgroups, and detaches it again.
     fn ask<'p>(mut self, groups: impl Iterator<Item = &'p Path>) -> Result<(), Error> {
         for path in groups {
-            let group = File::open(path).map_err(Error::system("open", path))?;
+            let group = File::open(path).map_err(Error::for_system_call("open", path))?;
             drop(self.attach(&group, path)?);
         }
         Ok(())
@@ -229,7 +230,7 @@ mod tests {
     #[test]
     fn the_object_has_every_program_and_map_by_name() {
         let text = String::from_utf8_lossy(OBJECT);
-        let programs = Hook::ALL.iter().flat_map(|hook| [hook.program(), hook.probe_program()]);
+        let programs = Hook::ALL.iter().flat_map(|hook| [hook.program_name(), hook.probe_program_name()]);
         for name in programs.chain(MAP_LAYOUTS.iter().map(|(name, ..)| *name)) {
             assert!(text.contains(name), "{name}");
         }
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_version_is_a_part_of_a_name() {
-        let pin = LinkPin { hook: Hook::Sockops, version: programs_version(), group: 1 };
+        let pin = LinkPin { hook: Hook::Sockops, version: programs_version(), cgroup_id: 1 };
         assert_eq!(LinkPin::parse(&pin.name()), Some(pin));
     }
 }

@@ -28,7 +28,7 @@ impl Hook {
     }
 
     /// Returns the program's name in the object file and in the kernel.
-    pub(crate) const fn program(self) -> &'static str {
+    pub(crate) const fn program_name(self) -> &'static str {
         match self {
             Self::Sockops => "seawall_ops",
             Self::Connect4 => "seawall4",
@@ -38,7 +38,7 @@ impl Hook {
 
     /// Returns the name of this hook's program that does nothing. [`mod@crate::attach`] attaches it for a moment to detect conflicting
     /// programs.
-    pub(crate) const fn probe_program(self) -> &'static str {
+    pub(crate) const fn probe_program_name(self) -> &'static str {
         match self {
             Self::Sockops => "probe_ops",
             Self::Connect4 => "probe4",

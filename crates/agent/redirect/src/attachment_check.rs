@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use crate::error::Error;
-use crate::pins::{CONNECTIONS, Pins, TARGET};
+use crate::pins::{CONNECTIONS_MAP, Pins, TARGET_MAP};
 
-/// The change of the pins since [`AttachmentSnapshot::of`].
+/// The change of the pins since [`AttachmentSnapshot::from_pins`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachmentState {
     /// The same objects are pinned.
@@ -33,13 +33,13 @@ pub struct AttachmentSnapshot {
 type Inode = (u64, u64);
 
 impl AttachmentSnapshot {
-    /// Records the current pins. Call this function before you open the pins, so that [`Self::state`] detects a replacement between
+    /// Records the current pins. Call this function before you open the pins, so that [`Self::check_pins`] detects a replacement between
     /// these two steps.
     ///
     /// # Errors
     /// The redirect is not attached, or the pins cannot be read.
-    pub fn of(pins: &Pins) -> Result<Self, Error> {
-        let maps = inodes(pins)?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET) })?;
+    pub fn from_pins(pins: &Pins) -> Result<Self, Error> {
+        let maps = inodes(pins)?.ok_or_else(|| Error::NotAttached { path: pins.path(TARGET_MAP) })?;
         Ok(Self { pins: pins.clone(), maps })
     }
 
@@ -47,7 +47,7 @@ impl AttachmentSnapshot {
     ///
     /// # Errors
     /// The pins cannot be read.
-    pub fn state(&self) -> Result<AttachmentState, Error> {
+    pub fn check_pins(&self) -> Result<AttachmentState, Error> {
         Ok(match inodes(&self.pins)? {
             None => AttachmentState::Removed,
             Some(maps) if maps == self.maps => AttachmentState::Unchanged,
@@ -59,7 +59,7 @@ impl AttachmentSnapshot {
 /// Returns the inodes of the pinned maps; `None` if a pin is missing. Pins are created and removed one by one, so for a moment one
 /// of the two can be missing.
 fn inodes(pins: &Pins) -> Result<Option<[Inode; 2]>, Error> {
-    Ok(inode(pins, TARGET)?.zip(inode(pins, CONNECTIONS)?).map(<[Inode; 2]>::from))
+    Ok(inode(pins, TARGET_MAP)?.zip(inode(pins, CONNECTIONS_MAP)?).map(<[Inode; 2]>::from))
 }
 
 fn inode(pins: &Pins, name: &str) -> Result<Option<Inode>, Error> {
@@ -67,6 +67,6 @@ fn inode(pins: &Pins, name: &str) -> Result<Option<Inode>, Error> {
     match path.metadata() {
         Ok(found) => Ok(Some((found.dev(), found.ino()))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::system("inspect", path)(error)),
+        Err(error) => Err(Error::for_system_call("inspect", path)(error)),
     }
 }

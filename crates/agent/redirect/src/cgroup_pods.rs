@@ -31,8 +31,9 @@ impl PodCgroups {
         for (directory, prefix) in site.qos_cgroups() {
             let listed = pods.add(&directory, &prefix, site.is_systemd());
             match listed {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && directory != site.directory() => {}
-                listed => listed.map_err(Error::system("list", directory))?,
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && directory != site.kubepods_directory() => {}
+                listed => listed.map_err(Error::for_system_call("list", directory))?,
             }
         }
         Ok(pods)
@@ -51,13 +52,13 @@ impl PodCgroups {
 
     /// Returns the pod of a cgroup.
     #[must_use]
-    pub fn pod(&self, group: u64) -> Option<&PodUid> {
+    pub fn pod_of_cgroup(&self, group: u64) -> Option<&PodUid> {
         self.by_group.get(&group)
     }
 
     /// Returns the cgroup of a pod.
     #[must_use]
-    pub fn group(&self, pod: &PodUid) -> Option<u64> {
+    pub fn cgroup_of_pod(&self, pod: &PodUid) -> Option<u64> {
         self.by_uid.get(pod).copied()
     }
 
@@ -75,13 +76,13 @@ impl PodCgroups {
 }
 
 /// Returns the directory and the id of a pod's own cgroup; `None` for a pod without a cgroup.
-pub(crate) fn pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
+pub(crate) fn find_pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
     for (directory, prefix) in site.qos_cgroups() {
         let directory = directory.join(name(pod, &prefix, site.is_systemd()));
         match directory.metadata() {
             Ok(found) => return Ok(Some((directory, found.ino()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::system("inspect", directory)(error)),
+            Err(error) => return Err(Error::for_system_call("inspect", directory)(error)),
         }
     }
     Ok(None)

@@ -74,13 +74,13 @@ impl CgroupTree {
 
     /// Returns the directory of the pods' parent cgroup.
     #[must_use]
-    pub fn directory(&self) -> &Path {
+    pub fn kubepods_directory(&self) -> &Path {
         &self.kubepods
     }
 
     /// Returns the id of the pods' parent cgroup.
     #[must_use]
-    pub const fn id(&self) -> u64 {
+    pub const fn kubepods_id(&self) -> u64 {
         self.id
     }
 
@@ -95,8 +95,8 @@ impl CgroupTree {
         &self.kubepods
     }
 
-    pub(crate) fn open(&self) -> Result<File, Error> {
-        File::open(&self.kubepods).map_err(Error::system("open", &self.kubepods))
+    pub(crate) fn open_kubepods(&self) -> Result<File, Error> {
+        File::open(&self.kubepods).map_err(Error::for_system_call("open", &self.kubepods))
     }
 
     /// Returns the ancestors of the pods' parent cgroup that may be tested for conflicting programs, innermost first.
@@ -135,7 +135,7 @@ impl CgroupTree {
             self.qos_cgroups().map(|(directory, _)| inode(&directory).unwrap_or(0));
         RedirectTarget {
             kubepods_depth: self.level,
-            kubepods: self.id,
+            kubepods_cgroup_id: self.id,
             qos_cgroups: [burstable, besteffort],
             ..target
         }
@@ -159,7 +159,7 @@ fn magic(path: &Path) -> io::Result<u64> {
 }
 
 fn inode(path: &Path) -> Result<u64, Error> {
-    Ok(path.metadata().map_err(Error::system("inspect", path))?.ino())
+    Ok(path.metadata().map_err(Error::for_system_call("inspect", path))?.ino())
 }
 
 fn list(paths: &[PathBuf]) -> String {

@@ -11,7 +11,7 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 
 use crate::ebpf_addresses::octets;
 use crate::error::Error;
-use crate::pins::{CONNECTIONS, CONNECTIONS_KEY_BYTES as KEY, CONNECTIONS_VALUE_BYTES as VALUE, Pins};
+use crate::pins::{CONNECTIONS_KEY_BYTES as KEY, CONNECTIONS_MAP, CONNECTIONS_VALUE_BYTES as VALUE, Pins};
 use crate::target::bytes_at;
 
 /// The part of the lookup key that a pod cannot choose.
@@ -32,11 +32,11 @@ pub enum ConnectionOwner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectingSocket {
     /// The id of the pod's cgroup ([`crate::PodCgroups`]).
-    pub pod: u64,
+    pub pod_cgroup_id: u64,
     /// The cookie of the socket's network namespace.
-    pub netns: u64,
+    pub netns_cookie: u64,
     /// The client socket's cookie.
-    pub socket: u64,
+    pub socket_cookie: u64,
 }
 
 /// The map of connections that wait for accept. Each thread opens the map for itself.
@@ -54,8 +54,8 @@ impl ConnectionMap {
     /// # Errors
     /// The redirect is not attached, or this process is not allowed to open the map.
     pub fn open(pins: &Pins) -> Result<Self, Error> {
-        let map =
-            HashMap::try_from(Map::LruHashMap(pins.map(CONNECTIONS)?)).map_err(Error::map(CONNECTIONS))?;
+        let map = HashMap::try_from(Map::LruHashMap(pins.open_map(CONNECTIONS_MAP)?))
+            .map_err(Error::for_map(CONNECTIONS_MAP))?;
         Ok(Self { map })
     }
 
@@ -72,7 +72,7 @@ impl ConnectionMap {
         match self.map.get(&key(owner, peer, local), 0) {
             Ok(value) => Ok(Some(ConnectingSocket::decode(&value))),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(Error::map(CONNECTIONS)(error)),
+            Err(error) => Err(Error::for_map(CONNECTIONS_MAP)(error)),
         }
     }
 
@@ -87,7 +87,7 @@ impl ConnectionMap {
         local: SocketAddr,
     ) -> Result<(), Error> {
         match self.map.remove(&key(owner, peer, local)) {
-            Err(error) if !is_missing(&error) => Err(Error::map(CONNECTIONS)(error)),
+            Err(error) if !is_missing(&error) => Err(Error::for_map(CONNECTIONS_MAP)(error)),
             _ => Ok(()),
         }
     }
@@ -117,7 +117,7 @@ impl ConnectionMap {
 
     /// Returns the number of connections that wait for accept. Reads all records.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn waiting_count(&self) -> usize {
         self.map.keys().filter(Result::is_ok).count()
     }
 }
@@ -148,7 +148,7 @@ fn key(owner: ConnectionOwner, peer: SocketAddr, local: SocketAddr) -> [u8; KEY]
 impl ConnectingSocket {
     fn decode(bytes: &[u8; VALUE]) -> Self {
         let id = |at| u64::from_ne_bytes(bytes_at(bytes, at));
-        Self { pod: id(0), netns: id(8), socket: id(16) }
+        Self { pod_cgroup_id: id(0), netns_cookie: id(8), socket_cookie: id(16) }
     }
 }
 

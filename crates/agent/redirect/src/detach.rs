@@ -12,5 +12,5 @@ use crate::pins::{LOCK_TIMEOUT, Pins};
 /// The kernel refuses to unpin an object; the error contains the cause.
 pub fn detach(pins: &Pins) -> Result<(), Error> {
     let _turn = pins.lock(LOCK_TIMEOUT)?;
-    pins.clear_all()
+    pins.remove_all()
 }

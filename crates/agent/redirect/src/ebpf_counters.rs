@@ -5,7 +5,7 @@ use std::fmt;
 use aya::maps::{Map, MapData, PerCpuArray};
 
 use crate::error::Error;
-use crate::pins::{COUNTS, Pins};
+use crate::pins::{COUNTS_MAP, Pins};
 
 /// The number of counter slots per program.
 const SLOTS: u32 = 8;
@@ -87,7 +87,8 @@ impl CounterMap {
     /// # Errors
     /// The redirect is not attached, or this process is not allowed to open the map.
     pub fn open(pins: &Pins) -> Result<Self, Error> {
-        let map = PerCpuArray::try_from(Map::PerCpuArray(pins.map(COUNTS)?)).map_err(Error::map(COUNTS))?;
+        let map = PerCpuArray::try_from(Map::PerCpuArray(pins.open_map(COUNTS_MAP)?))
+            .map_err(Error::for_map(COUNTS_MAP))?;
         Ok(Self { map })
     }
 
@@ -120,6 +121,6 @@ impl CounterMap {
 
     /// Sums a slot over all CPUs. Each CPU has a separate counter, so that no CPU waits for another CPU.
     fn slot(&self, slot: u32) -> Result<u64, Error> {
-        Ok(self.map.get(&slot, 0).map_err(Error::map(COUNTS))?.iter().sum())
+        Ok(self.map.get(&slot, 0).map_err(Error::for_map(COUNTS_MAP))?.iter().sum())
     }
 }

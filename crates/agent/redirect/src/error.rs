@@ -29,7 +29,7 @@ pub enum Error {
     },
     /// Another process holds the lock of the pins.
     #[error("another process holds the lock of {path} because it changes the redirect; try again when that process is done", path = .path.display())]
-    Busy {
+    PinsLocked {
         /// The given path.
         path: PathBuf,
     },
@@ -109,7 +109,7 @@ pub enum Error {
     },
     /// The eBPF object file could not be loaded, or its maps could not be created.
     #[error("cannot load the redirect's programs: {}", chain(.0))]
-    Load(Box<aya::EbpfError>),
+    LoadObjectFile(Box<aya::EbpfError>),
     /// A map could not be read or written.
     #[error("cannot use the map {map}: {}", chain(.source))]
     Map {
@@ -120,7 +120,7 @@ pub enum Error {
     },
     /// A system call failed.
     #[error("cannot {doing} {path}: {source}", path = .path.display())]
-    System {
+    SystemCall {
         /// The action that failed, as a verb.
         doing: &'static str,
         /// The path or other object of the action.
@@ -135,7 +135,7 @@ pub enum Error {
     NoNft,
     /// The program `nft` rejected the rules.
     #[error("nft rejects the rules: {said}")]
-    Rules {
+    NftRules {
         /// The output of `nft`.
         said: String,
     },
@@ -152,13 +152,16 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 impl Error {
     /// Creates a function for `map_err` that adds the action and its object.
-    pub(crate) fn system(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn for_system_call(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::System { doing, path, source }
+        move |source| Self::SystemCall { doing, path, source }
     }
 
     /// Creates a function for `map_err` that adds the map's name.
-    pub(crate) fn map(map: &'static str) -> impl FnOnce(aya::maps::MapError) -> Self {
+    pub(crate) fn for_map(map: &'static str) -> impl FnOnce(aya::maps::MapError) -> Self {
         move |source| Self::Map { map, source: Box::new(source) }
     }
 }
@@ -173,7 +176,7 @@ mod tests {
             name: "callers".to_owned(),
             io_error: io::Error::from_raw_os_error(1),
         };
-        let told = Error::map("callers")(source).to_string();
+        let told = Error::for_map("callers")(source).to_string();
         assert!(told.contains("Operation not permitted"), "{told}");
     }
 

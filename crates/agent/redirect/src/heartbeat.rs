@@ -11,28 +11,30 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
-use crate::pins::{BEATS, LISTENERS, Pins};
+use crate::pins::{HEARTBEATS_MAP, LISTENERS_MAP, Pins};
 
 /// The open map with the time of each agent's last heartbeat (beat), by listener slot.
-pub(crate) struct BeatMap(Array<MapData, u64>);
+pub(crate) struct HeartbeatMap(Array<MapData, u64>);
 
-impl fmt::Debug for BeatMap {
+impl fmt::Debug for HeartbeatMap {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("BeatMap").finish_non_exhaustive()
     }
 }
 
-impl BeatMap {
+impl HeartbeatMap {
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
-        Array::try_from(Map::Array(pins.map(BEATS)?)).map(Self).map_err(Error::map(BEATS))
+        Array::try_from(Map::Array(pins.open_map(HEARTBEATS_MAP)?))
+            .map(Self)
+            .map_err(Error::for_map(HEARTBEATS_MAP))
     }
 
     /// Writes the present time into a slot. The programs compare it with `bpf_ktime_get_coarse_ns`, which reads the same clock.
-    pub(crate) fn beat(&mut self, listener_slot: u16) -> Result<(), Error> {
+    pub(crate) fn write_heartbeat(&mut self, listener_slot: u16) -> Result<(), Error> {
         let now = clock_gettime(ClockId::Monotonic);
         let nanoseconds = u64::try_from(now.tv_sec).unwrap_or_default() * 1_000_000_000
             + u64::try_from(now.tv_nsec).unwrap_or_default();
-        self.0.set(u32::from(listener_slot), nanoseconds, 0).map_err(Error::map(BEATS))
+        self.0.set(u32::from(listener_slot), nanoseconds, 0).map_err(Error::for_map(HEARTBEATS_MAP))
     }
 }
 
@@ -43,7 +45,7 @@ pub struct AgentHeartbeat {
     /// The cookie of the agent's listener.
     listener: u64,
     listeners: HashMap<MapData, u32, u64>,
-    beats: BeatMap,
+    beats: HeartbeatMap,
 }
 
 impl AgentHeartbeat {
@@ -56,10 +58,10 @@ impl AgentHeartbeat {
     /// The redirect is not attached, this process is not allowed to open the maps, or no listener is in the slot.
     pub fn open(pins: &Pins, listener_slot: u16) -> Result<Self, Error> {
         // A read of a map of sockets returns the socket's cookie, which has eight bytes.
-        let listeners = Map::HashMap(pins.map(LISTENERS)?);
-        let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
-        let listener = listeners.get(&u32::from(listener_slot), 0).map_err(Error::map(LISTENERS))?;
-        let mut heartbeat = Self { listener_slot, listener, listeners, beats: BeatMap::open(pins)? };
+        let listeners = Map::HashMap(pins.open_map(LISTENERS_MAP)?);
+        let listeners = HashMap::try_from(listeners).map_err(Error::for_map(LISTENERS_MAP))?;
+        let listener = listeners.get(&u32::from(listener_slot), 0).map_err(Error::for_map(LISTENERS_MAP))?;
+        let mut heartbeat = Self { listener_slot, listener, listeners, beats: HeartbeatMap::open(pins)? };
         heartbeat.beat()?;
         Ok(heartbeat)
     }
@@ -71,9 +73,11 @@ impl AgentHeartbeat {
     /// The kernel refuses to read or to write.
     pub fn beat(&mut self) -> Result<bool, Error> {
         match self.listeners.get(&u32::from(self.listener_slot), 0) {
-            Ok(listener) if listener == self.listener => self.beats.beat(self.listener_slot).map(|()| true),
+            Ok(listener) if listener == self.listener => {
+                self.beats.write_heartbeat(self.listener_slot).map(|()| true)
+            }
             Ok(_) | Err(MapError::KeyNotFound) => Ok(false),
-            Err(error) => Err(Error::map(LISTENERS)(error)),
+            Err(error) => Err(Error::for_map(LISTENERS_MAP)(error)),
         }
     }
 }

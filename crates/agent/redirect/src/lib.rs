@@ -3,7 +3,7 @@
 //! Three eBPF programs (`ebpf/capture.bpf.c`) are attached to the cgroup that contains the node's pods. The programs turn a
 //! `connect` to a metadata address into a `connect` to the agent. They also record the client before the first packet leaves.
 //!
-//! - Operators use [`attach()`], [`status()`] and [`detach()`] (`seawall-agent redirect`).
+//! - Operators use [`attach()`], [`read_status()`] and [`detach()`] (`seawall-agent redirect`).
 //! - The agent sets the target of captured connections with [`TargetMap`].
 //! - The agent proves with [`AgentHeartbeat`] that it serves. Otherwise the programs refuse the connects to it.
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
@@ -46,6 +46,6 @@ pub use error::Error;
 pub use heartbeat::AgentHeartbeat;
 pub use pins::Pins;
 pub use prerequisites::maps_need_capability;
-pub use status::{HookStatus, LinkStatus, RedirectStatus, status};
+pub use status::{HookStatus, LinkStatus, RedirectStatus, read_status};
 pub use target::{AgentAddress, RedirectTarget};
 pub use target_map::TargetMap;

@@ -9,9 +9,9 @@ use aya::programs::links::{FdLink, LinkError, PinnedLink};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkInfo {
     /// The id of the link's cgroup; 0 if the cgroup is deleted.
-    pub(crate) group: u64,
+    pub(crate) cgroup_id: u64,
     /// The id of the link's program.
-    pub(crate) program: u32,
+    pub(crate) program_id: u32,
 }
 
 impl LinkInfo {
@@ -19,7 +19,7 @@ impl LinkInfo {
     pub(crate) fn at(pin: &Path) -> Result<Self, LinkError> {
         let link: FdLink = PinnedLink::from_pin(pin)?.into();
         let info = link.info()?;
-        Ok(Self { group: group_of(info.id()).unwrap_or(0), program: info.program_id() })
+        Ok(Self { cgroup_id: group_of(info.id()).unwrap_or(0), program_id: info.program_id() })
     }
 }
 

@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use seawall_core::PodUid;
-use seawall_core::endpoint::{DNS_PORT, MetadataEndpoint, PORT};
+use seawall_core::endpoint::{DNS_PORT, METADATA_PORT, MetadataEndpoint};
 
-use crate::cgroup_pods::pod_cgroup;
+use crate::cgroup_pods::find_pod_cgroup;
 use crate::cgroup_tree::CgroupTree;
 use crate::error::Error;
 use crate::target::AgentAddress;
@@ -28,7 +28,7 @@ const TABLE: &str = "inet seawall";
 /// (containers have CAP_NET_RAW by default), or packets of pods with a separate kernel (gVisor, Kata). The rules run at the hook
 /// prerouting, so they do not drop packets that the node itself sends.
 #[must_use]
-pub fn drop_rules() -> String {
+pub fn format_drop_rules() -> String {
     // The chain must run before connection tracking and every address translation.
     table(&drop_chain("raw"))
 }
@@ -43,7 +43,7 @@ pub fn drop_rules() -> String {
 ///
 /// # Errors
 /// The agent has no address or no port, or its pod has no cgroup.
-pub fn dnat_rules(
+pub fn format_dnat_rules(
     agent: &AgentAddress,
     site: Option<&CgroupTree>,
     agent_pod_uid: Option<&PodUid>,
@@ -52,7 +52,7 @@ pub fn dnat_rules(
     if rules.is_empty() {
         return Err(Error::NoTarget);
     }
-    let own = site.zip(agent_pod_uid).map(|(site, pod)| match pod_cgroup(site, pod)? {
+    let own = site.zip(agent_pod_uid).map(|(site, pod)| match find_pod_cgroup(site, pod)? {
         Some((group, _)) => Ok(sockets_of(site, &group)),
         None => Err(Error::NoPodCgroup(pod.clone())),
     });
@@ -89,7 +89,7 @@ fn translated(rules: &[String], socket_of_pods: Option<&str>, own: Option<&str>)
 
 /// Returns rules that remove all Seawall rules. If there are no Seawall rules, the returned rules change nothing.
 #[must_use]
-pub fn cleanup_rules() -> String {
+pub fn format_cleanup_rules() -> String {
     // Add the table first, because nft treats the deletion of a missing table as an error.
     format!("add table {TABLE}\ndelete table {TABLE}\n")
 }
@@ -98,7 +98,7 @@ pub fn cleanup_rules() -> String {
 ///
 /// # Errors
 /// The program is not installed, or it rejects the rules.
-pub fn apply(rules: &str) -> Result<(), Error> {
+pub fn load_rules(rules: &str) -> Result<(), Error> {
     let started = Command::new("nft")
         .args(["-f", "-"])
         .stdin(Stdio::piped())
@@ -107,12 +107,12 @@ pub fn apply(rules: &str) -> Result<(), Error> {
         .spawn();
     let child = started.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Error::NoNft,
-        _ => Error::system("run", "nft")(error),
+        _ => Error::for_system_call("run", "nft")(error),
     })?;
-    let output = feed(child, rules).map_err(Error::system("run", "nft"))?;
+    let output = feed(child, rules).map_err(Error::for_system_call("run", "nft"))?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::Rules { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() }),
+        false => Err(Error::NftRules { said: String::from_utf8_lossy(&output.stderr).trim().to_owned() }),
     }
 }
 
@@ -125,7 +125,7 @@ fn feed(mut child: Child, rules: &str) -> io::Result<std::process::Output> {
 }
 
 fn table(chains: &str) -> String {
-    format!("{}table {TABLE} {{\n{chains}}}\n", cleanup_rules())
+    format!("{}table {TABLE} {{\n{chains}}}\n", format_cleanup_rules())
 }
 
 fn chain(name: &str, hook: &str, rules: &[String]) -> String {
@@ -171,7 +171,7 @@ fn rule(family: Family, endpoint: MetadataEndpoint, agent: IpAddr, port: NonZero
         IpAddr::V4(agent) => agent.to_string(),
         IpAddr::V6(agent) => format!("[{agent}]"),
     };
-    format!("{word} daddr {{ {addresses} }} tcp dport {PORT} dnat {word} to {agent}:{port}")
+    format!("{word} daddr {{ {addresses} }} tcp dport {METADATA_PORT} dnat {word} to {agent}:{port}")
 }
 
 /// Returns the path of a cgroup in the form that `nft` needs.
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_net_drops_all_but_dns_to_every_address() {
-        let rules = drop_rules();
+        let rules = format_drop_rules();
         for endpoint in MetadataEndpoint::ALL {
             for address in endpoint.addresses() {
                 assert_eq!(rules.matches(&format!("{address}")).count(), 2, "{address} in {rules}");
@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
-        let rules = dnat_rules(&agent(), None, None).unwrap();
+        let rules = format_dnat_rules(&agent(), None, None).unwrap();
         assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
         assert!(!rules.contains("cgroupv2") && rules.contains("chain drop_rules"), "{rules}");
     }
 
     #[test]
     fn rules_replace_what_was_there() {
-        assert!(drop_rules().starts_with(&cleanup_rules()));
+        assert!(format_drop_rules().starts_with(&format_cleanup_rules()));
     }
 }

@@ -18,15 +18,15 @@ use crate::attach_points::Hook;
 use crate::error::Error;
 use crate::target;
 
-/// The sizes in bytes of a key (the connection) and a value (its owner) in the map [`CONNECTIONS`].
+/// The sizes in bytes of a key (the connection) and a value (its owner) in the map [`CONNECTIONS_MAP`].
 pub(crate) const CONNECTIONS_KEY_BYTES: usize = 48;
 pub(crate) const CONNECTIONS_VALUE_BYTES: usize = 24;
 
-pub(crate) const TARGET: &str = "target";
-pub(crate) const CONNECTIONS: &str = "callers";
-pub(crate) const COUNTS: &str = "counts";
-pub(crate) const LISTENERS: &str = "listeners";
-pub(crate) const BEATS: &str = "beats";
+pub(crate) const TARGET_MAP: &str = "target";
+pub(crate) const CONNECTIONS_MAP: &str = "callers";
+pub(crate) const COUNTS_MAP: &str = "counts";
+pub(crate) const LISTENERS_MAP: &str = "listeners";
+pub(crate) const HEARTBEATS_MAP: &str = "beats";
 const WAITERS: &str = "waiters";
 const HINTS: &str = "hints";
 const MINE: &str = "mine";
@@ -37,13 +37,13 @@ const PLACE: usize = 8 + CONNECTIONS_KEY_BYTES + 8;
 
 /// The names of the maps, and the sizes of their keys and values in bytes.
 pub(crate) const MAP_LAYOUTS: [(&str, usize, usize); 8] = [
-    (TARGET, 4, target::SIZE),
-    (CONNECTIONS, CONNECTIONS_KEY_BYTES, CONNECTIONS_VALUE_BYTES),
-    (COUNTS, 4, 8),
+    (TARGET_MAP, 4, target::TARGET_BYTES),
+    (CONNECTIONS_MAP, CONNECTIONS_KEY_BYTES, CONNECTIONS_VALUE_BYTES),
+    (COUNTS_MAP, 4, 8),
     (WAITERS, 4, PLACE),
     (HINTS, 4, 4),
-    (LISTENERS, 4, 8),
-    (BEATS, 4, 8),
+    (LISTENERS_MAP, 4, 8),
+    (HEARTBEATS_MAP, 4, 8),
     (MINE, 4, CONNECTIONS_KEY_BYTES + CONNECTIONS_VALUE_BYTES),
 ];
 
@@ -73,7 +73,7 @@ impl PinLock {
     #[expect(clippy::disallowed_methods, reason = "the kernel offers no wait for a lock with a timeout")]
     fn take(directory: &Path, patience: Duration) -> Result<Self, Error> {
         let doing = "lock";
-        let file = File::open(directory).map_err(Error::system(doing, directory))?;
+        let file = File::open(directory).map_err(Error::for_system_call(doing, directory))?;
         let mut tries = patience.as_millis() / TRY_AGAIN.as_millis();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -82,8 +82,8 @@ impl PinLock {
                     tries -= 1;
                     std::thread::sleep(TRY_AGAIN);
                 }
-                Err(Errno::WOULDBLOCK) => return Err(Error::Busy { path: directory.to_owned() }),
-                Err(error) => return Err(Error::system(doing, directory)(error.into())),
+                Err(Errno::WOULDBLOCK) => return Err(Error::PinsLocked { path: directory.to_owned() }),
+                Err(error) => return Err(Error::for_system_call(doing, directory)(error.into())),
             }
         }
     }
@@ -95,7 +95,8 @@ impl Pins {
     /// # Errors
     /// The path is not on a BPF file system.
     pub fn at(bpffs: &Path) -> Result<Self, Error> {
-        let found = statfs(bpffs).map_err(io::Error::from).map_err(Error::system("inspect", bpffs))?;
+        let found =
+            statfs(bpffs).map_err(io::Error::from).map_err(Error::for_system_call("inspect", bpffs))?;
         let magic = u64::try_from(found.f_type).unwrap_or_default() & 0xffff_ffff;
         match magic {
             BPF_FS_MAGIC => Ok(Self { bpffs: bpffs.to_owned() }),
@@ -118,7 +119,7 @@ impl Pins {
 
     pub(crate) fn create_directory(&self) -> Result<(), Error> {
         let directory = self.directory();
-        fs::create_dir_all(&directory).map_err(Error::system("create", directory))
+        fs::create_dir_all(&directory).map_err(Error::for_system_call("create", directory))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -126,13 +127,13 @@ impl Pins {
     }
 
     /// Opens a pinned map and checks the sizes of its keys and values, because the loader does not check them.
-    pub(crate) fn map(&self, name: &'static str) -> Result<MapData, Error> {
+    pub(crate) fn open_map(&self, name: &'static str) -> Result<MapData, Error> {
         let path = self.path(name);
         let map = MapData::from_pin(&path).map_err(|error| match error {
             MapError::SyscallError(error) if error.io_error.kind() == io::ErrorKind::NotFound => {
                 Error::NotAttached { path }
             }
-            error => Error::map(name)(error),
+            error => Error::for_map(name)(error),
         })?;
         check(name, &map)?;
         Ok(map)
@@ -141,7 +142,7 @@ impl Pins {
     /// Checks the layout of every pinned map.
     pub(crate) fn check_maps(&self) -> Result<(), Error> {
         for (name, ..) in MAP_LAYOUTS {
-            match self.map(name) {
+            match self.open_map(name) {
                 Ok(_) | Err(Error::NotAttached { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -163,7 +164,7 @@ impl Pins {
     }
 
     /// Removes all pins of a layout. Removes the links of the connect programs first, so that no connection is captured without a record.
-    pub(crate) fn clear(&self, layout: &str) -> Result<(), Error> {
+    pub(crate) fn remove_layout(&self, layout: &str) -> Result<(), Error> {
         let directory = self.bpffs.join(FAMILY).join(layout);
         let mut names = names(&directory)?;
         names.sort_by_key(|name| !name.starts_with("connect"));
@@ -174,21 +175,21 @@ impl Pins {
     }
 
     /// Removes the maps' pins if this layout has no pinned link. [`mod@crate::attach`] calls this function after a failed attempt.
-    pub(crate) fn clear_unused(&self) -> Result<(), Error> {
+    pub(crate) fn remove_unused_maps(&self) -> Result<(), Error> {
         for hook in Hook::ALL {
             if !self.links(hook)?.is_empty() {
                 return Ok(());
             }
         }
-        self.clear(LAYOUT)?;
-        if self.other_layouts()?.is_empty() { self.clear_all() } else { Ok(()) }
+        self.remove_layout(LAYOUT)?;
+        if self.other_layouts()?.is_empty() { self.remove_all() } else { Ok(()) }
     }
 
     /// Removes all pins of every layout.
-    pub(crate) fn clear_all(&self) -> Result<(), Error> {
+    pub(crate) fn remove_all(&self) -> Result<(), Error> {
         let family = self.bpffs.join(FAMILY);
         for layout in names(&family)? {
-            self.clear(&layout)?;
+            self.remove_layout(&layout)?;
         }
         gone(fs::remove_dir(&family), "remove", family)
     }
@@ -208,13 +209,15 @@ pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
 /// Treats the error of a missing file as success.
 fn gone(result: io::Result<()>, doing: &'static str, path: impl Into<PathBuf>) -> Result<(), Error> {
     match result {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::system(doing, path)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::for_system_call(doing, path)(error))
+        }
         _ => Ok(()),
     }
 }
 
 fn check(name: &'static str, map: &MapData) -> Result<(), Error> {
-    let info = map.info().map_err(Error::map(name))?;
+    let info = map.info().map_err(Error::for_map(name))?;
     let found = format!("{}+{}", info.key_size(), info.value_size());
     let wanted = MAP_LAYOUTS.iter().find(|(map, ..)| *map == name);
     let wanted = wanted.map(|(_, key, value)| format!("{key}+{value}")).unwrap_or_default();
@@ -227,10 +230,11 @@ fn names(directory: &Path) -> Result<Vec<String>, Error> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(Error::system(doing, directory)(error)),
+        Err(error) => return Err(Error::for_system_call(doing, directory)(error)),
     };
     let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()));
-    let mut names = names.collect::<io::Result<Vec<_>>>().map_err(Error::system(doing, directory))?;
+    let mut names =
+        names.collect::<io::Result<Vec<_>>>().map_err(Error::for_system_call(doing, directory))?;
     names.sort();
     Ok(names)
 }
@@ -240,7 +244,7 @@ fn names(directory: &Path) -> Result<Vec<String>, Error> {
 pub(crate) struct LinkPin {
     pub(crate) hook: Hook,
     pub(crate) version: String,
-    pub(crate) group: u64,
+    pub(crate) cgroup_id: u64,
 }
 
 impl LinkPin {
@@ -249,11 +253,11 @@ impl LinkPin {
         let hook = parts.next()?;
         let hook = Hook::ALL.into_iter().find(|known| known.name() == hook)?;
         let (version, group) = (parts.next()?.to_owned(), parts.next()?.parse().ok()?);
-        parts.next().is_none().then_some(Self { hook, version, group })
+        parts.next().is_none().then_some(Self { hook, version, cgroup_id: group })
     }
 
     pub(crate) fn name(&self) -> String {
-        format!("{}-{}-{}", self.hook.name(), self.version, self.group)
+        format!("{}-{}-{}", self.hook.name(), self.version, self.cgroup_id)
     }
 }
 
@@ -263,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_links_name_says_hook_version_and_group() {
-        let pin = LinkPin { hook: Hook::Connect6, version: "00ff".to_owned(), group: 177 };
+        let pin = LinkPin { hook: Hook::Connect6, version: "00ff".to_owned(), cgroup_id: 177 };
         assert_eq!(pin.name(), "connect6-00ff-177");
         assert_eq!(LinkPin::parse("connect6-00ff-177"), Some(pin));
     }
@@ -275,7 +279,7 @@ mod tests {
         let held = PinLock::take(folder.path(), Duration::ZERO).unwrap();
         for patience in [Duration::ZERO, TRY_AGAIN * 2] {
             let error = PinLock::take(folder.path(), patience).unwrap_err();
-            assert!(matches!(error, Error::Busy { .. }), "{error}");
+            assert!(matches!(error, Error::PinsLocked { .. }), "{error}");
         }
         drop(held);
         assert!(PinLock::take(folder.path(), Duration::ZERO).is_ok());

@@ -12,7 +12,7 @@ use crate::error::Error;
 /// Since this version, the kernel reports the correct cgroup of a socket even if cgroup v1's `net_cls` and `net_prio` are in use
 /// (8520e224f547). The other features that the programs need are older: links to cgroups came with 5.7, storage on sockets with
 /// 5.8.
-const LEAST: KernelVersion = KernelVersion::new(5, 15, 0);
+const MIN_KERNEL_VERSION: KernelVersion = KernelVersion::new(5, 15, 0);
 
 /// The version since which a process needs no capability to use an open map (c8644cd0efe7 is in 5.19; 6.0 is the safe choice).
 const FREE_MAPS: KernelVersion = KernelVersion::new(6, 0, 0);
@@ -27,18 +27,18 @@ pub fn maps_need_capability() -> bool {
 pub(crate) fn check() -> Result<(), Error> {
     check_kernel_version()?;
     let held = capabilities(None).map_err(io::Error::from);
-    let held = held.map_err(Error::system("read the capabilities of", "/proc/self"))?;
+    let held = held.map_err(Error::for_system_call("read the capabilities of", "/proc/self"))?;
     match missing(held.effective) {
         missing if missing.is_empty() => Ok(()),
         missing => Err(Error::MissingCapability { missing: missing.join(" and ") }),
     }
 }
 
-/// Checks that the kernel's version is at least [`LEAST`].
+/// Checks that the kernel's version is at least [`MIN_KERNEL_VERSION`].
 pub(crate) fn check_kernel_version() -> Result<(), Error> {
     let have = KernelVersion::current()
         .map_err(|error| Error::KernelTooOld { have: format!("unknown ({error})") })?;
-    if have < LEAST { Err(Error::KernelTooOld { have: readable(have) }) } else { Ok(()) }
+    if have < MIN_KERNEL_VERSION { Err(Error::KernelTooOld { have: readable(have) }) } else { Ok(()) }
 }
 
 /// Formats a version as `MAJOR.MINOR` (Linux, `KERNEL_VERSION`: one byte each after the major version).
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_kernel_is_told_as_people_call_it() {
-        assert_eq!(readable(LEAST), "5.15");
+        assert_eq!(readable(MIN_KERNEL_VERSION), "5.15");
         assert_eq!(readable(KernelVersion::new(4, 19, 300)), "4.19");
     }
 

@@ -23,7 +23,7 @@ pub struct RedirectStatus {
     /// The programs' counters.
     pub counts: RedirectCounts,
     /// The number of recorded connections that wait for accept.
-    pub waiting: usize,
+    pub waiting_connections: usize,
     /// The other layouts that have pins.
     pub other_layouts: Vec<String>,
 }
@@ -47,7 +47,7 @@ pub struct LinkStatus {
     /// True if the link is attached to the given parent cgroup of pods.
     pub is_attached: bool,
     /// The program's id, as `bpftool prog` shows it; 0 if it cannot be read.
-    pub program: u32,
+    pub program_id: u32,
 }
 
 impl RedirectStatus {
@@ -64,7 +64,7 @@ impl RedirectStatus {
 ///
 /// # Errors
 /// The redirect is not attached, or this process is not allowed to read the status.
-pub fn status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
+pub fn read_status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
     let hook = |hook| -> Result<HookStatus, Error> {
         let links = pins.links(hook)?.iter().map(|pin| link(pins, site, pin)).collect();
         Ok(HookStatus { hook, links })
@@ -73,7 +73,7 @@ pub fn status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
         hooks: Hook::ALL.into_iter().map(hook).collect::<Result<_, _>>()?,
         target: TargetMap::open(pins, site)?.target()?,
         counts: RedirectCounts::read(pins)?,
-        waiting: ConnectionMap::open(pins)?.waiting(),
+        waiting_connections: ConnectionMap::open(pins)?.waiting_count(),
         other_layouts: pins.other_layouts()?,
     })
 }
@@ -82,8 +82,8 @@ fn link(pins: &Pins, site: &CgroupTree, pin: &LinkPin) -> LinkStatus {
     let attached = LinkInfo::at(&pins.path(&pin.name())).ok();
     LinkStatus {
         is_current_version: pin.version == programs_version(),
-        is_attached: attached.is_some_and(|attached| attached.group == site.id()),
-        program: attached.map_or(0, |attached| attached.program),
+        is_attached: attached.is_some_and(|attached| attached.cgroup_id == site.kubepods_id()),
+        program_id: attached.map_or(0, |attached| attached.program_id),
         version: pin.version.clone(),
     }
 }
@@ -96,7 +96,7 @@ impl fmt::Display for RedirectStatus {
         writeln!(f, "IPv4 sockets: {}", Line(&self.counts.connect4))?;
         writeln!(f, "IPv6 sockets: {}", Line(&self.counts.connect6))?;
         let RedirectCounts { recorded: stored, closed_early, unrecorded: dropped, .. } = self.counts;
-        let waiting = self.waiting;
+        let waiting = self.waiting_connections;
         writeln!(
             f,
             "connection records: {stored} stored, {waiting} waiting, {closed_early} closed early, {dropped} dropped"
@@ -116,7 +116,9 @@ impl fmt::Display for HookStatus {
         if self.links.is_empty() {
             writeln!(f, "{}: NOT ATTACHED", self.hook)?;
         }
-        for LinkStatus { version, is_current_version: ours, is_attached: attached, program } in &self.links {
+        for LinkStatus { version, is_current_version: ours, is_attached: attached, program_id: program } in
+            &self.links
+        {
             let whose = if *ours { "this version" } else { "another version" };
             let place = if *attached { "attached to the pods' cgroup" } else { "ATTACHED TO NO POD" };
             writeln!(f, "{}: {place}, program {program}, {whose} ({version})", self.hook)?;
@@ -179,13 +181,13 @@ mod tests {
             hooks,
             target: None,
             counts: RedirectCounts::default(),
-            waiting: 0,
+            waiting_connections: 0,
             other_layouts: Vec::new(),
         }
     }
 
     fn link() -> LinkStatus {
-        LinkStatus { version: "00ff".to_owned(), is_current_version: true, is_attached: true, program: 7 }
+        LinkStatus { version: "00ff".to_owned(), is_current_version: true, is_attached: true, program_id: 7 }
     }
 
     #[test]

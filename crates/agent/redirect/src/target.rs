@@ -25,7 +25,7 @@ pub struct AgentAddress {
 }
 
 /// The target's size in bytes in the programs' format.
-pub(crate) const SIZE: usize = 80;
+pub(crate) const TARGET_BYTES: usize = 80;
 
 /// All settings that the programs read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct RedirectTarget {
     /// The depth of the cgroup `kubepods` below the tree's root.
     pub(crate) kubepods_depth: u32,
     /// The id of the pods' parent cgroup.
-    pub(crate) kubepods: u64,
+    pub(crate) kubepods_cgroup_id: u64,
     /// The ids of the QoS cgroups between `kubepods` and most pods; 0 for a missing cgroup.
     pub(crate) qos_cgroups: [u64; 2],
     /// The cgroups of the agents' own pods, which may reach the real server.
@@ -59,8 +59,8 @@ impl RedirectTarget {
         self
     }
 
-    pub(crate) fn encode(&self) -> [u8; SIZE] {
-        let mut bytes = [0; SIZE];
+    pub(crate) fn encode(&self) -> [u8; TARGET_BYTES] {
+        let mut bytes = [0; TARGET_BYTES];
         let port = |port: Option<NonZeroU16>| port.map_or(0, NonZeroU16::get).to_be_bytes();
         bytes[0..4].copy_from_slice(&self.agent.v4.map_or([0; 4], |v4| v4.octets()));
         bytes[4..6].copy_from_slice(&port(self.agent.metadata_port));
@@ -71,14 +71,14 @@ impl RedirectTarget {
         bytes[30..32].copy_from_slice(&self.agent.listener_slot.to_ne_bytes());
         let [first, second] = self.qos_cgroups;
         let [newer, older] = self.exempt_cgroups;
-        let ids = [self.kubepods, first, second, newer, older, self.node_netns];
+        let ids = [self.kubepods_cgroup_id, first, second, newer, older, self.node_netns];
         for (place, id) in bytes[32..].chunks_exact_mut(8).zip(ids) {
             place.copy_from_slice(&id.to_ne_bytes());
         }
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8; SIZE]) -> Self {
+    pub(crate) fn decode(bytes: &[u8; TARGET_BYTES]) -> Self {
         let port = |at| NonZeroU16::new(u16::from_be_bytes(bytes_at(bytes, at)));
         let id = |at| u64::from_ne_bytes(bytes_at(bytes, at));
         let (v4, v6) = (bytes_at::<4>(bytes, 0), bytes_at::<16>(bytes, 8));
@@ -92,7 +92,7 @@ impl RedirectTarget {
             },
             kubepods_depth: u32::from_ne_bytes(bytes_at(bytes, 24)),
             probe_port: u16::from_be_bytes(bytes_at(bytes, 28)),
-            kubepods: id(32),
+            kubepods_cgroup_id: id(32),
             qos_cgroups: [id(40), id(48)],
             exempt_cgroups: [id(56), id(64)],
             node_netns: id(72),
@@ -121,7 +121,7 @@ mod tests {
             },
             probe_port: 0x9abc,
             kubepods_depth: 2,
-            kubepods: 11,
+            kubepods_cgroup_id: 11,
             qos_cgroups: [12, 13],
             exempt_cgroups: [14, 15],
             node_netns: 16,

@@ -15,9 +15,9 @@ use aya::maps::{HashMap, Map, MapData, MapError};
 use crate::cgroup_tree::CgroupTree;
 use crate::connection_owners::{ConnectionMap, ConnectionOwner};
 use crate::error::Error;
-use crate::heartbeat::BeatMap;
-use crate::pins::{LISTENERS, LOCK_TIMEOUT, Pins, TARGET};
-use crate::target::{AgentAddress, RedirectTarget, SIZE};
+use crate::heartbeat::HeartbeatMap;
+use crate::pins::{LISTENERS_MAP, LOCK_TIMEOUT, Pins, TARGET_MAP};
+use crate::target::{AgentAddress, RedirectTarget, TARGET_BYTES};
 
 /// The only key of the target map.
 const ONLY: u32 = 0;
@@ -42,9 +42,9 @@ const MEETING: Duration = Duration::from_secs(5);
 pub struct TargetMap {
     pins: Pins,
     site: CgroupTree,
-    map: HashMap<MapData, u32, [u8; SIZE]>,
+    map: HashMap<MapData, u32, [u8; TARGET_BYTES]>,
     listeners: HashMap<MapData, u32, u64>,
-    beats: BeatMap,
+    beats: HeartbeatMap,
 }
 
 impl TargetMap {
@@ -53,11 +53,12 @@ impl TargetMap {
     /// # Errors
     /// The redirect is not attached, or this process is not allowed to open the maps.
     pub fn open(pins: &Pins, site: &CgroupTree) -> Result<Self, Error> {
-        let map = HashMap::try_from(Map::HashMap(pins.map(TARGET)?)).map_err(Error::map(TARGET))?;
+        let map = HashMap::try_from(Map::HashMap(pins.open_map(TARGET_MAP)?))
+            .map_err(Error::for_map(TARGET_MAP))?;
         // A write to a map of sockets takes a file descriptor, and a read returns a cookie. Both values have eight bytes.
-        let listeners = Map::HashMap(pins.map(LISTENERS)?);
-        let listeners = HashMap::try_from(listeners).map_err(Error::map(LISTENERS))?;
-        let beats = BeatMap::open(pins)?;
+        let listeners = Map::HashMap(pins.open_map(LISTENERS_MAP)?);
+        let listeners = HashMap::try_from(listeners).map_err(Error::for_map(LISTENERS_MAP))?;
+        let beats = HeartbeatMap::open(pins)?;
         Ok(Self { pins: pins.clone(), site: site.clone(), map, listeners, beats })
     }
 
@@ -69,7 +70,7 @@ impl TargetMap {
         match self.map.get(&ONLY, 0) {
             Ok(bytes) => Ok(Some(RedirectTarget::decode(&bytes))),
             Err(MapError::KeyNotFound) => Ok(None),
-            Err(error) => Err(Error::map(TARGET)(error)),
+            Err(error) => Err(Error::for_map(TARGET_MAP)(error)),
         }
     }
 
@@ -89,12 +90,12 @@ impl TargetMap {
         for seat in (0..SEATS).filter(|seat| told.is_none_or(|agent| agent.listener_slot != *seat)) {
             match self.listeners.insert(u32::from(seat), listener, UNLESS_TAKEN) {
                 Ok(()) => {
-                    self.beats.beat(seat)?;
+                    self.beats.write_heartbeat(seat)?;
                     return Ok(seat);
                 }
                 Err(error) => {
                     if !is_taken(&error) {
-                        return Err(Error::map(LISTENERS)(error));
+                        return Err(Error::for_map(LISTENERS_MAP)(error));
                     }
                 }
             }
@@ -110,7 +111,7 @@ impl TargetMap {
         match self.listeners.get(&u32::from(agent.listener_slot), 0) {
             Ok(_) => Ok(true),
             Err(MapError::KeyNotFound) => Ok(false),
-            Err(error) => Err(Error::map(LISTENERS)(error)),
+            Err(error) => Err(Error::for_map(LISTENERS_MAP)(error)),
         }
     }
 
@@ -146,7 +147,7 @@ impl TargetMap {
     ///
     /// # Errors
     /// The kernel refuses to write.
-    pub fn exempt(&mut self, pod: u64) -> Result<(), Error> {
+    pub fn exempt_pod(&mut self, pod: u64) -> Result<(), Error> {
         self.change(LOCK_TIMEOUT, |target| target.with_exempt_pod(pod))
     }
 
@@ -164,7 +165,8 @@ impl TargetMap {
         own: u64,
         address: IpAddr,
     ) -> Result<(), Error> {
-        let meeting = |source| Error::system("make a test connection to", address.to_string())(source);
+        let meeting =
+            |source| Error::for_system_call("make a test connection to", address.to_string())(source);
         let listener = TcpListener::bind((address, 0)).map_err(meeting)?;
         let at = listener.local_addr().map_err(meeting)?;
         self.change(LOCK_TIMEOUT, |target| known_at(target, at))?;
@@ -191,7 +193,7 @@ impl TargetMap {
         let known = self.target()?.map_or(0, |target| target.node_netns);
         for owner in [ConnectionOwner::Pod(own), ConnectionOwner::Node] {
             match callers.take(owner, peer, at)? {
-                Some(caller) if caller.pod == own => return Ok(caller.netns),
+                Some(caller) if caller.pod_cgroup_id == own => return Ok(caller.netns_cookie),
                 // Only a record of this process's own pod counts.
                 _ => {}
             }
@@ -221,7 +223,7 @@ impl TargetMap {
     pub fn clear_target(&mut self) -> Result<(), Error> {
         let _turn = self.pins.lock(NOW)?;
         match self.map.remove(&ONLY) {
-            Err(error) if self.target()?.is_some() => Err(Error::map(TARGET)(error)),
+            Err(error) if self.target()?.is_some() => Err(Error::for_map(TARGET_MAP)(error)),
             _ => Ok(()),
         }
     }
@@ -233,7 +235,7 @@ impl TargetMap {
     ) -> Result<(), Error> {
         let _turn = self.pins.lock(patience)?;
         let target = self.site.fill_cgroup_ids(change(self.target()?.unwrap_or_default()));
-        self.map.insert(ONLY, target.encode(), 0).map_err(Error::map(TARGET))
+        self.map.insert(ONLY, target.encode(), 0).map_err(Error::for_map(TARGET_MAP))
     }
 }
 

@@ -6,7 +6,7 @@
 //! all, because the thread accepted and closed connections faster than their clients could send.
 //!
 //! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread answers its
-//! first request with the header `Connection: close`, and then closes it. Guests get a limited part of the CPU time ([`GuestBudget`]),
+//! first request with the header `Connection: close`, and then closes it. Guests get a limited part of the CPU time ([`GuestCpuBudget`]),
 //! because a guest costs three times as much as an answer on an open connection.
 //!
 //! The module knows no sockets. The thread passes in the time and the CPU time that the process has used.
@@ -41,7 +41,7 @@ const SAVED: Duration = Duration::from_millis(20);
 
 /// The CPU time that a thread may spend on guests.
 #[derive(Debug)]
-pub(crate) struct GuestBudget {
+pub(crate) struct GuestCpuBudget {
     /// The number of cores that this thread may use.
     cores: f64,
     /// The number of threads that share the process's CPU time.
@@ -51,7 +51,7 @@ pub(crate) struct GuestBudget {
     last: Option<(Moment, Duration)>,
 }
 
-impl GuestBudget {
+impl GuestCpuBudget {
     /// Returns the budget of one of `threads` threads. `cores` is the CPU quota of the process, if there is one.
     pub(crate) fn new(cores: Option<f64>, threads: usize) -> Self {
         let threads = threads.max(1) as f64;
@@ -168,7 +168,7 @@ mod tests {
 
     /// Returns the number of guests per second of a thread that uses the part `busy` of its quota for other work.
     fn guests_per_second(cores: f64, busy: f64) -> u32 {
-        let mut budget = GuestBudget::new(Some(cores), 1);
+        let mut budget = GuestCpuBudget::new(Some(cores), 1);
         while budget.pay_for_guest() {}
         let mut guests = 0;
         let mut used = Duration::ZERO;
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_nobody_expected_is_paid_for_later() {
-        let mut budget = GuestBudget::new(Some(0.5), 1);
+        let mut budget = GuestCpuBudget::new(Some(0.5), 1);
         budget.grow(at(0), Duration::ZERO);
         while budget.pay_for_guest() {}
         (0..100).for_each(|_| budget.charge());
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_slept_for_long_has_saved_little() {
-        let mut budget = GuestBudget::new(None, 2);
+        let mut budget = GuestCpuBudget::new(None, 2);
         budget.grow(at(0), Duration::ZERO);
         budget.grow(at(3_600_000), Duration::ZERO);
         assert_eq!(budget.affordable_guests(), 1250);

@@ -76,8 +76,11 @@ impl CapacityMeter {
     pub fn measure(&self, span: Duration) {
         let open = self.open_connections.open_count();
         let level = self.memory.level(open + self.guests.open_count());
-        let guests =
-            self.threads.iter().map(|thread| thread.connections.guests.load(Ordering::Relaxed)).sum();
+        let guests = self
+            .threads
+            .iter()
+            .map(|thread| thread.connections.guest_connections.load(Ordering::Relaxed))
+            .sum();
         let is_crowded = self.accepted_guests.swap(guests, Ordering::Relaxed) != guests;
         let is_reached = [is_crowded, level >= MemoryLevel::Low];
         let now = self.clock.now().as_nanos();
@@ -139,7 +142,7 @@ mod tests {
         meter.measure(LOOK);
         assert_eq!((time()[0].1, meter.warning()), (Duration::ZERO, None));
         for _ in 0..2 {
-            threads[0].connections.guests.fetch_add(3, Ordering::Relaxed);
+            threads[0].connections.guest_connections.fetch_add(3, Ordering::Relaxed);
             meter.measure(LOOK);
         }
         assert_eq!(time(), [(CapacityLimit::Connections, LOOK * 2), (CapacityLimit::Memory, Duration::ZERO)]);

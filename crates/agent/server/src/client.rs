@@ -29,7 +29,7 @@ impl ClientId {
 
     /// Returns a new id.
     /// The process never reuses an id. Otherwise a new client could get the data that the server stored under an old client's id.
-    pub fn unique() -> Self {
+    pub fn new_unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
@@ -42,7 +42,7 @@ pub struct ClientShares<'a> {
     /// The client.
     pub client: ClientId,
     /// Counts the client's long polls on all threads.
-    pub long_polls: &'a Arc<PermitCounter>,
+    pub long_poll_counter: &'a Arc<PermitCounter>,
 }
 
 /// A pod, as the server sees it. The crate `clouds` implements this trait.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn no_two_clients_have_one_number_and_none_is_a_stranger() {
-        let (one, other) = (ClientId::unique(), ClientId::unique());
+        let (one, other) = (ClientId::new_unique(), ClientId::new_unique());
         assert!(one != other && one != ClientId::UNKNOWN && other != ClientId::UNKNOWN);
     }
 }

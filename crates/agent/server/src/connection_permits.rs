@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use seawall_core::fair_share;
 
 /// A client with fewer permits than this may take another one, however many permits other clients have.
-pub(crate) const FEW_CONNECTIONS: u32 = 8;
+pub(crate) const GUARANTEED_CONNECTIONS: u32 = 8;
 
 /// A counter of open permits. Dropping a permit returns it to the counter.
 #[derive(Debug, Default)]
@@ -29,7 +29,8 @@ impl PermitCounter {
     /// permits. Several greedy clients leave enough free permits for at least one more greedy client.
     pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
         let free = fair_share::free_for_large_holders(u64::from(most), u64::from(process.open_count()));
-        self.open_count() < FEW_CONNECTIONS || fair_share::may_take(u64::from(self.open_count() / 8), free)
+        self.open_count() < GUARANTEED_CONNECTIONS
+            || fair_share::may_take(u64::from(self.open_count() / 8), free)
     }
 
     /// Takes a permit, unless more than `most` permits would then be open.

@@ -12,13 +12,13 @@ use seawall_core::Moment;
 use slab::Slab;
 
 use super::client::ClientId;
-use super::connection_permits::{FEW_CONNECTIONS, Permit};
+use super::connection_permits::{GUARANTEED_CONNECTIONS, Permit};
 
 /// The key of a connection of this thread. The key is valid while the connection is in the table.
 pub(crate) type ConnectionKey = usize;
 
 /// The interval between two sweeps for overdue connections. A timeout can be late by this interval.
-pub(crate) const SWEEP: Duration = Duration::from_millis(250);
+pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The write timeout. A connection ends if its client reads nothing of a waiting response for this time.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,13 +41,13 @@ pub(crate) enum ConnectionState {
     /// Waits for the first byte.
     AwaitingFirstByte,
     /// Waits for the rest of a request head.
-    Head,
+    AwaitingHead,
     /// Waits for the next request.
     Idle,
     /// Waits for an answer that is not ready yet. Such an answer has its own deadline.
     Busy,
     /// Waits for the client to read the answer.
-    Write,
+    Writing,
 }
 
 /// The time limit for the head of a guest, from its first byte to its last. A guest is a connection that ends after one answer.
@@ -70,10 +70,10 @@ impl ConnectionTimeouts {
     fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
             ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
-            ConnectionState::Head if is_guest => Some(self.head.min(GUEST_HEAD)),
-            ConnectionState::Head => Some(self.head),
+            ConnectionState::AwaitingHead if is_guest => Some(self.head.min(GUEST_HEAD)),
+            ConnectionState::AwaitingHead => Some(self.head),
             ConnectionState::AwaitingFirstByte | ConnectionState::Idle => Some(self.idle),
-            ConnectionState::Write => Some(WRITE_TIMEOUT),
+            ConnectionState::Writing => Some(WRITE_TIMEOUT),
             ConnectionState::Busy => None,
         }
     }
@@ -107,7 +107,10 @@ impl TimedState {
     /// Sets the state, which starts at `now`.
     pub(crate) fn set_state(&self, state: ConnectionState, now: Moment) {
         // A partial head keeps the time of its first byte. Otherwise a client that sends one byte per second would never time out.
-        if !matches!((self.state.get(), state), (ConnectionState::Head, ConnectionState::Head)) {
+        if !matches!(
+            (self.state.get(), state),
+            (ConnectionState::AwaitingHead, ConnectionState::AwaitingHead)
+        ) {
             self.since.set(now);
         }
         self.state.set(state);
@@ -132,7 +135,7 @@ impl TimedState {
         match self.state.get() {
             ConnectionState::AwaitingFirstByte => waited >= timeouts.head,
             ConnectionState::Idle => waited >= LEAST_IDLE,
-            ConnectionState::Head | ConnectionState::Busy | ConnectionState::Write => false,
+            ConnectionState::AwaitingHead | ConnectionState::Busy | ConnectionState::Writing => false,
         }
     }
 }
@@ -209,11 +212,11 @@ impl<C: TableEntry> ConnectionTable<C> {
     /// Ends the longest-idle connection of the client with the most connections.
     /// Returns false if the table finds none, because every client has few connections or uses them. The table never ends a connection with
     /// unread bytes, because the client waits for an answer.
-    pub(crate) fn end_idle_of_largest(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
+    pub(crate) fn end_idle_of_largest_client(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
         // A client with few connections keeps them, however many connections other clients have.
         let idle = self
             .evictable(timeouts, now)
-            .filter(|(_, _, permits)| permits.client_permit.open_count() >= FEW_CONNECTIONS)
+            .filter(|(_, _, permits)| permits.client_permit.open_count() >= GUARANTEED_CONNECTIONS)
             .take(LOOKED_AT);
         let least = idle
             .min_by_key(|(_, waits, permits)| (Reverse(permits.client_permit.open_count()), waits.order()));
@@ -261,7 +264,7 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Returns all connections that are between two requests.
-    pub(crate) fn idle(&self) -> Vec<C>
+    pub(crate) fn idle_connections(&self) -> Vec<C>
     where
         C: Clone,
     {
@@ -351,7 +354,7 @@ mod tests {
         state: ConnectionState,
         since: Moment,
     ) -> Rc<Seen> {
-        enter_of(table, ClientId::unique(), caller, state, since)
+        enter_of(table, ClientId::new_unique(), caller, state, since)
     }
 
     fn enter_of(
@@ -385,14 +388,14 @@ mod tests {
     fn for_memory_the_longest_idle_connections_of_the_largest_client_end_first() {
         let mut table = ConnectionTable::default();
         let (hoarder, quiet) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
-        let _others: Vec<_> = (0..FEW_CONNECTIONS).map(|_| hoarder.take(1000).unwrap()).collect();
+        let _others: Vec<_> = (0..GUARANTEED_CONNECTIONS).map(|_| hoarder.take(1000).unwrap()).collect();
         let _quiet = enter(&mut table, &quiet, ConnectionState::Idle, at(1));
         let [older, newer] =
             [2, 3].map(|since| enter(&mut table, &hoarder, ConnectionState::Idle, at(since)));
         let busy = enter(&mut table, &hoarder, ConnectionState::Busy, at(0));
-        assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)));
+        assert!(table.end_idle_of_largest_client(&TIMEOUTS, at(9)));
         assert!(older.is_ended() && !newer.is_ended());
-        assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)));
+        assert!(table.end_idle_of_largest_client(&TIMEOUTS, at(9)));
         assert!(newer.is_ended() && !busy.is_ended());
     }
 
@@ -400,14 +403,17 @@ mod tests {
     fn a_connection_on_which_a_client_waits_never_ends_for_memory() {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
-        let _others: Vec<_> = (0..FEW_CONNECTIONS).map(|_| cap.take(1000).unwrap()).collect();
+        let _others: Vec<_> = (0..GUARANTEED_CONNECTIONS).map(|_| cap.take(1000).unwrap()).collect();
         let unread = enter(&mut table, &cap, ConnectionState::Idle, at(0));
         unread.has_unread_bytes.set(true);
         let _just_served = enter(&mut table, &cap, ConnectionState::Idle, at(8));
         let _slow_to_send = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(7));
-        let _in_a_head = enter(&mut table, &cap, ConnectionState::Head, at(0));
-        assert!(!table.end_idle_of_largest(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
-        assert!(table.end_idle_of_largest(&TIMEOUTS, at(9)), "the one that sent nothing for two seconds");
+        let _in_a_head = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
+        assert!(!table.end_idle_of_largest_client(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
+        assert!(
+            table.end_idle_of_largest_client(&TIMEOUTS, at(9)),
+            "the one that sent nothing for two seconds"
+        );
     }
 
     #[test]
@@ -415,7 +421,7 @@ mod tests {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
         let [kept, guest] = [false, true].map(|is_guest| {
-            let seen = enter(&mut table, &cap, ConnectionState::Head, at(0));
+            let seen = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
             seen.is_guest.set(is_guest);
             seen
         });
@@ -433,7 +439,7 @@ mod tests {
         guest.is_guest.set(true);
         assert_eq!(table.end_overdue(&TIMEOUTS, at(3), 8), 1);
         assert!(guest.is_ended() && !late.is_ended());
-        late.waits.set_state(ConnectionState::Head, at(50));
+        late.waits.set_state(ConnectionState::AwaitingHead, at(50));
         assert_eq!(
             table.end_overdue(&TIMEOUTS, at(52), 8),
             0,
@@ -447,9 +453,9 @@ mod tests {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
         let timeouts = TIMEOUTS;
-        let one = enter(&mut table, &cap, ConnectionState::Head, at(0));
-        one.waits.set_state(ConnectionState::Head, at(1));
-        one.waits.set_state(ConnectionState::Head, at(2));
+        let one = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
+        one.waits.set_state(ConnectionState::AwaitingHead, at(1));
+        one.waits.set_state(ConnectionState::AwaitingHead, at(2));
         assert_eq!(table.end_overdue(&timeouts, at(2), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(3), 8), 1);
     }
@@ -459,8 +465,8 @@ mod tests {
         let mut table = ConnectionTable::default();
         let cap = Arc::new(PermitCounter::default());
         let timeouts = TIMEOUTS;
-        let one = enter(&mut table, &cap, ConnectionState::Write, at(0));
-        one.waits.set_state(ConnectionState::Write, at(9));
+        let one = enter(&mut table, &cap, ConnectionState::Writing, at(0));
+        one.waits.set_state(ConnectionState::Writing, at(9));
         assert_eq!(table.end_overdue(&timeouts, at(19), 8), 0);
         assert_eq!(table.end_overdue(&timeouts, at(20), 8), 1);
         let busy = enter(&mut table, &cap, ConnectionState::Busy, at(0));
@@ -507,7 +513,7 @@ mod tests {
     fn a_key_is_nobodys_until_who_works_at_its_connection_has_left() {
         let (process, caller) = (Arc::new(PermitCounter::default()), Arc::new(PermitCounter::default()));
         let enter = |table: &mut ConnectionTable<Busy>| {
-            let client = ClientId::unique();
+            let client = ClientId::new_unique();
             let permits = ConnectionPermits {
                 process_permit: process.take(10).unwrap(),
                 client_permit: caller.take(10).unwrap(),

@@ -27,7 +27,7 @@ impl DateHeader {
     }
 
     fn renew(&mut self, clock: &Clock, now: Moment) {
-        let wall = clock.wall();
+        let wall = clock.wall_time();
         let text = httpdate::fmt_http_date(wall);
         // The formatter writes 29 bytes up to the year 9999. After that year the last good text stays.
         if let Ok(text) = text.as_bytes().try_into() {

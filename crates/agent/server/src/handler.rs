@@ -80,7 +80,7 @@ pub enum HandlerOutcome<P> {
     CacheHit {
         /// The kind of request.
         route: &'static MetadataRoute,
-        /// The query, if [`RequestContext::should_record`] is true. The thread can later answer the same bytes with this query.
+        /// The query, if [`RequestContext::should_record_query`] is true. The thread can later answer the same bytes with this query.
         question: Option<Box<dyn ReplayableQuery<P>>>,
     },
     /// The answer is not ready yet.
@@ -112,7 +112,7 @@ pub struct RequestContext<'a, 'h, 'b> {
     /// client is that pod.
     pub has_likely_pod: bool,
     /// True if the thread wants to record the query. The dialect then returns the query in [`HandlerOutcome::CacheHit`].
-    pub should_record: bool,
+    pub should_record_query: bool,
 }
 
 /// The current dialects of a listener.

@@ -31,7 +31,7 @@ pub enum MemoryLevel {
 
 impl MemoryLevel {
     /// Returns the level at which `room` bytes are free.
-    pub fn of(room: u64) -> Self {
+    pub fn from_free_bytes(room: u64) -> Self {
         match room {
             LOW.. => Self::Enough,
             SCARCE.. => Self::Low,
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn the_less_memory_is_free_the_less_clients_get() {
-        let mebibytes = [4, 3, 2, 1, 0].map(|mebibytes| MemoryLevel::of(mebibytes << 20));
+        let mebibytes = [4, 3, 2, 1, 0].map(|mebibytes| MemoryLevel::from_free_bytes(mebibytes << 20));
         use MemoryLevel::{Enough, Exhausted, Low, Scarce};
         assert_eq!(mebibytes, [Enough, Enough, Low, Scarce, Exhausted]);
     }

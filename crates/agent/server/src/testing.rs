@@ -29,7 +29,7 @@ pub struct FakePod {
 
 impl Default for FakePod {
     fn default() -> Self {
-        Self { id: ClientId::unique(), connections: Arc::default(), long_polls: Arc::default() }
+        Self { id: ClientId::new_unique(), connections: Arc::default(), long_polls: Arc::default() }
     }
 }
 
@@ -86,18 +86,21 @@ pub struct TestThread<P: ServedPod>(TrafficThread<P>);
 
 /// Returns a thread without listeners that counts requests of these routes. Call this function inside a runtime.
 #[expect(clippy::expect_used, reason = "only tests use this function")]
-pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRoute]) -> TrafficThread<P> {
+pub(crate) fn new_test_thread<P: ServedPod>(
+    clock: &Clock,
+    routes: &[&'static MetadataRoute],
+) -> TrafficThread<P> {
     let timeouts = ConnectionTimeouts { head: Duration::from_secs(1), idle: Duration::from_secs(1) };
     let shared = ServerContext {
         clock: clock.clone(),
         resolver: Arc::new(AnyoneResolver),
         open_connections: Arc::default(),
-        guests: Arc::default(),
+        guest_counter: Arc::default(),
         unknown_client_connections: Arc::default(),
-        memory: Arc::new(UnlimitedMemory),
+        memory_gauge: Arc::new(UnlimitedMemory),
         limits: ThreadLimits {
             connections: 8,
-            guests: 8,
+            guest_connections: 8,
             threads: 1,
             buffered_bytes: 8 * 1024,
             cores: None,
@@ -113,7 +116,7 @@ pub(crate) fn thread<P: ServedPod>(clock: &Clock, routes: &[&'static MetadataRou
 impl<P: ServedPod> TestThread<P> {
     /// Returns a thread that counts requests of these routes.
     pub fn new(clock: &Clock, routes: &[&'static MetadataRoute]) -> Self {
-        Self(thread(clock, routes))
+        Self(new_test_thread(clock, routes))
     }
 
     /// Returns the thread's answers to these bytes from a client that uses the shares of `pod`.
@@ -124,7 +127,7 @@ impl<P: ServedPod> TestThread<P> {
         pod: &P,
         bytes: &[u8],
     ) -> TestTurn {
-        self.0.answers(dialects, client, pod, IpAddr::from([127, 0, 0, 1]), bytes)
+        self.0.answer_for_test(dialects, client, pod, IpAddr::from([127, 0, 0, 1]), bytes)
     }
 
     /// Refuses a connection as the thread refuses connections of a deleted pod.
@@ -132,13 +135,13 @@ impl<P: ServedPod> TestThread<P> {
     /// # Panics
     /// The socket has no peer address.
     #[expect(clippy::expect_used, reason = "only tests use this function")]
-    pub fn refuse_at_cap(
+    pub fn refuse_deleted_pod(
         &self,
         stream: &mut std::net::TcpStream,
         dialects: &Rc<ListenerDialects<P>>,
         pod: &P,
     ) {
         let peer = stream.peer_addr().expect("connected");
-        self.0.refuse_one_of_deleted_pod(stream, peer, dialects, pod);
+        self.0.refuse_deleted_pod_for_test(stream, peer, dialects, pod);
     }
 }

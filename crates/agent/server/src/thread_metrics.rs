@@ -47,7 +47,7 @@ pub struct ConnectionMetrics {
     /// Connections that the agent refused because their pod was deleted.
     pub rejected: AtomicU64,
     /// Connections that ended after one answer, because their client was at its share of connections.
-    pub guests: AtomicU64,
+    pub guest_connections: AtomicU64,
     /// Idle connections that the agent ended because memory or descriptors were short.
     pub evicted_idle: AtomicU64,
     /// Connections that the agent ended because they were too slow or idle for too long.
@@ -71,12 +71,12 @@ pub struct ThreadMetrics {
     /// The number of answers by latency: one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
     pub latency_buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// The sum of the latencies of all answers, in microseconds.
-    pub total_micros: AtomicU64,
+    pub total_latency_micros: AtomicU64,
     /// The number of sampled connections by the time for which their request waited in the backlog: one bucket per bound in
     /// [`ACCEPT_WAIT_BOUNDS_MILLIS`], and one for longer waits.
     pub accept_waits: [AtomicU64; ACCEPT_WAIT_BOUNDS_MILLIS.len() + 1],
     /// The sum of the sampled waits in the backlog, in milliseconds.
-    pub accept_wait_millis: AtomicU64,
+    pub total_accept_wait_millis: AtomicU64,
     /// The counters of the thread's connections.
     pub connections: ConnectionMetrics,
 }
@@ -102,7 +102,7 @@ impl ThreadMetrics {
             .position(|bound| micros <= *bound)
             .unwrap_or(LATENCY_BOUNDS_MICROS.len());
         add(&self.latency_buckets[bucket], 1);
-        add(&self.total_micros, micros);
+        add(&self.total_latency_micros, micros);
     }
 
     /// Records how long the request of a newly accepted connection has waited in the backlog.
@@ -111,7 +111,7 @@ impl ThreadMetrics {
         let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let bucket = ACCEPT_WAIT_BOUNDS_MILLIS.iter().position(|bound| millis <= *bound);
         add(&self.accept_waits[bucket.unwrap_or(ACCEPT_WAIT_BOUNDS_MILLIS.len())], 1);
-        add(&self.accept_wait_millis, millis);
+        add(&self.total_accept_wait_millis, millis);
     }
 
     /// Counts a request that waited for identity and whose client became known.

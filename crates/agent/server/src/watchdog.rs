@@ -17,10 +17,10 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 
 /// The interval between two beats, and between two checks of the watchdog.
-pub const BEAT: Duration = Duration::from_millis(250);
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The longest time after the previous check at which a check still counts. A later check shows that the process itself lacks CPU time.
-const TIMELY: Duration = BEAT.saturating_mul(2);
+const TIMELY: Duration = HEARTBEAT_INTERVAL.saturating_mul(2);
 
 /// The number of timely checks without a beat after which a blocked thread counts as hung: eight checks take 2 s.
 /// Clients give up after 0.5 s (Go's AWS SDK) to 3 s.
@@ -52,7 +52,7 @@ pub enum ThreadActivity {
     /// It reads, answers and writes for a connection.
     Answer,
     /// It pauses to keep to the CPU quota.
-    Rest,
+    CpuPause,
     /// It ends overdue connections.
     Sweep,
     /// It applies a new configuration.
@@ -61,7 +61,7 @@ pub enum ThreadActivity {
 
 impl ThreadActivity {
     const ALL: [Self; 7] =
-        [Self::Wait, Self::Accept, Self::Identify, Self::Answer, Self::Rest, Self::Sweep, Self::Update];
+        [Self::Wait, Self::Accept, Self::Identify, Self::Answer, Self::CpuPause, Self::Sweep, Self::Update];
 
     /// Returns the name in log lines.
     pub fn name(self) -> &'static str {
@@ -70,7 +70,7 @@ impl ThreadActivity {
             Self::Accept => "accept",
             Self::Identify => "identify",
             Self::Answer => "answer",
-            Self::Rest => "rest",
+            Self::CpuPause => "rest",
             Self::Sweep => "sweep",
             Self::Update => "update",
         }
@@ -321,7 +321,7 @@ pub struct Watchdog {
     pub heartbeats: Vec<Arc<ThreadHeartbeat>>,
     /// Receives the results.
     pub health: Arc<ThreadHealth>,
-    /// Called after each check while every thread beats, so at most once per [`BEAT`].
+    /// Called after each check while every thread beats, so at most once per [`HEARTBEAT_INTERVAL`].
     pub after_healthy_check: Box<dyn FnMut() + Send>,
     /// Called after each check with the time since the previous check.
     pub after_check: Box<dyn FnMut(Duration) + Send>,
@@ -338,7 +338,7 @@ impl fmt::Debug for Watchdog {
 }
 
 impl Watchdog {
-    /// Checks the threads every [`BEAT`]. Returns when all event loops have ended. Aborts the process if a thread hangs.
+    /// Checks the threads every [`HEARTBEAT_INTERVAL`]. Returns when all event loops have ended. Aborts the process if a thread hangs.
     #[expect(
         clippy::disallowed_methods,
         reason = "the watchdog must not depend on an event loop, so its thread sleeps"
@@ -347,7 +347,7 @@ impl Watchdog {
         let mut detector = HangDetector::new(&self.heartbeats);
         let mut before = self.health.clock.now();
         loop {
-            std::thread::sleep(BEAT);
+            std::thread::sleep(HEARTBEAT_INTERVAL);
             let now = self.health.clock.now();
             let check = detector.check(now, self.thread_state);
             self.health.record(check);
@@ -394,7 +394,7 @@ mod tests {
 
         /// Lets these threads beat. Returns the time for which the most silent thread has not beaten.
         fn silence(&mut self, beating: &[usize]) -> Duration {
-            let check = self.after(BEAT, beating, state('t', 0));
+            let check = self.after(HEARTBEAT_INTERVAL, beating, state('t', 0));
             let HeartbeatCheck::Running { oldest_beat } = check else { panic!("{check:?}") };
             self.now.since(oldest_beat)
         }
@@ -424,8 +424,8 @@ mod tests {
     fn a_thread_that_sleeps_through_eight_timely_checks_hangs() {
         let mut trial = Trial::new();
         trial.heartbeats[1].set_activity(ThreadActivity::Identify);
-        assert_eq!(trial.until_hung(BEAT, |_| state('S', 0)), Some(CHECKS));
-        let check = trial.after(BEAT, &[0], state('S', 0));
+        assert_eq!(trial.until_hung(HEARTBEAT_INTERVAL, |_| state('S', 0)), Some(CHECKS));
+        let check = trial.after(HEARTBEAT_INTERVAL, &[0], state('S', 0));
         let HeartbeatCheck::Hung(hung) = check else { panic!("{check:?}") };
         assert_eq!((hung.number, hung.activity), (1, ThreadActivity::Identify));
         assert_eq!(hung.to_string(), "traffic-1 hangs in identify (state S of proc_pid_stat)");
@@ -434,15 +434,15 @@ mod tests {
     #[test]
     fn a_thread_that_spins_hangs_once_it_has_used_half_a_second() {
         let mut trial = Trial::new();
-        assert_eq!(trial.until_hung(BEAT, |n| state('R', 50 * u64::from(n))), Some(11));
+        assert_eq!(trial.until_hung(HEARTBEAT_INTERVAL, |n| state('R', 50 * u64::from(n))), Some(11));
     }
 
     #[test]
     fn a_thread_without_cpu_time_does_not_hang() {
         let mut trial = Trial::new();
-        assert_eq!(trial.until_hung(BEAT, |_| state('R', 70)), None);
-        assert_eq!(trial.until_hung(BEAT, |_| state('D', 70)), None);
-        assert_eq!(trial.until_hung(BEAT, |_| None), None);
+        assert_eq!(trial.until_hung(HEARTBEAT_INTERVAL, |_| state('R', 70)), None);
+        assert_eq!(trial.until_hung(HEARTBEAT_INTERVAL, |_| state('D', 70)), None);
+        assert_eq!(trial.until_hung(HEARTBEAT_INTERVAL, |_| None), None);
     }
 
     #[test]
@@ -457,7 +457,7 @@ mod tests {
         let mut trial = Trial::new();
         for _ in 0..10 {
             for n in 1..CHECKS {
-                assert_eq!(trial.silence(&[0]), BEAT * n);
+                assert_eq!(trial.silence(&[0]), HEARTBEAT_INTERVAL * n);
             }
             assert_eq!(trial.silence(&[0, 1]), Duration::ZERO);
         }
@@ -468,7 +468,7 @@ mod tests {
     fn threads_that_beat_in_turns_are_not_silent() {
         let mut trial = Trial::new();
         for n in 0..100 {
-            assert!(trial.silence(&[n % 2]) <= BEAT);
+            assert!(trial.silence(&[n % 2]) <= HEARTBEAT_INTERVAL);
         }
     }
 
@@ -476,14 +476,14 @@ mod tests {
     fn threads_that_have_not_begun_or_have_ended_do_not_hang() {
         let heartbeats = [Arc::<ThreadHeartbeat>::default()];
         let mut detector = HangDetector::new(&heartbeats);
-        let at = |n: u64| Moment::from_nanos(n * BEAT.as_nanos() as u64);
+        let at = |n: u64| Moment::from_nanos(n * HEARTBEAT_INTERVAL.as_nanos() as u64);
         for n in 0..20 {
             let check = detector.check(at(n), |_| state('S', 0));
             assert_eq!(check, HeartbeatCheck::Running { oldest_beat: at(0) });
         }
         let mut trial = Trial::new();
         trial.guards.clear();
-        assert_eq!(trial.after(BEAT, &[], state('S', 0)), HeartbeatCheck::AllEnded);
+        assert_eq!(trial.after(HEARTBEAT_INTERVAL, &[], state('S', 0)), HeartbeatCheck::AllEnded);
     }
 
     #[test]
@@ -491,7 +491,7 @@ mod tests {
         let (clock, hand) = Clock::manual();
         let health = ThreadHealth::new(clock.clone());
         let check = |silence: Duration| {
-            hand.advance(BEAT);
+            hand.advance(HEARTBEAT_INTERVAL);
             let oldest_beat = clock.now().saturating_sub(silence);
             health.record(HeartbeatCheck::Running { oldest_beat });
             (health.not_ready_reason(), health.not_alive_reason())
@@ -500,9 +500,9 @@ mod tests {
         assert_eq!(check(Duration::ZERO), (None, None));
         assert_eq!(check(NOT_READY), (None, None));
         let silent = "a traffic thread has not run its event loop for ";
-        assert_eq!(check(NOT_READY + BEAT), (Some(format!("{silent}2 s")), None));
-        assert_eq!(check(NOT_ALIVE + BEAT).1, Some(format!("{silent}30 s")));
-        assert_eq!(check(BEAT), (None, None));
+        assert_eq!(check(NOT_READY + HEARTBEAT_INTERVAL), (Some(format!("{silent}2 s")), None));
+        assert_eq!(check(NOT_ALIVE + HEARTBEAT_INTERVAL).1, Some(format!("{silent}30 s")));
+        assert_eq!(check(HEARTBEAT_INTERVAL), (None, None));
         hand.advance(Duration::from_secs(31));
         let reason = health.not_alive_reason().unwrap();
         assert_eq!(reason, "the watchdog has not checked the traffic threads for 31 s");

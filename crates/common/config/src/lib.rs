@@ -259,7 +259,7 @@ impl<'d> DocumentTable<'d> {
     }
 
     /// Returns the place of `key`, as [`DocumentTable::key`] does. An absent value is a mistake.
-    pub fn required(&self, key: &'static str, expected: &str) -> DocumentNode<'d> {
+    pub fn required_node(&self, key: &'static str, expected: &str) -> DocumentNode<'d> {
         let node = self.key(key);
         if !node.is_present() {
             node.reject(expected);
@@ -384,7 +384,7 @@ mod tests {
                 let _ = item.number(0..=9);
             }
             assert_eq!(root.key("flag").boolean(), None);
-            assert!(root.required("name", "a name").text("a name", |t| Some(t.to_owned())).is_none());
+            assert!(root.required_node("name", "a name").text("a name", |t| Some(t.to_owned())).is_none());
         }
         let mistakes = document.finish(()).unwrap_err();
         let text = mistakes.to_string();

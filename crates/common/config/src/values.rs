@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use seawall_core::name_syntax::{is_dns_subdomain, is_loopback};
+use seawall_core::name_syntax::{is_dns_subdomain, is_loopback_host};
 use seawall_core::{ServiceAccount, file};
 use serde::Serializer;
 
@@ -34,17 +34,17 @@ pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
 /// Parses an upstream's base URL: https, or plain http to a loopback address.
 /// Every request to the upstream contains a Kubernetes token or a cloud credential. Plain http to a loopback address does not leave
 /// the machine.
-pub fn secure_url(text: &str) -> Option<String> {
+pub fn parse_secure_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
-        Some("http") => url.host().is_some_and(is_loopback),
+        Some("http") => url.host().is_some_and(is_loopback_host),
         _ => false,
     };
     base_url(text, is_sealed)
 }
 
 /// Parses a base URL with plain http: the URL of a metadata server, whose traffic never leaves the node, or the URL of a proxy.
-pub fn http_url(text: &str) -> Option<String> {
+pub fn parse_http_url(text: &str) -> Option<String> {
     base_url(text, |url| url.scheme_str() == Some("http"))
 }
 
@@ -58,7 +58,7 @@ fn base_url(text: &str, is_fit: impl Fn(&http::Uri) -> bool) -> Option<String> {
 
 /// True if the URL's host is this machine's loopback.
 pub fn is_loopback_url(url: &str) -> bool {
-    url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback))
+    url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback_host))
 }
 
 /// True if the URL leads to one of these listeners.
@@ -68,35 +68,35 @@ pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));
     let is_own = |own: &SocketAddr| {
         let is_same = host.trim_matches(['[', ']']).parse() == Ok(own.ip());
-        own.port() == port && (is_same || is_loopback(host) && own.ip().is_unspecified())
+        own.port() == port && (is_same || is_loopback_host(host) && own.ip().is_unspecified())
     };
     listeners.iter().any(is_own)
 }
 
 /// Parses a ServiceAccount: `namespace/name`.
-pub fn service_account(text: &str) -> Option<ServiceAccount> {
+pub fn parse_service_account(text: &str) -> Option<ServiceAccount> {
     let (namespace, name) = text.split_once('/')?;
-    let (namespace, name) = (dns_name(namespace)?, dns_name(name)?);
+    let (namespace, name) = (parse_dns_name(namespace)?, parse_dns_name(name)?);
     Some(ServiceAccount { namespace: namespace.into(), name: name.into() })
 }
 
 /// Parses a DNS subdomain, which is the form of most names in Kubernetes.
-pub fn dns_name(text: &str) -> Option<String> {
+pub fn parse_dns_name(text: &str) -> Option<String> {
     is_dns_subdomain(text).then(|| text.to_owned())
 }
 
 /// Parses a positive duration with one unit, up to one day.
-pub fn duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
     let span = matches!(unit, "ms" | "s" | "m" | "h").then(|| seawall_core::duration::parse(text))??;
     (Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&span).then_some(span)
 }
 
-/// Serializes a duration so that [`duration`] can parse it.
+/// Serializes a duration so that [`parse_duration`] can parse it.
 ///
 /// # Errors
 /// The serializer fails.
-pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
+pub fn serialize_duration<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{}ms", span.as_millis()))
 }
 
@@ -105,7 +105,7 @@ pub fn span<S: Serializer>(span: &Duration, to: S) -> Result<S::Ok, S::Error> {
 /// # Errors
 /// The file cannot be read. The error names the file and the reason.
 pub fn read_named_file(path: &Path) -> anyhow::Result<String> {
-    let text = file::read(path, MAX_FILE_BYTES)
+    let text = file::read_text(path, MAX_FILE_BYTES)
         .map_err(|reason| anyhow::anyhow!("cannot read {}: {reason}", path.display()))?;
     Ok(text.expose().clone())
 }
@@ -116,18 +116,18 @@ mod tests {
 
     #[test]
     fn names_are_those_that_kubernetes_takes() {
-        assert_eq!(service_account("shop/cart").unwrap().to_string(), "shop/cart");
+        assert_eq!(parse_service_account("shop/cart").unwrap().to_string(), "shop/cart");
         for wrong in ["shop", "shop/", "/cart", "shop/cart/x", "Shop/cart", "shop:cart", ""] {
-            assert!(service_account(wrong).is_none(), "{wrong:?}");
+            assert!(parse_service_account(wrong).is_none(), "{wrong:?}");
         }
     }
 
     #[test]
     fn durations_have_one_unit_and_a_bound() {
-        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Some(Duration::from_secs(120)));
+        assert_eq!(parse_duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Some(Duration::from_secs(120)));
         for bad in ["", "5", "s", "0s", "-1s", "25h", "1d", "99999999999999999999s", "1s1s"] {
-            assert_eq!(duration(bad), None, "{bad}");
+            assert_eq!(parse_duration(bad), None, "{bad}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub struct AttestedAddresses(Box<[IpAddr]>);
 
 impl AttestedAddresses {
     /// Creates the value from these addresses.
-    pub fn of(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn from_addresses(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self(addresses.into_iter().collect())
     }
 

@@ -19,7 +19,7 @@ impl Backoff {
     }
 
     /// Returns the wait before the next try. `draw` is a random number from 0 to 1 that selects the jitter.
-    pub fn next(&mut self, draw: f64) -> Duration {
+    pub fn next_delay(&mut self, draw: f64) -> Duration {
         // The exponent is limited to 60, where the power already exceeds any useful maximum.
         let grown =
             self.first.as_secs_f64() * self.factor.powi(i32::try_from(self.tries.min(60)).unwrap_or(60));
@@ -41,17 +41,17 @@ mod tests {
     #[test]
     fn grows_to_the_ceiling_and_starts_over() {
         let mut backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(32));
-        let waits: Vec<u64> = (0..8).map(|_| backoff.next(0.5).as_secs()).collect();
+        let waits: Vec<u64> = (0..8).map(|_| backoff.next_delay(0.5).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 32, 32]);
         backoff.reset();
-        assert_eq!(backoff.next(0.5), Duration::from_secs(1));
+        assert_eq!(backoff.next_delay(0.5), Duration::from_secs(1));
     }
 
     #[test]
     fn no_count_of_failures_overflows() {
         let mut backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
         for _ in 0..10_000 {
-            assert!(backoff.next(1.0) <= Duration::from_secs(66));
+            assert!(backoff.next_delay(1.0) <= Duration::from_secs(66));
         }
     }
 }

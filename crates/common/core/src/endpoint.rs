@@ -32,7 +32,7 @@ pub const CONTAINERS_ADDRESSES: [IpAddr; 2] = [
 ];
 
 /// The TCP port of all these addresses.
-pub const PORT: u16 = 80;
+pub const METADATA_PORT: u16 = 80;
 
 /// The port that the agent never captures, because 169.254.169.254 is also a DNS server on Google's machines ("Internal DNS").
 pub const DNS_PORT: u16 = 53;

@@ -52,7 +52,7 @@ pub trait EventBackend: Debug + Send + Sync {
 
 impl PodEventRecorder {
     /// Creates a recorder with this backend.
-    pub fn with(voice: Arc<dyn EventBackend>) -> Self {
+    pub fn with_backend(voice: Arc<dyn EventBackend>) -> Self {
         Self(Some(voice))
     }
 

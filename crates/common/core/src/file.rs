@@ -18,7 +18,7 @@ use rustix::fs::{Mode, OFlags};
 ///
 /// # Errors
 /// The file cannot be read, is not a regular file, is too large, or is not UTF-8. The error contains neither the content nor the path.
-pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
+pub fn read_text(path: &Path, largest: usize) -> Result<Secret<String>, String> {
     let bytes = read_bytes(path, largest)?;
     let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
     Ok(Secret::new(text.to_owned()))
@@ -27,7 +27,7 @@ pub fn read(path: &Path, largest: usize) -> Result<Secret<String>, String> {
 /// Reads the bytes of a regular file with at most `largest` bytes.
 ///
 /// # Errors
-/// The errors of [`read`], except that the content need not be UTF-8.
+/// The errors of [`read_text`], except that the content need not be UTF-8.
 pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String> {
     let (file, about) = open(path, largest)?;
     // The buffer has the full size from the start. A growing buffer would leave copies of the secret in memory.
@@ -82,7 +82,7 @@ mod tests {
         std::fs::write(folder.join("right"), [b'a'; 100]).unwrap();
         std::os::unix::fs::symlink("right", folder.join("link")).unwrap();
         std::os::unix::fs::symlink(&fifo, folder.join("link-to-fifo")).unwrap();
-        let found = |path: &Path| read(path, 100).map(drop);
+        let found = |path: &Path| read_text(path, 100).map(drop);
         for (name, what) in [
             ("fifo", "is a FIFO, expected a regular file"),
             ("link-to-fifo", "is a FIFO, expected a regular file"),

@@ -9,9 +9,9 @@ use crate::clock::Moment;
 /// `hard` is the floor: the largest refresh window of any SDK of the cloud, plus a margin. Renewal starts earlier, at `target`. Each cloud defines
 /// its floor as a constant in its module of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Floor {
+pub struct LifetimeFloor {
     /// The least remaining lifetime of a credential in any response.
-    pub hard: Duration,
+    pub min_remaining: Duration,
     /// The remaining lifetime at which renewal starts.
     pub renew_below: Duration,
 }
@@ -22,7 +22,7 @@ const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 /// The last part of the wait until a renewal, as a fraction. The agent spreads renewals over this part.
 const SPREAD: f64 = 0.04;
 
-impl Floor {
+impl LifetimeFloor {
     /// Returns the moment at which to renew a credential that was issued at `issued` and lives for `lifetime`.
     ///
     /// `draw` is a random number from 0 to 1. It spreads renewals over the last [`SPREAD`] of the wait, which is two minutes for a lifetime of an
@@ -39,12 +39,12 @@ impl Floor {
     /// hour, at least two minutes remain from that moment to the floor. At one call per second, that is enough for the 110 pods of a full node. If
     /// the credential cannot stay above the floor, its renewal has priority from `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
-        refresh_at + expires.saturating_sub(self.hard).since(refresh_at) / 2
+        refresh_at + expires.saturating_sub(self.min_remaining).since(refresh_at) / 2
     }
 
     /// True if renewal can keep a credential with this lifetime above the hard floor.
     pub fn is_reachable_with(&self, lifetime: Duration) -> bool {
-        lifetime / 2 >= self.hard
+        lifetime / 2 >= self.min_remaining
     }
 }
 
@@ -80,8 +80,10 @@ impl<V> Lease<V> {
 mod tests {
     use super::*;
 
-    const FLOOR: Floor =
-        Floor { hard: Duration::from_secs(6 * 60), renew_below: Duration::from_secs(10 * 60) };
+    const FLOOR: LifetimeFloor = LifetimeFloor {
+        min_remaining: Duration::from_secs(6 * 60),
+        renew_below: Duration::from_secs(10 * 60),
+    };
     const HOUR: Duration = Duration::from_secs(3600);
 
     #[test]

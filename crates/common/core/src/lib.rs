@@ -28,7 +28,7 @@ pub mod terminal_safe;
 pub use annotations::PodAnnotations;
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};
-pub use lease::{Floor, Lease};
+pub use lease::{Lease, LifetimeFloor};
 pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};
 pub use secret::Secret;

@@ -22,7 +22,7 @@ fn is_part(text: &str) -> bool {
 }
 
 /// True if a URL's host is a loopback address. Tokens are sent over plain HTTP only to such a host.
-pub fn is_loopback(host: &str) -> bool {
+pub fn is_loopback_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
@@ -60,11 +60,11 @@ mod tests {
     #[test]
     fn only_this_machine_is_loopback() {
         for near in ["localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]"] {
-            assert!(is_loopback(near), "{near}");
+            assert!(is_loopback_host(near), "{near}");
         }
         for far in ["", "localhost.example", "10.0.0.1", "0.0.0.0", "[::]", "128.0.0.1", "127.0.0.1.example"]
         {
-            assert!(!is_loopback(far), "{far}");
+            assert!(!is_loopback_host(far), "{far}");
         }
     }
 }

@@ -44,7 +44,7 @@ pub struct SubjectTokenError {
     /// The failed file access or API call with its error. The text never contains the token.
     pub reason: String,
     /// True if a retry can succeed without a change by an operator.
-    pub retryable: bool,
+    pub is_retryable: bool,
 }
 
 /// The future that [`SubjectTokens::subject_token`] returns.

@@ -93,7 +93,7 @@ impl StopSignal {
     }
 
     /// True once the shutdown has begun because another agent has replaced this agent.
-    pub fn is_replaced(&self) -> bool {
+    pub fn is_agent_replaced(&self) -> bool {
         *self.0.borrow() == Stage::IsSucceeded
     }
 

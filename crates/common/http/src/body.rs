@@ -26,7 +26,7 @@ pub enum BodyEvent<'b> {
     /// The end of the body, with the number of consumed buffer bytes (trailers included).
     End(usize),
     /// The decoder needs more bytes. It consumed the whole buffer, whose length is the value.
-    More(usize),
+    NeedMore(usize),
 }
 
 /// Finds the end of one body. The body can arrive in pieces of any size. The decoder stores no body bytes.
@@ -73,7 +73,7 @@ impl BodyDecoder {
         match &mut self.state {
             State::Ended => Ok(BodyEvent::End(0)),
             State::Broken => Err(BodyError),
-            _ if buf.is_empty() => Ok(BodyEvent::More(0)),
+            _ if buf.is_empty() => Ok(BodyEvent::NeedMore(0)),
             State::UntilClose => Ok(BodyEvent::Data(buf, buf.len())),
             State::Length(left) => {
                 let data = take(buf, left);
@@ -165,7 +165,7 @@ impl Chunked {
                 return Ok(BodyEvent::End(at + 1));
             }
         }
-        Ok(BodyEvent::More(buf.len()))
+        Ok(BodyEvent::NeedMore(buf.len()))
     }
 
     fn data<'b>(&mut self, buf: &'b [u8], at: usize) -> BodyEvent<'b> {
@@ -184,7 +184,7 @@ impl Chunked {
             (At::SizeSpace, b'\r') if self.allows_space_after_size => Ok(At::SizeLf),
             (At::Size(1..) | At::SizeSpace, b';') => self.extension(At::Extension),
             (At::Size(1..) | At::SizeSpace, b' ' | b'\t') => self.extension(At::SizeSpace),
-            (At::Extension, byte) if bytes::is_value(byte) => self.extension(At::Extension),
+            (At::Extension, byte) if bytes::is_header_value_byte(byte) => self.extension(At::Extension),
             (At::SizeLf, b'\n') if self.left == 0 => Ok(At::Trailer),
             (At::SizeLf, b'\n') => Ok(At::Data),
             (At::DataCr, b'\r') => Ok(At::DataLf),
@@ -216,9 +216,9 @@ impl Chunked {
             return Err(BodyError);
         }
         match (at, byte) {
-            (At::Trailer | At::TrailerName, byte) if bytes::is_token(byte) => Ok(At::TrailerName),
+            (At::Trailer | At::TrailerName, byte) if bytes::is_token_byte(byte) => Ok(At::TrailerName),
             (At::TrailerName, b':') => Ok(At::TrailerValue),
-            (At::TrailerValue, byte) if bytes::is_value(byte) => Ok(At::TrailerValue),
+            (At::TrailerValue, byte) if bytes::is_header_value_byte(byte) => Ok(At::TrailerValue),
             (At::TrailerValue, b'\r') => Ok(At::TrailerLf),
             (At::TrailerLf, b'\n') => Ok(At::Trailer),
             _ => Err(BodyError),
@@ -241,7 +241,7 @@ mod tests {
                         taken += used;
                     }
                     BodyEvent::End(used) => return Ok((payload, Some(taken + used))),
-                    BodyEvent::More(used) => {
+                    BodyEvent::NeedMore(used) => {
                         taken += used;
                         break;
                     }

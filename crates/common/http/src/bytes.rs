@@ -2,19 +2,19 @@
 //! writer share these tables, so they cannot disagree.
 
 /// True if a token may contain this byte. Methods and header names are tokens (RFC 9110 section 5.6.2).
-pub(crate) const fn is_token(byte: u8) -> bool {
+pub(crate) const fn is_token_byte(byte: u8) -> bool {
     TOKEN[byte as usize]
 }
 
 /// True if a header value may contain this byte (RFC 9110 section 5.5): visible ASCII, space, tab and obs-text.
 /// CR, LF, NUL and all other control characters are not allowed.
-pub(crate) const fn is_value(byte: u8) -> bool {
+pub(crate) const fn is_header_value_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
 /// True if a host with an optional port may contain this byte (RFC 3986 sections 3.2.2 and 3.2.3).
 /// `@` is not allowed, because HTTP refuses user information (RFC 9110 section 4.2.4).
-pub(crate) const fn is_host(byte: u8) -> bool {
+pub(crate) const fn is_host_byte(byte: u8) -> bool {
     HOST[byte as usize]
 }
 

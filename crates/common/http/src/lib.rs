@@ -8,22 +8,22 @@
 
 pub mod body;
 mod bytes;
-mod common_headers;
-mod fields;
+mod framing_headers;
 pub mod limits;
 pub mod path;
 mod refusal;
 pub mod request;
 pub mod response;
+mod response_writer;
 pub mod write;
 
 pub use body::{BodyDecoder, BodyError, BodyEvent, Framing};
-pub use common_headers::{ResponseContext, ResponseFraming};
 pub use httparse::Header;
 pub use limits::HeadLimits;
 pub use refusal::Refusal;
 pub use request::{HeaderBuffer, RequestError, RequestFlaw, RequestHead, parse_request};
 pub use response::{ResponseError, ResponseFlaw, ResponseHead, parse_response, unfold};
+pub use response_writer::{ResponseContext, ResponseFraming};
 
 /// The HTTP version of a head. The parsers refuse any other version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

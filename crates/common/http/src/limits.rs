@@ -13,15 +13,15 @@ pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// The maximum number of bytes in a head, including the empty line.
-    pub head: usize,
+    pub max_head_bytes: usize,
     /// The maximum number of bytes in a request target.
-    pub target: usize,
+    pub max_target_bytes: usize,
 }
 
 impl Default for HeadLimits {
     /// Returns limits of 16 KiB per head and 8 KiB per target. RFC 9112 section 3 recommends at least 8,000 bytes for a request
     /// line.
     fn default() -> Self {
-        Self { head: 16 * 1024, target: 8 * 1024 }
+        Self { max_head_bytes: 16 * 1024, max_target_bytes: 8 * 1024 }
     }
 }

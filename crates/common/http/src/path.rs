@@ -146,7 +146,7 @@ const OTHER: u8 = 4;
 pub struct PathCharset([u8; 256]);
 
 /// The charset for key names, e-mail addresses and domain-scoped projects. Every other charset includes these characters.
-pub static PLAIN_CHARSET: PathCharset = PathCharset::with(b"");
+pub static PLAIN_CHARSET: PathCharset = PathCharset::with_extra(b"");
 
 impl PathCharset {
     /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` can contain the sub-delimiters of RFC 3986 except
@@ -154,7 +154,7 @@ impl PathCharset {
     ///
     /// # Panics
     /// If `more` contains any other character. For a constant, the compiler reports the panic.
-    pub const fn with(more: &[u8]) -> Self {
+    pub const fn with_extra(more: &[u8]) -> Self {
         let mut kinds = [OTHER; 256];
         let mut byte = 0;
         while byte < 128 {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_alphabet_lets_pass_what_it_names_and_nothing_else() {
-        let roles = const { PathCharset::with(b"+=,") };
+        let roles = const { PathCharset::with_extra(b"+=,") };
         let canonical_in =
             |raw| canonicalise_with(raw, &roles).map(|target| target.path.into_text().into_owned());
         for raw in ["/roles/a+b=c,d@e", "/roles/a%2bb%3Dc%2Cd%40e"] {

@@ -6,7 +6,7 @@ use httparse::{Header, Status};
 use memchr::{memchr, memchr_iter, memchr2, memchr3, memmem};
 
 use crate::body::Framing;
-use crate::fields::{AmbiguousFraming, FramingHeaders};
+use crate::framing_headers::{AmbiguousFraming, FramingHeaders};
 use crate::limits::{HeadLimits, MAX_HEADERS};
 use crate::{HttpVersion, Parsed, bytes};
 
@@ -48,10 +48,10 @@ pub enum RequestError {
     /// The request line is not HTTP/1.x, or the head contains a bare CR or LF, a control character, a folded line or a bad header.
     #[error("the request is not valid HTTP/1.1: {0}")]
     Malformed(RequestFlaw),
-    /// The head exceeds [`HeadLimits::head`] or has too many headers.
+    /// The head exceeds [`HeadLimits::max_head_bytes`] or has too many headers.
     #[error("the request head is larger than this server accepts")]
     TooLarge,
-    /// The target exceeds [`HeadLimits::target`].
+    /// The target exceeds [`HeadLimits::max_target_bytes`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
     /// The request line has only a method and a target, like in HTTP/0.9. RFC 9112 section 3 requires a version, so such a line is invalid
@@ -143,7 +143,7 @@ pub fn parse_request<'h, 'b>(
     limits: &HeadLimits,
 ) -> Result<Parsed<RequestHead<'h, 'b>>, RequestError> {
     let rest = after_empty_line(buf);
-    let window = &rest[..rest.len().min(limits.head)];
+    let window = &rest[..rest.len().min(limits.max_head_bytes)];
     starts_with_method(window)?;
     if !is_worth_parsing(window) {
         return unfinished(window, limits);
@@ -173,7 +173,7 @@ fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
     let method = window.iter().take(METHOD_PROBE).take_while(|&&byte| byte != b' ');
     match window.first() {
         Some(b' ') => Err(RequestFlaw::LeadingSpace.into()),
-        _ if method.copied().all(bytes::is_token) => Ok(()),
+        _ if method.copied().all(bytes::is_token_byte) => Ok(()),
         _ => Err(RequestFlaw::NoMethod.into()),
     }
 }
@@ -189,7 +189,7 @@ fn is_worth_parsing(window: &[u8]) -> bool {
 
 /// Handles an incomplete head: asks for more bytes, unless the head already breaks a limit or the rule for line ends.
 fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, RequestError> {
-    if target_so_far(window) > limits.target {
+    if target_so_far(window) > limits.max_target_bytes {
         return Err(RequestError::TargetTooLong);
     }
     for (line, end) in memchr_iter(b'\n', window).enumerate() {
@@ -200,7 +200,7 @@ fn unfinished<T>(window: &[u8], limits: &HeadLimits) -> Result<Parsed<T>, Reques
             return Err(RequestError::TooLarge);
         }
     }
-    if window.len() >= limits.head { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
+    if window.len() >= limits.max_head_bytes { Err(RequestError::TooLarge) } else { Ok(Parsed::Partial) }
 }
 
 /// Returns the length of the part of the target that has arrived.
@@ -240,7 +240,7 @@ fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
 /// Checks that the target is a path or an `http` or `https` URL in visible ASCII. The forms `*` and `host:port` (CONNECT) are refused. A fragment or
 /// a backslash is also refused, because servers derive different paths from such a target (RFC 9112 section 3.2).
 fn check_target(target: &str, limits: &HeadLimits) -> Result<(), RequestError> {
-    if target.len() > limits.target {
+    if target.len() > limits.max_target_bytes {
         return Err(RequestError::TargetTooLong);
     }
     if !target.is_ascii() || memchr2(b'#', b'\\', target.as_bytes()).is_some() {
@@ -257,14 +257,14 @@ fn is_absolute_form(target: &str) -> bool {
     let authority = rest.split(['/', '?']).next().unwrap_or("");
     (scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https"))
         && !authority.is_empty()
-        && authority.bytes().all(bytes::is_host)
+        && authority.bytes().all(bytes::is_host_byte)
 }
 
 /// Checks the `Host` headers: exactly one in HTTP/1.1, at most one in HTTP/1.0, and only valid bytes (RFC 9112 section 3.2).
 fn check_host(fields: &FramingHeaders<'_>, version: HttpVersion) -> Result<(), RequestError> {
     match (fields.host_count, version) {
         (0, HttpVersion::Http11) => Err(RequestFlaw::NoHost.into()),
-        (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host) => Ok(()),
+        (0 | 1, _) if fields.host.iter().copied().all(bytes::is_host_byte) => Ok(()),
         (0 | 1, _) => Err(RequestFlaw::BadHost.into()),
         _ => Err(RequestFlaw::ManyHosts.into()),
     }
@@ -280,7 +280,7 @@ impl From<AmbiguousFraming> for RequestError {
 #[cold]
 fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> RequestError {
     use httparse::Error;
-    if target_so_far(window) > limits.target {
+    if target_so_far(window) > limits.max_target_bytes {
         return RequestError::TargetTooLong;
     }
     match error {
@@ -653,9 +653,9 @@ mod tests {
 
     #[test]
     fn a_head_of_exactly_the_limit_passes_and_one_byte_more_does_not() {
-        let limits = HeadLimits { head: GOOGLE_AUTH.len(), ..HeadLimits::default() };
+        let limits = HeadLimits { max_head_bytes: GOOGLE_AUTH.len(), ..HeadLimits::default() };
         assert!(matches!(parse_with(GOOGLE_AUTH, &limits), Ok(Some(_))));
-        let limits = HeadLimits { head: GOOGLE_AUTH.len() - 1, ..HeadLimits::default() };
+        let limits = HeadLimits { max_head_bytes: GOOGLE_AUTH.len() - 1, ..HeadLimits::default() };
         assert_eq!(parse_with(GOOGLE_AUTH, &limits), Err(RequestError::TooLarge));
         let unfinished = &GOOGLE_AUTH[..GOOGLE_AUTH.len() - 1];
         assert_eq!(
@@ -667,7 +667,7 @@ mod tests {
 
     #[test]
     fn a_target_over_the_limit_is_refused_before_it_ends() {
-        let limits = HeadLimits { target: 4, ..HeadLimits::default() };
+        let limits = HeadLimits { max_target_bytes: 4, ..HeadLimits::default() };
         assert!(matches!(parse_with(b"GET /abc HTTP/1.1\r\nHost: a\r\n\r\n", &limits), Ok(Some(_))));
         assert_eq!(parse_with(b"GET /abc", &limits), Ok(None));
         assert_eq!(parse_with(b"GET /abcd", &limits), Err(RequestError::TargetTooLong));

@@ -8,7 +8,7 @@ use httparse::{Header, Status};
 use memchr::memchr2;
 
 use crate::body::Framing;
-use crate::fields::{AmbiguousFraming, FramingHeaders};
+use crate::framing_headers::{AmbiguousFraming, FramingHeaders};
 use crate::limits::HeadLimits;
 use crate::{HttpVersion, Parsed};
 
@@ -99,7 +99,7 @@ pub fn parse_response<'h, 'b>(
     room: &'h mut [MaybeUninit<Header<'b>>],
     limits: &HeadLimits,
 ) -> Result<Parsed<ResponseHead<'h, 'b>>, ResponseError> {
-    let window = &buf[..buf.len().min(limits.head)];
+    let window = &buf[..buf.len().min(limits.max_head_bytes)];
     if window.first().is_some_and(|&first| first != b'H') {
         return Err(ResponseFlaw::NotHttp.into());
     }
@@ -108,7 +108,7 @@ pub fn parse_response<'h, 'b>(
     tokenizer.allow_obsolete_multiline_headers_in_responses(true);
     match tokenizer.parse_response_with_uninit_headers(&mut response, window, room) {
         Ok(Status::Complete(length)) => Ok(Parsed::Complete(checked(response, method, window)?, length)),
-        Ok(Status::Partial) if window.len() >= limits.head => Err(ResponseError::TooLarge),
+        Ok(Status::Partial) if window.len() >= limits.max_head_bytes => Err(ResponseError::TooLarge),
         Ok(Status::Partial) => Ok(Parsed::Partial),
         Err(error) => Err(refusal(error)),
     }
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_head_over_the_limit_is_refused_before_it_ends() {
-        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "a".repeat(HeadLimits::default().head));
+        let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "a".repeat(HeadLimits::default().max_head_bytes));
         assert_eq!(parse(&endless), Err(ResponseError::TooLarge));
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(65));
         assert_eq!(parse(&many), Err(ResponseError::TooLarge));

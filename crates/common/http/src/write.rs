@@ -2,32 +2,32 @@
 //! with this module. The load engine and the `fetch` crate build requests with it.
 //!
 //! These functions do not escape text, because HTTP has no escape for line ends. A CR or LF in a value would let another party
-//! inject headers. Text from outside (a flag, a peer or a cloud) must pass [`is_token`] or [`is_value`] when it is parsed. A debug
+//! inject headers. Text from outside (a flag, a peer or a cloud) must pass [`is_token`] or [`is_header_value`] when it is parsed. A debug
 //! build checks every value again.
 
 use crate::bytes;
 
 /// True if `text` is a token, the form of a method or a header name (RFC 9110 section 5.6.2).
 pub fn is_token(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(bytes::is_token)
+    !text.is_empty() && text.bytes().all(bytes::is_token_byte)
 }
 
 /// True if `value` can be a header value (RFC 9110 section 5.5): no CR, LF, NUL or other control character except tab.
 /// White space at either end is allowed, but receivers drop it.
-pub fn is_value(value: &[u8]) -> bool {
-    value.iter().copied().all(bytes::is_value)
+pub fn is_header_value(value: &[u8]) -> bool {
+    value.iter().copied().all(bytes::is_header_value_byte)
 }
 
 /// True if `target` can be a request target on the wire: visible ASCII, at least one character.
-pub fn is_target(target: &str) -> bool {
+pub fn is_request_target(target: &str) -> bool {
     !target.is_empty() && target.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Appends a request line such as `GET / HTTP/1.1`, including the line end.
-/// The arguments must pass [`is_token`] and [`is_target`].
+/// The arguments must pass [`is_token`] and [`is_request_target`].
 pub fn request_line(out: &mut Vec<u8>, method: &str, target: &str) {
     debug_assert!(is_token(method), "not a method: {method:?}");
-    debug_assert!(is_target(target), "not a target: {target:?}");
+    debug_assert!(is_request_target(target), "not a target: {target:?}");
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(target.as_bytes());
@@ -58,14 +58,14 @@ pub fn status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(b"HTTP/1.1 ");
     decimal(out, u64::from(status));
     out.push(b' ');
-    out.extend_from_slice(reason(status).as_bytes());
+    out.extend_from_slice(reason_phrase(status).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends one header line. The arguments must pass [`is_token`] and [`is_value`].
+/// Appends one header line. The arguments must pass [`is_token`] and [`is_header_value`].
 pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     debug_assert!(is_token(name), "not a header name: {name:?}");
-    debug_assert!(is_value(value), "not a header value: {}", value.escape_ascii());
+    debug_assert!(is_header_value(value), "not a header value: {}", value.escape_ascii());
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -73,7 +73,7 @@ pub fn header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 /// Appends `Content-Length` and the empty line that ends a head.
-pub fn length_and_end(out: &mut Vec<u8>, length: u64) {
+pub fn content_length_and_end(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"Content-Length: ");
     decimal(out, length);
     out.extend_from_slice(b"\r\n\r\n");
@@ -94,7 +94,7 @@ pub fn last_chunk(out: &mut Vec<u8>) {
 }
 
 /// Returns the reason phrase of a status (RFC 9110 section 15, RFC 6585), or an empty text if the status is not listed.
-pub fn reason(status: u16) -> &'static str {
+pub fn reason_phrase(status: u16) -> &'static str {
     match status {
         200 => "OK",
         301 => "Moved Permanently",
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(written(|out| status_line(out, 299)), "HTTP/1.1 299 \r\n");
         assert_eq!(written(|out| request_line(out, "PUT", "/a?b")), "PUT /a?b HTTP/1.1\r\n");
         assert_eq!(written(|out| header(out, "A", b"b c")), "A: b c\r\n");
-        assert_eq!(written(|out| length_and_end(out, 12)), "Content-Length: 12\r\n\r\n");
+        assert_eq!(written(|out| content_length_and_end(out, 12)), "Content-Length: 12\r\n\r\n");
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
         for error in
             [Malformed(crate::RequestFlaw::NoHost), TooLarge, TargetTooLong, NoVersion, Version, Framing]
         {
-            assert_ne!(reason(error.status()), "", "{error:?}");
+            assert_ne!(reason_phrase(error.status()), "", "{error:?}");
         }
     }
 
@@ -160,8 +160,18 @@ mod tests {
         assert!(
             is_token("X-Aws-Ec2-Metadata-Token") && !is_token("") && !is_token("a:") && !is_token("a\r\nb")
         );
-        assert!(is_value(b"") && is_value(b"a\tb\xe9") && !is_value(b"a\r\nb: c") && !is_value(b"\0"));
-        assert!(is_target("/a?b") && !is_target("") && !is_target("/a b") && !is_target("/a\r\n"));
+        assert!(
+            is_header_value(b"")
+                && is_header_value(b"a\tb\xe9")
+                && !is_header_value(b"a\r\nb: c")
+                && !is_header_value(b"\0")
+        );
+        assert!(
+            is_request_target("/a?b")
+                && !is_request_target("")
+                && !is_request_target("/a b")
+                && !is_request_target("/a\r\n")
+        );
     }
 
     #[test]

@@ -139,11 +139,11 @@ proptest! {
         let mut out = Vec::new();
         write::status_line(&mut out, status);
         write_headers(&mut out, &headers);
-        write::length_and_end(&mut out, length as u64);
+        write::content_length_and_end(&mut out, length as u64);
         let Seen::Whole(head, taken) = response::see(&out, "GET", &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
-        prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, write::reason(status).as_bytes(), out.len()));
+        prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, write::reason_phrase(status).as_bytes(), out.len()));
         prop_assert_eq!(&head.headers[..headers.len()], headers.as_slice());
         prop_assert_eq!(head.framing, Framing::Length(u64::from(length)));
     }

@@ -65,7 +65,8 @@ impl KubeConnector {
     /// # Errors
     /// A part of the access is missing, invalid or not supported; the error names it.
     pub fn read(access: KubeAccess, provider: Arc<CryptoProvider>) -> Result<Self, KubeAccessError> {
-        let endpoint = KubeEndpoint::of(&access).map_err(|reason| KubeAccessError::new(&access, reason))?;
+        let endpoint =
+            KubeEndpoint::from_access(&access).map_err(|reason| KubeAccessError::new(&access, reason))?;
         Ok(Self { access, endpoint, provider })
     }
 

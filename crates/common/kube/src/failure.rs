@@ -189,7 +189,11 @@ impl RetryBackoff {
     /// Returns the delay after this failure, with jitter.
     pub fn delay_after(&mut self, failure: &KubeError) -> Duration {
         let draw = fastrand::f64();
-        let pause = if failure.is_unreachable() { self.absent.next(draw) } else { self.refused.next(draw) };
+        let pause = if failure.is_unreachable() {
+            self.absent.next_delay(draw)
+        } else {
+            self.refused.next_delay(draw)
+        };
         match failure {
             // Obey the server's Retry-After, but limit the delay: a wrong value must not stop the client for long.
             KubeError::Throttled(Some(asked)) => pause.max((*asked).min(LONGEST_ASKED)),

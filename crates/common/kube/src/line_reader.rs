@@ -41,7 +41,7 @@ impl LineReader {
     ///
     /// # Errors
     /// The connection broke, or the line is too long.
-    pub async fn next(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, KubeError> {
+    pub async fn next_line(&mut self, heard: impl Fn()) -> Result<Option<Bytes>, KubeError> {
         loop {
             if let Some(line) = self.split.line()? {
                 return Ok(Some(line));

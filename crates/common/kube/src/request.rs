@@ -42,22 +42,22 @@ impl ObjectRepresentation {
 }
 
 /// Builds a request to get one object.
-pub fn get(path: &str, form: ObjectRepresentation) -> BuildRequestResult {
+pub fn build_get(path: &str, form: ObjectRepresentation) -> BuildRequestResult {
     Request::get(path).header(ACCEPT, form.one()).body(Bytes::new())
 }
 
 /// Builds a request to create an object in a collection, or in a subresource.
-pub fn create(path: &str, object: &Value) -> BuildRequestResult {
+pub fn build_create(path: &str, object: &Value) -> BuildRequestResult {
     with_body(Method::POST, path, JSON, object)
 }
 
 /// Builds a request to change an object (RFC 6902).
-pub fn patch(path: &str, changes: &Value) -> BuildRequestResult {
+pub fn build_patch(path: &str, changes: &Value) -> BuildRequestResult {
     with_body(Method::PATCH, path, JSON_PATCH, changes)
 }
 
 /// Builds a request to delete an object with these `DeleteOptions`.
-pub fn delete(path: &str, options: &Value) -> BuildRequestResult {
+pub fn build_delete(path: &str, options: &Value) -> BuildRequestResult {
     with_body(Method::DELETE, path, JSON, options)
 }
 
@@ -68,7 +68,7 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> BuildReque
 
 /// Builds a request for a page of at most `limit` objects of a collection. Without `next`, requests the first page; otherwise
 /// the page for this `continue` token.
-pub fn list(
+pub fn build_list(
     path: &str,
     form: ObjectRepresentation,
     fields: Option<&str>,
@@ -80,8 +80,8 @@ pub fn list(
     Request::get(with_query(path, &parameters)).header(ACCEPT, form.list()).body(Bytes::new())
 }
 
-/// Builds a request like [`list`], but selects objects by labels instead of fields.
-pub fn list_by_labels(
+/// Builds a request like [`build_list`], but selects objects by labels instead of fields.
+pub fn build_list_by_labels(
     path: &str,
     form: ObjectRepresentation,
     labels: Option<&str>,
@@ -94,7 +94,7 @@ pub fn list_by_labels(
 }
 
 /// Builds a request to watch a collection for changes after `version`, for `seconds` seconds.
-pub fn watch(
+pub fn build_watch(
     path: &str,
     form: ObjectRepresentation,
     fields: Option<&str>,
@@ -131,12 +131,12 @@ mod tests {
     fn a_parameter_cannot_become_another() {
         let fields = Some("spec.nodeName=a,status.phase!=Failed");
         assert_eq!(
-            target(list("/api/v1/pods", ObjectRepresentation::Whole, fields, 25, Some("a&b=c d#e"))),
+            target(build_list("/api/v1/pods", ObjectRepresentation::Whole, fields, 25, Some("a&b=c d#e"))),
             "GET /api/v1/pods?fieldSelector=spec.nodeName%3Da%2Cstatus.phase%21%3DFailed&limit=25\
              &continue=a%26b%3Dc+d%23e \"application/json\""
         );
         assert_eq!(
-            target(watch("/api/v1/pods", ObjectRepresentation::Whole, None, "7&watch=false", 250)),
+            target(build_watch("/api/v1/pods", ObjectRepresentation::Whole, None, "7&watch=false", 250)),
             "GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=250\
              &resourceVersion=7%26watch%3Dfalse \"application/json\""
         );
@@ -145,11 +145,11 @@ mod tests {
     #[test]
     fn metadata_is_asked_for_by_the_accept_header() {
         let partial = |kind: &str| format!("\"application/json;as={kind};g=meta.k8s.io;v=v1\"");
-        let listed = target(list("/l", ObjectRepresentation::Metadata, None, 1, None));
+        let listed = target(build_list("/l", ObjectRepresentation::Metadata, None, 1, None));
         assert!(listed.ends_with(&partial("PartialObjectMetadataList")), "{listed}");
         for one in [
-            watch("/l", ObjectRepresentation::Metadata, None, "7", 1),
-            get("/l/a", ObjectRepresentation::Metadata),
+            build_watch("/l", ObjectRepresentation::Metadata, None, "7", 1),
+            build_get("/l/a", ObjectRepresentation::Metadata),
         ] {
             assert!(target(one).ends_with(&partial("PartialObjectMetadata")));
         }
@@ -157,6 +157,6 @@ mod tests {
 
     #[test]
     fn a_name_that_is_none_makes_no_request() {
-        assert!(get("/api/v1/nodes/a b", ObjectRepresentation::Whole).is_err());
+        assert!(build_get("/api/v1/nodes/a b", ObjectRepresentation::Whole).is_err());
     }
 }

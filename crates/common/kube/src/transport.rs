@@ -97,7 +97,7 @@ impl PooledTransport {
         clock: Clock,
     ) -> Result<Self, String> {
         let papers = endpoint.read_credentials()?;
-        let pool = pool(&endpoint, papers.tls(provider.clone())?, connect);
+        let pool = pool(&endpoint, papers.tls_config(provider.clone())?, connect);
         let way = AuthorizedPool { pool, authorization: papers.authorization()? };
         let kept = CachedPool { read: clock.now(), fingerprint: papers.fingerprint(), way };
         Ok(Self { endpoint: Arc::new(endpoint), provider, connect, clock, kept: Mutex::new(kept) })
@@ -137,7 +137,7 @@ impl PooledTransport {
         kept.way.authorization = papers.authorization()?;
         let fingerprint = papers.fingerprint();
         if fingerprint != kept.fingerprint {
-            kept.way.pool = pool(&self.endpoint, papers.tls(self.provider.clone())?, self.connect);
+            kept.way.pool = pool(&self.endpoint, papers.tls_config(self.provider.clone())?, self.connect);
             kept.fingerprint = fingerprint;
         }
         Ok(())
@@ -145,7 +145,7 @@ impl PooledTransport {
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<ResponseBody>, KubeError> {
         let way = self.way(CREDENTIALS_MAX_AGE).await;
-        let answer = way.send(&self.endpoint.base, request.clone()).await?;
+        let answer = way.send(&self.endpoint.base_url, request.clone()).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
@@ -154,7 +154,7 @@ impl PooledTransport {
         if renewed.authorization == way.authorization {
             return Ok(answer);
         }
-        renewed.send(&self.endpoint.base, request).await
+        renewed.send(&self.endpoint.base_url, request).await
     }
 }
 
@@ -275,7 +275,8 @@ mod tests {
                 "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "c", "user": user}],
             });
             self.write("kubeconfig", &text.to_string());
-            let endpoint = KubeEndpoint::of(&KubeAccess::Kubeconfig(self.folder.path().join("kubeconfig")))?;
+            let endpoint =
+                KubeEndpoint::from_access(&KubeAccess::Kubeconfig(self.folder.path().join("kubeconfig")))?;
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             PooledTransport::new(endpoint, provider, Duration::from_secs(10), self.clock.clone())
         }

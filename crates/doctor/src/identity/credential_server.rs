@@ -106,7 +106,7 @@ impl CloudServerOutcome {
 
     /// Whether the system forbids requests, so that nothing is known.
     pub(super) fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Absent(_, FetchError::Forbidden))
+        matches!(self, Self::Absent(_, FetchError::ConnectionForbidden))
     }
 }
 

@@ -85,7 +85,7 @@ fn ask_by_name(site: &CheckContext, pace: &RequestBudget) -> Result<(), FetchErr
     if answer.header(FLAVOR.0).eq_ignore_ascii_case(FLAVOR.1) {
         return Ok(());
     }
-    Err(FetchError::Broken(format!("its response has no header {}: {}", FLAVOR.0, FLAVOR.1)))
+    Err(FetchError::ConnectionBroken(format!("its response has no header {}: {}", FLAVOR.0, FLAVOR.1)))
 }
 
 fn principal(answer: &FetchResponse) -> ServerPrincipal {

@@ -189,7 +189,8 @@ fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let (wanted, why) = outcomes.iter().find_map(|outcome| match outcome {
         CloudServerOutcome::Absent(
             wanted,
-            why @ (FetchError::Broken(_) | FetchError::TooLarge(_) | FetchError::Http(_)),
+            why
+            @ (FetchError::ConnectionBroken(_) | FetchError::TooLarge(_) | FetchError::InvalidResponse(_)),
         ) => Some((wanted, why)),
         _ => None,
     })?;

@@ -126,7 +126,8 @@ impl<'a> CloudServerClient<'a> {
         let target = if path.is_empty() { place.target() } else { place.path_below(path) };
         let request = FetchRequest { method, host: &place.authority, target: &target, headers };
         let begun = (self.site.now)();
-        let answer = self.site.web.fetch(place, &request, &FetchLimits { deadline, max_body: MOST_BYTES });
+        let answer =
+            self.site.web.fetch(place, &request, &FetchLimits { deadline, max_body_bytes: MOST_BYTES });
         if self.is_new.replace(false) && matches!(answer, Err(FetchError::Timeout(_))) {
             self.pace.mute.borrow_mut().push(place.authority.clone());
         }

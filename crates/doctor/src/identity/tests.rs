@@ -39,7 +39,7 @@ fn a_server_that_takes_connections_and_says_nothing_is_a_fault() {
 /// Outside Google nothing resolves it, and Python's programs found no server, although `doctor` was content.
 #[test]
 fn a_google_server_whose_name_does_not_resolve_is_warned_of_with_the_lines_for_coredns() {
-    let unresolved = FetchError::Connection("Name or service not known".to_owned());
+    let unresolved = FetchError::ConnectFailed("Name or service not known".to_owned());
     let servers = at_the_address(google(EMAIL, 3000, false));
     servers.serve("metadata.google.internal:80", |_| Err(unresolved.clone()));
     let told = found(&servers, &[POD]);
@@ -64,15 +64,18 @@ fn a_google_server_whose_name_does_not_resolve_is_warned_of_with_the_lines_for_c
 /// Regression: each of these was ok, as if there were no server.
 #[test]
 fn a_server_that_takes_connections_and_gives_no_answer_that_can_be_read_is_warned_of() {
-    let broken = || FetchError::Broken("the connection ended before the end of the response".to_owned());
-    for why in
-        [broken(), FetchError::TooLarge(1 << 16), FetchError::Http("malformed chunked body".to_owned())]
-    {
+    let broken =
+        || FetchError::ConnectionBroken("the connection ended before the end of the response".to_owned());
+    for why in [
+        broken(),
+        FetchError::TooLarge(1 << 16),
+        FetchError::InvalidResponse("malformed chunked body".to_owned()),
+    ] {
         let told = found(&at_the_address(|_| Err(why.clone())), &[]);
         assert_eq!((told.len(), told[0].status), (1, DoctorStatus::Warning), "{why}");
         assert!(reason(&told[0]).contains(&why.to_string()), "{:?}", told[0]);
     }
-    for nobody in [FetchError::Refused, FetchError::Connection("No route to host".to_owned())] {
+    for nobody in [FetchError::ConnectionRefused, FetchError::ConnectFailed("No route to host".to_owned())] {
         assert_eq!(complaints(&at_the_address(|_| Err(nobody.clone())), &[]), []);
     }
     // If one server responds, the others need not exist.
@@ -838,7 +841,7 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
             || answer("{}"),
             "200 without an access_token and a whole number of seconds (expires_in) (10 times);",
         ),
-        (|| Err(FetchError::Broken("reset (os error 104)".to_owned())), "reset (2 times);"),
+        (|| Err(FetchError::ConnectionBroken("reset (os error 104)".to_owned())), "reset (2 times);"),
         (
             || Err(FetchError::Timeout(Duration::from_micros(499_999))),
             "no complete response within 0.5 s (2 times);",

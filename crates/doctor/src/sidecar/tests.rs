@@ -166,7 +166,7 @@ fn who_answers_something_else_is_told_and_nothing_is_said_of_it() {
         || answer("<html>"),
         || answer(r#"{"version": 7}"#),
         || status(404),
-        || Err(FetchError::Http("it does not begin with HTTP".to_owned())),
+        || Err(FetchError::InvalidResponse("it does not begin with HTTP".to_owned())),
         || Err(FetchError::Timeout(EACH)),
     ];
     for other in others {

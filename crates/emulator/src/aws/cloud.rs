@@ -101,7 +101,7 @@ impl AwsCloud {
     /// Sets the response's Date by the emulator's clock. hyper would write the machine's time, and clients that count from it would be
     /// wrong.
     fn dated(&self, mut reply: EmulatorReply) -> EmulatorReply {
-        let now = jiff::Timestamp::try_from(self.state.clock.wall()).unwrap_or(jiff::Timestamp::MAX);
+        let now = jiff::Timestamp::try_from(self.state.clock.wall_time()).unwrap_or(jiff::Timestamp::MAX);
         let date = now.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
         if let Ok(date) = HeaderValue::try_from(date) {
             reply.headers_mut().insert(DATE, date);

@@ -173,7 +173,7 @@ impl AwsState {
     }
 
     pub(super) fn seconds(&self) -> u64 {
-        jwt::seconds(self.clock.wall())
+        jwt::seconds(self.clock.wall_time())
     }
 
     /// Formats the end of a session in UTC. A fraction of a second, if enabled, is never after the end.

@@ -67,7 +67,7 @@ fn impersonate(
     state.impersonations.count((caller.sub.clone(), account.to_owned()));
     let lifetime = lifetime.min(policy.token_lifetime);
     let token = state.service_account_token(caller.sub, account, scopes, lifetime);
-    let end = jiff::Timestamp::try_from(state.clock.wall() + lifetime).unwrap_or(jiff::Timestamp::MAX);
+    let end = jiff::Timestamp::try_from(state.clock.wall_time() + lifetime).unwrap_or(jiff::Timestamp::MAX);
     let body = json!({"accessToken": token, "expireTime": end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
     Ok(reply::json(StatusCode::OK, &body))
 }

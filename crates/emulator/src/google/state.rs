@@ -107,7 +107,7 @@ impl GoogleState {
     }
 
     pub(super) fn seconds(&self) -> u64 {
-        jwt::seconds(self.clock.wall())
+        jwt::seconds(self.clock.wall_time())
     }
 
     pub(super) fn token_lifetime(&self) -> Duration {

@@ -39,7 +39,7 @@ pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
                     payload.extend_from_slice(data);
                     used
                 }
-                Ok(BodyEvent::More(used)) => {
+                Ok(BodyEvent::NeedMore(used)) => {
                     assert_eq!(used, rest.len(), "more is asked for only when all is taken");
                     used
                 }

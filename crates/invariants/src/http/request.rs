@@ -25,11 +25,11 @@ pub struct Head {
 
 /// Checks all of it.
 pub fn check(input: &[u8]) {
-    for limits in [HeadLimits::default(), HeadLimits { head: 128, target: 16 }] {
+    for limits in [HeadLimits::default(), HeadLimits { max_head_bytes: 128, max_target_bytes: 16 }] {
         check_prefixes(input, |prefix| see(prefix, &limits));
         match see(input, &limits) {
             Seen::Whole(head, taken) => check_head(&head, &input[..taken], &limits),
-            Seen::More => assert!(input.len() < limits.head + 2),
+            Seen::More => assert!(input.len() < limits.max_head_bytes + 2),
             Seen::Refused => {}
         }
     }
@@ -60,7 +60,7 @@ pub fn see(input: &[u8], limits: &HeadLimits) -> Seen<Head> {
 
 fn check_head(head: &Head, taken: &[u8], limits: &HeadLimits) {
     let bytes = taken.strip_prefix(b"\r\n").unwrap_or(taken);
-    assert!(bytes.len() <= limits.head && head.target.len() <= limits.target);
+    assert!(bytes.len() <= limits.max_head_bytes && head.target.len() <= limits.max_target_bytes);
     check_bytes(bytes);
     check_tokenizer_agrees(head, bytes);
     assert_eq!(head.headers, split_headers(bytes));
@@ -123,7 +123,7 @@ fn check_round_trip(head: &Head) {
     }
     out.extend_from_slice(b"\r\n");
     if head.version == HttpVersion::Http11 {
-        let wide = HeadLimits { head: out.len(), ..HeadLimits::default() };
+        let wide = HeadLimits { max_head_bytes: out.len(), ..HeadLimits::default() };
         assert_eq!(see(&out, &wide), Seen::Whole(head.clone(), out.len()));
     }
 }

@@ -25,12 +25,12 @@ pub struct Head {
 
 /// Checks all of it.
 pub fn check(input: &[u8]) {
-    for limits in [HeadLimits::default(), HeadLimits { head: 128, target: 16 }] {
+    for limits in [HeadLimits::default(), HeadLimits { max_head_bytes: 128, max_target_bytes: 16 }] {
         for method in ["GET", "HEAD", "CONNECT"] {
             check_prefixes(input, |prefix| see(prefix, method, &limits));
             match see(input, method, &limits) {
                 Seen::Whole(head, taken) => check_head(&head, &input[..taken], method, &limits),
-                Seen::More => assert!(input.len() < limits.head),
+                Seen::More => assert!(input.len() < limits.max_head_bytes),
                 Seen::Refused => {}
             }
         }
@@ -58,7 +58,7 @@ pub fn see(input: &[u8], method: &str, limits: &HeadLimits) -> Seen<Head> {
 }
 
 fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &HeadLimits) {
-    assert!(bytes.len() <= limits.head && (100..=999).contains(&head.status));
+    assert!(bytes.len() <= limits.max_head_bytes && (100..=999).contains(&head.status));
     assert!(head.reason.iter().all(|&byte| byte == b'\t' || byte >= b' ' && byte != 0x7f));
     check_tokenizer_agrees(head, bytes);
     check_end(head, method);

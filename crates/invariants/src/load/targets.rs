@@ -9,7 +9,7 @@ use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
 
 /// Heads of any size: what a server would accept is not the question.
-const LIMITS: HeadLimits = HeadLimits { head: 1 << 20, target: 1 << 20 };
+const LIMITS: HeadLimits = HeadLimits { max_head_bytes: 1 << 20, max_target_bytes: 1 << 20 };
 
 /// The first byte chooses the format, the rest is the file.
 pub fn check(input: &[u8]) {

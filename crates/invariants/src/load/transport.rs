@@ -21,7 +21,7 @@ pub enum Protocol {
 }
 
 /// The heads that the transport takes (`load/src/transport/exchange.rs`).
-const LIMITS: HeadLimits = HeadLimits { head: 256 * 1024, target: 0 };
+const LIMITS: HeadLimits = HeadLimits { max_head_bytes: 256 * 1024, max_target_bytes: 0 };
 
 /// Lines of such a head.
 const LINES: usize = 1024;
@@ -341,7 +341,7 @@ fn answer(bytes: &[u8], method: &str, over: bool) -> Option<(u16, u64, usize)> {
                 at += taken;
             }
             BodyEvent::End(taken) => return Some((status, length, at + taken)),
-            BodyEvent::More(taken) => {
+            BodyEvent::NeedMore(taken) => {
                 return (over && decoder.is_complete_at_eof()).then_some((status, length, at + taken));
             }
         }

@@ -16,7 +16,7 @@ use seawall_protocols::aws::imds::{NO_ROLE, check_role};
 use seawall_protocols::aws::{
     ContainerEndpoint, CredentialsDocument, GrantedToken, Imds, ImdsQuery, ImdsRequest, ImdsResource,
     InstanceMetadata, Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement, TokenRules,
-    TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers, session,
+    TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers, session_token,
 };
 
 use super::{check_response, head, percent_decoded};
@@ -25,7 +25,7 @@ use super::{check_response, head, percent_decoded};
 pub const NOW: UnixTime = UnixTime(1_767_225_600);
 
 /// The key that signs the tokens of the corpus.
-pub const KEY: [u8; session::KEY_BYTES] = [7; session::KEY_BYTES];
+pub const KEY: [u8; session_token::KEY_BYTES] = [7; session_token::KEY_BYTES];
 
 /// The pod that they are of, and its role.
 pub const POD: &str = "cart";
@@ -121,7 +121,7 @@ impl Scene {
         visitor: &TokenClient,
     ) -> Result<ImdsRequest<'_, 'b>, Refusal> {
         let sessions = TokenRules { keys: &KEYS, requirement: self.tokens, ttl_limit: TtlLimit::default() };
-        self.imds.query(head, &sessions, visitor, NOW)
+        self.imds.parse_request(head, &sessions, visitor, NOW)
     }
 
     /// A token that would be refused from then on, for this visitor.
@@ -188,9 +188,9 @@ fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &ImdsQuery<'_, 
     assert!(matches!(head.method, "GET" | "HEAD"), "{head:?}");
     check_session(scene, head, query.token_expires_at);
     match &query.resource {
-        ImdsResource::Role { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
+        ImdsResource::RoleCredentials { name, .. } => assert!(RoleName::new(name).is_some(), "{name:?}"),
         ImdsResource::Passthrough(path) => check_pass(scene, head, path),
-        ImdsResource::Roles(_) | ImdsResource::RoleInfo | ImdsResource::Text(_) => {}
+        ImdsResource::RoleListing(_) | ImdsResource::RoleInfo | ImdsResource::Text(_) => {}
     }
 }
 
@@ -200,7 +200,7 @@ fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<Unix
     let Some(end) = session else {
         return assert!(shown.is_empty() && scene.tokens == TokenRequirement::Optional, "{head:?}");
     };
-    assert!(end > NOW && end <= NOW.after(session::MAX_TTL + Duration::from_secs(1)), "{end:?}");
+    assert!(end > NOW && end <= NOW.plus(session_token::MAX_TTL + Duration::from_secs(1)), "{end:?}");
     let [token] = shown[..] else { unreachable!("one token: {head:?}") };
     let is_of =
         |visitor: &TokenClient| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
@@ -231,20 +231,20 @@ fn check_pass(scene: &Scene, head: &RequestHead<'_, '_>, path: &str) {
 
 /// The container endpoint takes one path at its own hosts, and gives back the token as it was sent.
 fn check_container(head: &RequestHead<'_, '_>) -> bool {
-    let asked = ContainerEndpoint::new(containers::ADDRESSES).query(head);
-    let frame = ResponseContext::of(head, DATE);
+    let asked = ContainerEndpoint::new(containers::ADDRESSES).parse_request(head);
+    let frame = ResponseContext::for_request(head, DATE);
     let mut out = Vec::new();
     match &asked {
         Ok(query) => {
             check_direct(head);
             assert_eq!(header(head, "authorization"), [query.token.as_bytes()]);
-            assert!(query.token.len() <= containers::MAX_TOKEN, "{}", query.token.len());
+            assert!(query.token.len() <= containers::MAX_TOKEN_BYTES, "{}", query.token.len());
             assert_eq!(query.token.split('.').filter(|part| !part.is_empty()).count(), 3);
             let host = header(head, "host").concat();
             assert!(host.starts_with(b"169.254.170.2") || host.starts_with(b"["), "{head:?}");
-            containers::document(&mut out, &frame, &credentials());
+            containers::write_document(&mut out, &frame, &credentials());
         }
-        Err(refusal) => containers::refusal(&mut out, &frame, refusal, 1),
+        Err(refusal) => containers::write_refusal(&mut out, &frame, refusal, 1),
     }
     check_response(head, &frame, &out, &WRITTEN);
     assert_eq!(holds(&out, SECRET), asked.is_ok() && !frame.head_only);
@@ -254,7 +254,7 @@ fn check_container(head: &RequestHead<'_, '_>) -> bool {
 /// Whatever is asked, the answer is one response with no header that the request brought. Credentials are in it if the pod's own
 /// role was asked for, the life of a token if one is.
 fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, Refusal>) -> bool {
-    let frame = ResponseContext::of(head, DATE);
+    let frame = ResponseContext::for_request(head, DATE);
     let mut out = Vec::new();
     let role = RoleName::new(POD);
     let answered = match asked {
@@ -262,12 +262,12 @@ fn check_answer(head: &RequestHead<'_, '_>, asked: &Result<ImdsRequest<'_, '_>, 
         Err(refusal) => Err(*refusal),
     };
     if let Err(refusal) = &answered {
-        respond::refusal(&mut out, &frame, refusal, 1);
+        respond::write_refusal(&mut out, &frame, refusal, 1);
     }
     check_response(head, &frame, &out, &WRITTEN);
     let is_token = matches!(asked, Ok(ImdsRequest::Token(_)));
     assert_eq!(holds(&out, "ttl-seconds: "), is_token, "{}", out.escape_ascii());
-    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::Role { name, .. }, .. }) if name == POD);
+    let own = |asked: &ImdsRequest<'_, '_>| matches!(asked, ImdsRequest::Read(ImdsQuery { resource: ImdsResource::RoleCredentials { name, .. }, .. }) if name == POD);
     let is_own = asked.as_ref().is_ok_and(own);
     assert_eq!(holds(&out, SECRET), is_own && !frame.head_only, "{}", out.escape_ascii());
     is_own
@@ -299,8 +299,8 @@ fn credentials() -> CredentialsDocument<'static> {
         access_key_id: "ASIAEXAMPLE",
         secret_access_key: SECRET,
         session_token: "t",
-        expiration: Iso8601Time::of(NOW.after(Duration::from_secs(3600))),
-        last_updated: Iso8601Time::of(NOW),
+        expiration: Iso8601Time::from_unix_time(NOW.plus(Duration::from_secs(3600))),
+        last_updated: Iso8601Time::from_unix_time(NOW),
         account_id: Some("123456789012"),
         role_arn: None,
     }
@@ -314,27 +314,30 @@ fn answer(
 ) -> Result<(), Refusal> {
     let query = match asked {
         ImdsRequest::Token(grant) => {
-            respond::token(out, frame, grant);
+            respond::write_token(out, frame, grant);
             return Ok(());
         }
         ImdsRequest::Read(query) => query,
     };
     match &query.resource {
-        ImdsResource::Text(known) => respond::text(out, frame, known),
-        ImdsResource::Roles(_) => respond::role_name(out, frame, role.ok_or(NO_ROLE)?),
-        ImdsResource::Role { name, shape } => {
+        ImdsResource::Text(known) => respond::write_text(out, frame, known),
+        ImdsResource::RoleListing(_) => respond::write_role_name(out, frame, role.ok_or(NO_ROLE)?),
+        ImdsResource::RoleCredentials { name, shape } => {
             check_role(name, role.map(RoleName::as_str))?;
-            respond::document(out, frame, &credentials(), *shape);
+            respond::write_document(out, frame, &credentials(), *shape);
         }
         ImdsResource::RoleInfo => {
-            let info =
-                RoleInfo { profile_arn: "a", profile_id: Some("b"), last_updated: Iso8601Time::of(NOW) };
-            respond::role_info(out, frame, &info);
+            let info = RoleInfo {
+                profile_arn: "a",
+                profile_id: Some("b"),
+                last_updated: Iso8601Time::from_unix_time(NOW),
+            };
+            respond::write_role_info(out, frame, &info);
         }
         ImdsResource::Passthrough(path) => {
             let headers: [(&str, &[u8]); 2] =
                 [("ETag", b"\"a\""), ("X-aws-ec2-metadata-token-ttl-seconds", b"5")];
-            respond::passthrough(out, frame, 200, headers, path.as_bytes());
+            respond::write_passthrough(out, frame, 200, headers, path.as_bytes());
         }
     }
     Ok(())

@@ -134,14 +134,14 @@ async fn a_log_is_read_line_by_line_and_none_is_longer_than_a_mebibyte() {
     let log = LogOptions { container: "seawall", is_followed: true, tail: Some(9), ..LogOptions::default() };
     let mut lines = api.log("shop", "p", log).await.unwrap();
     let mut read = Vec::new();
-    while let Some(line) = lines.next(|| {}).await.unwrap() {
+    while let Some(line) = lines.next_line(|| {}).await.unwrap() {
         read.push(line);
     }
     assert_eq!(read, [&b"one\n"[..], b"\n", b"two"]);
     let asked = "GET /api/v1/namespaces/shop/pods/p/log?container=seawall&follow=true&tailLines=9 HTTP/1.1";
     assert_eq!(line(&world.asked()[0]), asked);
     let mut lines = api.log("shop", "long", LogOptions::default()).await.unwrap();
-    assert_eq!(lines.next(|| {}).await, Err(KubeError::TooLarge(1024 * 1024)));
+    assert_eq!(lines.next_line(|| {}).await, Err(KubeError::TooLarge(1024 * 1024)));
 }
 
 #[tokio::test]

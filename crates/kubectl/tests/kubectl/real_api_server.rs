@@ -128,7 +128,7 @@ async fn what_the_server_does_not_know_permit_or_have_is_told_in_its_words() {
     // No node has it yet.
     let mut log =
         api.log("default", "p", LogOptions { is_followed: true, ..LogOptions::default() }).await.unwrap();
-    assert_eq!(log.next(|| {}).await, Ok(None));
+    assert_eq!(log.next_line(|| {}).await, Ok(None));
     let failure = api.attach("default", "p", "c").await.unwrap_err();
     assert!(failure.to_string().contains("does not have a host assigned"), "{failure}");
     drop(world.folder);

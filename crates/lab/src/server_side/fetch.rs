@@ -91,7 +91,8 @@ impl MetricsEndpoint {
     pub fn fetch(&self, deadline: Duration, now: &ServerSideClock) -> Result<MetricsPage, MetricsFetchError> {
         let headers = [("Accept", ACCEPT)];
         let request = FetchRequest { headers: &headers, ..FetchRequest::get(&self.host, &self.target) };
-        let answer = exchange(self.address, &request, &FetchLimits { deadline, max_body: MOST_BYTES }, now)?;
+        let answer =
+            exchange(self.address, &request, &FetchLimits { deadline, max_body_bytes: MOST_BYTES }, now)?;
         Ok(MetricsPage::parse(answer.body(), format(&answer)?)?)
     }
 }
@@ -117,7 +118,7 @@ impl From<FetchError> for MetricsFetchError {
         match failed {
             FetchError::Timeout(deadline) | FetchError::ConnectTimeout(deadline) => Self::Timeout(deadline),
             FetchError::TooLarge(_) => ExpositionError::TooLarge.into(),
-            FetchError::Http(why) => Self::Http(why),
+            FetchError::InvalidResponse(why) => Self::Http(why),
             failed => Self::Connection(failed.to_string()),
         }
     }

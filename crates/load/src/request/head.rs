@@ -171,7 +171,7 @@ pub(super) fn body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
         out.extend_from_slice(body);
         out.extend_from_slice(CHUNKED_END);
     } else {
-        write::length_and_end(out, body.len() as u64);
+        write::content_length_and_end(out, body.len() as u64);
         out.extend_from_slice(body);
     }
 }

@@ -19,7 +19,7 @@ use crate::record::{Record, ResponseHeaders};
 
 /// A head may be larger than what the agent accepts: servers in the field set many cookies. Go allows 10 MiB and any
 /// number of lines (net/http `Transport.MaxResponseHeaderBytes`), for which nobody here waits.
-pub(crate) const LIMITS: HeadLimits = HeadLimits { head: 256 * 1024, target: 0 };
+pub(crate) const LIMITS: HeadLimits = HeadLimits { max_head_bytes: 256 * 1024, max_target_bytes: 0 };
 
 /// Most lines of a head. Room for so many costs a tenth of the time that an ordinary head takes, so it is only made for
 /// one that needs it.
@@ -355,7 +355,7 @@ impl ResponseParser {
                         answer.data(data, keep);
                         at += taken;
                     }
-                    BodyEvent::More(taken) => return Ok((ParseProgress::More, at + taken)),
+                    BodyEvent::NeedMore(taken) => return Ok((ParseProgress::More, at + taken)),
                     BodyEvent::End(taken) => {
                         at += taken;
                         return Ok((ParseProgress::Done { clean: at == bytes.len() }, at));

@@ -33,7 +33,7 @@ const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// As over HTTP/1.1.
-const LARGEST_HEAD: u32 = super::exchange::LIMITS.head as u32;
+const LARGEST_HEAD: u32 = super::exchange::LIMITS.max_head_bytes as u32;
 
 /// Streams that were given up and are remembered, and for how long: an answer that still comes is passed over. Some 500 bytes each,
 /// and at 10,000 timeouts per second 50 MB in all. The library's own 50 for a second are fewer than one overload makes.

@@ -54,7 +54,7 @@ pub(super) fn run(args: &EmulateTokenArgs) -> anyhow::Result<()> {
     let key = key.with_context(|| format!("{} cannot be used", args.key.display()))?;
     let audiences: Vec<_> = args.audience.iter().map(String::as_str).collect();
     let token = Issuer::new(&args.issuer, key)
-        .mint(&args.workload(), &audiences, args.lifetime, Clock::system().wall())
+        .mint(&args.workload(), &audiences, args.lifetime, Clock::system().wall_time())
         .context("cannot sign the token")?;
     match &args.output {
         Some(file) => files::write(file, token.expose(), files::SECRET),

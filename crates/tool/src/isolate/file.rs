@@ -54,7 +54,7 @@ impl VariantDrafts {
 /// # Errors
 /// It cannot be read, or its mistakes.
 pub(super) fn read(path: &Path, files: &InputFiles) -> anyhow::Result<VariantDrafts> {
-    let text = seawall_core::file::read(path, LARGEST)
+    let text = seawall_core::file::read_text(path, LARGEST)
         .map_err(|why| anyhow::anyhow!("cannot read {}: {why}", path.display()))?;
     files.capture(path, text.expose().as_bytes());
     parse(text.expose()).map_err(|mistakes| anyhow::anyhow!("{}:\n{mistakes}", path.display()))
@@ -65,7 +65,7 @@ fn parse(text: &str) -> Result<VariantDrafts, ValidationErrors> {
     let ways = {
         let root = document.root();
         let reference = way(&root.key("reference").table(), Some("reference"));
-        let node = root.required("variants", "a list of one or more variants");
+        let node = root.required_node("variants", "a list of one or more variants");
         let places = node.list();
         if node.is_present() && !(1..=MAX_VARIANTS).contains(&places.len()) {
             node.reject(format!("from 1 to {MAX_VARIANTS} variants"));
@@ -103,7 +103,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
     let named = format!("a name of 1 to {MOST_NAME} bytes, without control characters");
     let name = match usual {
         Some(usual) => table.key("name").text(&named, fits).unwrap_or_else(|| usual.to_owned()),
-        None => table.required("name", &named).text(&named, fits).unwrap_or_default(),
+        None => table.required_node("name", &named).text(&named, fits).unwrap_or_default(),
     };
     let design = |text: &str| match text {
         "interleaved" => Some(Design::Interleaved),

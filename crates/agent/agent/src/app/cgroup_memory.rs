@@ -14,7 +14,7 @@ use seawall_cgroup::{
 use seawall_core::{Clock, Moment};
 use seawall_server::memory::{MemoryGauge, MemoryLevel};
 
-use super::machine_limits::read;
+use super::machine_limits::read_file_or_none;
 
 /// The time in nanoseconds for which the agent uses figures of `memory.stat` again. For each read, the kernel adds up all CPUs.
 const STATISTICS: u64 = 250_000_000;
@@ -55,14 +55,17 @@ impl CgroupMemory {
     /// Opens the files of this process's cgroup. Returns `None` if there is no memory limit or a file cannot be read. In that case, only
     /// the caps of [`super::resource_limits`] apply.
     pub(crate) fn open(promised: u64, clock: &Clock) -> Option<Self> {
-        let home =
-            ProcessCgroup::find(&read("/proc/self/cgroup")?, &read("/proc/self/mountinfo")?, "memory")?;
+        let home = ProcessCgroup::find(
+            &read_file_or_none("/proc/self/cgroup")?,
+            &read_file_or_none("/proc/self/mountinfo")?,
+            "memory",
+        )?;
         let version = home.version;
         let (limits, used, events) = match version {
             CgroupVersion::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.failcnt"),
             CgroupVersion::V2 => ("memory.max", "memory.current", "memory.events"),
         };
-        let limit = |level: &str| parse_memory_limit(&read(&format!("{level}/{limits}"))?)?;
+        let limit = |level: &str| parse_memory_limit(&read_file_or_none(&format!("{level}/{limits}"))?)?;
         let (limit, level) = home.ancestors().filter_map(|level| Some((limit(level)?, level))).min()?;
         let file = |name: &str| File::open(format!("{level}/{name}")).ok();
         let is_version_1 = matches!(version, CgroupVersion::V1);
@@ -121,7 +124,7 @@ impl CgroupMemory {
     fn level_of(&self, used: u64, reclaimable: u64, sockets: u64, open: u32) -> MemoryLevel {
         let buffers = sockets.max(u64::from(open) * SOCKET_BUFFERS);
         let used = used.saturating_sub(reclaimable) + buffers;
-        MemoryLevel::of(self.limit.saturating_sub(used).saturating_sub(self.promised))
+        MemoryLevel::from_free_bytes(self.limit.saturating_sub(used).saturating_sub(self.promised))
     }
 }
 

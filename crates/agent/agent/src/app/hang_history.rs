@@ -91,7 +91,7 @@ impl HangHistory {
 
     /// Appends a line. The watchdog calls this just before it aborts the process.
     pub(crate) fn record(&self, hung: &HungThread) {
-        let hang = PastHang { at: self.clock.wall(), thread: hung.to_string() };
+        let hang = PastHang { at: self.clock.wall_time(), thread: hung.to_string() };
         if let Some(mut file) = self.file.as_ref() {
             // The process ends next, so ignore a failure.
             let _ = file.write_all(hang.line().as_bytes());
@@ -99,7 +99,7 @@ impl HangHistory {
     }
 
     /// Returns the number of hangs in the last ten minutes.
-    pub(crate) fn recent(&self) -> usize {
+    pub(crate) fn recent_hang_count(&self) -> usize {
         self.recent_hangs().count()
     }
 
@@ -108,14 +108,14 @@ impl HangHistory {
         let last = self.recent_hangs().last()?;
         Some(format!(
             "the agent ended itself {} time(s) in the last {} minutes because a thread hung, last: {}. Report this with the log of the previous container (kubectl logs --previous)",
-            self.recent(),
+            self.recent_hang_count(),
             RECENT.as_secs() / 60,
             last.thread
         ))
     }
 
     fn recent_hangs(&self) -> impl Iterator<Item = &PastHang> {
-        let now = self.clock.wall();
+        let now = self.clock.wall_time();
         self.past.iter().filter(move |hang| now.duration_since(hang.at).unwrap_or_default() <= RECENT)
     }
 }
@@ -148,21 +148,21 @@ mod tests {
         let (clock, hand) = Clock::manual();
         let open = || HangHistory::open(Some(&socket), &clock);
         let first = open();
-        assert_eq!((first.recent(), first.warning()), (0, None));
+        assert_eq!((first.recent_hang_count(), first.warning()), (0, None));
         first.record(&HUNG);
         hand.advance(Duration::from_secs(300));
         let second = open();
-        assert_eq!(second.recent(), 1);
+        assert_eq!(second.recent_hang_count(), 1);
         second.record(&HUNG);
         let third = open();
-        assert_eq!(third.recent(), 2);
+        assert_eq!(third.recent_hang_count(), 2);
         let warning = third.warning().unwrap();
         assert!(warning.starts_with("the agent ended itself 2 time(s) in the last 10 minutes"), "{warning}");
         assert!(warning.contains("traffic-1 hangs in identify"), "{warning}");
         hand.advance(Duration::from_secs(301));
-        assert_eq!(third.recent(), 1);
+        assert_eq!(third.recent_hang_count(), 1);
         hand.advance(Duration::from_secs(300));
-        assert_eq!((third.recent(), third.warning()), (0, None));
+        assert_eq!((third.recent_hang_count(), third.warning()), (0, None));
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         for socket in [None, Some(Path::new("/proc/no/such/place"))] {
             let history = HangHistory::open(socket, &clock);
             history.record(&HUNG);
-            assert_eq!(history.recent(), 0);
+            assert_eq!(history.recent_hang_count(), 0);
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct DetectedMachine {
 impl DetectedMachine {
     /// Detects the limits of this process.
     pub(crate) fn detect() -> Self {
-        Self::of(&read)
+        Self::of(&read_file_or_none)
     }
 
     fn of(read: &dyn Fn(&str) -> Option<String>) -> Self {
@@ -60,7 +60,7 @@ fn cores(read: &dyn Fn(&str) -> Option<String>, version: CgroupVersion, level: &
 }
 
 /// Returns the text of a file, or `None` if it cannot be read.
-pub(crate) fn read(path: &str) -> Option<String> {
+pub(crate) fn read_file_or_none(path: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;
     Some(text)

@@ -64,7 +64,7 @@ use seawall_observe::metrics::requests::RequestMetrics;
 use seawall_observe::metrics::write::{self, collector_from_fn};
 use seawall_observe::metrics::{broker, cluster, min_lifetime, redirect};
 use seawall_observe::pod_scan::PodCountGauge;
-use seawall_observe::readiness::Readiness;
+use seawall_observe::readiness::ReadinessChecker;
 use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
 
 /// The limit on open files that the agent requests from the kernel. The largest caps of `resource_limits` need fewer open files.
@@ -113,7 +113,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let (tell, changes): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
     let speaking = parts.dialect_setup(config, &stop);
     let observed = metrics.into_iter().zip(watch.heartbeats.clone());
-    let own = listeners.by_thread.into_iter().zip(observed).zip(alive).zip(changes);
+    let own = listeners.shards_by_thread.into_iter().zip(observed).zip(alive).zip(changes);
     let traffic = own
         .enumerate()
         .map(|(n, (((own, observed), alive), changes))| {
@@ -128,7 +128,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
             )
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    watch.start(capture.clone(), log.clone())?;
+    watch.start_watchdog(capture.clone(), log.clone())?;
     let look = Arc::<Notify>::default();
     let reach = parts.reload_targets(orders, tell, speaking, loudness, &control);
     control.spawn(Reloader::new(loaded, reach).run(look.clone(), stop.clone()));
@@ -140,7 +140,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     for thread in traffic {
         thread.join().map_err(|_| anyhow::anyhow!("a traffic thread panicked"))?;
     }
-    hearing.map(ClusterThread::end).transpose()?;
+    hearing.map(ClusterThread::stop_and_join).transpose()?;
     capture.map_or(Ok(()), |capture| capture.check_not_replaced())?;
     tracing::info!("stopped");
     Ok(())
@@ -170,12 +170,12 @@ fn client_caps(config: &AgentConfig, clock: &Clock) -> anyhow::Result<(ClientCap
 ///
 /// # Errors
 /// The identity file has mistakes, or another file cannot be read or used.
-pub(crate) fn check(config: &AgentConfig) -> anyhow::Result<Vec<String>> {
+pub(crate) fn check_configured_files(config: &AgentConfig) -> anyhow::Result<Vec<String>> {
     let control = control_runtime()?;
     let clouds = Clouds::start(&config.clouds, &Clock::system(), control.handle());
     let clouds = clouds.map(|clouds| clouds.warnings());
     let identity = IdentityStrategy::load(&config.identity, &config.clouds)
-        .and_then(|strategy| strategy.check(&control));
+        .and_then(|strategy| strategy.check_cluster_credentials(&control));
     match (clouds, identity) {
         (Err(one), Err(other)) => Err(anyhow::anyhow!("{one:#}\n{other:#}")),
         (clouds, identity) => identity.and(clouds),
@@ -347,7 +347,7 @@ impl AgentContext {
         let clouds = Arc::new(CurrentClouds::new(clouds));
         let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper, orders)?;
         let parts = Self {
-            reload_status: Arc::new(reload::ReloadStatus::new(loaded.digest, clock.wall())),
+            reload_status: Arc::new(reload::ReloadStatus::new(loaded.digest, clock.wall_time())),
             clock,
             identity: Arc::new(who),
             capture,
@@ -365,7 +365,7 @@ impl AgentContext {
         Ok((parts, hearing))
     }
 
-    /// Returns the watch over the traffic threads. [`ThreadWatch::start`] begins it.
+    /// Returns the watch over the traffic threads. [`ThreadWatch::start_watchdog`] begins it.
     fn thread_watch(&self, metrics: &[Arc<ThreadMetrics>], hangs: HangHistory) -> ThreadWatch {
         let open = (self.open.clone(), self.guests.clone());
         let capacity = CapacityMeter::new(self.clock.clone(), open, self.memory.clone(), metrics.to_vec());
@@ -393,7 +393,7 @@ impl AgentContext {
             write::counter(out, "seawall_log_lines_dropped", help, log.dropped_lines())
         }));
         let bulletin = self.reload_status.clone();
-        registry.register_collector(collector_from_fn(move |out| bulletin.write(out)));
+        registry.register_collector(collector_from_fn(move |out| bulletin.write_metrics(out)));
         let requests = RequestMetrics::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(collector_from_fn(move |out| requests.write(out)));
         broker::register(&self.clouds, registry, &self.clock);
@@ -419,14 +419,14 @@ impl AgentContext {
         let (clock, own_clock) = (self.clock.clone(), self.clock.clone());
         let callers = self.identity.resolver.clone();
         self.register(&mut registry, metrics, log);
-        registry.register_collector(watch.collector());
+        registry.register_collector(watch.metrics_collector());
         let (alive, ready, remarks) = (watch.health.clone(), watch.health.clone(), watch.warning_source());
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
         let sources = AdminSources {
             registry,
-            readiness: Readiness::new(listeners, self.probe.clone()),
+            readiness: ReadinessChecker::new(listeners, self.probe.clone()),
             dead_reason: Box::new(move || alive.not_alive_reason()),
             unready_reason: Box::new(move || ready.not_ready_reason().or_else(|| obstacle.unready_reason())),
             unreachable_reason: Box::new(move || detour.as_ref()?.unready_reason()),
@@ -434,13 +434,13 @@ impl AgentContext {
                 let mut lines = who.warnings();
                 lines.extend(told.remark());
                 lines.extend(clouds.current().warnings());
-                lines.extend(seccomp.remark());
+                lines.extend(seccomp.warning());
                 lines.extend(capture.as_ref().and_then(|capture| capture.warning()));
                 lines.extend(remarks());
                 lines
             }),
             pods_json: Box::new(move || {
-                pods_page::pods_json(&configuration.describe(), &callers, clock.now())
+                pods_page::pods_json(&configuration.to_json(), &callers, clock.now())
             }),
         };
         Arc::new(AdminServer::new(sources, own_clock))
@@ -451,12 +451,15 @@ impl AgentContext {
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
         let mut found = |metric| PodCountGauge::new_registered(registry, metric);
-        let thrash =
-            excessive_fetch::FetchMonitor::new(clouds.clone(), clock.clone(), found(excessive_fetch::METRIC));
+        let thrash = excessive_fetch::FetchMonitor::new(
+            clouds.clone(),
+            clock.clone(),
+            found(excessive_fetch::METRIC_NAME_AND_HELP),
+        );
         let outage = stale_credentials::RenewalMonitor::new(
             clouds.clone(),
             clock.clone(),
-            found(stale_credentials::METRIC),
+            found(stale_credentials::METRIC_NAME_AND_HELP),
         );
         control.spawn(pod_scan::run(thrash, self.identity.resolver.clone(), clock.clone()));
         control.spawn(pod_scan::run(outage, self.identity.resolver.clone(), clock.clone()));
@@ -475,9 +478,9 @@ impl AgentContext {
             clock: self.clock.clone(),
             resolver: self.identity.resolver.clone(),
             open_connections: self.open.clone(),
-            guests: self.guests.clone(),
+            guest_counter: self.guests.clone(),
             unknown_client_connections: self.strangers.clone(),
-            memory: self.memory.clone(),
+            memory_gauge: self.memory.clone(),
             limits: bounds(self.threads, &self.room),
         };
         let runtime =
@@ -510,7 +513,7 @@ impl AgentContext {
         addresses: &[SocketAddr],
     ) -> Vec<(SocketAddr, Vec<ReadinessRequest>)> {
         let (each, clouds) = (addresses.iter().zip(&config.listen), self.clouds.current());
-        each.map(|(address, listen)| (*address, clouds.probes(&listen.dialects))).collect()
+        each.map(|(address, listen)| (*address, clouds.readiness_requests(&listen.dialects))).collect()
     }
 
     /// Returns the dialect settings that stay the same when a reload changes the configuration.
@@ -576,14 +579,14 @@ impl AgentDialectSettings {
         let limits = &config.limits;
         let long_polls = LongPollLimit {
             total_counter: self.long_polls.clone(),
-            most: self.room.long_polls,
-            most_per_pod: limits.long_polls_per_pod,
+            max_total: self.room.long_polls,
+            max_per_pod: limits.long_polls_per_pod,
             stop: self.stop.clone(),
         };
         let tools = DialectResources {
-            long_polls,
+            long_poll_limit: long_polls,
             upstream_permits: self.upstream_permits.clone(),
-            max_idle: self.idle,
+            max_idle_connections: self.idle,
         };
         let (clouds, spoken) = (clouds.clone(), self.spoken.clone());
         let allowance = ClientLimits {
@@ -598,7 +601,7 @@ impl AgentDialectSettings {
 fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         connections: room.connections,
-        guests: room.guests,
+        guest_connections: room.guest_connections,
         threads,
         buffered_bytes: room.buffered_bytes / threads,
         cores: room.cores,

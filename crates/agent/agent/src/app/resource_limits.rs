@@ -60,7 +60,7 @@ pub(crate) struct ClientCaps {
     /// The maximum number of open connections of all clients together.
     pub(crate) connections: u32,
     /// The maximum number of guests: further connections that end after one answer.
-    pub(crate) guests: u32,
+    pub(crate) guest_connections: u32,
     /// The maximum number of open connections of one client, even if there are few other clients.
     pub(crate) connections_per_caller: u32,
     /// The maximum number of bytes in incomplete heads and unread responses, for all clients together.
@@ -105,7 +105,7 @@ impl ClientCaps {
         let connections = narrow(limits.connections.map_or(fit, u64::from).min(open - guests.min(open / 2)));
         Self {
             connections,
-            guests: narrow(guests),
+            guest_connections: narrow(guests),
             connections_per_caller: per_caller(limits, connections),
             buffered_bytes: memory.map_or(MOST_HELD, |room| (room / 8).clamp(LEAST_HELD, MOST_HELD)) as usize,
             shards_per_address: lanes as usize,
@@ -121,7 +121,7 @@ impl ClientCaps {
         let is_enough = |descriptors: &u64| {
             let caps = Self::from_machine_limits(&DetectedMachine::default(), true, *descriptors, config);
             let asked = config.limits.connections.map_or(LEAST_DESCRIPTORS_FOR_CLIENTS, u64::from);
-            u64::from(caps.connections + caps.guests) >= asked.min(LEAST_DESCRIPTORS_FOR_CLIENTS)
+            u64::from(caps.connections + caps.guest_connections) >= asked.min(LEAST_DESCRIPTORS_FOR_CLIENTS)
         };
         (OTHER_DESCRIPTORS..4096).find(is_enough).unwrap_or(4096)
     }
@@ -203,9 +203,9 @@ mod tests {
     fn connections_never_use_up_the_open_files() {
         for descriptors in [256, 1024, 4096] {
             let room = room(None, descriptors, "connections: 100000");
-            let used =
-                u64::from(room.connections + room.guests + 2 * room.upstream_requests + room.long_polls)
-                    + room.shards_per_address as u64;
+            let used = u64::from(
+                room.connections + room.guest_connections + 2 * room.upstream_requests + room.long_polls,
+            ) + room.shards_per_address as u64;
             assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
         }
     }
@@ -221,9 +221,9 @@ mod tests {
         let least = ClientCaps::min_open_files(&config(""));
         assert!((150..256).contains(&least), "{least}");
         let at_least = room(None, least, "");
-        assert_eq!(at_least.connections + at_least.guests, 32, "{at_least:?}");
+        assert_eq!(at_least.connections + at_least.guest_connections, 32, "{at_least:?}");
         let below = room(None, least - 1, "");
-        assert!(below.connections + below.guests < 32, "{below:?}");
+        assert!(below.connections + below.guest_connections < 32, "{below:?}");
         assert!(ClientCaps::min_open_files(&config("connections: 4")) < least);
     }
 

@@ -15,7 +15,7 @@ use seawall_server::capacity::CapacityMeter;
 use seawall_server::watchdog::{ThreadHealth, ThreadHeartbeat, ThreadState, Watchdog};
 
 use super::hang_history::HangHistory;
-use super::machine_limits::read;
+use super::machine_limits::read_file_or_none;
 use crate::log::AgentLog;
 
 /// The stack of the watchdog's thread in bytes. Formatting a log line needs the most.
@@ -43,7 +43,11 @@ impl ThreadWatch {
     ///
     /// # Errors
     /// The thread cannot start.
-    pub(super) fn start(self, redirect: Option<Arc<RedirectHandle>>, log: AgentLog) -> anyhow::Result<()> {
+    pub(super) fn start_watchdog(
+        self,
+        redirect: Option<Arc<RedirectHandle>>,
+        log: AgentLog,
+    ) -> anyhow::Result<()> {
         let Self { heartbeats, health, capacity, hangs } = self;
         let watchdog = Watchdog {
             heartbeats,
@@ -62,7 +66,7 @@ impl ThreadWatch {
                 log.finish();
             }),
             thread_state: |kernel_thread| {
-                ThreadState::parse(&read(&format!("/proc/self/task/{kernel_thread}/stat"))?)
+                ThreadState::parse(&read_file_or_none(&format!("/proc/self/task/{kernel_thread}/stat"))?)
             },
         };
         let thread = std::thread::Builder::new().name("watchdog".into()).stack_size(STACK);
@@ -71,12 +75,12 @@ impl ThreadWatch {
     }
 
     /// Returns the collector of the metrics about hangs and used-up limits.
-    pub(super) fn collector(&self) -> Box<dyn Collector> {
+    pub(super) fn metrics_collector(&self) -> Box<dyn Collector> {
         let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
         collector_from_fn(move |out| {
             let help =
                 "Times in the last ten minutes that the agent ended itself because a traffic thread hung";
-            gauge(out, "seawall_recent_hangs", help, hangs.recent() as f64)?;
+            gauge(out, "seawall_recent_hangs", help, hangs.recent_hang_count() as f64)?;
             write_capacity(&capacity, out)
         })
     }
@@ -103,7 +107,7 @@ fn redirect_heartbeat(redirect: Option<Arc<RedirectHandle>>) -> impl FnMut() + S
     move || {
         is_due = !is_due;
         let Some(redirect) = redirect.as_ref().filter(|_| is_due) else { return };
-        let result = redirect.beat();
+        let result = redirect.write_heartbeat();
         if let Err(error) = &result
             && !has_failed
         {

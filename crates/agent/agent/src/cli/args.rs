@@ -113,7 +113,7 @@ pub(crate) enum AgentCommand {
     Import(import::ImportCommand),
     Redirect(redirect::RedirectCommand),
     Uninstall(uninstall::UninstallCommand),
-    Print(String),
+    PrintText(String),
 }
 
 /// Parses a command line. On failure, returns the error and the command's word. The word is empty if the command line has no command before the
@@ -126,7 +126,7 @@ pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String
             Some(Long("config")) if !before.has("config") => {
                 before.push("config", args.value().map_err(|error| (String::new(), error))?);
             }
-            Some(Short('h') | Long("help")) => return Ok(AgentCommand::Print(help_text(""))),
+            Some(Short('h') | Long("help")) => return Ok(AgentCommand::PrintText(help_text(""))),
             Some(Short('V') | Long("version")) => break "version".to_owned(),
             Some(Value(word)) => break word.to_string_lossy().into_owned(),
             Some(other) => return Err((String::new(), other.unexpected())),
@@ -152,15 +152,15 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<AgentCommand, 
         "uninstall" => return uninstall::UninstallCommand::parse(args).map(AgentCommand::Uninstall),
         "import" => {
             let request = import::ImportCommand::parse(&mut args)?;
-            return Ok(request.map_or_else(|| AgentCommand::Print(help_text(word)), AgentCommand::Import));
+            return Ok(request.map_or_else(|| AgentCommand::PrintText(help_text(word)), AgentCommand::Import));
         }
         "help" => {
-            return Ok(AgentCommand::Print(help_text(&flags::next_word(&mut args)?.unwrap_or_default())));
+            return Ok(AgentCommand::PrintText(help_text(&flags::next_word(&mut args)?.unwrap_or_default())));
         }
         _ => {}
     }
     let Some(flags) = before.read_more(&mut args, takes)? else {
-        return Ok(AgentCommand::Print(help_text(word)));
+        return Ok(AgentCommand::PrintText(help_text(word)));
     };
     let path = flags.path("config").unwrap_or_else(|| CONFIG.into());
     Ok(match word {
@@ -171,8 +171,8 @@ fn of_word(word: &str, mut args: Parser, before: Flags) -> Result<AgentCommand, 
             AgentCommand::Probe(path, if flags.has("live") { ProbeKind::Live } else { ProbeKind::Ready })
         }
         "status" => AgentCommand::Status(path),
-        "config-default" => AgentCommand::Print(config::DEFAULT.into()),
-        _ => AgentCommand::Print(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
+        "config-default" => AgentCommand::PrintText(config::DEFAULT_CONFIG_YAML.into()),
+        _ => AgentCommand::PrintText(concat!("seawall-agent ", env!("CARGO_PKG_VERSION"), "\n").into()),
     })
 }
 
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn each_command_has_a_help_of_its_own() {
         let printed = |args: &[&str]| match parsed(args) {
-            Ok(AgentCommand::Print(text)) => text,
+            Ok(AgentCommand::PrintText(text)) => text,
             other => panic!("{args:?}: {:?}", other.err()),
         };
         for args in [&["help"][..], &["--help"], &["-h"], &["--config", "a.yaml", "--help"]] {

@@ -13,7 +13,7 @@ use crate::config::{self, AgentConfig, DownwardApi};
 /// The configuration has mistakes, or it needs a file or a credential that is invalid on this machine.
 pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load(path)?;
-    let remarks = app::check(&config).context(
+    let remarks = app::check_configured_files(&config).context(
         "the configuration has no mistake, but this machine lacks something that the configuration needs (`check --offline` checks the \
          configuration only)",
     )?;
@@ -26,7 +26,7 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
 /// # Errors
 /// The configuration has mistakes; the error lists all of them.
 pub(crate) fn check_offline(path: &Path) -> anyhow::Result<(String, String)> {
-    let config = AgentConfig::load_for(path, &DownwardApi::from_env().or_placeholders())?;
+    let config = AgentConfig::load_with_downward_api(path, &DownwardApi::from_env().with_placeholders())?;
     let remark = "seawall-agent: the configuration has no mistake; --offline does not check the files that it names, or credentials\n";
     Ok((remark.to_owned(), config::effective_yaml(&config)))
 }

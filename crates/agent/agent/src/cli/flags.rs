@@ -60,7 +60,7 @@ impl Flags {
         let values = self.0.iter().filter(|(given, _)| *given == name);
         let parse = |(_, value): &(_, OsString)| {
             let value = value.to_str().and_then(|text| text.parse().ok());
-            value.ok_or_else(|| self.invalid(name, wanted))
+            value.ok_or_else(|| self.invalid_value_error(name, wanted))
         };
         values.map(parse).collect()
     }
@@ -93,7 +93,7 @@ impl Flags {
     }
 
     /// Returns the error for an invalid value; `wanted` describes the expected value.
-    pub(super) fn invalid(&self, name: &str, wanted: &str) -> Error {
+    pub(super) fn invalid_value_error(&self, name: &str, wanted: &str) -> Error {
         let given =
             self.0.iter().rfind(|(given, _)| *given == name).map(|(_, value)| value.to_string_lossy());
         Error::Custom(format!("--{name}: found {:?}, expected {wanted}", given.unwrap_or_default()).into())

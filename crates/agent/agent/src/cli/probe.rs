@@ -45,7 +45,7 @@ impl ProbeKind {
 /// # Errors
 /// The probe fails, with the agent's reason, or the agent does not respond.
 pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
-    let (status, body) = get(&AdminEndpoint::from_file(path)?, asked.path())?;
+    let (status, body) = get_from_admin_server(&AdminEndpoint::from_file(path)?, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
     Ok(())
 }
@@ -54,7 +54,7 @@ pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// No process responds, or the response does not come from an agent.
-pub(super) fn get(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, String)> {
+pub(super) fn get_from_admin_server(door: &AdminEndpoint, path: &str) -> anyhow::Result<(u16, String)> {
     let connected = match &door.socket {
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
         None => TcpStream::connect_timeout(&door.tcp_address, PATIENCE).map(OwnedFd::from),

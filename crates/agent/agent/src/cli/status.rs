@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::probe::get;
+use super::probe::get_from_admin_server;
 use crate::config::AdminEndpoint;
 
 /// Returns the output of `status`: readiness, the configuration in force, and each pod with its credentials.
@@ -15,8 +15,8 @@ use crate::config::AdminEndpoint;
 /// No process responds, or the response does not come from an agent.
 pub(crate) fn status(path: &Path) -> anyhow::Result<String> {
     let door = AdminEndpoint::from_file(path)?;
-    let (_, ready) = get(&door, "/readyz")?;
-    let (status, pods) = get(&door, "/debug/pods")?;
+    let (_, ready) = get_from_admin_server(&door, "/readyz")?;
+    let (status, pods) = get_from_admin_server(&door, "/debug/pods")?;
     anyhow::ensure!(status == 200, "/debug/pods: {status} {}", pods.trim_end());
     let pods: Value = serde_json::from_str(&pods).context("/debug/pods")?;
     let mut text = ready;

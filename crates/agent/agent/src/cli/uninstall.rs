@@ -109,7 +109,7 @@ impl UninstallTarget {
     fn of(flags: &Flags) -> Result<Self, Error> {
         let timeout = flags.value::<String>("timeout", "a duration")?;
         let span = |text: String| duration::parse(&text).filter(|span| !span.is_zero());
-        let wanted = || flags.invalid("timeout", "a duration such as 4m");
+        let wanted = || flags.invalid_value_error("timeout", "a duration such as 4m");
         Ok(Self {
             namespace: flags.required::<Name>("namespace", NAME)?.0,
             kubeconfig: flags.path("kubeconfig"),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use seawall_config::{Document, values};
 
-use super::addresses::{ADMIN_PORT, EXPECTED_ADDRESS, loopback};
+use super::addresses::{ADDRESS_FORMAT_HINT, ADMIN_PORT, loopback_address};
 use super::file::{ConfigFileError, read_text};
 
 /// The path of the admin socket in the shipped manifests. Probes try this socket if the configuration file cannot be read or
@@ -38,19 +38,19 @@ impl AdminEndpoint {
     /// Returns the addresses of the shipped manifests if their socket file exists.
     fn usual() -> Option<Self> {
         let socket = PathBuf::from(USUAL);
-        socket.exists().then(|| Self { tcp_address: loopback(ADMIN_PORT), socket: Some(socket) })
+        socket.exists().then(|| Self { tcp_address: loopback_address(ADMIN_PORT), socket: Some(socket) })
     }
 
     fn read(text: &str, base: &Path) -> Self {
         let Ok(document) = Document::parse(text) else {
-            return Self::usual().unwrap_or(Self { tcp_address: loopback(ADMIN_PORT), socket: None });
+            return Self::usual().unwrap_or(Self { tcp_address: loopback_address(ADMIN_PORT), socket: None });
         };
         let root = document.root();
         Self {
             tcp_address: root
                 .key("admin")
-                .text(EXPECTED_ADDRESS, |text| text.parse().ok())
-                .unwrap_or(loopback(ADMIN_PORT)),
+                .text(ADDRESS_FORMAT_HINT, |text| text.parse().ok())
+                .unwrap_or(loopback_address(ADMIN_PORT)),
             socket: root.key("adminSocket").text("", |text| values::path(text, base)),
         }
     }
@@ -67,7 +67,7 @@ mod tests {
         let expected =
             AdminEndpoint { tcp_address: ([127, 0, 0, 1], 7).into(), socket: Some("/run/a.sock".into()) };
         assert_eq!(door, expected);
-        assert_eq!(read("google: {}\n"), AdminEndpoint { tcp_address: loopback(8989), socket: None });
-        assert_eq!(read("listen: [").tcp_address, loopback(8989));
+        assert_eq!(read("google: {}\n"), AdminEndpoint { tcp_address: loopback_address(8989), socket: None });
+        assert_eq!(read("listen: [").tcp_address, loopback_address(8989));
     }
 }

@@ -11,11 +11,11 @@ use serde_json::Value;
 /// Returns all values in force as YAML, including defaults.
 pub(crate) fn effective_yaml(config: &impl Serialize) -> String {
     // Serialisation cannot fail, because all values were parsed from text.
-    yaml(&serde_json::to_value(config).unwrap_or_default())
+    format_yaml(&serde_json::to_value(config).unwrap_or_default())
 }
 
 /// Returns a table as YAML.
-pub(crate) fn yaml(table: &Value) -> String {
+pub(crate) fn format_yaml(table: &Value) -> String {
     let mut out = String::new();
     write(table, 0, &mut out);
     out
@@ -36,7 +36,7 @@ fn write(value: &Value, depth: usize, out: &mut String) {
 }
 
 /// Serialises a count, or `auto` if it is not set.
-pub(super) fn count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize_count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
     match count {
         Some(count) => to.serialize_u32(*count),
         None => to.serialize_str("auto"),
@@ -44,7 +44,7 @@ pub(super) fn count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result
 }
 
 /// Serialises a log level by its name in the configuration.
-pub(super) fn level<S: Serializer>(level: &tracing::Level, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn serialize_log_level<S: Serializer>(level: &tracing::Level, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&level.as_str().to_lowercase())
 }
 
@@ -59,11 +59,11 @@ mod tests {
 
     #[test]
     fn reading_the_effective_configuration_back_changes_nothing() {
-        let downward = DownwardApi { pod: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
+        let downward = DownwardApi { own_pod_uid: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
         let kernel = "{ strategy: kernel, nodeName: n1, redirect: { bpffs: /bpf, cgroupRoot: /cg, kubepodsCgroup: a/kubepods } }";
         let source_ip =
             "{ strategy: source-ip, nodeName: n1, kubeconfig: k, podTokenLifetime: 2h, startupTaint: a.b/c }";
-        let gke = crate::config::DEFAULT
+        let gke = crate::config::DEFAULT_CONFIG_YAML
             .replace("strategy: static", "strategy: source-ip\n  nodeName: n1")
             .replace("\"//iam", "\"identitynamespace:p.svc.id.goog://iam")
             .replace(
@@ -71,7 +71,7 @@ mod tests {
                 "exchange: identitybindingtoken\n  proxy: http://proxy:3128\n  caFile: ca.pem",
             );
         for text in [
-            crate::config::DEFAULT,
+            crate::config::DEFAULT_CONFIG_YAML,
             "google: { mode: conceal }\nidentity: { strategy: anyone }\nthreads: 2\n\
              listen: [{ address: \"[::1]:80\", dialects: [google] }]\n",
             &format!(

@@ -35,7 +35,7 @@ impl ConfigFileError {
 /// # Errors
 /// The file cannot be read.
 pub(crate) fn read_text(path: &Path) -> Result<String, ConfigFileError> {
-    let read = file::read(path, values::MAX_FILE_BYTES);
+    let read = file::read_text(path, values::MAX_FILE_BYTES);
     let text = read.map_err(|reason| ConfigFileError::Unreadable { path: path.into(), reason })?;
     Ok(text.expose().clone())
 }

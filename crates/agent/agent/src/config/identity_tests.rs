@@ -8,7 +8,7 @@ const NODE: &str = "listen: [\"node:0\"]\nidentity: { strategy: kernel";
 
 fn downward() -> DownwardApi {
     let pod = Some(PodUid("5eaf".into()));
-    DownwardApi { address: "10.0.0.1".parse().ok(), pod, ..DownwardApi::for_node("n1") }
+    DownwardApi { node_address: "10.0.0.1".parse().ok(), own_pod_uid: pod, ..DownwardApi::for_node("n1") }
 }
 
 fn read(text: &str, downward: &DownwardApi) -> Result<AgentConfig, String> {
@@ -21,7 +21,7 @@ fn one_file_serves_all_nodes_because_each_agent_is_told_where_it_is() {
     let config = read(NODE, &downward()).unwrap();
     assert_eq!(config.listen[0].address.to_string(), "10.0.0.1:0");
     let IdentityConfig::Kernel(kernel) = config.identity else { panic!("{:?}", config.identity) };
-    assert_eq!((kernel.cluster.node_name.as_str(), &*kernel.own.0), ("n1", "5eaf"));
+    assert_eq!((kernel.cluster.node_name.as_str(), &*kernel.own_pod_uid.0), ("n1", "5eaf"));
     let usual = ("/sys/fs/bpf".into(), "/sys/fs/cgroup".into(), None);
     assert_eq!((kernel.redirect.bpffs, kernel.redirect.cgroup_root, kernel.redirect.kubepods_cgroup), usual);
 }
@@ -48,7 +48,7 @@ fn what_the_manifest_does_not_tell_is_named_all_at_once() {
     for place in ["listen[0]", "NODE_IP", "identity.nodeName", "NODE_NAME"] {
         assert!(mistakes.contains(place), "{place} in {mistakes}");
     }
-    let mistakes = read(NODE, &DownwardApi { pod: None, ..downward() }).unwrap_err();
+    let mistakes = read(NODE, &DownwardApi { own_pod_uid: None, ..downward() }).unwrap_err();
     assert!(mistakes.contains("identity.strategy") && mistakes.contains("POD_UID"), "{mistakes}");
 }
 

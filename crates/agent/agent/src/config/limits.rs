@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use seawall_config::DocumentTable;
-use seawall_config::values::{duration, span};
+use seawall_config::values::{parse_duration, serialize_duration};
 use serde::Serialize;
 
-use super::dump::count_or_auto;
+use super::dump::serialize_count_or_auto;
 
 /// The limits on clients' connections, waits and requests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LimitsConfig {
     /// The maximum number of connections of all pods together. `None` allows as many as memory and open files permit.
-    #[serde(serialize_with = "count_or_auto")]
+    #[serde(serialize_with = "serialize_count_or_auto")]
     pub(crate) connections: Option<u32>,
     /// The maximum number of connections of one pod. `None` allows as many as all pods together may have.
-    #[serde(serialize_with = "count_or_auto")]
+    #[serde(serialize_with = "serialize_count_or_auto")]
     pub(crate) connections_per_pod: Option<u32>,
-    #[serde(serialize_with = "span")]
+    #[serde(serialize_with = "serialize_duration")]
     pub(crate) header_timeout: Duration,
-    #[serde(serialize_with = "span")]
+    #[serde(serialize_with = "serialize_duration")]
     pub(crate) idle_timeout: Duration,
     pub(crate) long_polls: u32,
     pub(crate) long_polls_per_pod: u32,
@@ -40,7 +40,7 @@ impl LimitsConfig {
             table.key(key).text("auto, or a whole number from 1 to 1000000", counted).flatten()
         };
         let span = |key, default| {
-            table.key(key).text("a duration such as 500ms, 2s or 5m", duration).unwrap_or(default)
+            table.key(key).text("a duration such as 500ms, 2s or 5m", parse_duration).unwrap_or(default)
         };
         let limits = Self {
             connections: count_or_auto("connections"),

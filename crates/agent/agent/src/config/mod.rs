@@ -23,16 +23,18 @@ use serde::{Serialize, Serializer};
 
 use crate::sandbox::{Seccomp, SyscallProfile};
 
-use addresses::{ADMIN_PORT, EXPECTED_ADDRESS, EXPECTED_LISTEN_ADDRESS, NODE_PLACEHOLDER, loopback};
+use addresses::{
+    ADDRESS_FORMAT_HINT, ADMIN_PORT, LISTEN_ADDRESS_FORMAT_HINT, NODE_ADDRESS_PLACEHOLDER, loopback_address,
+};
 pub(crate) use admin_address::AdminEndpoint;
-pub(crate) use dump::{effective_yaml, yaml};
+pub(crate) use dump::{effective_yaml, format_yaml};
 pub(crate) use file::{ConfigFileError, read_text};
 pub(crate) use limits::LimitsConfig;
 pub(crate) use seawall_identity::config::IdentityConfig;
 pub(crate) use seawall_identity::downward_api::DownwardApi;
 
 /// The documented defaults, as `config-default` prints them.
-pub(crate) const DEFAULT: &str = include_str!("default.yaml");
+pub(crate) const DEFAULT_CONFIG_YAML: &str = include_str!("default.yaml");
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,7 +50,7 @@ pub(crate) struct AgentConfig {
     pub(crate) limits: LimitsConfig,
     pub(crate) threads: ThreadCount,
     pub(crate) seccomp: Seccomp,
-    #[serde(serialize_with = "dump::level")]
+    #[serde(serialize_with = "dump::serialize_log_level")]
     pub(crate) log_level: tracing::Level,
 }
 
@@ -73,7 +75,7 @@ impl AgentConfig {
     /// # Errors
     /// The file cannot be read or has mistakes; the error lists all of them.
     pub(crate) fn load(path: &Path) -> Result<Self, ConfigFileError> {
-        Self::load_for(path, &DownwardApi::from_env())
+        Self::load_with_downward_api(path, &DownwardApi::from_env())
     }
 
     /// Checks `text`, which is the content of the file at `path`.
@@ -94,7 +96,10 @@ impl AgentConfig {
     ///
     /// # Errors
     /// The file cannot be read or has mistakes; the error lists all of them.
-    pub(crate) fn load_for(path: &Path, downward: &DownwardApi) -> Result<Self, ConfigFileError> {
+    pub(crate) fn load_with_downward_api(
+        path: &Path,
+        downward: &DownwardApi,
+    ) -> Result<Self, ConfigFileError> {
         Self::from_text(&read_text(path)?, path, downward)
     }
 
@@ -159,7 +164,7 @@ fn addresses<'d>(
     downward: &DownwardApi,
 ) -> Vec<(SocketAddr, Option<DocumentNode<'d>>)> {
     if !node.is_present() {
-        return vec![(loopback(8988), None)];
+        return vec![(loopback_address(8988), None)];
     }
     let items = node.list();
     if items.is_empty() {
@@ -178,7 +183,7 @@ fn addresses<'d>(
 
 /// Reads the admin address. It must differ from the addresses in `listen`, because a process cannot bind an address twice.
 fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
-    let admin = node.text(EXPECTED_ADDRESS, |t| t.parse().ok()).unwrap_or(loopback(ADMIN_PORT));
+    let admin = node.text(ADDRESS_FORMAT_HINT, |t| t.parse().ok()).unwrap_or(loopback_address(ADMIN_PORT));
     let is_taken = |own: &SocketAddr| {
         let is_all = own.ip().is_unspecified() || admin.ip().is_unspecified();
         own.port() == admin.port()
@@ -199,19 +204,19 @@ fn address<'d>(
         return Some((own_address(item, downward)?, None));
     }
     let table = item.table();
-    let address = own_address(&table.required("address", EXPECTED_LISTEN_ADDRESS), downward);
-    let dialects = table.required("dialects", "a list of dialects");
+    let address = own_address(&table.required_node("address", LISTEN_ADDRESS_FORMAT_HINT), downward);
+    let dialects = table.required_node("dialects", "a list of dialects");
     Some((address?, Some(dialects)))
 }
 
 /// Reads an address of this machine, or a port on the node's address.
 fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<SocketAddr> {
-    let port = |text: &str| text.strip_prefix(NODE_PLACEHOLDER)?.strip_prefix(':')?.parse().ok();
+    let port = |text: &str| text.strip_prefix(NODE_ADDRESS_PLACEHOLDER)?.strip_prefix(':')?.parse().ok();
     let read = |text: &str| match port(text) {
-        Some(port) => Some(downward.address.map(|ip| SocketAddr::new(ip, port))),
+        Some(port) => Some(downward.node_address.map(|ip| SocketAddr::new(ip, port))),
         None => text.parse().ok().map(Some),
     };
-    let address = item.text(EXPECTED_LISTEN_ADDRESS, read)?;
+    let address = item.text(LISTEN_ADDRESS_FORMAT_HINT, read)?;
     if address.is_none() {
         item.reject(format!(
             "the node's address in the environment variable {}",
@@ -248,8 +253,8 @@ impl AgentConfig {
     /// Returns the optional system calls that this configuration needs.
     pub(crate) fn syscall_profile(&self) -> SyscallProfile {
         SyscallProfile {
-            bpf_maps: matches!(self.identity, IdentityConfig::Kernel(_)),
-            file_writes: self.clouds.writes_files(),
+            uses_bpf_maps: matches!(self.identity, IdentityConfig::Kernel(_)),
+            writes_files: self.clouds.writes_files(),
         }
     }
 }
@@ -344,7 +349,7 @@ google:
 
     /// Returns AWS's section as `config-default` prints it, without the first `#` of each line.
     fn documented_aws() -> String {
-        let lines = DEFAULT.lines().skip_while(|line| *line != "# aws:");
+        let lines = DEFAULT_CONFIG_YAML.lines().skip_while(|line| *line != "# aws:");
         let section = lines.take_while(|line| line.starts_with("# "));
         section.map(|line| format!("{}\n", &line[2..])).collect()
     }
@@ -359,7 +364,8 @@ google:
     /// Each example block at the start of the file is a valid configuration. It needs only the node's name from the environment.
     #[test]
     fn the_examples_of_the_first_screen_are_valid() {
-        let first_screen: Vec<_> = DEFAULT.lines().take_while(|line| line.starts_with('#')).collect();
+        let first_screen: Vec<_> =
+            DEFAULT_CONFIG_YAML.lines().take_while(|line| line.starts_with('#')).collect();
         assert!(first_screen.len() <= 30, "{} lines", first_screen.len());
         let is_example = |lines: &&[&str]| lines.first().is_some_and(|line| line.starts_with("#   "));
         let examples = first_screen.split(|line| *line == "#").filter(is_example);
@@ -374,7 +380,7 @@ google:
 
     #[test]
     fn the_documented_default_is_the_default() {
-        assert_eq!(parse(DEFAULT).unwrap(), parse(LEAST).unwrap());
+        assert_eq!(parse(DEFAULT_CONFIG_YAML).unwrap(), parse(LEAST).unwrap());
     }
 
     /// The value `none` was once called `off`, which YAML reads as false.

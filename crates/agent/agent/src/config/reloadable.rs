@@ -131,10 +131,10 @@ mod tests {
     use seawall_core::cloud::CloudName;
 
     use super::*;
-    use crate::config::{DEFAULT, DownwardApi};
+    use crate::config::{DEFAULT_CONFIG_YAML, DownwardApi};
 
     fn parse(text: &str) -> AgentConfig {
-        let downward = DownwardApi { pod: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
+        let downward = DownwardApi { own_pod_uid: Some(PodUid("5eaf".into())), ..DownwardApi::default() };
         AgentConfig::parse(text, Path::new("/etc"), &downward).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
@@ -143,7 +143,7 @@ mod tests {
 
     /// Returns configurations that together contain all keys.
     fn complete() -> Vec<AgentConfig> {
-        let google = DEFAULT
+        let google = DEFAULT_CONFIG_YAML
             .replace("exchange: sts", "exchange: sts\n  proxy: http://p:1\n  caFile: c")
             .replace("uid: \"\"", "uid: u");
         let instance = "{ id: i, type: t, imageId: a, architecture: x, availabilityZone: z, availabilityZoneId: i, localHostname: h, \
@@ -174,7 +174,7 @@ mod tests {
         // Ignore cloud sections that are absent.
         keys.retain(|key| CloudName::ALL.iter().all(|cloud| key != cloud.as_str()));
         let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
-            let ReloadableKeys { reloadable: reloaded, needs_restart: of_the_process } =
+            let ReloadableKeys { reloadable: reloaded, keys_needing_restart: of_the_process } =
                 CloudsConfig::reloadable_keys(*cloud);
             reloaded.iter().chain(of_the_process).map(|key| format!("{}.{key}", cloud.as_str()))
         });
@@ -192,14 +192,14 @@ mod tests {
     /// `DEFAULT` lists the keys for operators. It counts `identity` as one key, because all keys below it need a restart.
     #[test]
     fn the_documented_list_of_keys_that_need_a_restart_is_complete() {
-        let (_, list) = DEFAULT.split_once("These keys need a restart:").unwrap();
+        let (_, list) = DEFAULT_CONFIG_YAML.split_once("These keys need a restart:").unwrap();
         let (list, _) = list.split_once(".\n").unwrap();
         let listed: Vec<_> = list.split([',', '\n', '#', ' ']).filter(|word| !word.is_empty()).collect();
         let is_below_identity = |key: &str| key.starts_with("identity.");
         let own = OF_THE_PROCESS.iter().copied();
         let own = own.map(|key| if is_below_identity(key) { "identity" } else { key });
         let of_clouds = CloudName::ALL.iter().flat_map(|cloud| {
-            let keys = CloudsConfig::reloadable_keys(*cloud).needs_restart;
+            let keys = CloudsConfig::reloadable_keys(*cloud).keys_needing_restart;
             keys.iter().map(|key| format!("{}.{key}", cloud.as_str()))
         });
         let needing: BTreeSet<String> = own.map(str::to_owned).chain(of_clouds).collect();

@@ -9,20 +9,20 @@ use ring::digest::{SHA256, digest};
 pub(crate) struct Digest([u8; 32]);
 
 impl Digest {
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn of_text(text: &str) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
         Self(bytes)
     }
 
     /// Returns the first characters of the digest as `sha256sum` prints it. They suffice to distinguish an operator's files.
-    pub(crate) fn short(&self) -> String {
+    pub(crate) fn short_hex(&self) -> String {
         self.0[..6].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.short())
+        f.write_str(&self.short_hex())
     }
 }

@@ -80,7 +80,7 @@ impl LoadedConfig {
     pub(crate) fn from_file(path: &Path) -> Result<Self, ConfigFileError> {
         let text = config::read_text(path)?;
         let config = AgentConfig::from_text(&text, path, &DownwardApi::from_env())?;
-        Ok(Self { path: path.into(), digest: Digest::of(&text), config })
+        Ok(Self { path: path.into(), digest: Digest::of_text(&text), config })
     }
 }
 
@@ -235,7 +235,7 @@ impl Reloader {
         let changed = self.in_force.changed_keys(&config);
         self.apply(&config).await.map_err(|error| (digest, ReloadError::Failed(error)))?;
         (self.in_force, self.digest, self.refused) = (config, digest, None);
-        self.reach.status.record_applied(digest, self.reach.clock.wall());
+        self.reach.status.record_applied(digest, self.reach.clock.wall_time());
         tracing::info!(config = ?digest, ?changed, "a new configuration is in force");
         Ok(())
     }
@@ -248,7 +248,7 @@ impl Reloader {
         if self.is_refused(digest) && !is_asking {
             return;
         }
-        let (reason, at) = (refusal.in_short(), self.reach.clock.wall());
+        let (reason, at) = (refusal.in_short(), self.reach.clock.wall_time());
         let outcome = refusal.outcome();
         tracing::error!(
             config = ?digest, in_force = ?self.digest, reason = refusal.in_full(),
@@ -261,7 +261,7 @@ impl Reloader {
             );
             self.refused = Some((digest, Some(told)));
         }
-        self.reach.status.record_refused(outcome, RefusedConfig { digest, at, reason });
+        self.reach.status.record_refused(outcome, RefusedConfig { digest, refused_at: at, reason });
     }
 
     /// Reports the refusal as an event on the agent's own pod or on its node. If the event queue has no room, the next check of the file
@@ -269,8 +269,8 @@ impl Reloader {
     fn report_refusal(&mut self) {
         let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster, &self.refused) else { return };
         let snapshot = cluster.pods().snapshot();
-        let own = self.own_pod.as_ref().and_then(|uid| snapshot.by_uid(&uid.0));
-        let is_told = cluster.event_reporter().report_agent(
+        let own = self.own_pod.as_ref().and_then(|uid| snapshot.pod_by_uid(&uid.0));
+        let is_told = cluster.event_reporter().report_on_agent(
             own.map(|own| &**own),
             EventReason::ConfigReloadFailed,
             message,
@@ -283,8 +283,8 @@ impl Reloader {
 
 /// Loads the file. On failure it returns the mistakes and a digest that identifies the refused content.
 fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
-    let text = config::read_text(&path).map_err(|error| (Digest::of(&error.to_string()), error))?;
-    let digest = Digest::of(&text);
+    let text = config::read_text(&path).map_err(|error| (Digest::of_text(&error.to_string()), error))?;
+    let digest = Digest::of_text(&text);
     let config = AgentConfig::from_text(&text, &path, &DownwardApi::from_env());
     config.map(|config| LoadedConfig { path, digest, config }).map_err(|error| (digest, error))
 }
@@ -293,7 +293,7 @@ fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
 impl Reloader {
     async fn apply(&self, next: &AgentConfig) -> anyhow::Result<()> {
         let ReloadTargets { clouds, clock, runtime, log_level: loudness, .. } = &self.reach;
-        let changed = self.in_force.clouds.changed(&next.clouds);
+        let changed = self.in_force.clouds.changed_clouds(&next.clouds);
         if changed.is_empty() {
             if self.in_force.limits != next.limits {
                 self.speak(next, &clouds.current()).await?;
@@ -323,7 +323,7 @@ impl Reloader {
         let (made, is_made) = oneshot::channel();
         let change = entitlement_swap::EntitlementSwap {
             clouds: clouds.clone(),
-            changed,
+            changed_clouds: changed,
             entitlements_cleared: closed,
             dialects_replaced: is_spoken,
             completion_sender: made,
@@ -390,7 +390,7 @@ async fn told_all(
         let (made, is_made) = oneshot::channel();
         let (speak, allowance) = speaks();
         thread
-            .send(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made })
+            .send(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied_sender: made })
             .ok()
             .map(|()| is_made)
     };

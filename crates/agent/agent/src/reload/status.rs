@@ -41,7 +41,7 @@ impl ReloadOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefusedConfig {
     pub(super) digest: Digest,
-    pub(super) at: SystemTime,
+    pub(super) refused_at: SystemTime,
     /// The reason for the refusal, without the content of the file.
     pub(super) reason: String,
 }
@@ -89,26 +89,26 @@ impl ReloadStatus {
         let refused = state.refused.as_ref()?;
         Some(format!(
             "the agent refused the changed configuration at {}; the configuration of {} stays in force: {}",
-            format_time(refused.at),
+            format_time(refused.refused_at),
             format_time(state.since),
             refused.reason
         ))
     }
 
     /// Returns the status as JSON, for `/debug/pods` and `status`.
-    pub(crate) fn describe(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let state = self.state();
         let refused = state.refused.as_ref().map(|refused| {
-            json!({ "sha256": refused.digest.short(), "refused_at": format_time(refused.at), "reason": refused.reason })
+            json!({ "sha256": refused.digest.short_hex(), "refused_at": format_time(refused.refused_at), "reason": refused.reason })
         });
-        json!({ "sha256": state.digest.short(), "applied_at": format_time(state.since), "refused": refused })
+        json!({ "sha256": state.digest.short_hex(), "applied_at": format_time(state.since), "refused": refused })
     }
 
     /// Writes the metrics for Prometheus.
-    pub(crate) fn write(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    pub(crate) fn write_metrics(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (digest, since, is_good, outcomes) = {
             let state = self.state();
-            (state.digest.short(), state.since, state.refused.is_none(), state.outcomes)
+            (state.digest.short_hex(), state.since, state.refused.is_none(), state.outcomes)
         };
         let help = "1 if the configuration file is in force, 0 if the agent refused it";
         gauge(out, "seawall_config_last_reload_successful", help, f64::from(u8::from(is_good)))?;

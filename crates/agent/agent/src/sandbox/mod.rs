@@ -65,7 +65,7 @@ impl Seccomp {
     }
 
     /// Returns a warning for the operator if the kernel does not refuse calls.
-    pub(crate) fn remark(self) -> Option<String> {
+    pub(crate) fn warning(self) -> Option<String> {
         (self != Self::Enforce).then(|| {
             format!("seccomp is {}: the kernel does not refuse system calls that the agent never makes. Set seccomp: enforce", self.as_str())
         })
@@ -146,7 +146,7 @@ mod tests {
     fn child_that_does_what_agents_do() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("keys");
-        enforced(SyscallProfile { file_writes: true, ..SyscallProfile::default() });
+        enforced(SyscallProfile { writes_files: true, ..SyscallProfile::default() });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let at = listener.local_addr().unwrap();
         let asks = std::thread::Builder::new().name("asks".into()).spawn(move || {

@@ -31,7 +31,7 @@ fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfPro
     let program = |calls: Vec<SyscallRule>, other, named| program(calls, other, named, architecture);
     let unknown = program(vec![(libc::SYS_clone3, &[])], SeccompAction::Allow, refusal(libc::ENOSYS))?;
     let never = program(FATAL_CALLS.to_vec(), SeccompAction::Allow, SeccompAction::KillProcess)?;
-    let list = program(needs.calls().collect(), refusal(libc::EPERM), SeccompAction::Allow)?;
+    let list = program(needs.allowed_syscalls().collect(), refusal(libc::EPERM), SeccompAction::Allow)?;
     Ok([unknown, never, list])
 }
 
@@ -40,7 +40,7 @@ fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfPro
 /// # Errors
 /// The kernel has no seccomp filters, or a thread already has its own filter.
 pub(super) fn install_logging_filter(needs: SyscallProfile) -> anyhow::Result<()> {
-    let calls = needs.calls().collect();
+    let calls = needs.allowed_syscalls().collect();
     start(&program(calls, SeccompAction::Log, SeccompAction::Allow, std::env::consts::ARCH)?)
 }
 
@@ -90,7 +90,7 @@ fn compared(place: u8, is: ArgFilter) -> anyhow::Result<Vec<SeccompCondition>> {
     let conditions: Result<Vec<_>, _> = match is {
         ArgFilter::Equal(value) => word(SeccompCmpOp::Eq, value).map(|one| vec![one]),
         ArgFilter::NoneOf(values) => values.iter().map(|value| word(SeccompCmpOp::Ne, *value)).collect(),
-        ArgFilter::Bits(mask, value) => long(SeccompCmpOp::MaskedEq(mask), value).map(|one| vec![one]),
+        ArgFilter::MaskedEqual(mask, value) => long(SeccompCmpOp::MaskedEq(mask), value).map(|one| vec![one]),
     };
     Ok(conditions?)
 }
@@ -149,7 +149,7 @@ mod tests {
         answers.reduce(|best, next| if strictness(next) < strictness(best) { next } else { best }).unwrap()
     }
 
-    const ALL: SyscallProfile = SyscallProfile { bpf_maps: true, file_writes: true };
+    const ALL: SyscallProfile = SyscallProfile { uses_bpf_maps: true, writes_files: true };
     const EPERM: u32 = ERRNO | libc::EPERM.unsigned_abs();
 
     #[track_caller]
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn no_call_is_on_the_list_both_in_any_way_and_in_some() {
         let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-        for (number, ways) in ALL.calls() {
+        for (number, ways) in ALL.allowed_syscalls() {
             let before = seen.insert(number, ways.len());
             assert!(before.is_none_or(|before| before > 0 && !ways.is_empty()), "{number}");
         }

@@ -15,7 +15,7 @@ pub(super) enum ArgFilter {
     /// The argument has none of these values.
     NoneOf(&'static [u64]),
     /// Of the bits in the first value, exactly the bits of the second value are set.
-    Bits(u64, u64),
+    MaskedEqual(u64, u64),
 }
 
 /// The conditions on a call's arguments, each with the argument's position (from 0). The call must meet all of them.
@@ -29,17 +29,17 @@ pub(super) type SyscallRule = (c_long, &'static [ArgFilters]);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SyscallProfile {
     /// True if the agent uses the redirect's BPF maps.
-    pub(crate) bpf_maps: bool,
+    pub(crate) uses_bpf_maps: bool,
     /// True if the agent writes a file.
-    pub(crate) file_writes: bool,
+    pub(crate) writes_files: bool,
 }
 
 impl SyscallProfile {
     /// Returns all allowed calls.
-    pub(super) fn calls(self) -> impl Iterator<Item = SyscallRule> {
+    pub(super) fn allowed_syscalls(self) -> impl Iterator<Item = SyscallRule> {
         let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
-        let maps = self.bpf_maps.then_some(MAPS).into_iter().flatten();
-        let writing = self.file_writes.then_some(WRITING).into_iter().flatten();
+        let maps = self.uses_bpf_maps.then_some(MAPS).into_iter().flatten();
+        let writing = self.writes_files.then_some(WRITING).into_iter().flatten();
         plain.chain(IN_A_WAY.iter().copied()).chain(maps.copied()).chain(writing.copied())
     }
 }
@@ -126,20 +126,20 @@ const OLDER: &[c_long] = &[];
 
 /// The flags to open a file for reading only. They exclude writing and creating. (O_TMPFILE needs O_WRONLY or O_RDWR, too.)
 const FOR_READING: ArgFilter =
-    ArgFilter::Bits((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
+    ArgFilter::MaskedEqual((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
 
 /// The flags to create a file that does not exist yet.
-const MADE_ANEW: ArgFilter = ArgFilter::Bits(
+const MADE_ANEW: ArgFilter = ArgFilter::MaskedEqual(
     (libc::O_ACCMODE | libc::O_CREAT | libc::O_EXCL) as u64,
     (libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL) as u64,
 );
 
 /// The protection of memory that is not executable. The agent loads no code after the start.
-const NOT_EXECUTABLE: ArgFilter = ArgFilter::Bits(libc::PROT_EXEC as u64, 0);
+const NOT_EXECUTABLE: ArgFilter = ArgFilter::MaskedEqual(libc::PROT_EXEC as u64, 0);
 
 /// The flags to create a thread of this process, in the process's own namespaces.
 const A_THREAD: ArgFilter =
-    ArgFilter::Bits((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
+    ArgFilter::MaskedEqual((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
 
 const NAMESPACES: c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
@@ -151,9 +151,9 @@ const NAMESPACES: c_int = libc::CLONE_NEWNS
 
 /// The mask of a socket's type without its flags (Linux, `SOCK_TYPE_MASK` in `include/linux/net.h`).
 const SOCK_TYPE: u64 = 0xf;
-const STREAM: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_STREAM as u64);
-const DATAGRAM: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_DGRAM as u64);
-const RAW: ArgFilter = ArgFilter::Bits(SOCK_TYPE, libc::SOCK_RAW as u64);
+const STREAM: ArgFilter = ArgFilter::MaskedEqual(SOCK_TYPE, libc::SOCK_STREAM as u64);
+const DATAGRAM: ArgFilter = ArgFilter::MaskedEqual(SOCK_TYPE, libc::SOCK_DGRAM as u64);
+const RAW: ArgFilter = ArgFilter::MaskedEqual(SOCK_TYPE, libc::SOCK_RAW as u64);
 const IPV4: ArgFilter = ArgFilter::Equal(libc::AF_INET as u64);
 const IPV6: ArgFilter = ArgFilter::Equal(libc::AF_INET6 as u64);
 
@@ -212,7 +212,7 @@ const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_tgkill, &[&[(2, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     (libc::SYS_tkill, &[&[(1, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     // Reading resource limits, not setting them.
-    (libc::SYS_prlimit64, &[&[(2, ArgFilter::Bits(u64::MAX, 0))]]),
+    (libc::SYS_prlimit64, &[&[(2, ArgFilter::MaskedEqual(u64::MAX, 0))]]),
 ];
 
 /// The `bpf` commands on open maps (Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`): BPF_MAP_LOOKUP_ELEM,
@@ -267,7 +267,7 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     (libc::SYS_fork, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_vfork, &[]),
-    (libc::SYS_clone, &[&[(0, ArgFilter::Bits(libc::CLONE_THREAD as u64, 0))]]),
+    (libc::SYS_clone, &[&[(0, ArgFilter::MaskedEqual(libc::CLONE_THREAD as u64, 0))]]),
     // Another process's memory and files.
     (libc::SYS_ptrace, &[]),
     (libc::SYS_process_vm_readv, &[]),

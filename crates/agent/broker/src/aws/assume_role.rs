@@ -17,9 +17,9 @@ use super::refusal::{AwsCallAuth, AwsCallError, error_from_response};
 use super::response_parser;
 use super::sign::{SigningScope, sign_request};
 use super::validated_names::{ClusterName, RoleArn, is_role_name};
+use crate::body_format::encode_form;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::https::{HttpsClient, date};
-use crate::reply::encode_form;
+use crate::https::{HttpsClient, parse_date_header};
 
 /// A session of a role, and the lifetime that a lease counts from the start of the call.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn tagged(members: &mut Members<'_>, role: &KeySignedRole) {
         members.push((format!("Tags.member.{n}.Key").into(), tag.key.to_string().into()));
         members.push((format!("Tags.member.{n}.Value").into(), tag.value.to_string().into()));
     }
-    for (n, tag) in role.tags.iter().filter(|tag| tag.transitive).enumerate() {
+    for (n, tag) in role.tags.iter().filter(|tag| tag.is_transitive).enumerate() {
         let n = n + 1;
         members.push((format!("TransitiveTagKeys.member.{n}").into(), tag.key.to_string().into()));
     }
@@ -100,7 +100,7 @@ impl AwsApiClient<'_> {
         members.push(("WebIdentityToken".into(), token.expose().into()));
         let request = post(ACTION, place.url, FORM, &encode_form(&members))?;
         let (body, date) = self.send(ACTION, AwsCallAuth::Token, request).await?;
-        let parts = response_parser::session(ACTION, ACTION, body.expose())?;
+        let parts = response_parser::parse_sts_session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
@@ -120,9 +120,9 @@ impl AwsApiClient<'_> {
         let request = post(ACTION, place.url, FORM, &body)?;
         let scope = SigningScope { service: "sts", region: place.region };
         let request =
-            sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
+            sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall_time())?;
         let (body, date) = self.send(ACTION, AwsCallAuth::Keys, request).await?;
-        let parts = response_parser::session(ACTION, ACTION, body.expose())?;
+        let parts = response_parser::parse_sts_session(ACTION, ACTION, body.expose())?;
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
@@ -139,9 +139,9 @@ impl AwsApiClient<'_> {
         let request = post(ACTION, &url, "application/json", &body)?;
         let scope = SigningScope { service: "eks-auth", region: place.region };
         let request =
-            sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall())?;
+            sign_request(ACTION, request, body.expose().as_bytes(), keys, scope, self.clock.wall_time())?;
         let (body, date) = self.send(ACTION, AwsCallAuth::Both, request).await?;
-        let parts = response_parser::pod_identity(ACTION, body.expose(), shown.workload)?;
+        let parts = response_parser::parse_pod_identity_session(ACTION, body.expose(), shown.workload)?;
         let session = self.session(ACTION, parts, date, LONGEST)?;
         // EKS Auth chooses this role, and pods put its name into a URL path. So the agent checks the name.
         if !is_role_name(session.credential.role_name()) {
@@ -160,7 +160,7 @@ impl AwsApiClient<'_> {
     ) -> Result<(Secret<Vec<u8>>, Option<SystemTime>), AwsCallError> {
         let (head, body) = self.https.send(step, request).await?;
         if head.status == StatusCode::OK {
-            return Ok((body, date(&head.headers)));
+            return Ok((body, parse_date_header(&head.headers)));
         }
         Err(error_from_response(step, proof, head.status, &head.headers, body.expose()))
     }
@@ -216,7 +216,7 @@ pub(super) fn lifetime_until(end: SystemTime, date: Option<SystemTime>, clock: &
 /// Returns AWS's time, or the node's time if the response has no `Date`.
 /// A `Date` is truncated to seconds, so this function adds one second.
 fn upstream_now(date: Option<SystemTime>, clock: &Clock) -> SystemTime {
-    date.map_or_else(|| clock.wall(), |date| date + Duration::from_secs(1))
+    date.map_or_else(|| clock.wall_time(), |date| date + Duration::from_secs(1))
 }
 
 fn since(now: SystemTime, end: SystemTime) -> Duration {

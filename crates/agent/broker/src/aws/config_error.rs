@@ -12,5 +12,5 @@ pub enum AwsConfigError {
     #[error(
         "{0}: expected the instance's metadata service, such as http://169.254.169.254, or http to a loopback address"
     )]
-    Metadata(String),
+    MetadataUrl(String),
 }

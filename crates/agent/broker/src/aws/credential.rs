@@ -34,7 +34,7 @@ pub struct AwsCredentialParts {
     /// The expiry time that AWS states.
     pub expires: SystemTime,
     /// The ARN of the assumed role: `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
-    pub role: String,
+    pub assumed_role_arn: String,
 }
 
 /// The error for credentials that contain invalid characters or lack a part.
@@ -61,7 +61,7 @@ impl AwsCredential {
         let is_good = needs_no_escape(&parts.access_key_id, KEY)
             && needs_no_escape(parts.secret_access_key.expose(), KEY)
             && needs_no_escape(parts.session_token.expose(), TOKEN)
-            && needs_no_escape(&parts.role, ARN);
+            && needs_no_escape(&parts.assumed_role_arn, ARN);
         let since = parts.expires.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| AwsCredentialError)?;
         if !is_good {
             return Err(AwsCredentialError);
@@ -71,8 +71,8 @@ impl AwsCredential {
             secret_access_key: parts.secret_access_key,
             session_token: parts.session_token,
             expires: SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs()),
-            account: account(&parts.role),
-            role: parts.role.into(),
+            account: account(&parts.assumed_role_arn),
+            role: parts.assumed_role_arn.into(),
         })
     }
 
@@ -98,7 +98,7 @@ impl AwsCredential {
     }
 
     /// Returns the ARN of the assumed role: `arn:PARTITION:sts::ACCOUNT:assumed-role/ROLE/SESSION`.
-    pub fn assumed_role(&self) -> &str {
+    pub fn assumed_role_arn(&self) -> &str {
         &self.role
     }
 
@@ -130,7 +130,7 @@ mod tests {
             secret_access_key: Secret::new("s3cret/+=".into()),
             session_token: Secret::new("t0ken//==".into()),
             expires: SystemTime::UNIX_EPOCH + Duration::from_millis(7999),
-            role: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
+            assumed_role_arn: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
         }
     }
 
@@ -147,7 +147,9 @@ mod tests {
             [("a", ""), ("a:b:c:d", ""), ("a:b:c:d:", ""), ("a:b:c:d:7", "7"), ("a:b:c:d:7:e:f", "7")]
         {
             assert_eq!(
-                AwsCredential::new(AwsCredentialParts { role: role.into(), ..parts() }).unwrap().account(),
+                AwsCredential::new(AwsCredentialParts { assumed_role_arn: role.into(), ..parts() })
+                    .unwrap()
+                    .account(),
                 account,
                 "{role}"
             );
@@ -171,7 +173,7 @@ mod tests {
                 "{odd:.8}"
             );
             assert!(
-                AwsCredential::new(AwsCredentialParts { role: odd.into(), ..parts() }).is_err(),
+                AwsCredential::new(AwsCredentialParts { assumed_role_arn: odd.into(), ..parts() }).is_err(),
                 "{odd:.8}"
             );
         }

@@ -51,7 +51,7 @@ pub(super) fn sts_url_and_region(region: &Region, which: StsEndpointKind) -> (St
 }
 
 /// Returns the EKS Auth URL for a region. EKS Auth has hosts only in the newer domains, such as `api.aws`.
-pub(super) fn eks_auth(region: &Region) -> String {
+pub(super) fn eks_auth_url(region: &Region) -> String {
     let domain = if region.as_str().starts_with("cn-") { "api.amazonwebservices.com.cn" } else { "api.aws" };
     format!("https://eks-auth.{}.{domain}", region.as_str())
 }
@@ -81,7 +81,7 @@ mod tests {
             ("https://sts.amazonaws.com".to_owned(), "us-east-1")
         );
         assert_eq!(sts_url_and_region(&china, StsEndpointKind::Global).1, "cn-north-1");
-        assert_eq!(eks_auth(&public), "https://eks-auth.eu-west-1.api.aws");
-        assert_eq!(eks_auth(&china), "https://eks-auth.cn-north-1.api.amazonwebservices.com.cn");
+        assert_eq!(eks_auth_url(&public), "https://eks-auth.eu-west-1.api.aws");
+        assert_eq!(eks_auth_url(&china), "https://eks-auth.cn-north-1.api.amazonwebservices.com.cn");
     }
 }

@@ -10,31 +10,34 @@ use super::{response_parser, xml};
 use crate::failure::ExchangeError;
 
 /// The step name in errors.
-pub const STEP: &str = "rehearsal";
+pub const STEP_NAME: &str = "rehearsal";
 
 /// Parses the body of a successful STS response.
 ///
 /// # Errors
 /// The body is not a response to this action.
-pub fn session(action: &str, body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
-    response_parser::session(STEP, action, body)
+pub fn parse_sts_session(action: &str, body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
+    response_parser::parse_sts_session(STEP_NAME, action, body)
 }
 
 /// Parses the body of a successful EKS Auth response to a request for `shop/cart`.
 ///
 /// # Errors
 /// The body is not a response of EKS Auth, or the response is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
-pub fn pod_identity(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
+pub fn parse_pod_identity_session(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
-    response_parser::pod_identity(STEP, body, &workload)
+    response_parser::parse_pod_identity_session(STEP_NAME, body, &workload)
 }
 
 /// Returns the error for the body of a call that failed with status 400, which is the usual status of failed STS calls.
-pub fn refusal(body: &[u8]) -> ExchangeError {
-    refused(STEP, AwsCallAuth::Token, StatusCode::BAD_REQUEST, &HeaderMap::new(), body).into()
+pub fn parse_refusal(body: &[u8]) -> ExchangeError {
+    refused(STEP_NAME, AwsCallAuth::Token, StatusCode::BAD_REQUEST, &HeaderMap::new(), body).into()
 }
 
 /// Returns the texts at these paths of a document, parsed like STS's responses. Returns `None` if the document is invalid.
-pub fn texts<const N: usize>(document: &[u8], places: [&str; N]) -> Option<[Option<Secret<String>>; N]> {
+pub fn parse_element_texts<const N: usize>(
+    document: &[u8],
+    places: [&str; N],
+) -> Option<[Option<Secret<String>>; N]> {
     xml::element_texts(document, places).ok()
 }

@@ -10,15 +10,15 @@ use http::request::Builder;
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::Full;
 use seawall_core::Secret;
-use seawall_core::name_syntax::is_loopback;
+use seawall_core::name_syntax::is_loopback_host;
 use serde::Deserialize;
 
 use super::config_error::AwsConfigError;
 use super::node_keys::SigningKeys;
 use super::validated_names::is_role_name;
+use crate::body_format;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::https::{HttpsClient, date};
-use crate::reply;
+use crate::https::{HttpsClient, parse_date_header};
 
 const STEP: &str = "instance metadata";
 
@@ -34,14 +34,14 @@ const TTL: &str = "60";
 fn is_metadata_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
-    uri.scheme_str() == Some("http") && (LINK_LOCAL.contains(&host) || is_loopback(host))
+    uri.scheme_str() == Some("http") && (LINK_LOCAL.contains(&host) || is_loopback_host(host))
 }
 
 pub(super) struct InstanceKeys {
     pub(super) keys: SigningKeys,
     pub(super) expires: SystemTime,
     /// The metadata service's time, if the response states it.
-    pub(super) date: Option<SystemTime>,
+    pub(super) server_time: Option<SystemTime>,
 }
 
 #[derive(Deserialize)]
@@ -65,13 +65,13 @@ impl ImdsClient {
     /// Returns a client. It connects at the first call.
     pub(super) fn new(url: &str) -> Result<Self, AwsConfigError> {
         if !is_metadata_url(url) {
-            return Err(AwsConfigError::Metadata(url.to_owned()));
+            return Err(AwsConfigError::MetadataUrl(url.to_owned()));
         }
         Ok(Self { https: HttpsClient::new(None, None)?, url: url.trim_end_matches('/').to_owned() })
     }
 
     /// Requests a token, the role's name and the role's keys.
-    pub(super) async fn keys(&self) -> Result<InstanceKeys, ExchangeError> {
+    pub(super) async fn fetch_instance_keys(&self) -> Result<InstanceKeys, ExchangeError> {
         let asked = Request::put(format!("{}/latest/api/token", self.url));
         let (token, _) = self.ask(asked.header("x-aws-ec2-metadata-token-ttl-seconds", TTL)).await?;
         let token = header(&token)?;
@@ -88,7 +88,7 @@ impl ImdsClient {
         let request = request.body(Full::new(Bytes::new())).map_err(|error| nonsense(&error))?;
         let (head, body) = self.https.send(STEP, request).await?;
         match head.status {
-            StatusCode::OK => Ok((body, date(&head.headers))),
+            StatusCode::OK => Ok((body, parse_date_header(&head.headers))),
             StatusCode::NOT_FOUND => {
                 Err(ExchangeError::new(ExchangeFault::ExchangeRejected, STEP, "the instance has no role"))
             }
@@ -113,7 +113,7 @@ fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
 }
 
 fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<InstanceKeys, ExchangeError> {
-    let document: Document = reply::json(STEP, document.expose())?;
+    let document: Document = body_format::parse_json(STEP, document.expose())?;
     let secret = document.secret_access_key.map(Secret::new);
     let token = document.token.map(Secret::new);
     let (Some(id), Some(secret), Some(token), Some(end), "Success") =
@@ -123,7 +123,7 @@ fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<Instance
     };
     let keys =
         SigningKeys { access_key_id: id.into(), secret_access_key: secret, session_token: Some(token) };
-    Ok(InstanceKeys { keys, expires: end.into(), date })
+    Ok(InstanceKeys { keys, expires: end.into(), server_time: date })
 }
 
 fn nonsense(what: &dyn std::fmt::Display) -> ExchangeError {

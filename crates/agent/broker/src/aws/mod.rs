@@ -49,7 +49,7 @@ pub use credential::{AwsCredential, AwsCredentialError, AwsCredentialParts};
 pub use endpoint::{StsEndpointKind, partition};
 pub use node_keys::{NodeKeySource, SigningKeys};
 pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
-pub use refresh_policy::{FLOOR, SETTINGS};
+pub use refresh_policy::{BROKER_SETTINGS, LIFETIME_FLOOR};
 pub use validated_names::{
     ClusterName, ExternalId, NameError, Region, RoleArn, SessionDuration, SessionName, SessionTag,
     SessionTags,
@@ -77,7 +77,7 @@ pub const POD_IDENTITY_AUDIENCE: &str = "pods.eks.amazonaws.com";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AwsExchangeConfig {
     /// The source of the signing keys, for calls that need a signature.
-    pub keys: Option<NodeKeySource>,
+    pub node_key_source: Option<NodeKeySource>,
     /// The URL to use instead of the regional STS URL: https, or http on loopback, without a final slash.
     pub sts_url: Option<String>,
     /// The URL to use instead of the regional EKS Auth URL: https, or http on loopback, without a final slash.
@@ -115,7 +115,7 @@ impl AwsExchange {
         urls.iter().try_for_each(|url| https::check_url(url))?;
         let https = HttpsClient::new(config.extra_roots.as_deref(), config.proxy.as_deref())?;
         https.check_proxy_for(&urls)?;
-        let AwsExchangeConfig { keys, sts_url, eks_auth_url, .. } = config;
+        let AwsExchangeConfig { node_key_source: keys, sts_url, eks_auth_url, .. } = config;
         let (shelf, longest) = (SigningKeyCache::default(), SessionLimits::default());
         Ok(Self {
             sts_url,
@@ -138,10 +138,10 @@ impl AwsExchange {
                 let token = subject.subject_token(audience).await?;
                 let proof = RoleProof::Token(first, &token);
                 let Some(role) = then else {
-                    return Ok(self.session(access, proof, access.duration.get()).await?);
+                    return Ok(self.session(access, proof, access.session_duration.get()).await?);
                 };
                 let first = self.session(access, proof, CHAINED).await?;
-                Ok(self.for_keys(access, role, &SigningKeys::of(&first.credential)).await?)
+                Ok(self.for_keys(access, role, &SigningKeys::from_credential(&first.credential)).await?)
             }
             AssumeMethod::NodeKeys { base, role } => {
                 self.with_node_keys(access, base.as_ref(), SignedCall::Role(role)).await
@@ -183,7 +183,7 @@ impl AwsExchange {
             SignedCall::Role(role) => self.for_keys(access, role, keys).await,
             SignedCall::PodIdentity(shown) => {
                 let url = self.eks_auth_url.as_deref().map(Cow::Borrowed);
-                let url = url.unwrap_or_else(|| endpoint::eks_auth(&access.region).into());
+                let url = url.unwrap_or_else(|| endpoint::eks_auth_url(&access.region).into());
                 let place = ServiceEndpoint { url: &url, region: access.region.as_str() };
                 let AssumedSession { credential, lifetime } =
                     self.api_client().assume_for_pod_identity(place, shown, keys).await?;
@@ -222,7 +222,7 @@ impl AwsExchange {
         role: &KeySignedRole,
         keys: &SigningKeys,
     ) -> Result<IssuedCredential<AwsCredential>, AwsCallError> {
-        let wanted = access.duration.get();
+        let wanted = access.session_duration.get();
         let wanted = if keys.are_session_keys() { wanted.min(CHAINED) } else { wanted };
         self.session(access, RoleProof::Keys(role, keys), wanted).await
     }
@@ -275,7 +275,7 @@ impl AwsExchange {
                 result => result.map_err(ExchangeError::from),
             };
             let session = session.map_err(|error| ExchangeError { step: OF_THE_BASE, ..error })?;
-            Ok((SigningKeys::of(&session.credential), session.lifetime))
+            Ok((SigningKeys::from_credential(&session.credential), session.lifetime))
         };
         self.signing_key_cache.get_or_fetch(&base_role_key_owner(access, base), &self.clock, fetch).await
     }
@@ -291,7 +291,7 @@ impl AwsExchange {
 
     /// Returns the STS URL for a principal, and the region for its signatures.
     fn sts<'a>(&'a self, access: &'a RoleAccess) -> (Cow<'a, str>, &'a str) {
-        let (url, region) = endpoint::sts_url_and_region(&access.region, access.sts);
+        let (url, region) = endpoint::sts_url_and_region(&access.region, access.sts_endpoint_kind);
         (self.sts_url.as_deref().map_or(Cow::Owned(url), Cow::Borrowed), region)
     }
 
@@ -339,7 +339,7 @@ impl<'a> RoleProof<'a> {
 }
 
 fn base_role_key_owner(access: &RoleAccess, base: &KeySignedRole) -> KeyOwner {
-    KeyOwner::BaseRole(base.clone(), access.region.clone(), access.sts)
+    KeyOwner::BaseRole(base.clone(), access.region.clone(), access.sts_endpoint_kind)
 }
 
 impl TokenExchange for AwsExchange {

@@ -45,14 +45,15 @@ impl NodeKeyProvider {
             Self::Static(keys) => Ok(keys.clone()),
             Self::File { path, profile } => {
                 let (path, profile) = (path.clone(), profile.clone());
-                let read = disk_thread::run_with_timeout(move || node_keys::read(&path, &profile)).await;
+                let read =
+                    disk_thread::run_with_timeout(move || node_keys::read_profile(&path, &profile)).await;
                 read.map_err(|slow| ExchangeError::new(ExchangeFault::Unavailable, "node's keys", slow))?
                     .map(Arc::new)
             }
             Self::Instance(instance) => {
                 let fetch = async {
-                    let found = instance.keys().await?;
-                    Ok((found.keys, lifetime_until(found.expires, found.date, clock)))
+                    let found = instance.fetch_instance_keys().await?;
+                    Ok((found.keys, lifetime_until(found.expires, found.server_time, clock)))
                 };
                 shelf.get_or_fetch(&KeyOwner::Instance, clock, fetch).await
             }

@@ -26,7 +26,7 @@ impl SigningKeys {
         self.session_token.is_some()
     }
 
-    pub(super) fn of(credential: &AwsCredential) -> Self {
+    pub(super) fn from_credential(credential: &AwsCredential) -> Self {
         Self {
             access_key_id: credential.access_key_id().into(),
             secret_access_key: Secret::new(credential.secret_access_key().to_owned()),
@@ -77,11 +77,11 @@ const LARGEST: usize = 64 * 1024;
 const STEP: &str = "node's keys";
 
 /// Reads a profile from a credentials file.
-pub(super) fn read(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeError> {
+pub(super) fn read_profile(path: &Path, profile: &str) -> Result<SigningKeys, ExchangeError> {
     let failed = |what: &dyn std::fmt::Display| {
         ExchangeError::new(ExchangeFault::ExchangeRejected, STEP, format_args!("{}: {what}", path.display()))
     };
-    let text = file::read(path, LARGEST).map_err(|error| failed(&error))?;
+    let text = file::read_text(path, LARGEST).map_err(|error| failed(&error))?;
     parse(text.expose(), profile)
         .ok_or_else(|| failed(&format_args!("[{profile}] lacks aws_access_key_id or aws_secret_access_key")))
 }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let error = read(Path::new("/no/such/file"), "default").unwrap_err();
+        let error = read_profile(Path::new("/no/such/file"), "default").unwrap_err();
         assert_eq!(error.fault, ExchangeFault::ExchangeRejected);
         assert!(error.to_string().contains("/no/such/file"), "{error}");
     }

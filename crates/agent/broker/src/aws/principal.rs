@@ -28,10 +28,10 @@ pub struct RoleAccess {
     /// The region of the STS or EKS Auth endpoint.
     pub region: Region,
     /// The kind of STS endpoint.
-    pub sts: StsEndpointKind,
+    pub sts_endpoint_kind: StsEndpointKind,
     /// The requested duration of a session. For a role that another role assumes, it is at most one hour. With [`AssumeMethod::PodIdentity`] this
     /// field has no effect, because EKS Auth chooses the duration.
-    pub duration: SessionDuration,
+    pub session_duration: SessionDuration,
 }
 
 /// The method by which a workload's role is assumed.

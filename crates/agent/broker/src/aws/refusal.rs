@@ -8,9 +8,9 @@ use seawall_core::Secret;
 use serde::Deserialize;
 
 use super::xml;
+use crate::body_format::redact_long_words;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::https::retry_after;
-use crate::reply::redact_long_words;
+use crate::https::parse_retry_after;
 
 /// A failed call, and the change with which another try may succeed.
 #[derive(Debug)]
@@ -118,7 +118,7 @@ pub(super) fn error_from_response(
     body: &[u8],
 ) -> AwsCallError {
     let provider = ProviderError::read(headers, body);
-    let retry_after = retry_after(headers);
+    let retry_after = parse_retry_after(headers);
     let is_signed =
         proof == AwsCallAuth::Keys || (proof == AwsCallAuth::Both && status == StatusCode::FORBIDDEN);
     let fault = match &*provider.code {

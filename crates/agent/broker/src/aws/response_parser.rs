@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::credential::AwsCredentialParts;
 use super::xml;
+use crate::body_format;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::reply;
 
 /// Parses a successful response of STS to `action`.
-pub(super) fn session(
+pub(super) fn parse_sts_session(
     step: &'static str,
     action: &str,
     body: &[u8],
@@ -39,7 +39,7 @@ pub(super) fn session(
         secret_access_key: secret,
         session_token: token,
         expires: end.into(),
-        role: role.expose().clone(),
+        assumed_role_arn: role.expose().clone(),
     })
 }
 
@@ -94,12 +94,12 @@ impl Instant {
 /// Parses a successful response of EKS Auth, and checks that it is for this ServiceAccount.
 /// EKS reads the ServiceAccount from the token. Without the check, a token of another workload would give this workload the role of
 /// that other workload.
-pub(super) fn pod_identity(
+pub(super) fn parse_pod_identity_session(
     step: &'static str,
     body: &[u8],
     workload: &ServiceAccount,
 ) -> Result<AwsCredentialParts, ExchangeError> {
-    let PodIdentity { subject, assumed_role_user, credentials } = reply::json(step, body)?;
+    let PodIdentity { subject, assumed_role_user, credentials } = body_format::parse_json(step, body)?;
     // This code wraps both values in `Secret` before a later step can fail, so that their memory is overwritten even after a failure.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
@@ -122,7 +122,7 @@ pub(super) fn pod_identity(
         secret_access_key,
         session_token,
         expires: credentials.expiration.time().ok_or_else(no_end)?,
-        role: assumed_role_user.arn,
+        assumed_role_arn: assumed_role_user.arn,
     })
 }
 
@@ -157,7 +157,7 @@ mod tests {
             ("1970-01-01T01:00:00.250Z", 3_600_250),
             ("1970-01-01T03:00:00+02:00", 3_600_000),
         ] {
-            let parts = session("sts", "AssumeRole", answer(text).as_bytes()).unwrap();
+            let parts = parse_sts_session("sts", "AssumeRole", answer(text).as_bytes()).unwrap();
             assert_eq!(parts.expires, at(millis), "{text}");
             assert_eq!((&*parts.access_key_id, &**parts.secret_access_key.expose()), ("ASIAX", "s3cret/a&b"));
         }
@@ -168,9 +168,13 @@ mod tests {
                 r#"{{"subject":{{"namespace":"shop","serviceAccount":"cart"}},"assumedRoleUser":{{"arn":"r","assumeRoleId":"x"}},
                    "audience":"a","credentials":{{"accessKeyId":"i","secretAccessKey":"s","sessionToken":"t","expiration":{end}}}}}"#
             );
-            assert_eq!(pod_identity("eks", body.as_bytes(), &cart()).unwrap().expires, at(millis), "{end}");
+            assert_eq!(
+                parse_pod_identity_session("eks", body.as_bytes(), &cart()).unwrap().expires,
+                at(millis),
+                "{end}"
+            );
             let other = ServiceAccount { name: "till".into(), ..cart() };
-            let error = pod_identity("eks", body.as_bytes(), &other).unwrap_err();
+            let error = parse_pod_identity_session("eks", body.as_bytes(), &other).unwrap_err();
             assert_eq!(
                 (error.fault, &*error.detail),
                 (ExchangeFault::ExchangeRejected, "answered for another ServiceAccount, shop/cart")
@@ -189,13 +193,13 @@ mod tests {
             answer("1970-01-01T01:00:00"),
             "<html>s3cret</html>".to_owned(),
         ] {
-            let error = session("sts", "AssumeRole", odd.as_bytes()).unwrap_err();
+            let error = parse_sts_session("sts", "AssumeRole", odd.as_bytes()).unwrap_err();
             assert_eq!(error.fault, ExchangeFault::Unavailable);
             assert!(!error.to_string().contains("s3cret") && !error.to_string().contains("t0ken"), "{error}");
         }
-        assert!(session("sts", "AssumeRoleWithWebIdentity", good.as_bytes()).is_err());
+        assert!(parse_sts_session("sts", "AssumeRoleWithWebIdentity", good.as_bytes()).is_err());
         for odd in ["", "{}", r#"{"credentials":{"secretAccessKey":"s3cret","expiration":"s3cret"}}"#] {
-            let error = pod_identity("eks", odd.as_bytes(), &cart()).unwrap_err();
+            let error = parse_pod_identity_session("eks", odd.as_bytes(), &cart()).unwrap_err();
             assert!(!error.to_string().contains("s3cret"));
         }
     }

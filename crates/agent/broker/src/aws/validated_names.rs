@@ -118,7 +118,7 @@ pub struct SessionTag {
     /// The value of the tag, which may be empty.
     pub value: Arc<str>,
     /// True if the tag also applies to the sessions of roles that this session assumes (role chaining).
-    pub transitive: bool,
+    pub is_transitive: bool,
 }
 
 /// The tags of a session. They are sorted, and each key occurs once.
@@ -314,8 +314,11 @@ mod tests {
 
     #[test]
     fn tags_are_sorted_and_no_key_is_there_twice() {
-        let tag =
-            |key: &str, value: &str| SessionTag { key: key.into(), value: value.into(), transitive: false };
+        let tag = |key: &str, value: &str| SessionTag {
+            key: key.into(),
+            value: value.into(),
+            is_transitive: false,
+        };
         let tags = SessionTags::new(vec![tag("b", ""), tag("a", "x y")]).unwrap();
         assert_eq!(tags.iter().map(|tag| &*tag.key).collect::<Vec<_>>(), ["a", "b"]);
         assert!(SessionTags::new(vec![tag("a", "1"), tag("A", "2")]).is_err());

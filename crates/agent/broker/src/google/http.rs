@@ -8,14 +8,14 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use http_body_util::Full;
 use seawall_core::Secret;
 
-use super::reply;
+use super::response_parser;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::https::{HttpsClient, date, retry_after};
+use crate::https::{HttpsClient, parse_date_header, parse_retry_after};
 
 pub(super) struct GoogleResponse {
     pub(super) body: Secret<Vec<u8>>,
     /// The upstream's time, if its response states one.
-    pub(super) date: Option<SystemTime>,
+    pub(super) server_time: Option<SystemTime>,
 }
 
 /// Sends a POST request and reads the whole response. Any status except 200 is an error.
@@ -36,7 +36,7 @@ pub(super) async fn post(
     }
     let (head, body) = https.send(step, request).await?;
     if head.status == StatusCode::OK {
-        return Ok(GoogleResponse { body, date: date(&head.headers) });
+        return Ok(GoogleResponse { body, server_time: parse_date_header(&head.headers) });
     }
     Err(refusal(step, head.status, &head.headers, body.expose()))
 }
@@ -59,8 +59,8 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
 /// token, and this counts as denied, too. Status 429, and status 503 with `Retry-After`, mean throttling. The remaining 4xx statuses except
 /// 408 mean a wrong configuration. All other statuses are errors of the upstream.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
-    let provider = reply::ProviderError::read(body);
-    let retry_after = retry_after(headers);
+    let provider = response_parser::ProviderError::parse(body);
+    let retry_after = parse_retry_after(headers);
     let fault = match status {
         StatusCode::TOO_MANY_REQUESTS => ExchangeFault::Throttled,
         StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => ExchangeFault::Throttled,

@@ -12,7 +12,7 @@ mod credential_request;
 mod http;
 mod principal;
 mod refresh_policy;
-mod reply;
+mod response_parser;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use std::time::Duration;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
+use crate::body_format::encode_form;
 use crate::credential_exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{self, HttpsClient};
-use crate::reply::encode_form;
 
 pub use crate::https::UpstreamConfigError;
 pub use credential::{GoogleCredential, GoogleCredentialError};
 pub use credential_request::{CredentialRequest, CredentialRequestRef};
 pub use principal::GooglePrincipal;
-pub use refresh_policy::{FLOOR, SETTINGS};
+pub use refresh_policy::{BROKER_SETTINGS, LIFETIME_FLOOR};
 
 /// The broker for Google credentials.
 pub type GoogleBroker = crate::Broker<GoogleExchange>;
@@ -47,7 +47,7 @@ pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoogleExchangeConfig {
     /// The API that exchanges a Kubernetes token for a federated token.
-    pub exchange: GoogleExchangeApi,
+    pub exchange_api: GoogleExchangeApi,
     /// The URL of STS: `https://sts.googleapis.com`, or http on loopback.
     /// For [`GoogleExchangeApi::IdentityBindingToken`] it is `https://securetoken.googleapis.com`.
     pub sts_url: String,
@@ -133,7 +133,7 @@ impl GoogleExchange {
         &self,
         kubernetes: &Secret<String>,
         scopes: &str,
-    ) -> Result<reply::GoogleToken, ExchangeError> {
+    ) -> Result<response_parser::GoogleToken, ExchangeError> {
         let members = [
             ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
             ("audience", &self.config.workload_identity_provider),
@@ -142,7 +142,7 @@ impl GoogleExchange {
             ("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),
             ("subject_token", kubernetes.expose()),
         ];
-        let (path, kind, body) = match self.config.exchange {
+        let (path, kind, body) = match self.config.exchange_api {
             GoogleExchangeApi::Sts => {
                 ("/v1/token", "application/x-www-form-urlencoded", encode_form(&members))
             }
@@ -152,7 +152,7 @@ impl GoogleExchange {
         };
         let url = format!("{}{path}", self.config.sts_url);
         let answer = http::post(&self.https, "sts", &url, kind, None, &body).await?;
-        reply::parse_sts_token(&answer.body)
+        response_parser::parse_sts_token(&answer.body)
     }
 
     async fn impersonate(
@@ -179,10 +179,11 @@ impl GoogleExchange {
         // The expiry time and `date` both come from Google's clock. So the remaining lifetime is correct even if the node's clock
         // is wrong. `date` is truncated to seconds, so the code adds one second; otherwise the lifetime could be too long. Without
         // `date`, the code uses the node's clock, and `LIFETIME` limits the error.
-        let now = answer.date.map_or_else(|| self.clock.wall(), |date| date + Duration::from_secs(1));
+        let now =
+            answer.server_time.map_or_else(|| self.clock.wall_time(), |date| date + Duration::from_secs(1));
         let token = match want {
-            CredentialRequest::AccessToken { .. } => reply::access_token(&answer.body, now)?,
-            CredentialRequest::IdToken { .. } => reply::id_token(&answer.body, now)?,
+            CredentialRequest::AccessToken { .. } => response_parser::parse_access_token(&answer.body, now)?,
+            CredentialRequest::IdToken { .. } => response_parser::parse_id_token(&answer.body, now)?,
         };
         issued(step, token.token, token.lifetime.min(LIFETIME))
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_core::{Floor, ServiceAccount};
+use seawall_core::{LifetimeFloor, ServiceAccount};
 
 use super::credential_request::{CredentialRequest, CredentialRequestRef};
 use super::refresh_policy;
@@ -64,7 +64,7 @@ impl crate::principal::Principal for GooglePrincipal {
         }
     }
 
-    fn min_lifetime(&self, floor: Floor) -> Duration {
+    fn min_lifetime(&self, floor: LifetimeFloor) -> Duration {
         refresh_policy::min_lifetime(&self.requested_credential, floor)
     }
 

@@ -7,20 +7,20 @@
 
 use std::time::Duration;
 
-use seawall_core::Floor;
+use seawall_core::LifetimeFloor;
 
 use super::credential_request::CredentialRequest;
 use crate::settings::BrokerSettings;
 
 /// The floor is a remaining lifetime of 6 minutes, and renewal starts at 10 minutes. Of Google's libraries, the library for Node refreshes earliest:
 /// with 300 s left (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
-pub const FLOOR: Floor =
-    Floor { hard: Duration::from_secs(6 * 60), renew_below: Duration::from_secs(10 * 60) };
+pub const LIFETIME_FLOOR: LifetimeFloor =
+    LifetimeFloor { min_remaining: Duration::from_secs(6 * 60), renew_below: Duration::from_secs(10 * 60) };
 
 /// The settings of the broker for Google. At 32 call chains per second, a full node (110 pods by default) gets its credentials
 /// within a few seconds.
 /// Google's STS allows a project 100 exchanges per second. The rate is a third of that, because the project has other nodes, too.
-pub const SETTINGS: BrokerSettings = BrokerSettings::of(FLOOR, 32.0);
+pub const BROKER_SETTINGS: BrokerSettings = BrokerSettings::for_cloud(LIFETIME_FLOOR, 32.0);
 
 /// The least remaining lifetime of an identity token while the cloud is available.
 /// Go's clients assume that every identity token lives for an hour from its receipt, whatever its `exp` says. They request a new
@@ -38,9 +38,9 @@ const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 const SHARED: Duration = Duration::from_secs(5 * 60);
 
 /// Returns the least remaining lifetime of this credential in responses while the cloud is available.
-pub(super) fn min_lifetime(want: &CredentialRequest, floor: Floor) -> Duration {
+pub(super) fn min_lifetime(want: &CredentialRequest, floor: LifetimeFloor) -> Duration {
     match want {
-        CredentialRequest::AccessToken { .. } => floor.hard,
+        CredentialRequest::AccessToken { .. } => floor.min_remaining,
         CredentialRequest::IdToken { .. } => IDENTITY_FLOOR,
     }
 }

@@ -17,12 +17,12 @@ pub(super) struct InFlightCalls {
 
 impl InFlightCalls {
     /// Returns an empty set with `places` places, or one place if `places` is zero.
-    pub(super) fn with_places(places: usize) -> Self {
+    pub(super) fn with_max_calls(places: usize) -> Self {
         let places = u64::try_from(places.max(1)).unwrap_or(u64::MAX);
         Self { places, total: 0, ahead: 0, per_requester: HashMap::new() }
     }
 
-    pub(super) fn count_of(&self, holder: RequesterId) -> u64 {
+    pub(super) fn count_for_requester(&self, holder: RequesterId) -> u64 {
         self.per_requester.get(&holder).copied().unwrap_or(0)
     }
 
@@ -30,7 +30,8 @@ impl InFlightCalls {
     /// Otherwise slow renewals of many pods could leave no place for a pod without a credential.
     pub(super) fn has_room(&self, holder: RequesterId, is_waited_for: bool) -> bool {
         let may_fly = is_waited_for || self.ahead < (self.places / 2).max(1);
-        may_fly && fair_share::may_take(self.count_of(holder), self.places.saturating_sub(self.total))
+        may_fly
+            && fair_share::may_take(self.count_for_requester(holder), self.places.saturating_sub(self.total))
     }
 
     pub(super) fn add(&mut self, holder: RequesterId, is_waited_for: bool) {

@@ -92,9 +92,9 @@ impl Limiter {
                 limiter.upgrade().map(|limiter| limiter.state().next_dispatch_step(clock.now()))
             {
                 match step {
-                    DispatchStep::Start(entry) => start(&limiter, entry),
-                    DispatchStep::Nothing => changed.notified().await,
-                    DispatchStep::Until(moment) => {
+                    DispatchStep::StartCall(entry) => start(&limiter, entry),
+                    DispatchStep::WaitForEvent => changed.notified().await,
+                    DispatchStep::WaitUntil(moment) => {
                         tokio::select! { () = clock.sleep_until(moment) => {}, () = changed.notified() => {} }
                     }
                 }
@@ -104,8 +104,8 @@ impl Limiter {
 
     /// Checks whether a request of this pod can queue a call.
     /// The caller checks this before it allocates anything, so a refusal costs almost nothing.
-    pub(crate) fn may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
-        self.state().admits(party, now)
+    pub(crate) fn check_may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
+        self.state().check_may_queue(party, now)
     }
 
     /// Queues a call. The queue accepts every renewal, because each cached lease has at most one renewal in the queue.
@@ -132,21 +132,21 @@ impl Limiter {
     /// returned pod.
     pub(crate) fn requester_with_fewest_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
-        holders.iter().copied().min_by_key(|holder| state.queue.len(*holder))
+        holders.iter().copied().min_by_key(|holder| state.queue.queued_call_count(*holder))
     }
 
-    pub(crate) fn succeeded(&self, account: &ThrottleKey, now: Moment) {
-        self.state().succeeded(account, now);
+    pub(crate) fn record_success(&self, account: &ThrottleKey, now: Moment) {
+        self.state().record_success(account, now);
     }
 
     /// Records that the cloud throttled a call of this account.
-    pub(crate) fn throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
-        self.state().throttled(account, now, retry_after);
+    pub(crate) fn record_throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
+        self.state().record_throttled(account, now, retry_after);
     }
 
     /// Returns the current rate limit: the number of call chains that can start per second.
-    pub(crate) fn per_second(&self) -> f64 {
-        self.state().rate.per_second()
+    pub(crate) fn calls_per_second(&self) -> f64 {
+        self.state().rate.calls_per_second()
     }
 
     /// Locks the state, which calls for all principals share. No caller holds the lock across an await.
@@ -171,9 +171,9 @@ fn start(limiter: &Weak<Limiter>, entry: QueueEntry<Waiter>) {
 
 #[cfg(test)]
 mod tests {
-    use seawall_core::{Floor, ServiceAccount};
+    use seawall_core::{LifetimeFloor, ServiceAccount};
 
-    use super::state::LEAST_PER_SECOND;
+    use super::state::MIN_CALLS_PER_SECOND;
     use super::*;
 
     const WAITED: CallReason = CallReason::Request { holds_nothing: false };
@@ -181,8 +181,9 @@ mod tests {
     const RENEWAL: CallReason = CallReason::Renewal { urgent_at: Moment::from_nanos(u64::MAX) };
 
     fn settings(calls_per_second: f64) -> BrokerSettings {
-        let floor = Floor { hard: Duration::from_secs(6), renew_below: Duration::from_secs(10) };
-        BrokerSettings::of(floor, calls_per_second)
+        let floor =
+            LifetimeFloor { min_remaining: Duration::from_secs(6), renew_below: Duration::from_secs(10) };
+        BrokerSettings::for_cloud(floor, calls_per_second)
     }
 
     fn limiter(calls_per_second: f64, calls_at_once: usize) -> Arc<Limiter> {
@@ -209,7 +210,7 @@ mod tests {
     /// Starts all calls that can start at `now`. Returns their pods.
     fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<RequesterId> {
         let mut holders = Vec::new();
-        while let DispatchStep::Start(entry) = limiter.state().next_dispatch_step(now) {
+        while let DispatchStep::StartCall(entry) = limiter.state().next_dispatch_step(now) {
             holders.push(entry.requester);
             start(&Arc::downgrade(limiter), entry);
         }
@@ -268,13 +269,13 @@ mod tests {
     #[test]
     fn a_pod_may_queue_so_much_and_no_more_and_others_are_let_in() {
         let limiter = limiter(1.0, 4);
-        let most = settings(1.0).queued_per_pod;
+        let most = settings(1.0).queued_calls_per_pod;
         let mut tickets: Vec<_> = (0..most).map(|_| wait(&limiter, WAITED, 1)).collect();
         assert_eq!(limiter.enqueue(party(1), WAITED, at(0)).unwrap_err(), QueueRefusal::Full);
         tickets.push(wait(&limiter, RENEWAL, 1));
         tickets.push(wait(&limiter, WAITED, 2));
         tickets.remove(0);
-        assert!(limiter.may_queue(&party(1), at(0)).is_ok());
+        assert!(limiter.check_may_queue(&party(1), at(0)).is_ok());
     }
 
     /// Regression: a call reserved its start time at a low rate and kept that time after the rate had recovered.
@@ -282,16 +283,18 @@ mod tests {
     fn who_came_while_the_rate_was_low_is_served_when_it_has_grown() {
         let limiter = limiter(100.0, 1000);
         for second in 0..20 {
-            (0..3).for_each(|n| limiter.throttled(&party(900 + n).throttle_key, at(second * 1000), None));
+            (0..3).for_each(|n| {
+                limiter.record_throttled(&party(900 + n).throttle_key, at(second * 1000), None)
+            });
         }
-        assert_eq!(limiter.per_second(), LEAST_PER_SECOND);
+        assert_eq!(limiter.calls_per_second(), MIN_CALLS_PER_SECOND);
         let _waiting: Vec<_> = (0..50).map(|holder| wait(&limiter, WAITED, holder)).collect();
         assert_eq!(
             starts(&limiter, at(22_000)).len(),
             2,
             "one call at the shared rate, and one call of an account that was not throttled"
         );
-        (0..10_000).for_each(|_| limiter.succeeded(&party(900).throttle_key, at(22_000)));
+        (0..10_000).for_each(|_| limiter.record_success(&party(900).throttle_key, at(22_000)));
         let started: usize = (0..100).map(|step| starts(&limiter, at(24_000 + step * 10)).len()).sum();
         assert_eq!(started, 48);
     }
@@ -299,16 +302,16 @@ mod tests {
     #[test]
     fn an_account_that_is_throttled_waits_and_others_go_past_it() {
         let limiter = limiter(100.0, 100);
-        limiter.throttled(&party(1).throttle_key, at(0), Some(Duration::from_secs(2)));
+        limiter.record_throttled(&party(1).throttle_key, at(0), Some(Duration::from_secs(2)));
         let _tickets = [wait(&limiter, WAITED, 1), wait(&limiter, WAITED, 2)];
         assert_eq!(starts(&limiter, at(0)), [2]);
         assert!(
-            matches!(limiter.state().next_dispatch_step(at(100)), DispatchStep::Until(moment) if moment == at(2000))
+            matches!(limiter.state().next_dispatch_step(at(100)), DispatchStep::WaitUntil(moment) if moment == at(2000))
         );
         assert_eq!(starts(&limiter, at(2000)), [1]);
-        limiter.throttled(&party(1).throttle_key, at(3000), Some(Duration::from_secs(9)));
-        assert_eq!(limiter.may_queue(&party(1), at(3000)), Err(QueueRefusal::Throttled(at(12_000))));
-        assert_eq!(limiter.per_second(), 100.0);
+        limiter.record_throttled(&party(1).throttle_key, at(3000), Some(Duration::from_secs(9)));
+        assert_eq!(limiter.check_may_queue(&party(1), at(3000)), Err(QueueRefusal::Throttled(at(12_000))));
+        assert_eq!(limiter.calls_per_second(), 100.0);
     }
 
     #[test]

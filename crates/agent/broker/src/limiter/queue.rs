@@ -110,7 +110,10 @@ impl<W> CallQueue<W> {
     }
 
     /// Returns the id of the first call, in the order of priorities and turns, for which `may` returns true.
-    pub(super) fn next(&self, mut may: impl FnMut(&QueueEntry<W>, CallPriority) -> bool) -> Option<u64> {
+    pub(super) fn first_allowed_id(
+        &self,
+        mut may: impl FnMut(&QueueEntry<W>, CallPriority) -> bool,
+    ) -> Option<u64> {
         let order = self.order().into_iter();
         let mut heads =
             order.flat_map(|rank| self.ranks[rank as usize].heads().map(move |head| (head, rank)));
@@ -123,7 +126,7 @@ impl<W> CallQueue<W> {
     }
 
     /// Removes a call whose turn has come, and moves its pod to the end of the order.
-    pub(super) fn take(&mut self, id: u64) -> Option<QueueEntry<W>> {
+    pub(super) fn dequeue(&mut self, id: u64) -> Option<QueueEntry<W>> {
         let (rank, holder) = *self.standing.get(&id)?;
         self.count(rank);
         let entry = self.remove(id);
@@ -132,12 +135,12 @@ impl<W> CallQueue<W> {
     }
 
     /// Returns the number of queued calls of one pod for which a request waits.
-    pub(super) fn request_count(&self, holder: RequesterId) -> usize {
+    pub(super) fn waited_for_call_count(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.waited_for(holder)).sum()
     }
 
     /// Returns the number of all queued calls of one pod.
-    pub(super) fn len(&self, holder: RequesterId) -> usize {
+    pub(super) fn queued_call_count(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.len(holder)).sum()
     }
 
@@ -260,9 +263,9 @@ mod tests {
 
     fn order(queue: &mut CallQueue<()>) -> Vec<u64> {
         let mut ids = Vec::new();
-        while let Some(id) = queue.next(|_, _| true) {
+        while let Some(id) = queue.first_allowed_id(|_, _| true) {
             ids.push(id);
-            queue.take(id).unwrap();
+            queue.dequeue(id).unwrap();
         }
         assert!(queue.standing.is_empty() && queue.soon.is_empty());
         assert!(queue.ranks.iter().all(|turns| turns.turns.is_empty() && turns.lines.is_empty()));
@@ -284,7 +287,7 @@ mod tests {
         queue.push(entry(10, 2), CallPriority::Newcomer);
         (20..22).for_each(|id| queue.push(renewal(id, 3, 100), CallPriority::Ordinary));
         queue.move_to_urgent(Moment::from_nanos(99));
-        assert_eq!(queue.next(|_, _| true), Some(10));
+        assert_eq!(queue.first_allowed_id(|_, _| true), Some(10));
         queue.move_to_urgent(Moment::from_nanos(100));
         assert_eq!(order(&mut queue), [20, 21, 10, 0, 1, 2]);
     }
@@ -316,7 +319,7 @@ mod tests {
         let mut queue = CallQueue::default();
         (1..4).for_each(|id| queue.push(renewal(id, 1, 100), CallPriority::Ordinary));
         queue.raise_priority(3, 1, CallPriority::Ordinary);
-        assert_eq!(queue.next(|_, _| true), Some(3), "before its pod's other renewals");
+        assert_eq!(queue.first_allowed_id(|_, _| true), Some(3), "before its pod's other renewals");
         queue.raise_priority(2, 7, CallPriority::Newcomer);
         assert_eq!(order(&mut queue), [2, 3, 1], "with the priority of the waiting pod");
     }
@@ -335,7 +338,7 @@ mod tests {
         queue.push(entry(0, 1), CallPriority::Ordinary);
         (10..20).for_each(|id| queue.push(entry(id, 2), CallPriority::Ordinary));
         queue.raise_priority(0, 2, CallPriority::Ordinary);
-        assert_eq!(queue.next(|_, _| true), Some(0));
+        assert_eq!(queue.first_allowed_id(|_, _| true), Some(0));
     }
 
     #[test]
@@ -343,7 +346,7 @@ mod tests {
         let mut queue = CallQueue::default();
         queue.push(entry(1, 1), CallPriority::Newcomer);
         queue.push(entry(2, 2), CallPriority::Ordinary);
-        assert_eq!(queue.next(|entry, _| entry.requester != 1), Some(2));
-        assert_eq!(queue.next(|_, _| true), Some(1));
+        assert_eq!(queue.first_allowed_id(|entry, _| entry.requester != 1), Some(2));
+        assert_eq!(queue.first_allowed_id(|_, _| true), Some(1));
     }
 }

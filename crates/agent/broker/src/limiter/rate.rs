@@ -27,7 +27,7 @@ impl AdaptiveRate {
         Self { per_second: most, least, most, spread, halved: None, next: Moment::from_nanos(0) }
     }
 
-    pub(super) fn per_second(&self) -> f64 {
+    pub(super) fn calls_per_second(&self) -> f64 {
         self.per_second
     }
 
@@ -39,23 +39,23 @@ impl AdaptiveRate {
         self.next
     }
 
-    pub(super) fn last_halved(&self) -> Option<Moment> {
+    pub(super) fn last_halved_at(&self) -> Option<Moment> {
         self.halved
     }
 
-    pub(super) fn started(&mut self, now: Moment) {
+    pub(super) fn record_start(&mut self, now: Moment) {
         self.next = now + self.pause();
     }
 
     /// Raises the rate with each success, so that the rate grows by one call per second each second.
     /// If each success added one call per second, the rate would double each second, and the cloud would throttle half of all calls. Below one call
     /// per second, one success at most doubles the rate. Otherwise one success would raise a rate of 0.1 calls per second to 10.1.
-    pub(super) fn succeeded(&mut self) {
+    pub(super) fn record_success(&mut self) {
         let more = self.per_second.recip().min(self.per_second);
         self.per_second = (self.per_second + more).min(self.most);
     }
 
-    pub(super) fn throttled(&mut self, now: Moment, retry_after: Option<Duration>) {
+    pub(super) fn record_throttled(&mut self, now: Moment, retry_after: Option<Duration>) {
         if self.halved.is_none_or(|last| now.since(last) >= ONE_SIGN) {
             self.halved = Some(now);
             self.slow_down(now);
@@ -89,26 +89,26 @@ mod tests {
     #[test]
     fn halves_once_per_sign_and_grows_with_success() {
         let mut rate = AdaptiveRate::new(0.5, 100.0, 0.0);
-        (0..10).for_each(|_| rate.throttled(at(0), None));
-        assert_eq!(rate.per_second(), 50.0);
-        rate.throttled(at(1), None);
-        assert_eq!(rate.per_second(), 25.0);
-        (0..25).for_each(|_| rate.succeeded());
-        assert!((25.9..26.1).contains(&rate.per_second()), "one more after the calls of one second");
-        (0..10_000).for_each(|_| rate.succeeded());
+        (0..10).for_each(|_| rate.record_throttled(at(0), None));
+        assert_eq!(rate.calls_per_second(), 50.0);
+        rate.record_throttled(at(1), None);
+        assert_eq!(rate.calls_per_second(), 25.0);
+        (0..25).for_each(|_| rate.record_success());
+        assert!((25.9..26.1).contains(&rate.calls_per_second()), "one more after the calls of one second");
+        (0..10_000).for_each(|_| rate.record_success());
         assert!(rate.is_at_max());
-        (2..40).for_each(|second| rate.throttled(at(second), None));
-        assert_eq!(rate.per_second(), 0.5);
-        rate.succeeded();
-        assert_eq!(rate.per_second(), 1.0, "at most doubled");
+        (2..40).for_each(|second| rate.record_throttled(at(second), None));
+        assert_eq!(rate.calls_per_second(), 0.5);
+        rate.record_success();
+        assert_eq!(rate.calls_per_second(), 1.0, "at most doubled");
     }
 
     #[test]
     fn a_wait_that_the_cloud_asks_for_is_kept() {
         let mut rate = AdaptiveRate::new(0.5, 10.0, 0.0);
-        rate.throttled(at(1), Some(Duration::from_secs(7)));
+        rate.record_throttled(at(1), Some(Duration::from_secs(7)));
         assert_eq!(rate.next_start_at(), at(8));
-        rate.throttled(at(2), None);
+        rate.record_throttled(at(2), None);
         assert_eq!(rate.next_start_at(), at(8), "never brought forward");
     }
 }

@@ -12,7 +12,7 @@ use crate::settings::BrokerSettings;
 use crate::throttle_key::ThrottleKey;
 
 /// The lowest shared rate, in call chains per second. One chain every two seconds is enough to notice that the cloud has recovered.
-pub(super) const LEAST_PER_SECOND: f64 = 0.5;
+pub(super) const MIN_CALLS_PER_SECOND: f64 = 0.5;
 
 /// The longest time for which throttled accounts wait for another account's urgent renewal.
 /// A quota that the cloud counts per second is free again after this time. An account at the lowest rate makes a call every 15 s. So its urgent
@@ -54,10 +54,10 @@ pub(crate) enum QueueRefusal {
 }
 
 pub(super) enum DispatchStep<W> {
-    Start(QueueEntry<W>),
+    StartCall(QueueEntry<W>),
     /// No waiting call can start before this time.
-    Until(Moment),
-    Nothing,
+    WaitUntil(Moment),
+    WaitForEvent,
 }
 
 /// The state of the limiter. `W` is the channel that notifies the waiting fetch of its turn.
@@ -78,25 +78,25 @@ pub(super) struct LimiterState<W> {
 
 impl<W> LimiterState<W> {
     pub(super) fn new(settings: &BrokerSettings) -> Self {
-        let most = settings.calls_per_second.max(LEAST_PER_SECOND);
+        let most = settings.calls_per_second.max(MIN_CALLS_PER_SECOND);
         Self {
-            queued_per_holder: settings.queued_per_pod.max(1),
+            queued_per_holder: settings.queued_calls_per_pod.max(1),
             max_wait: settings.max_request_wait,
-            rate: AdaptiveRate::new(LEAST_PER_SECOND, most, 0.0),
+            rate: AdaptiveRate::new(MIN_CALLS_PER_SECOND, most, 0.0),
             accounts: ThrottleTracker::new(most),
             queue: CallQueue::default(),
-            in_flight: InFlightCalls::with_places(settings.calls_at_once),
+            in_flight: InFlightCalls::with_max_calls(settings.calls_at_once),
             tickets: 0,
             next_unthrottled_at: Moment::from_nanos(0),
         }
     }
 
     /// Checks whether a request of this pod can queue a call.
-    pub(super) fn admits(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
+    pub(super) fn check_may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         match self.accounts.next_start_at(&party.throttle_key) {
             // The call could start only after the request's deadline. An SDK handles an immediate error better than a hanging request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
-            _ if self.queue.request_count(party.requester) >= self.queued_per_holder => {
+            _ if self.queue.waited_for_call_count(party.requester) >= self.queued_per_holder => {
                 Err(QueueRefusal::Full)
             }
             _ => Ok(()),
@@ -116,7 +116,7 @@ impl<W> LimiterState<W> {
             CallReason::Renewal { urgent_at } => (false, Some(urgent_at)),
         };
         if is_waited_for {
-            self.admits(&party, now)?;
+            self.check_may_queue(&party, now)?;
         }
         let id = self.tickets;
         self.tickets += 1;
@@ -135,48 +135,56 @@ impl<W> LimiterState<W> {
         self.queue.raise_priority(id, party.requester, rank);
     }
 
-    pub(super) fn succeeded(&mut self, account: &ThrottleKey, now: Moment) {
-        self.rate.succeeded();
-        self.accounts.succeeded(account, now);
+    pub(super) fn record_success(&mut self, account: &ThrottleKey, now: Moment) {
+        self.rate.record_success();
+        self.accounts.record_success(account, now);
     }
 
-    pub(super) fn throttled(&mut self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
-        if self.accounts.throttled(account, now, retry_after) {
+    pub(super) fn record_throttled(
+        &mut self,
+        account: &ThrottleKey,
+        now: Moment,
+        retry_after: Option<Duration>,
+    ) {
+        if self.accounts.record_throttled(account, now, retry_after) {
             // The shared rate ignores `retry_after`, because the cloud stated it for one account.
-            self.rate.throttled(now, None);
+            self.rate.record_throttled(now, None);
         }
     }
 
     pub(super) fn next_dispatch_step(&mut self, now: Moment) -> DispatchStep<W> {
         self.queue.move_to_urgent(now);
         let (id, not_before) = self.choose(now, |_| true);
-        let Some(mut id) = id else { return not_before.map_or(DispatchStep::Nothing, DispatchStep::Until) };
+        let Some(mut id) = id else {
+            return not_before.map_or(DispatchStep::WaitForEvent, DispatchStep::WaitUntil);
+        };
         let is_early = now < self.rate.next_start_at();
         if is_early {
             match self.choose_unthrottled(now) {
                 Some(untroubled) if now >= self.next_unthrottled_at => id = untroubled,
                 Some(_) => {
-                    return DispatchStep::Until(self.rate.next_start_at().min(self.next_unthrottled_at));
+                    return DispatchStep::WaitUntil(self.rate.next_start_at().min(self.next_unthrottled_at));
                 }
-                None => return DispatchStep::Until(self.rate.next_start_at()),
+                None => return DispatchStep::WaitUntil(self.rate.next_start_at()),
             }
         }
-        let Some(entry) = self.queue.take(id) else { return DispatchStep::Nothing };
+        let Some(entry) = self.queue.dequeue(id) else { return DispatchStep::WaitForEvent };
         if is_early {
             self.next_unthrottled_at = now + UNTROUBLED;
         } else {
-            self.rate.started(now);
+            self.rate.record_start(now);
         }
-        self.accounts.started(&entry.throttle_key, now);
+        self.accounts.record_start(&entry.throttle_key, now);
         self.in_flight.add(entry.requester, entry.is_waited_for);
-        DispatchStep::Start(entry)
+        DispatchStep::StartCall(entry)
     }
 
     /// Returns the priority of a call. A pod without a lease is a newcomer while it has no other call in the queue or in flight.
     /// A pod whose account is throttled repeatedly is not a newcomer. Otherwise it would always go before pods that the cloud
     /// serves.
     fn rank(&self, party: &CallOwner, lane: CallReason) -> CallPriority {
-        let is_first = self.queue.len(party.requester) == 0 && self.in_flight.count_of(party.requester) == 0;
+        let is_first = self.queue.queued_call_count(party.requester) == 0
+            && self.in_flight.count_for_requester(party.requester) == 0;
         match lane {
             CallReason::Request { holds_nothing: true }
                 if is_first && !self.accounts.is_repeatedly_throttled(&party.throttle_key) =>
@@ -208,7 +216,7 @@ impl<W> LimiterState<W> {
             }
             has_room && not_before.is_none()
         };
-        (self.queue.next(may), first)
+        (self.queue.first_allowed_id(may), first)
     }
 
     /// Returns the next call for an account that is not throttled, while the shared rate is reduced.

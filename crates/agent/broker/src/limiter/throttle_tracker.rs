@@ -92,19 +92,19 @@ impl ThrottleTracker {
 
     /// True if the account was throttled repeatedly.
     pub(super) fn is_repeatedly_throttled(&self, account: &ThrottleKey) -> bool {
-        self.paces.get(account).is_some_and(|pace| pace.per_second() < SLOW)
+        self.paces.get(account).is_some_and(|pace| pace.calls_per_second() < SLOW)
     }
 
-    pub(super) fn started(&mut self, account: &ThrottleKey, now: Moment) {
+    pub(super) fn record_start(&mut self, account: &ThrottleKey, now: Moment) {
         if let Some(pace) = self.paces.get_mut(account) {
-            pace.started(now);
+            pace.record_start(now);
         }
     }
 
-    pub(super) fn succeeded(&mut self, account: &ThrottleKey, now: Moment) {
+    pub(super) fn record_success(&mut self, account: &ThrottleKey, now: Moment) {
         self.note(account, now, OutcomeKind::Served);
         if let Some(pace) = self.paces.get_mut(account) {
-            pace.succeeded();
+            pace.record_success();
             if pace.is_at_max() {
                 self.paces.remove(account);
             }
@@ -114,7 +114,7 @@ impl ThrottleTracker {
     /// Slows the account down. Returns true if the cloud seems to throttle all accounts.
     /// The account's rate starts at the highest shared rate. So an account stays fast if the cloud throttles it only occasionally, because
     /// of a quota that it shares with other accounts. An account that is throttled at every call is slow after about six calls.
-    pub(super) fn throttled(
+    pub(super) fn record_throttled(
         &mut self,
         account: &ThrottleKey,
         now: Moment,
@@ -123,7 +123,7 @@ impl ThrottleTracker {
         self.forget(now);
         if self.paces.len() < PACES || self.paces.contains_key(account) {
             let fresh = || AdaptiveRate::new(SLOWEST, self.most_per_second, SPREAD);
-            self.paces.entry(account.clone()).or_insert_with(fresh).throttled(now, retry_after);
+            self.paces.entry(account.clone()).or_insert_with(fresh).record_throttled(now, retry_after);
         }
         let is = if self.is_repeatedly_throttled(account) {
             OutcomeKind::ThrottledAgain
@@ -159,7 +159,7 @@ impl ThrottleTracker {
     }
 
     fn forget(&mut self, now: Moment) {
-        self.paces.retain(|_, pace| pace.last_halved().is_some_and(|last| now.since(last) < FORGET));
+        self.paces.retain(|_, pace| pace.last_halved_at().is_some_and(|last| now.since(last) < FORGET));
     }
 }
 
@@ -181,8 +181,8 @@ mod tests {
     /// throttled.
     fn everybody(served: usize, throttled: usize) -> bool {
         let mut accounts = ThrottleTracker::new(MOST);
-        (0..served).for_each(|n| accounts.succeeded(&account(n), at(1)));
-        (served..served + throttled).fold(false, |_, n| accounts.throttled(&account(n), at(2), None))
+        (0..served).for_each(|n| accounts.record_success(&account(n), at(1)));
+        (served..served + throttled).fold(false, |_, n| accounts.record_throttled(&account(n), at(2), None))
     }
 
     #[test]
@@ -197,25 +197,25 @@ mod tests {
     #[test]
     fn accounts_throttled_at_different_times_are_not_everybody() {
         let mut accounts = ThrottleTracker::new(MOST);
-        let any = (0..20).any(|n| accounts.throttled(&account(n), at(n as u64 * 6), None));
+        let any = (0..20).any(|n| accounts.record_throttled(&account(n), at(n as u64 * 6), None));
         assert!(!any);
     }
 
     #[test]
     fn what_was_served_long_ago_says_nothing_of_today() {
         let mut accounts = ThrottleTracker::new(MOST);
-        (0..60).for_each(|n| accounts.succeeded(&account(n), at(1)));
-        let any = (60..64).any(|n| accounts.throttled(&account(n), at(600), None));
+        (0..60).for_each(|n| accounts.record_success(&account(n), at(1)));
+        let any = (60..64).any(|n| accounts.record_throttled(&account(n), at(600), None));
         assert!(any);
     }
 
     #[test]
     fn one_throttled_account_is_paced_and_no_other() {
         let mut accounts = ThrottleTracker::new(MOST);
-        accounts.throttled(&account(1), at(1), Some(Duration::from_secs(9)));
+        accounts.record_throttled(&account(1), at(1), Some(Duration::from_secs(9)));
         assert_eq!(accounts.next_start_at(&account(1)), Some(at(10)));
         assert_eq!(accounts.next_start_at(&account(2)), None);
-        (0..10_000).for_each(|_| accounts.succeeded(&account(1), at(20)));
+        (0..10_000).for_each(|_| accounts.record_success(&account(1), at(20)));
         assert_eq!(accounts.next_start_at(&account(1)), None, "the account is no longer throttled");
     }
 
@@ -225,18 +225,18 @@ mod tests {
         let mut accounts = ThrottleTracker::new(MOST);
         let mut verdicts = Vec::new();
         for second in 0..600 {
-            accounts.succeeded(&account(second as usize % 2), at(second));
+            accounts.record_success(&account(second as usize % 2), at(second));
             verdicts.push((10..18).any(|n| {
                 let is_due = accounts.next_start_at(&account(n)).is_none_or(|next| next <= at(second));
-                is_due && accounts.throttled(&account(n), at(second), None)
+                is_due && accounts.record_throttled(&account(n), at(second), None)
             }));
         }
         assert!(verdicts[0], "eight throttled accounts against one served account");
         assert!(!verdicts[60..].contains(&true));
         assert!(
-            accounts.throttled(&account(10), at(700), None)
-                || accounts.throttled(&account(11), at(700), None)
-                || accounts.throttled(&account(12), at(700), None),
+            accounts.record_throttled(&account(10), at(700), None)
+                || accounts.record_throttled(&account(11), at(700), None)
+                || accounts.record_throttled(&account(12), at(700), None),
             "no account was served recently"
         );
     }
@@ -245,10 +245,10 @@ mod tests {
     fn memory_is_bounded() {
         let mut accounts = ThrottleTracker::new(MOST);
         for n in 0..5000 {
-            accounts.throttled(&account(n), at(1), None);
+            accounts.record_throttled(&account(n), at(1), None);
         }
         assert!(accounts.paces.len() <= PACES && accounts.last.len() <= REMEMBERED);
-        accounts.throttled(&account(0), at(1000), None);
+        accounts.record_throttled(&account(0), at(1000), None);
         assert_eq!(accounts.paces.len(), 1, "the tracker forgets accounts that were not throttled for long");
     }
 }

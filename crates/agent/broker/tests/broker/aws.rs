@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use seawall_broker::aws::{
     AssumeMethod, AwsConfigError, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec,
-    FLOOR, KeySignedRole, NodeKeySource, POD_IDENTITY_AUDIENCE, RoleAccess, SETTINGS, SessionDuration,
-    SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
+    BROKER_SETTINGS, KeySignedRole, LIFETIME_FLOOR, NodeKeySource, POD_IDENTITY_AUDIENCE, RoleAccess,
+    SessionDuration, SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
 use seawall_broker::{
     ExchangeError, ExchangeFault, IssuedCredential, LeaseError, Principal as _, TokenExchange,
@@ -33,7 +33,7 @@ fn given(id: &str, secret: &str) -> Option<NodeKeySource> {
 }
 
 fn users_keys(config: &mut AwsExchangeConfig) {
-    config.keys = given(USER_KEY, USER_SECRET);
+    config.node_key_source = given(USER_KEY, USER_SECRET);
 }
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     assert_eq!(*subject.asked.lock().unwrap(), [AUDIENCE]);
     let credential = &issued.credential;
     assert_eq!((credential.account(), credential.role_name()), ("123456789012", "cart"));
-    assert_eq!(credential.expires(), aws.clock.wall() + HOUR, "the date that AWS states");
+    assert_eq!(credential.expires(), aws.clock.wall_time() + HOUR, "the date that AWS states");
     // Its time is cut to the second, so a second of the life is not counted on.
     assert_eq!(issued.lifetime, HOUR - Duration::from_secs(1));
     let told = caller_identity(&aws.running.url(), &aws.clock, credential).await;
@@ -81,7 +81,8 @@ async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     })
     .await;
     let exchange = aws.exchange(users_keys);
-    let tag = |key: &str, value: &str| SessionTag { key: key.into(), value: value.into(), transitive: true };
+    let tag =
+        |key: &str, value: &str| SessionTag { key: key.into(), value: value.into(), is_transitive: true };
     let tags = SessionTags::new(vec![tag("team", "a b"), tag("env", "")]).unwrap();
     let cart = KeySignedRole { external_id: external_id("x1/y:z"), tags, ..role("cart") };
     let issued = aws.issue(&exchange, keys(None, cart.clone())).await.unwrap();
@@ -106,7 +107,7 @@ async fn a_file_of_keys_is_read_again_at_each_call() {
     };
     write("AKIAOLD");
     let exchange = aws.exchange(|config| {
-        config.keys = Some(NodeKeySource::File { path: path.clone(), profile: "node".into() });
+        config.node_key_source = Some(NodeKeySource::File { path: path.clone(), profile: "node".into() });
     });
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
     assert_eq!(error.fault, ExchangeFault::ExchangeRejected);
@@ -124,7 +125,7 @@ async fn a_file_of_keys_is_read_again_at_each_call() {
 async fn the_instances_role_signs_and_is_asked_for_once_until_it_ends() {
     let aws = start().await;
     let url = aws.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
+    let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
     let asked = || aws.running.counts(AwsEndpoint::Metadata).calls;
     for name in ["cart", "till"] {
         let issued = aws.issue(&exchange, keys(None, role(name))).await.unwrap();
@@ -142,7 +143,7 @@ async fn keys_that_are_refused_before_their_end_are_fetched_anew_once() {
     let instance = start_with(|options| options.instance.role = Some(NODE.into())).await;
     // The instance gives keys that this STS does not know: as after its role was taken away.
     let url = instance.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
+    let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
     let error = aws.issue(&exchange, keys(None, role("cart"))).await.unwrap_err();
     assert!(error.to_string().contains("InvalidClientTokenId"), "{error}");
     assert_eq!(instance.running.counts(AwsEndpoint::Metadata).calls, 6);
@@ -163,7 +164,7 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     .await;
     let exchange = aws.exchange(users_keys);
     // A chain has an hour, so no more is asked for.
-    let long = |access| RoleAccess { duration: SessionDuration::new(6 * HOUR).unwrap(), ..access };
+    let long = |access| RoleAccess { session_duration: SessionDuration::new(6 * HOUR).unwrap(), ..access };
     for name in ["cart", "till"] {
         let issued = aws.issue(&exchange, long(keys(Some(base.clone()), role(name)))).await.unwrap();
         assert_eq!((issued.credential.role_name(), issued.shortened_from), (name, None));
@@ -219,7 +220,7 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
     })
     .await;
     let url = aws.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
+    let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
     let way = || pod_identity("pod-1");
     for fractions in [false, true] {
         aws.running.set_fractions(fractions);
@@ -227,7 +228,7 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
         let issued = exchange.issue(&principal("cart", way()), &subject).await.unwrap();
         assert_eq!(*subject.asked.lock().unwrap(), [POD_IDENTITY_AUDIENCE]);
         assert_eq!(issued.credential.role_name(), "cart");
-        assert_eq!(issued.credential.expires(), aws.clock.wall() + 6 * HOUR);
+        assert_eq!(issued.credential.expires(), aws.clock.wall_time() + 6 * HOUR);
         let session = aws.running.session(issued.credential.session_token()).unwrap();
         assert_eq!(session.tags["kubernetes-pod-name"], "pod-1", "EKS tags it with the pod of the token");
     }
@@ -249,8 +250,8 @@ async fn a_pod_that_nobody_gave_a_role_is_one_call_a_minute_however_often_it_ask
 {
     let aws = start().await;
     let url = aws.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
-    let node = Node::new(&aws, exchange, SETTINGS);
+    let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, BROKER_SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(pod_identity("cart-0")));
     let calls = || aws.running.counts(AwsEndpoint::PodIdentity).calls;
     for _ in 0..3600 / 5 {
@@ -271,8 +272,8 @@ async fn pods_of_one_service_account_share_no_session_that_eks_tags_with_a_pod()
     })
     .await;
     let url = aws.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
-    let node = Node::new(&aws, exchange, SETTINGS);
+    let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, BROKER_SETTINGS);
     for (calls, name) in [(1, "cart-0"), (2, "cart-1")] {
         node.answer(&node.pod(name, "cart", &Arc::new(pod_identity(name)))).await.unwrap();
         assert_eq!(aws.running.counts(AwsEndpoint::PodIdentity).calls, calls);
@@ -318,7 +319,7 @@ async fn a_token_that_sts_does_not_take_spoils_nothing_for_its_siblings() {
         }
     }
     let aws = start().await;
-    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let access = Arc::new(web_identity("cart"));
     let sound = node.pod("pod-1", "cart", &access);
     let pod = Pod { uid: PodUid("pod-2".into()), name: "pod-2".into(), service_account: account("cart") };
@@ -373,7 +374,8 @@ async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
         users_keys(config);
         (config.sts_url, config.eks_auth_url) = (Some(liar.url("")), Some(liar.url("")));
     });
-    let long = RoleAccess { duration: SessionDuration::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
+    let long =
+        RoleAccess { session_duration: SessionDuration::new(6 * HOUR).unwrap(), ..keys(None, role("cart")) };
     let ways = [
         (web_identity("cart"), HOUR),
         (keys(None, role("cart")), HOUR),
@@ -384,7 +386,7 @@ async fn told(liar: &Server) -> (SystemTime, [(Answer, Duration); 4]) {
     for (way, longest) in ways {
         told.push((aws.issue(&exchange, way).await, longest));
     }
-    (aws.clock.wall(), told.try_into().unwrap())
+    (aws.clock.wall_time(), told.try_into().unwrap())
 }
 
 /// An end in the year 2200 used to be handed on as it was, and no client would ever have asked for the next.
@@ -440,14 +442,15 @@ async fn ends_with_fractions_are_cut_down_to_the_second() {
     aws.running.set_fractions(true);
     let issued = aws.issue(&aws.exchange(|_| {}), web_identity("cart")).await.unwrap();
     let since = issued.credential.expires().duration_since(UNIX_EPOCH).unwrap();
-    assert_eq!((since.subsec_nanos(), issued.credential.expires()), (0, aws.clock.wall() + HOUR));
+    assert_eq!((since.subsec_nanos(), issued.credential.expires()), (0, aws.clock.wall_time() + HOUR));
 }
 
 #[tokio::test]
 async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_once() {
     let aws = start().await;
     let exchange = aws.exchange(|_| {});
-    let long = || RoleAccess { duration: SessionDuration::new(6 * HOUR).unwrap(), ..web_identity("cart") };
+    let long =
+        || RoleAccess { session_duration: SessionDuration::new(6 * HOUR).unwrap(), ..web_identity("cart") };
     let calls = || aws.running.counts(AwsEndpoint::WebIdentity).calls;
     let first = aws.issue(&exchange, long()).await.unwrap();
     assert_eq!(
@@ -483,11 +486,11 @@ async fn what_would_send_a_token_in_the_clear_is_refused_at_the_start() {
         AwsExchangeConfig { proxy: Some("http://proxy.example:1".into()), ..sts("http://127.0.0.1:1") };
     assert!(matches!(new(through), Err(AwsConfigError::Upstream(_))));
     let instance = |url: &str| AwsExchangeConfig {
-        keys: Some(NodeKeySource::Instance { url: url.into() }),
+        node_key_source: Some(NodeKeySource::Instance { url: url.into() }),
         ..AwsExchangeConfig::default()
     };
     assert!(new(instance("http://169.254.169.254")).is_ok());
-    assert!(matches!(new(instance("http://10.0.0.1")), Err(AwsConfigError::Metadata(_))));
+    assert!(matches!(new(instance("http://10.0.0.1")), Err(AwsConfigError::MetadataUrl(_))));
 }
 
 #[tokio::test]
@@ -510,8 +513,8 @@ fn a_pod_without_a_role_is_refused_and_every_part_of_a_role_tells_principals_apa
         keys(None, role("till")),
         keys(None, KeySignedRole { external_id: external_id("x1"), ..role("cart") }),
         keys(None, KeySignedRole { session_name: SessionName::sanitized("other"), ..role("cart") }),
-        RoleAccess { sts: seawall_broker::aws::StsEndpointKind::Global, ..base() },
-        RoleAccess { duration: SessionDuration::new(2 * HOUR).unwrap(), ..base() },
+        RoleAccess { sts_endpoint_kind: seawall_broker::aws::StsEndpointKind::Global, ..base() },
+        RoleAccess { session_duration: SessionDuration::new(2 * HOUR).unwrap(), ..base() },
         web_identity("cart"),
     ];
     let principal = |access| of(Some(Arc::new(access))).unwrap();
@@ -519,7 +522,7 @@ fn a_pod_without_a_role_is_refused_and_every_part_of_a_role_tells_principals_apa
     for other in others {
         assert_ne!(principal(base()), principal(other));
     }
-    let counted = |access| principal(access).throttle_key().name().map(str::to_owned).unwrap();
+    let counted = |access| principal(access).throttle_key().account_name().map(str::to_owned).unwrap();
     assert_eq!(counted(web_identity("cart")), "123456789012/eu-west-1");
     assert_eq!(counted(base()), "node/eu-west-1");
 }
@@ -528,7 +531,7 @@ fn a_pod_without_a_role_is_refused_and_every_part_of_a_role_tells_principals_apa
 #[tokio::test]
 async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
     let aws = start().await;
-    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let names: Vec<_> = (0..20).map(|n| format!("sa-{n}")).collect();
     let accesses: Vec<_> = names.iter().map(|name| Arc::new(web_identity(name))).collect();
     let pods: Vec<_> =
@@ -544,11 +547,11 @@ async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
     for _ in 0..24 * 12 {
         for pod in &pods {
             let lease = pod.cached_lease((), aws.clock.now()).expect("a lease that is always held");
-            least = least.min(lease.value.expires().duration_since(aws.clock.wall()).unwrap());
+            least = least.min(lease.value.expires().duration_since(aws.clock.wall_time()).unwrap());
         }
         node.pass(5 * MINUTE).await;
     }
-    assert!(least >= FLOOR.renew_below - MINUTE, "{least:?}");
+    assert!(least >= LIFETIME_FLOOR.renew_below - MINUTE, "{least:?}");
     assert!(calls() <= 20 * 48 + 20, "{} calls", calls());
     assert!(
         aws.running.sessions().keys().all(|(who, role)| who.rsplit(':').next() == role.rsplit('/').next())
@@ -559,7 +562,7 @@ async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
 #[tokio::test]
 async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_what_is_valid() {
     let aws = start().await;
-    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
     let first = node.answer(&pod).await.unwrap();
     node.pass(30 * MINUTE).await;
@@ -569,7 +572,7 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
     node.pass_while(14 * MINUTE, true).await;
     let held = pod.cached_lease((), aws.clock.now()).unwrap();
     assert_eq!(held.value.access_key_id(), first.value.access_key_id());
-    assert!(held.remaining(aws.clock.now()) < FLOOR.hard && node.calls("unavailable") > 0);
+    assert!(held.remaining(aws.clock.now()) < LIFETIME_FLOOR.min_remaining && node.calls("unavailable") > 0);
     assert!(held.remaining(aws.clock.now()) > 15 * MINUTE);
     aws.running.set_faults(&Faults::default());
     node.pass_while(2 * MINUTE, true).await;
@@ -579,7 +582,7 @@ async fn an_outage_of_nine_minutes_is_never_seen_and_a_longer_one_costs_no_pod_w
 #[tokio::test]
 async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pause() {
     let aws = start().await;
-    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
     node.answer(&pod).await.unwrap();
     let down = Faults { error_rate: 1.0, ..Faults::default() };
@@ -587,9 +590,12 @@ async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pau
         node.pass(30 * MINUTE).await;
         let lease = pod.cached_lease((), aws.clock.now()).unwrap();
         aws.running.set_faults(&down);
-        let margin = lease.remaining(aws.clock.now()) - FLOOR.hard;
+        let margin = lease.remaining(aws.clock.now()) - LIFETIME_FLOOR.min_remaining;
         node.pass(margin - Duration::from_secs(11)).await;
-        assert!(pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > FLOOR.hard);
+        assert!(
+            pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now())
+                > LIFETIME_FLOOR.min_remaining
+        );
         aws.running.set_faults(&Faults::default());
         node.pass(Duration::from_secs(11)).await;
         assert!(pod.cached_lease((), aws.clock.now()).unwrap().remaining(aws.clock.now()) > 59 * MINUTE);
@@ -601,7 +607,7 @@ async fn a_renewal_that_fails_is_tried_shortly_before_the_floor_whatever_its_pau
 #[tokio::test]
 async fn a_throttled_account_is_asked_less_and_every_pod_is_served_in_the_end() {
     let aws = start().await;
-    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let throttle = Some(Throttle { per_second: 1, burst: 1, excess: ExcessAction::Refuse });
     aws.running.set_faults(&Faults { throttle, ..Faults::default() });
     let names: Vec<_> = (0..10).map(|n| format!("sa-{n}")).collect();
@@ -627,7 +633,7 @@ async fn a_throttled_account_is_asked_less_and_every_pod_is_served_in_the_end() 
 async fn sessions_of_a_quarter_of_an_hour_are_counted_as_below_the_floor() {
     let aws = start().await;
     aws.running.set_role(EmulatedRole { longest: 15 * MINUTE, ..EmulatedRole::open(arn("cart").as_str()) });
-    let node = Node::new(&aws, aws.exchange(|_| {}), SETTINGS);
+    let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
     let lease = node.answer(&pod).await.unwrap();
     assert!(lease.remaining(aws.clock.now()) < 15 * MINUTE);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use seawall_broker::aws::{NodeKeySource, SETTINGS};
+use seawall_broker::aws::{BROKER_SETTINGS, NodeKeySource};
 use seawall_emulator::aws::IamRole as EmulatedRole;
 
 use crate::aws_world::{self, MINUTE, Node, arn, pod_identity, role, start_with, web_identity};
@@ -33,8 +33,8 @@ async fn day() -> Vec<String> {
     })
     .await;
     let url = aws.running.url();
-    let exchange = aws.exchange(|config| config.keys = Some(NodeKeySource::Instance { url }));
-    let node = Node::new(&aws, exchange, SETTINGS);
+    let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
+    let node = Node::new(&aws, exchange, BROKER_SETTINGS);
     let ways = [web_identity("short"), aws_world::keys(None, role("till")), pod_identity("pod-1")];
     // Parts of every Kubernetes token and of every session token of the emulator.
     let mut secrets = vec!["eyJhbGciOi".to_owned(), "IQoJemu.".to_owned(), "AQAEAemu.".to_owned()];

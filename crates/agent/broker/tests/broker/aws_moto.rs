@@ -44,8 +44,11 @@ impl Moto {
             session_token: None,
         };
         let keys = Some(NodeKeySource::Static(Arc::new(keys)));
-        let config =
-            AwsExchangeConfig { keys, sts_url: Some(self.url.clone()), ..AwsExchangeConfig::default() };
+        let config = AwsExchangeConfig {
+            node_key_source: keys,
+            sts_url: Some(self.url.clone()),
+            ..AwsExchangeConfig::default()
+        };
         AwsExchange::new(config, Clock::system()).unwrap()
     }
 }
@@ -61,7 +64,7 @@ impl Drop for Moto {
 async fn every_way_through_sts_gets_its_roles_session_of_motos() {
     let (moto, aws) = (Moto::start(), start().await);
     let exchange = moto.exchange();
-    let tag = SessionTag { key: "team".into(), value: "a b=c/d+e".into(), transitive: true };
+    let tag = SessionTag { key: "team".into(), value: "a b=c/d+e".into(), is_transitive: true };
     let tagged = KeySignedRole {
         external_id: external_id("x1/y:z"),
         tags: SessionTags::new(vec![tag]).unwrap(),
@@ -69,7 +72,8 @@ async fn every_way_through_sts_gets_its_roles_session_of_motos() {
     };
     let first = TokenRole { arn: arn("first"), session_name: SessionName::sanitized("shop.cart") };
     let through = AssumeMethod::WebIdentity { audience: AUDIENCE.into(), first, then: Some(role("then")) };
-    let long = RoleAccess { duration: SessionDuration::new(12 * HOUR).unwrap(), ..web_identity("cart") };
+    let long =
+        RoleAccess { session_duration: SessionDuration::new(12 * HOUR).unwrap(), ..web_identity("cart") };
     for (name, life, way) in [
         ("cart", HOUR, web_identity("cart")),
         ("cart", 12 * HOUR, long),

@@ -136,7 +136,7 @@ pub(crate) struct Subject {
 impl SubjectTokens for Subject {
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
         self.asked.lock().unwrap().push(audience.to_owned());
-        let token = self.issuer.mint(&self.workload, &[audience], 10 * MINUTE, self.clock.wall());
+        let token = self.issuer.mint(&self.workload, &[audience], 10 * MINUTE, self.clock.wall_time());
         Box::pin(std::future::ready(Ok(token.unwrap())))
     }
 }
@@ -168,8 +168,8 @@ pub(crate) fn access(way: AssumeMethod) -> RoleAccess {
     RoleAccess {
         method: way,
         region: Region::parse("eu-west-1").unwrap(),
-        sts: StsEndpointKind::Regional,
-        duration: SessionDuration::HOUR,
+        sts_endpoint_kind: StsEndpointKind::Regional,
+        session_duration: SessionDuration::HOUR,
     }
 }
 
@@ -318,7 +318,7 @@ pub(crate) async fn caller_identity(url: &str, clock: &Clock, credential: &AwsCr
         .identity(&identity)
         .region("eu-west-1")
         .name("sts")
-        .time(clock.wall())
+        .time(clock.wall_time())
         .settings(SigningSettings::default())
         .build()
         .unwrap()

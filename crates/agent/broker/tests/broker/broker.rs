@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use seawall_broker::google::{
-    self, CredentialRequest, CredentialRequestRef, GooglePodCredentialsSpec, SETTINGS,
+    self, BROKER_SETTINGS, CredentialRequest, CredentialRequestRef, GooglePodCredentialsSpec,
 };
 use seawall_broker::{BrokerSettings, ExchangeFault, LeaseError};
 
@@ -15,7 +15,7 @@ use crate::world::{self, HOUR, MINUTE, Mood, SECRET, Subject, TOKEN, World, run,
 const SECOND: Duration = Duration::from_secs(1);
 
 fn world() -> World {
-    World::new(SETTINGS)
+    World::new(BROKER_SETTINGS)
 }
 
 fn audience(text: &str) -> CredentialRequestRef<'_> {
@@ -58,7 +58,7 @@ fn a_broker_that_succeeds_holds_nothing_and_goes_on_at_the_same_pace_and_count()
 
         let next = world.broker.with_exchange(world.cloud.clone());
         let again = next.new_pod_client(world::spec("cart-0", "cart", Arc::default()));
-        assert!(again.is_from(&next) && !again.is_from(&world.broker));
+        assert!(again.uses_broker(&next) && !again.uses_broker(&world.broker));
         assert!(again.cached_lease(TOKEN, world.now()).is_none());
         assert_eq!(next.counters().fetches_by_result(), world.broker.counters().fetches_by_result());
         assert_eq!(next.upstream_rate(), world.broker.upstream_rate());
@@ -157,8 +157,8 @@ fn a_call_that_hangs_ends_at_its_deadline() {
         let pod = world.pod("cart-0", "cart");
         let started = world.now();
         assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut | LeaseError::Failed(_))));
-        assert_eq!(world.now().since(started), SETTINGS.max_request_wait);
-        world.pass(SETTINGS.call_deadline).await;
+        assert_eq!(world.now().since(started), BROKER_SETTINGS.max_request_wait);
+        world.pass(BROKER_SETTINGS.call_deadline).await;
         assert_eq!(world.cloud.in_air.load(Ordering::Relaxed), 0);
     });
 }
@@ -188,7 +188,7 @@ fn a_day_of_answers_never_carries_less_than_the_floor() {
             least = least.min(lease.remaining(world.now()));
             world.pass(MINUTE).await;
         }
-        assert!(least >= google::FLOOR.hard, "{least:?}");
+        assert!(least >= google::LIFETIME_FLOOR.min_remaining, "{least:?}");
         // Renewed after 45 to 50 minutes: 28 to 32 times a day after the first.
         assert!((29..=30).contains(&world.cloud.count()), "{} calls", world.cloud.count());
     });
@@ -227,7 +227,7 @@ fn what_nobody_asks_for_is_not_renewed_and_never_handed_out_below_the_floor() {
             world.pass(MINUTE * minutes).await;
             let lease = world.answer(&pod, TOKEN).await.unwrap();
             let left = lease.remaining(world.now());
-            assert!(left >= google::FLOOR.hard, "after {minutes} min: {left:?}");
+            assert!(left >= google::LIFETIME_FLOOR.min_remaining, "after {minutes} min: {left:?}");
         }
     });
 }
@@ -361,7 +361,7 @@ fn a_node_that_restarts_finds_the_rate_that_the_cloud_stands() {
 fn inventions_are_bounded_in_memory_and_calls() {
     run(|| async {
         let world = world();
-        let settings = SETTINGS;
+        let settings = BROKER_SETTINGS;
         let mallory = world.pod("mallory", "mallory");
         for n in 0..5000 {
             world.ask(&mallory, audience(&world::address(n)));
@@ -386,7 +386,7 @@ fn a_pod_may_show_its_whole_allowance_at_once() {
     run(|| async {
         let world = world();
         let pod = world.pod("cart-0", "cart");
-        let names: Vec<_> = (0..SETTINGS.miss_burst_per_pod).map(world::address).collect();
+        let names: Vec<_> = (0..BROKER_SETTINGS.miss_burst_per_pod).map(world::address).collect();
         let asked: Vec<_> = names.iter().map(|name| world.ask(&pod, audience(name))).collect();
         world.pass(3 * SECOND).await;
         for answer in asked {
@@ -401,7 +401,7 @@ fn a_hostile_pod_does_not_delay_its_neighbour() {
         let world = world();
         let mallory = world.pod("mallory", "mallory");
         *world.cloud.latency.lock().unwrap() = SECOND;
-        for n in 0..SETTINGS.miss_burst_per_pod {
+        for n in 0..BROKER_SETTINGS.miss_burst_per_pod {
             world.ask(&mallory, audience(&world::address(n)));
         }
         settle().await;
@@ -415,7 +415,7 @@ fn a_hostile_pod_does_not_delay_its_neighbour() {
 #[test]
 fn the_credential_unused_longest_makes_room() {
     run(|| async {
-        let world = World::new(BrokerSettings { principals_per_pod: 3, ..SETTINGS });
+        let world = World::new(BrokerSettings { principals_per_pod: 3, ..BROKER_SETTINGS });
         let pod = world.pod("cart-0", "cart");
         for name in ["a", "b", "c", "a", "d"] {
             world.answer(&pod, audience(name)).await.unwrap();
@@ -573,7 +573,7 @@ fn a_request_that_has_waited_already_is_answered_as_soon_as_others() {
         let came = world.now();
         world.pass(SECOND / 2).await;
         let asked = tokio::spawn(async move { pod.lease_for_request_at(TOKEN, came).await });
-        world.pass((came + SETTINGS.max_request_wait).since(world.now())).await;
+        world.pass((came + BROKER_SETTINGS.max_request_wait).since(world.now())).await;
         assert!(matches!(asked.await.unwrap(), Err(LeaseError::TimedOut)));
     });
 }
@@ -587,7 +587,7 @@ fn who_tries_again_waits_for_what_is_left_of_the_first_wait() {
         let pod = world.pod("cart-0", "cart");
         let first = world.now();
         assert!(matches!(world.answer(&pod, TOKEN).await, Err(LeaseError::TimedOut)));
-        let end = first + SETTINGS.call_deadline;
+        let end = first + BROKER_SETTINGS.call_deadline;
         while world.now() + SECOND / 2 < end {
             world.pass(SECOND / 2).await;
             let asked = world.now();
@@ -673,7 +673,7 @@ fn leases_are_asked_for_from_threads_of_other_runtimes() {
     let control = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let cloud = Arc::new(world::Cloud::default());
     let broker = seawall_broker::Broker::start(
-        SETTINGS,
+        BROKER_SETTINGS,
         seawall_core::Clock::system(),
         cloud.clone(),
         control.handle().clone(),

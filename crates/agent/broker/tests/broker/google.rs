@@ -103,9 +103,10 @@ impl SubjectTokens for Subject {
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
         assert_eq!(audience, "my-project.svc.id.goog");
         let token = match self.0 {
-            "" => {
-                Err(SubjectTokenError { reason: "the token file /x: no such file".into(), retryable: true })
-            }
+            "" => Err(SubjectTokenError {
+                reason: "the token file /x: no such file".into(),
+                is_retryable: true,
+            }),
             token => Ok(Secret::new(token.to_owned())),
         };
         Box::pin(std::future::ready(token))
@@ -132,7 +133,7 @@ fn exchange(url: &str) -> (GoogleExchange, ManualClock) {
 
 fn config(url: &str) -> GoogleExchangeConfig {
     GoogleExchangeConfig {
-        exchange: GoogleExchangeApi::Sts,
+        exchange_api: GoogleExchangeApi::Sts,
         sts_url: url.into(),
         iam_url: url.into(),
         workload_identity_provider: PROVIDER.into(),
@@ -205,7 +206,7 @@ async fn gkes_own_pools_are_asked_in_json() {
     let provider = "identitynamespace:my-project.svc.id.goog:https://container.googleapis.com/v1/projects/\
                     my-project/locations/europe-west1/clusters/c";
     let config = GoogleExchangeConfig {
-        exchange: GoogleExchangeApi::IdentityBindingToken,
+        exchange_api: GoogleExchangeApi::IdentityBindingToken,
         workload_identity_provider: provider.into(),
         ..config(&server.url)
     };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_broker::google::{CredentialRequestRef, SETTINGS};
+use seawall_broker::google::{BROKER_SETTINGS, CredentialRequestRef};
 use seawall_broker::{BrokerSettings, ExchangeFault};
 use seawall_core::Moment;
 
@@ -16,7 +16,7 @@ const WANT: CredentialRequestRef<'static> =
     CredentialRequestRef::IdToken { audience: "https://shop.example", include_email: false };
 
 fn world() -> World {
-    World::new(SETTINGS)
+    World::new(BROKER_SETTINGS)
 }
 
 /// The life left in an answer, and how long it took.
@@ -156,7 +156,7 @@ fn while_the_cloud_hangs_the_older_token_comes_within_one_wait_and_then_at_once(
 #[test]
 fn a_pod_that_may_not_ask_for_more_gets_what_it_holds() {
     run(|| async {
-        let world = World::new(BrokerSettings { queued_per_pod: 1, ..SETTINGS });
+        let world = World::new(BrokerSettings { queued_calls_per_pod: 1, ..BROKER_SETTINGS });
         let pod = world.pod("cart-0", "cart");
         ask(&world, &pod).await;
         world.pass(10 * MINUTE).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seawall_broker::ExchangeFault;
-use seawall_broker::google::{CredentialRequestRef, SETTINGS};
+use seawall_broker::google::{BROKER_SETTINGS, CredentialRequestRef};
 
 use crate::captured_log::Lines;
 use crate::world::{self, Mood, SECRET, TOKEN, World, run};
@@ -12,7 +12,7 @@ use crate::world::{self, Mood, SECRET, TOKEN, World, run};
 fn what_is_logged_is_bounded_and_holds_no_credential() {
     let ((), lines) = Lines::of(|| {
         run(|| async {
-            let world = World::new(SETTINGS);
+            let world = World::new(BROKER_SETTINGS);
             let pod = world.pod("cart-0", "cart");
             world.answer(&pod, TOKEN).await.unwrap();
             world.cloud.turns(Mood::Fails(ExchangeFault::AccessDenied));

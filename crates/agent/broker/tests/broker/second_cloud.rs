@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use seawall_broker::google::SETTINGS;
+use seawall_broker::google::BROKER_SETTINGS;
 use seawall_broker::{
     Broker, BrokerSettings, ExchangeError, ExchangeFault, ExchangeFuture, IssuedCredential, LeaseError,
     PodCredentialsSpec, PodLeaseClient, Principal, ThrottleKey, TokenExchange,
 };
 use seawall_core::pod::SubjectTokens;
-use seawall_core::{Clock, Floor, ManualClock, Pod, PodUid, Secret, ServiceAccount};
+use seawall_core::{Clock, LifetimeFloor, ManualClock, Pod, PodUid, Secret, ServiceAccount};
 use tokio::runtime::Handle;
 
 use crate::world::{HOUR, MINUTE, Mood, Subject, TOKEN, World, pass, run};
 
-const FLOOR: Floor = Floor { hard: Duration::from_secs(16 * 60), renew_below: Duration::from_secs(25 * 60) };
+const FLOOR: LifetimeFloor =
+    LifetimeFloor { min_remaining: Duration::from_secs(16 * 60), renew_below: Duration::from_secs(25 * 60) };
 
 /// The role that a request names: one of the roles that its pod may take.
 type Role = u16;
@@ -81,7 +82,7 @@ impl KeyCloud {
             return Err(ExchangeError::new(ExchangeFault::Throttled, "keys", "slower"));
         }
         let (id, secret) = (format!("{}-{call}", of.role), Secret::new(format!("secret of {}", of.role)));
-        let credential = Keys { id, secret, ends: self.clock.wall() + HOUR };
+        let credential = Keys { id, secret, ends: self.clock.wall_time() + HOUR };
         Ok(IssuedCredential::new(credential, HOUR))
     }
 }
@@ -111,7 +112,7 @@ impl Second {
     fn new() -> Self {
         let (clock, hand) = Clock::manual();
         let cloud = Arc::new(KeyCloud { clock: clock.clone(), calls: AtomicUsize::new(0) });
-        let settings = BrokerSettings::of(FLOOR, 10.0);
+        let settings = BrokerSettings::for_cloud(FLOOR, 10.0);
         let broker = Broker::start(settings, clock.clone(), cloud.clone(), Handle::current());
         Self { broker, cloud, clock, hand }
     }
@@ -139,7 +140,7 @@ fn pods_of_one_principal_share_both_strings_and_the_date_of_one_call() {
         let (one, two) = (second.pod("cart-0", &[READER, WRITER]), second.pod("cart-1", &[READER]));
         let keys = one.lease(READER).await.unwrap();
         assert_eq!((&*keys.value.id, &**keys.value.secret.expose()), ("1-0", "secret of 1"));
-        assert_eq!(keys.value.ends, second.clock.wall() + keys.remaining(second.clock.now()));
+        assert_eq!(keys.value.ends, second.clock.wall_time() + keys.remaining(second.clock.now()));
         assert_eq!(two.lease(READER).await.unwrap().value.id, "1-0");
         assert_eq!(one.cached_lease(READER, second.clock.now()).unwrap().value.id, "1-0");
         assert!(one.cached_lease(WRITER, second.clock.now()).is_none());
@@ -169,7 +170,10 @@ fn answers_stay_above_the_floor_of_their_own_cloud() {
             least = least.min(pod.lease(READER).await.unwrap().remaining(second.clock.now()));
             pass(&second.clock, &second.hand, MINUTE).await;
         }
-        assert!(least >= FLOOR.hard && least > SETTINGS.floor.renew_below, "{least:?}");
+        assert!(
+            least >= FLOOR.min_remaining && least > BROKER_SETTINGS.lifetime_floor.renew_below,
+            "{least:?}"
+        );
         assert_eq!(second.broker.counters().responses_below_floor_total(), 0);
         assert!(second.calls() <= 24 * 60 / 33, "{} calls", second.calls());
     });
@@ -178,13 +182,13 @@ fn answers_stay_above_the_floor_of_their_own_cloud() {
 #[test]
 fn a_cloud_that_throttles_slows_no_other_and_counts_for_itself() {
     run(|| async {
-        let (second, google) = (Second::new(), World::new(SETTINGS));
+        let (second, google) = (Second::new(), World::new(BROKER_SETTINGS));
         let throttled: Vec<_> = (0..4).map(|n| google.pod(&format!("p{n}"), &format!("a{n}"))).collect();
         google.cloud.turns(Mood::Fails(ExchangeFault::Throttled));
         for pod in &throttled {
             assert!(google.answer(pod, TOKEN).await.is_err());
         }
-        assert!(google.broker.upstream_rate() < SETTINGS.calls_per_second);
+        assert!(google.broker.upstream_rate() < BROKER_SETTINGS.calls_per_second);
         let pod = second.pod("cart-0", &[READER, THROTTLED]);
         assert!(matches!(pod.lease(THROTTLED).await, Err(LeaseError::Failed(_))));
         assert_eq!(second.broker.upstream_rate(), 10.0, "one throttled account is its own affair");

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use seawall_broker::google::{self, CredentialRequestRef, SETTINGS};
+use seawall_broker::google::{self, BROKER_SETTINGS, CredentialRequestRef};
 use seawall_broker::{BrokerSettings, ExchangeFault, LeaseError};
-use seawall_core::Floor;
+use seawall_core::LifetimeFloor;
 use tokio::task::JoinHandle;
 
 use crate::world::{self, Answer, Holder, Mood, TOKEN, World, run};
@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const NODE: usize = 110;
 
 fn world() -> World {
-    World::new(SETTINGS)
+    World::new(BROKER_SETTINGS)
 }
 
 fn audience(text: &str) -> CredentialRequestRef<'_> {
@@ -85,7 +85,10 @@ async fn storm_for(hours: u32) {
         if second % 10 == 0 {
             for pod in &pods {
                 match pod.cached_lease(TOKEN, world.now()) {
-                    Some(lease) => below += u32::from(lease.remaining(world.now()) < google::FLOOR.hard),
+                    Some(lease) => {
+                        below +=
+                            u32::from(lease.remaining(world.now()) < google::LIFETIME_FLOOR.min_remaining)
+                    }
                     None => without += 1,
                 }
             }
@@ -138,7 +141,7 @@ fn a_storm_of_what_is_denied_leaves_turns_for_second_credentials() {
 #[test]
 fn flights_of_a_pod_that_is_gone_are_never_flown() {
     run(|| async {
-        let world = World::new(BrokerSettings { calls_at_once: 1, ..SETTINGS });
+        let world = World::new(BrokerSettings { calls_at_once: 1, ..BROKER_SETTINGS });
         *world.cloud.latency.lock().unwrap() = SECOND;
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
         let asked: Vec<_> = (0..20).map(|_| storm.invent(&world)).collect();
@@ -157,14 +160,14 @@ fn flights_of_a_pod_that_is_gone_are_never_flown() {
 #[test]
 fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
     run(|| async {
-        let settings = BrokerSettings { miss_burst_per_pod: 1000, ..SETTINGS };
+        let settings = BrokerSettings { miss_burst_per_pod: 1000, ..BROKER_SETTINGS };
         let world = World::new(settings);
         world.cloud.turns(Mood::Hangs);
         let mut storm = Storm::of(world.pod("mallory", "mallory"));
         let asked: Vec<_> = (0..100).map(|_| storm.invent(&world)).collect();
         world.pass(SECOND / 10).await;
         let told = asked.into_iter().filter(JoinHandle::is_finished).count();
-        assert_eq!(told, 100 - settings.queued_per_pod);
+        assert_eq!(told, 100 - settings.queued_calls_per_pod);
         assert!(world.broker.counters().rate_limited_total() >= told as u64);
         world.cloud.turns(Mood::Issues);
         world.pass(10 * SECOND).await;
@@ -178,7 +181,7 @@ fn a_pod_with_too_many_queued_is_told_so_at_once_and_served_later() {
 #[test]
 fn whoever_waits_lifts_what_a_storm_of_its_own_service_account_has_queued() {
     run(|| async {
-        let world = World::new(BrokerSettings { calls_per_second: 1.0, ..SETTINGS });
+        let world = World::new(BrokerSettings { calls_per_second: 1.0, ..BROKER_SETTINGS });
         let sibling = world.pod("cart-1", "cart");
         world.answer(&sibling, TOKEN).await.unwrap();
         let mut storm = Storm::of(world.pod("cart-0", "cart"));
@@ -287,8 +290,8 @@ fn a_pod_is_not_delayed_by_a_storm_of_its_own_service_account() {
 #[test]
 fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
     run(|| async {
-        let scaled = Floor { hard: 12 * SECOND, renew_below: 20 * SECOND };
-        let world = World::new(BrokerSettings { floor: scaled, ..SETTINGS });
+        let scaled = LifetimeFloor { min_remaining: 12 * SECOND, renew_below: 20 * SECOND };
+        let world = World::new(BrokerSettings { lifetime_floor: scaled, ..BROKER_SETTINGS });
         *world.cloud.lifetime.lock().unwrap() = 120 * SECOND;
         world.cloud.throttled("throttled");
         let served = pods(&world, 40);
@@ -314,7 +317,7 @@ fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
                 assert!(world.now().since(started) <= SECOND, "{:?}", world.now().since(started));
             }
         }
-        assert!(least >= scaled.hard, "{least:?}");
+        assert!(least >= scaled.min_remaining, "{least:?}");
         assert_eq!(world.broker.upstream_rate(), rate);
     });
 }

@@ -135,7 +135,7 @@ impl SubjectTokens for Subject {
     fn subject_token<'a>(&'a self, _audience: &'a str) -> SubjectFuture<'a> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let token = if self.broken {
-            Err(SubjectTokenError { reason: "no file".into(), retryable: true })
+            Err(SubjectTokenError { reason: "no file".into(), is_retryable: true })
         } else {
             Ok(Secret::new(format!("e30.{SECRET}.c2ln")))
         };

@@ -65,12 +65,12 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
 fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
     match pod.entitlements().aws() {
         EntitlementState::Decided(entitlement) => entitlement.role().cloned().map(Some),
-        EntitlementState::Pending | EntitlementState::Off => Ok(None),
+        EntitlementState::Pending | EntitlementState::CloudDisabled => Ok(None),
     }
 }
 
 fn refused(own: &PodRole, unavailable: &LeaseError) -> Refusal {
-    let refusal = refusals::REFUSALS.of(unavailable);
+    let refusal = refusals::REFUSALS.for_lease_error(unavailable);
     pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
     refusal
 }

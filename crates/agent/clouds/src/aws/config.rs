@@ -11,7 +11,7 @@ use seawall_broker::aws::{
 };
 use seawall_config::{DocumentNode, DocumentTable, values};
 use seawall_core::name_syntax::is_dns_label;
-use seawall_protocols::aws::session::{MAX_TTL, UNKNOWN_POD_MAX_TTL};
+use seawall_protocols::aws::session_token::{MAX_TTL, UNKNOWN_POD_MAX_TTL};
 use seawall_protocols::aws::{
     InstanceMetadata, Pattern, PatternError, TokenRequirement, TtlLimit, containers,
 };
@@ -28,7 +28,7 @@ use super::policy::{RolePolicy, namespace, role_arn, session};
 /// The `aws` section: the configuration of AWS's endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AwsConfig {
-    pub(super) rules: RolePolicy,
+    pub(super) role_policy: RolePolicy,
     pub(super) exchange: RoleSessionConfig,
     pub(super) instance_metadata: InstanceMetadata,
     pub(super) imds: ImdsConfig,
@@ -125,7 +125,7 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
         "stsEndpoint",
         "stsUrl",
     ],
-    needs_restart: &["imds.tokenKeyFile"],
+    keys_needing_restart: &["imds.tokenKeyFile"],
 };
 
 /// The URL of the real metadata service.
@@ -138,7 +138,7 @@ impl AwsConfig {
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.table();
         let account = table.key("account").text("an account's twelve digits, in quotes", |text| {
-            role_arn::is_account(text).then(|| text.to_owned())
+            role_arn::is_account_id(text).then(|| text.to_owned())
         });
         let region = region(&table);
         let roles = base_of_roles(&table, account.as_deref(), &region);
@@ -150,7 +150,7 @@ impl AwsConfig {
         let of_imds = table.key("imds").table();
         let imds = imds(&of_imds, base);
         let containers = containers_of(&table.key("containers").table(), listen);
-        let read = Self { rules, exchange, instance_metadata: facts, imds, containers };
+        let read = Self { role_policy: rules, exchange, instance_metadata: facts, imds, containers };
         if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream_url, listen) {
             of_imds
                 .key("upstreamUrl")
@@ -161,8 +161,12 @@ impl AwsConfig {
 
     /// True if the agent assumes roles with its own credentials under this configuration.
     pub(super) fn assumes_roles(&self) -> bool {
-        let RolePolicy { pod_role_rules: by_pod, association_cluster: by_association, defaults, .. } =
-            &self.rules;
+        let RolePolicy {
+            pod_role_rules: by_pod,
+            association_cluster: by_association,
+            default_roles: defaults,
+            ..
+        } = &self.role_policy;
         by_pod.is_some() || by_association.is_some() || !defaults.is_empty()
     }
 
@@ -194,7 +198,7 @@ impl ImdsConfig {
     ///
     /// # Errors
     /// An expression does not compile, although the configuration accepted it.
-    pub(super) fn patterns(&self) -> Result<Vec<Pattern>, PatternError> {
+    pub(super) fn compile_passthrough_patterns(&self) -> Result<Vec<Pattern>, PatternError> {
         self.passthrough_paths.iter().map(|text| Pattern::new(text)).collect()
     }
 }
@@ -203,7 +207,7 @@ impl ImdsConfig {
 fn region(table: &DocumentTable<'_>) -> String {
     let expected = "a region, such as eu-central-1";
     let known = |text: &str| Region::parse(text).is_ok().then(|| text.to_owned());
-    table.required("region", expected).text(expected, known).unwrap_or_default()
+    table.required_node("region", expected).text(expected, known).unwrap_or_default()
 }
 
 fn base_of_roles(table: &DocumentTable<'_>, account: Option<&str>, region: &str) -> Option<BaseRoleArn> {
@@ -221,23 +225,25 @@ fn rules(
     let role_sources = role_sources(&table.key("roleSources"));
     let has = |source: &str| role_sources.contains(&source);
     let kube2iam = kube2iam(&table.key("kube2iam").table());
-    let by_pod =
-        namespace::NamespaceRules { kiam: has("kiam"), kube2iam: has("kube2iam").then_some(kube2iam) };
+    let by_pod = namespace::NamespaceRules {
+        uses_kiam_annotation: has("kiam"),
+        kube2iam: has("kube2iam").then_some(kube2iam),
+    };
     let audience = table.key("irsaAudience").text(AUDIENCE, audience);
     let audience = audience.unwrap_or_else(|| WEB_IDENTITY_AUDIENCE.to_owned());
     let prefix = session.key("namePrefix").text("at most 32 letters, digits and _+=,.@-", |text| {
-        session::is_prefix(text).then(|| text.to_owned())
+        session::is_session_name_prefix(text).then(|| text.to_owned())
     });
     let tags = session.key("tags").list().iter().filter_map(|item| item.text(TAGS, tag)).collect();
     let defaults = defaults(&table.key("defaultRoles").table(), base.as_ref());
     RolePolicy {
-        pod_role_rules: (by_pod.kiam || by_pod.kube2iam.is_some()).then_some(by_pod),
+        pod_role_rules: (by_pod.uses_kiam_annotation || by_pod.kube2iam.is_some()).then_some(by_pod),
         service_account_audience: has("irsa").then(|| audience.into()),
         association_cluster: cluster(&pod_identity.key("clusterName"), has(POD_IDENTITY)),
-        defaults,
-        tags,
+        default_roles: defaults,
+        session_tags: tags,
         session_prefix: prefix.unwrap_or_default(),
-        base,
+        base_arn: base,
     }
 }
 
@@ -282,7 +288,7 @@ fn defaults(table: &DocumentTable<'_>, base: Option<&BaseRoleArn>) -> HashMap<St
         if !is_dns_label(namespace) {
             node.reject("the name of a namespace as the key");
         }
-        Some(((*namespace).to_owned(), node.text(ROLE, |text| role_arn::resolve(text, base))?))
+        Some(((*namespace).to_owned(), node.text(ROLE, |text| role_arn::resolve_role(text, base))?))
     };
     table.entries().iter().filter_map(role).collect()
 }
@@ -290,7 +296,7 @@ fn defaults(table: &DocumentTable<'_>, base: Option<&BaseRoleArn>) -> HashMap<St
 const AUDIENCE: &str = "a token audience without spaces, quotes or backslashes";
 
 fn audience(text: &str) -> Option<String> {
-    session::is_audience(text).then(|| text.to_owned())
+    session::is_valid_audience(text).then(|| text.to_owned())
 }
 
 const TAGS: &str =
@@ -308,11 +314,11 @@ fn exchange(
     region: String,
     rules: &RolePolicy,
 ) -> RoleSessionConfig {
-    let duration = |text: &str| SessionDuration::new(values::duration(text)?).ok();
+    let duration = |text: &str| SessionDuration::new(values::parse_duration(text)?).ok();
     let known =
         |text: &str| STS_ENDPOINTS.iter().find(|(_, name)| *name == text).map(|(endpoint, _)| *endpoint);
     let url = |node: &DocumentNode<'_>| {
-        node.text("an https URL without a path, or http to a loopback address", values::secure_url)
+        node.text("an https URL without a path, or http to a loopback address", values::parse_secure_url)
     };
     let (sts_url, eks_auth_url) = (url(&table.key("stsUrl")), url(&pod_identity.key("eksAuthUrl")));
     RoleSessionConfig {
@@ -341,7 +347,7 @@ const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
-    let proxy = key.text(form, values::http_url)?;
+    let proxy = key.text(form, values::parse_http_url)?;
     if !values::is_loopback_url(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
         key.reject("a loopback address, because stsUrl or podIdentity.eksAuthUrl is plain http");
     }
@@ -357,7 +363,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     let (audience_of, role) = (table.key("audience").text(AUDIENCE, audience), table.key("role"));
     let (path, role_arn) = (
         file.text("the path of a credentials file", |text| values::path(text, base)),
-        role.text(ROLE, |text| role_arn::resolve(text, rules.base.as_ref())),
+        role.text(ROLE, |text| role_arn::resolve_role(text, rules.base_arn.as_ref())),
     );
     if source == "file" && !file.is_present() {
         file.reject("the path of a credentials file, because source is file");
@@ -408,7 +414,7 @@ fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> In
 
 fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let known = |text: &str| HTTP_TOKENS.iter().find(|(_, name)| *name == text).map(|(tokens, _)| *tokens);
-    let lifetime = |text: &str| values::duration(text).filter(|life| TtlLimit::new(*life).is_some());
+    let lifetime = |text: &str| values::parse_duration(text).filter(|life| TtlLimit::new(*life).is_some());
     let pattern = |text: &str| Pattern::new(text).is_ok().then(|| text.to_owned());
     let expression = "a regular expression that matches whole paths, such as /latest/meta-data/ami-id";
     let token_key_file =
@@ -431,7 +437,7 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
             .collect(),
         upstream_url: table
             .key("upstreamUrl")
-            .text("an http URL without a path, such as http://169.254.169.254", values::http_url)
+            .text("an http URL without a path, such as http://169.254.169.254", values::parse_http_url)
             .unwrap_or_else(|| REAL.to_owned()),
     }
 }
@@ -459,10 +465,10 @@ fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> Containers
 
 impl Serialize for AwsConfig {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { rules, exchange, instance_metadata: facts, imds, containers } = self;
+        let Self { role_policy: rules, exchange, instance_metadata: facts, imds, containers } = self;
         let mut written = written_rules(rules);
         written.extend(written_exchange(exchange));
-        let tags: Vec<_> = rules.tags.iter().map(|tag| tag.key()).collect();
+        let tags: Vec<_> = rules.session_tags.iter().map(|tag| tag.key()).collect();
         written.extend(members(json!({
             "account": facts.account_id,
             "podIdentity": {
@@ -500,13 +506,14 @@ fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
     let kube2iam = by_pod.and_then(|by_pod| by_pod.kube2iam);
     let on = [
         rules.service_account_audience.is_some(),
-        by_pod.is_some_and(|by_pod| by_pod.kiam),
+        by_pod.is_some_and(|by_pod| by_pod.uses_kiam_annotation),
         kube2iam.is_some(),
         rules.association_cluster.is_some(),
     ];
     let role_sources: Vec<_> =
         ROLE_SOURCES.iter().zip(on).filter(|(_, is_on)| *is_on).map(|(source, _)| source).collect();
-    let defaults = rules.defaults.iter().map(|(namespace, role)| (namespace.clone(), role.as_str().into()));
+    let defaults =
+        rules.default_roles.iter().map(|(namespace, role)| (namespace.clone(), role.arn_str().into()));
     let kube2iam = kube2iam.map(|kube2iam| {
         let format = FORMATS.iter().find(|(format, _)| *format == kube2iam.namespace_restriction_format);
         json!({
@@ -515,7 +522,7 @@ fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
         })
     });
     members(json!({
-        "baseRoleArn": rules.base.as_ref().map(BaseRoleArn::as_str),
+        "baseRoleArn": rules.base_arn.as_ref().map(BaseRoleArn::as_str),
         "roleSources": role_sources,
         "irsaAudience": rules.service_account_audience.as_deref(),
         "kube2iam": kube2iam,
@@ -534,7 +541,7 @@ fn written_exchange(exchange: &RoleSessionConfig) -> Map<String, Value> {
             json!({ "source": "pod-token", "audience": audience })
         }
     });
-    credentials.insert("role".into(), json!(base.role.as_ref().map(NamedRole::as_str)));
+    credentials.insert("role".into(), json!(base.role.as_ref().map(NamedRole::arn_str)));
     members(json!({
         "region": region,
         "stsEndpoint": STS_ENDPOINTS.iter().find(|(known, _)| known == sts_endpoint).map(|(_, name)| name),
@@ -649,7 +656,7 @@ mod tests {
         let on = |more: &str| format!("aws: {{ region: eu-west-1, roleSources: [pod-identity]{more} }}");
         let reef = ", podIdentity: { clusterName: reef, eksAuthUrl: \"https://eks.example\" }";
         let section = read(&on(reef)).unwrap();
-        assert_eq!(section.rules.association_cluster, ClusterName::parse("reef").ok());
+        assert_eq!(section.role_policy.association_cluster, ClusterName::parse("reef").ok());
         assert_eq!(section.exchange.eks_auth_url.as_deref(), Some("https://eks.example"));
         assert_eq!(
             section.annotation_keys(),
@@ -659,7 +666,7 @@ mod tests {
         let written = serde_json::to_string(&json!({ "aws": section })).unwrap();
         assert_eq!(read(&written).unwrap(), section, "{written}");
         let off = read("aws: { region: eu-west-1, podIdentity: { clusterName: reef } }").unwrap();
-        assert_eq!(off.rules.association_cluster, None);
+        assert_eq!(off.role_policy.association_cluster, None);
         for (more, place) in [
             ("", "aws.podIdentity.clusterName"),
             (", podIdentity: { clusterName: a/b }", "aws.podIdentity.clusterName"),

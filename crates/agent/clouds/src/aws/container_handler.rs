@@ -26,7 +26,7 @@ use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_probe::ReadinessRequest;
 
 /// The readiness request. The endpoint recognises the readiness probe, and answers it with an empty JSON object.
-pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
+pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/v1/credentials",
     headers: "",
@@ -62,7 +62,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
     }
 
     fn identity_timeout(&self, _: &RequestHead<'_, '_>) -> Duration {
-        response::WAIT_TIMEOUT
+        response::CREDENTIALS_WAIT_TIMEOUT
     }
 
     fn answer(
@@ -76,7 +76,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
             PodClient::Refused(refusal) => Err(*refusal),
             PodClient::Anyone => Err(ANYONE),
             PodClient::Unidentified => {
-                self.endpoint.query(asked.head).map(|_| PodHandlerOutcome::AwaitIdentity)
+                self.endpoint.parse_request(asked.head).map(|_| PodHandlerOutcome::AwaitIdentity)
             }
             PodClient::Pod(pod) => self.of_pod(pod, asked, out),
         };
@@ -87,12 +87,12 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        endpoint::refusal(out, frame, refusal, request);
+        endpoint::write_refusal(out, frame, refusal, request);
     }
 }
 
 fn probed(frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
-    frame.begin(out, 200, b"Content-Type: application/json\r\n");
+    frame.begin_head(out, 200, b"Content-Type: application/json\r\n");
     frame.end_with_body(out, &[b"{}"]);
     PodHandlerOutcome::Answered { route: &route::PROBE, status: 200 }
 }
@@ -109,13 +109,13 @@ impl ContainersDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let query = self.endpoint.query(asked.head)?;
-        let now = UnixTime::from(self.clock.wall());
+        let query = self.endpoint.parse_request(asked.head)?;
+        let now = UnixTime::from(self.clock.wall_time());
         let token_ends = pod_token::check(query.token, &pod.pod, &self.audience, now)?;
         match pod.entitlements().aws() {
             EntitlementState::Decided(own) => Ok(self.lend(pod, own.role()?, token_ends, asked, out)),
             EntitlementState::Pending => Ok(PodHandlerOutcome::AwaitIdentity),
-            EntitlementState::Off => Err(ANYONE),
+            EntitlementState::CloudDisabled => Err(ANYONE),
         }
     }
 
@@ -128,26 +128,29 @@ impl ContainersDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let Some(lease) = own.credentials.cached_lease((), asked.now) else { return later(pod, asked) };
-        endpoint::document(out, asked.response_context, &credentials(own, &lease));
+        endpoint::write_document(out, asked.response_context, &credentials(own, &lease));
         let question = || {
             Box::new(CredentialsReplay { clock: self.clock.clone(), token_ends })
                 as Box<dyn ReplayableQuery<PodEntry>>
         };
         PodHandlerOutcome::CacheHit {
             route: &routes::CONTAINERS,
-            question: asked.should_record.then(question),
+            question: asked.should_record_query.then(question),
         }
     }
 }
 
 fn credentials<'a>(own: &'a PodRole, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
     let role_arn = own.role_access.role().map(seawall_broker::aws::RoleArn::as_str);
-    CredentialsDocument { role_arn, ..response::credentials(lease) }
+    CredentialsDocument { role_arn, ..response::credentials_document(lease) }
 }
 
 fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOutcome {
-    let deadline =
-        AnswerDeadline { received_at: asked.received_at, now: asked.now, timeout: response::WAIT_TIMEOUT };
+    let deadline = AnswerDeadline {
+        received_at: asked.received_at,
+        now: asked.now,
+        timeout: response::CREDENTIALS_WAIT_TIMEOUT,
+    };
     let pod = pod.clone();
     PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINERS, false, async move {
         Box::new(AwaitedCredentialsResponse(awaited_credentials::await_lease(&pod, deadline).await))
@@ -163,11 +166,11 @@ impl ReadyResponse for AwaitedCredentialsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match &self.0 {
             Ok((own, lease)) => {
-                endpoint::document(out, writing.response_context, &credentials(own, lease));
+                endpoint::write_document(out, writing.response_context, &credentials(own, lease));
                 WriteOutcome::whole(200)
             }
             Err(refusal) => {
-                endpoint::refusal(out, writing.response_context, refusal, writing.request_id);
+                endpoint::write_refusal(out, writing.response_context, refusal, writing.request_id);
                 WriteOutcome::whole(refusal.status)
             }
         }
@@ -193,7 +196,7 @@ impl ReplayableQuery<PodEntry> for CredentialsReplay {
         out: &mut Vec<u8>,
     ) -> Option<&'static MetadataRoute> {
         let PodClient::Pod(pod) = caller else { return None };
-        if self.token_ends <= UnixTime::from(self.clock.wall()) {
+        if self.token_ends <= UnixTime::from(self.clock.wall_time()) {
             return None;
         }
         let entitlements = pod.entitlements();
@@ -203,7 +206,7 @@ impl ReplayableQuery<PodEntry> for CredentialsReplay {
             return None;
         };
         let lease = own.credentials.cached_lease((), now)?;
-        endpoint::document(out, frame, &credentials(own, &lease));
+        endpoint::write_document(out, frame, &credentials(own, &lease));
         Some(&routes::CONTAINERS)
     }
 }

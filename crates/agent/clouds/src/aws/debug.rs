@@ -10,7 +10,7 @@ use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
 impl AwsEntitlement {
     /// Describes the entitlement as JSON: its state, the role, the method to assume the role, and the principals.
-    pub(crate) fn describe(&self, now: Moment) -> Value {
+    pub(crate) fn to_debug_json(&self, now: Moment) -> Value {
         match &self.state {
             RoleState::Role(own) => json!({
                 "status": "role",
@@ -39,7 +39,7 @@ impl AwsEntitlement {
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let RoleState::Role(own) = &self.state else { return None };
         Some(PodLeases {
-            leases: broker_stats::leases(&own.credentials),
+            leases: broker_stats::lease_states(&own.credentials),
             event_recorder: own.event_recorder.clone(),
         })
     }

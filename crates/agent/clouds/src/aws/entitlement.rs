@@ -56,7 +56,7 @@ impl PodRole {
     ///
     /// # Errors
     /// The credentials name no valid role. This case does not occur.
-    pub(super) fn listed_name(&self, lease: &Lease<AwsCredential>) -> Result<RoleName, Refusal> {
+    pub(super) fn role_name_for_listing(&self, lease: &Lease<AwsCredential>) -> Result<RoleName, Refusal> {
         let named = self.role.clone();
         named.or_else(|| RoleName::new(lease.value.role_name())).ok_or(NAMELESS)
     }

@@ -30,7 +30,7 @@ use super::awaited_credentials::AnswerDeadline;
 use super::config::AwsConfig;
 use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::passthrough::{ImdsPassthrough, PassthroughRequest};
-use super::response::FormattedDates;
+use super::response::FormattedDateCache;
 use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
 use crate::entitlements::EntitlementState;
@@ -38,7 +38,7 @@ use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::readiness_probe::ReadinessRequest;
 
 /// The readiness request. It requests a session token, as each library does first.
-pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
+pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     method: "PUT",
     target: "/latest/api/token",
     headers: "X-aws-ec2-metadata-token-ttl-seconds: 1\r\n",
@@ -77,7 +77,7 @@ impl ImdsService {
     /// An expression does not compile, although the configuration accepted it.
     pub(super) fn new(section: &AwsConfig, keys: Arc<TokenKeyStore>, clock: Clock) -> anyhow::Result<Self> {
         Ok(Self {
-            imds: Imds::new(&section.instance_metadata, section.imds.patterns()?),
+            imds: Imds::new(&section.instance_metadata, section.imds.compile_passthrough_patterns()?),
             keys,
             tokens: section.imds.http_tokens,
             longest: TtlLimit::new(section.imds.max_token_lifetime).unwrap_or_default(),
@@ -99,12 +99,12 @@ impl ImdsService {
     }
 
     fn now(&self) -> UnixTime {
-        UnixTime::from(self.clock.wall())
+        UnixTime::from(self.clock.wall_time())
     }
 
     /// Converts `end` to the monotonic clock. The result can be slightly early, because the caller read `now` earlier.
     fn moment(&self, end: UnixTime, now: Moment) -> Moment {
-        now + end.left(self.clock.wall())
+        now + end.time_left(self.clock.wall_time())
     }
 
     fn query<'t, 'b>(
@@ -114,7 +114,7 @@ impl ImdsService {
     ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
         let keys = self.keys.load();
         let sessions = TokenRules { keys: &keys, requirement: self.tokens, ttl_limit: self.longest };
-        self.imds.query(asked.head, &sessions, visitor, self.now())
+        self.imds.parse_request(asked.head, &sessions, visitor, self.now())
     }
 
     /// Counts the request if it has no session token. Call this function only when the dialect answers the request, because the dialect handles a
@@ -170,7 +170,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                     self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
                 // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-                EntitlementState::Off => Err(ANYONE),
+                EntitlementState::CloudDisabled => Err(ANYONE),
             },
             // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours, and a token for an address
             // only for minutes. The wait is too short for a client to notice.
@@ -198,7 +198,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>) {
-        respond::refusal(out, frame, refusal, request);
+        respond::write_refusal(out, frame, refusal, request);
     }
 }
 
@@ -238,7 +238,7 @@ impl ImdsDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         self.service.keys.mark_used();
-        respond::token(out, frame, grant);
+        respond::write_token(out, frame, grant);
         PodHandlerOutcome::Answered { route: &routes::TOKEN, status: 200 }
     }
 
@@ -269,8 +269,8 @@ impl ImdsDialect {
         let answered = |route| Ok(PodHandlerOutcome::Answered { route, status: 200 });
         let resident = || own.role().map(|own| PodAndRole { pod, own });
         match query.resource {
-            ImdsResource::Roles(_) => resident().and_then(|own| list(own, asked, out)),
-            ImdsResource::Role { name, shape } => {
+            ImdsResource::RoleListing(_) => resident().and_then(|own| list(own, asked, out)),
+            ImdsResource::RoleCredentials { name, shape } => {
                 let resident = resident()?;
                 if let Some(role) = &resident.own.role {
                     check_role(&name, Some(role.as_str()))?;
@@ -279,7 +279,7 @@ impl ImdsDialect {
             }
             ImdsResource::RoleInfo => resident().map(|own| self.info(own, asked, out)),
             ImdsResource::Text(known) => {
-                respond::text(out, asked.response_context, &known);
+                respond::write_text(out, asked.response_context, &known);
                 answered(&routes::METADATA)
             }
             ImdsResource::Passthrough(path) => self.pass(own, &path, asked),
@@ -320,14 +320,14 @@ impl ImdsDialect {
             }));
         };
         check_role(name, Some(own.role_name(&lease)))?;
-        respond::document(out, asked.response_context, &response::credentials(&lease), shape);
+        respond::write_document(out, asked.response_context, &response::credentials_document(&lease), shape);
         let question = || {
             let (service, role) = (self.service.clone(), name.into());
             let session = session.map(|end| service.moment(end, asked.now));
-            Box::new(DocumentReplay { service, role, shape, session, dates: FormattedDates::default() })
+            Box::new(DocumentReplay { service, role, shape, session, dates: FormattedDateCache::default() })
                 as Box<dyn ReplayableQuery<PodEntry>>
         };
-        let question = asked.should_record.then(question);
+        let question = asked.should_record_query.then(question);
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
@@ -339,7 +339,7 @@ impl ImdsDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
-        let stamp = Iso8601Time::of(self.service.now());
+        let stamp = Iso8601Time::from_unix_time(self.service.now());
         let profile = match own.role_access.role() {
             Some(role) => role.as_str().replacen(":role/", ":instance-profile/", 1),
             None => match own.credentials.cached_lease((), asked.now) {
@@ -366,7 +366,7 @@ struct PodAndRole<'a> {
 /// Writes the instance profile document. A pod has no instance profile, but tools read the role's account and name from this
 /// document.
 fn inform(profile: &str, last_updated: Iso8601Time, frame: &ResponseContext<'_>, out: &mut Vec<u8>) {
-    respond::role_info(
+    respond::write_role_info(
         out,
         frame,
         &respond::RoleInfo { profile_arn: profile, profile_id: None, last_updated },
@@ -374,7 +374,7 @@ fn inform(profile: &str, last_updated: Iso8601Time, frame: &ResponseContext<'_>,
 }
 
 fn profile_of(credential: &AwsCredential) -> String {
-    let partition = credential.assumed_role().split(':').nth(1).unwrap_or_default();
+    let partition = credential.assumed_role_arn().split(':').nth(1).unwrap_or_default();
     let (account, name) = (credential.account(), credential.role_name());
     format!("arn:{partition}:iam::{account}:instance-profile/{name}")
 }
@@ -387,11 +387,11 @@ fn list(
 ) -> Result<PodHandlerOutcome, Refusal> {
     match own.credentials.cached_lease((), asked.now) {
         Some(lease) if lease.remaining(asked.now) >= response::MIN_LISTED_LIFETIME => {
-            respond::role_name(out, asked.response_context, &own.listed_name(&lease)?);
+            respond::write_role_name(out, asked.response_context, &own.role_name_for_listing(&lease)?);
             Ok(PodHandlerOutcome::Answered { route: &routes::ROLE_LIST, status: 200 })
         }
         _ => Ok(later(pod, &routes::ROLE_LIST, asked, |own, lease| {
-            let role = own.listed_name(&lease)?;
+            let role = own.role_name_for_listing(&lease)?;
             Ok(AwaitedImdsResponse::Listed(lease, role))
         })),
     }
@@ -405,7 +405,7 @@ fn patience(head: &RequestHead<'_, '_>) -> Duration {
         return response::TOKEN_WAIT_TIMEOUT;
     }
     let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
-    if is_go { response::GO_WAIT_TIMEOUT } else { response::WAIT_TIMEOUT }
+    if is_go { response::GO_SDK_WAIT_TIMEOUT } else { response::CREDENTIALS_WAIT_TIMEOUT }
 }
 
 fn later(
@@ -444,11 +444,16 @@ impl ReadyResponse for AwaitedImdsResponse {
         let refusal = match *self {
             Self::Listed(lease, _) if lease.remaining(writing.now) < response::MIN_LISTED_LIFETIME => ENDING,
             Self::Listed(_, role) => {
-                respond::role_name(out, writing.response_context, &role);
+                respond::write_role_name(out, writing.response_context, &role);
                 return WriteOutcome::whole(200);
             }
             Self::Document(lease, shape) => {
-                respond::document(out, writing.response_context, &response::credentials(&lease), shape);
+                respond::write_document(
+                    out,
+                    writing.response_context,
+                    &response::credentials_document(&lease),
+                    shape,
+                );
                 return WriteOutcome::whole(200);
             }
             Self::Info(lease, stamp) => {
@@ -457,7 +462,7 @@ impl ReadyResponse for AwaitedImdsResponse {
             }
             Self::Refused(refusal) => refusal,
         };
-        respond::refusal(out, writing.response_context, &refusal, writing.request_id);
+        respond::write_refusal(out, writing.response_context, &refusal, writing.request_id);
         WriteOutcome::whole(refusal.status)
     }
 }
@@ -474,7 +479,7 @@ struct DocumentReplay {
     /// Each request already has a monotonic time, so the check does not read the wall clock. If the wall clock changes later, the token still expires
     /// at this moment.
     session: Option<Moment>,
-    dates: FormattedDates,
+    dates: FormattedDateCache,
 }
 
 impl ReplayableQuery<PodEntry> for DocumentReplay {
@@ -503,7 +508,7 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
         if self.session.is_none() {
             self.service.tokenless_requests.inc();
         }
-        respond::document(out, frame, &self.dates.document(&lease), self.shape);
+        respond::write_document(out, frame, &self.dates.credentials_document(&lease), self.shape);
         Some(&routes::CREDENTIALS)
     }
 }
@@ -522,23 +527,23 @@ mod tests {
 
     async fn token(world: &PodFixture) -> String {
         let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
-        let (answer, at_once) = world.ask_with("PUT", "/latest/api/token", ttl).await;
+        let (answer, at_once) = world.send_with_header("PUT", "/latest/api/token", ttl).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 200 "), "{answer}");
         format!("X-aws-ec2-metadata-token: {}", answer.split("\r\n\r\n").nth(1).unwrap())
     }
 
     #[tokio::test]
     async fn a_pod_that_is_not_decided_has_a_token_at_once_and_waits_at_the_listing() {
-        let world = PodFixture::of(SECTION);
+        let world = PodFixture::with_sections(SECTION);
         let shown = token(&world).await;
-        let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
+        let (answer, _) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(answer.is_empty(), "not yet: {answer}");
         world
             .pod()
             .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
-        let (answer, at_once) = world.ask_with("GET", LISTING, &shown).await;
+        let (answer, at_once) = world.send_with_header("GET", LISTING, &shown).await;
         assert!(at_once && answer.starts_with("HTTP/1.1 404 ") && answer.contains("no_role"), "{answer}");
-        let (fact, _) = world.ask_with("GET", "/latest/meta-data/placement/region", &shown).await;
+        let (fact, _) = world.send_with_header("GET", "/latest/meta-data/placement/region", &shown).await;
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
     }
 
@@ -546,13 +551,13 @@ mod tests {
     /// could have used it.
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
-        let mut world = PodFixture::of(SECTION);
+        let mut world = PodFixture::with_sections(SECTION);
         let pod = std::mem::replace(&mut world.caller, PodClient::Unidentified);
         let ask = async |world: &PodFixture, method, target| {
             let ttl = "X-aws-ec2-metadata-token-ttl-seconds: 21600";
-            world.ask_with(method, target, ttl).await
+            world.send_with_header(method, target, ttl).await
         };
-        world.is_expected = true;
+        world.is_pod_expected = true;
         let (answer, _) = ask(&world, "PUT", "/latest/api/token").await;
         assert!(answer.is_empty(), "not yet: {answer}");
         for (caller, life) in [(pod, "21600"), (PodClient::Refused(ANYONE), "300")] {
@@ -571,21 +576,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_without_a_token_that_waits_and_is_answered_then_is_counted_once() {
-        let world = PodFixture::of("aws: { region: eu-central-1, imds: { httpTokens: optional } }\n");
+        let world =
+            PodFixture::with_sections("aws: { region: eu-central-1, imds: { httpTokens: optional } }\n");
         let counted = || {
             let mut registry = prometheus_client::registry::Registry::default();
-            world.in_force().register(&mut registry);
+            world.current_clouds().register_metrics(&mut registry);
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
             let count = text.lines().find_map(|line| line.strip_prefix("seawall_aws_imdsv1_requests_total "));
             count.unwrap().to_owned()
         };
-        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert_eq!((answer.as_str(), counted().as_str()), ("", "0"));
         world
             .pod()
             .replace_entitlements(world.entitlements(RelatedAnnotations::of_object(Annotations::default())));
-        let (answer, _) = world.ask_with("GET", LISTING, "A: b").await;
+        let (answer, _) = world.send_with_header("GET", LISTING, "A: b").await;
         assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
         assert_eq!(counted(), "1");
     }
@@ -596,10 +602,10 @@ mod tests {
         for (caller, expected) in
             [(PodClient::Unidentified, ""), (PodClient::Refused(refusal), "HTTP/1.1 503 ")]
         {
-            let mut world = PodFixture::of(SECTION);
+            let mut world = PodFixture::with_sections(SECTION);
             world.caller = caller;
             let shown = token(&world).await;
-            let (answer, _) = world.ask_with("GET", LISTING, &shown).await;
+            let (answer, _) = world.send_with_header("GET", LISTING, &shown).await;
             assert!(answer.starts_with(expected) && answer.is_empty() == expected.is_empty(), "{answer}");
         }
     }

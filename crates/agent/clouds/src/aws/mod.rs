@@ -31,7 +31,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use seawall_broker::aws::{AwsBroker, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec, SETTINGS};
+use seawall_broker::aws::{
+    AwsBroker, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec, BROKER_SETTINGS,
+};
 use seawall_config::values::read_named_file;
 use seawall_core::Clock;
 use seawall_core::annotations::AnnotationKeys;
@@ -65,7 +67,7 @@ pub(super) use sdk_behaviors::ALL as CLIENTS;
 
 /// The running AWS part of the agent.
 #[derive(Debug)]
-pub(crate) struct Aws {
+pub(crate) struct RunningAws {
     rules: RolePolicy,
     accesses: RoleAccessBuilder,
     /// The configuration of the broker's exchange. If it changes, the agent fetches new leases instead of using the old ones.
@@ -87,11 +89,11 @@ pub(crate) struct Aws {
 impl AwsConfig {
     /// Returns the keys of the annotations that this configuration needs.
     pub(super) fn annotation_keys(&self) -> AnnotationKeys {
-        let by_pod = self.rules.pod_role_rules;
+        let by_pod = self.role_policy.pod_role_rules;
         policy::annotations::selected_keys(
-            by_pod.is_some_and(|rules| rules.kiam),
+            by_pod.is_some_and(|rules| rules.uses_kiam_annotation),
             by_pod.is_some_and(|rules| rules.kube2iam.is_some()),
-            self.rules.service_account_audience.is_some(),
+            self.role_policy.service_account_audience.is_some(),
         )
     }
 
@@ -106,7 +108,12 @@ impl AwsConfig {
     ///
     /// # Errors
     /// The agent cannot read or use a file that the section names.
-    pub(super) fn start(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<Aws> {
+    pub(super) fn start(
+        &self,
+        clock: &Clock,
+        runtime: &Handle,
+        before: Option<&RunningAws>,
+    ) -> anyhow::Result<RunningAws> {
         let more_roots =
             self.exchange.ca_file.as_deref().map(read_named_file).transpose().context("aws.caFile")?;
         let asks = AwsExchangeConfig {
@@ -117,14 +124,14 @@ impl AwsConfig {
         let broker = match before {
             Some(before) if before.broker_config == asks => before.broker.clone(),
             Some(before) => before.broker.with_exchange(exchange()?),
-            None => AwsBroker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
+            None => AwsBroker::start(BROKER_SETTINGS, clock.clone(), exchange()?, runtime.clone()),
         };
         let remark = self.imds.warning();
         if before.is_none_or(|before| before.remark != remark) {
             remark.iter().for_each(|remark| tracing::warn!("{remark}"));
         }
-        Ok(Aws {
-            rules: self.rules.clone(),
+        Ok(RunningAws {
+            rules: self.role_policy.clone(),
             accesses: RoleAccessBuilder::new(&self.exchange)?,
             broker_config: asks,
             broker,
@@ -144,7 +151,12 @@ impl AwsConfig {
     ///
     /// The function reuses the keys and the counter of `before`, so issued session tokens stay valid. A change of the key file's path needs a restart
     /// of the agent.
-    fn service(&self, clock: &Clock, runtime: &Handle, before: Option<&Aws>) -> anyhow::Result<ImdsService> {
+    fn service(
+        &self,
+        clock: &Clock,
+        runtime: &Handle,
+        before: Option<&RunningAws>,
+    ) -> anyhow::Result<ImdsService> {
         if let Some(before) = before {
             return before.service.with_config(self);
         }
@@ -155,21 +167,25 @@ impl AwsConfig {
 }
 
 /// Returns the request by which the readiness check tests this dialect.
-pub(super) fn probe(name: DialectName) -> ReadinessRequest {
-    if name == DialectName::AwsContainers { container_handler::PROBE } else { imds_handler::PROBE }
+pub(super) fn readiness_request(name: DialectName) -> ReadinessRequest {
+    if name == DialectName::AwsContainers {
+        container_handler::READINESS_REQUEST
+    } else {
+        imds_handler::READINESS_REQUEST
+    }
 }
 
-impl Aws {
+impl RunningAws {
     /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide
     /// the entitlement.
     ///
     /// The pod keeps its leases if its access (the role and how to assume it) is unchanged and the leases come from the current broker.
-    pub(super) fn entitle(
+    pub(super) fn decide_entitlement(
         &self,
         applicant: &EntitlementRequest<'_>,
         before: EntitlementState<&AwsEntitlement>,
     ) -> Option<AwsEntitlement> {
-        let state = match self.rules.decide(applicant.pod, applicant.annotations) {
+        let state = match self.rules.decide_role(applicant.pod, applicant.annotations) {
             Ok(allowed) => RoleState::Role(self.own(applicant, &allowed, before)),
             Err(RoleDenial::Pending) => return None,
             Err(RoleDenial::NoRole(refusal)) => RoleState::Refused(refusal),
@@ -187,7 +203,7 @@ impl Aws {
     }
 
     /// Builds one AWS dialect for one traffic thread.
-    pub(super) fn dialect(
+    pub(super) fn build_dialect(
         &self,
         name: DialectName,
         tools: &DialectResources,
@@ -199,8 +215,8 @@ impl Aws {
         let forwarder = Forwarder::new(
             &self.upstream,
             tools.upstream_permits.clone(),
-            tools.max_idle,
-            tools.long_polls.clone(),
+            tools.max_idle_connections,
+            tools.long_poll_limit.clone(),
         );
         let passthrough = ImdsPassthrough::new(forwarder, self.node_limit.clone(), self.clock.clone());
         Rc::new(ImdsDialect::new(self.service.clone(), passthrough))
@@ -217,7 +233,7 @@ impl Aws {
     }
 
     /// Registers the metrics that only AWS has.
-    pub(super) fn register(&self, registry: &mut Registry) {
+    pub(super) fn register_metrics(&self, registry: &mut Registry) {
         let help = "Metadata requests without a session token (IMDSv1). To refuse them, set aws.imds.httpTokens to required";
         let without: Counter = self.service.tokenless_requests.clone();
         registry.register("seawall_aws_imdsv1_requests", help, without);
@@ -234,7 +250,7 @@ fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit
     }
 }
 
-impl Aws {
+impl RunningAws {
     /// Returns the pod's role. If the access and the broker are unchanged, it is the role from `before` with its leases; otherwise it is a new role.
     fn own(
         &self,
@@ -245,7 +261,7 @@ impl Aws {
         let access = self.accesses.build(applicant.pod, allowed);
         if let EntitlementState::Decided(AwsEntitlement { state: RoleState::Role(own), .. }) = before
             && *own.role_access == access
-            && own.credentials.is_from(&self.broker)
+            && own.credentials.uses_broker(&self.broker)
         {
             return own.clone();
         }
@@ -262,7 +278,7 @@ impl Aws {
         };
         // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. If only EKS
         // knows whether the pod has a role, the agent does not prefetch, because most of these pods have none.
-        if applicant.prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
+        if applicant.should_prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }
         PodRole { role, role_access: access, credentials: holder, event_recorder: complainer }

@@ -49,7 +49,8 @@ struct Tokens {
 
 impl SubjectTokens for Tokens {
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
-        let token = self.issuer.mint(&self.workload, &[audience], 60 * MINUTE, self.clock.wall()).unwrap();
+        let token =
+            self.issuer.mint(&self.workload, &[audience], 60 * MINUTE, self.clock.wall_time()).unwrap();
         Box::pin(std::future::ready(Ok(token)))
     }
 }
@@ -108,7 +109,11 @@ impl Node {
         let tokens = |workload| -> Arc<dyn SubjectTokens> {
             Arc::new(Tokens { issuer: beyond.issuer.clone(), clock: clock.clone(), workload })
         };
-        let world = PodFixture::with(&section, time, tokens(Workload::service_account("shop", "sa-0")));
+        let world = PodFixture::with_clock_and_tokens(
+            &section,
+            time,
+            tokens(Workload::service_account("shop", "sa-0")),
+        );
         let pods = (0..PODS)
             .map(|number| {
                 let (name, account) = (format!("pod-{number}"), format!("sa-{}", number % ROLES));
@@ -135,7 +140,7 @@ impl Node {
             let session = beyond.aws.session(document["Token"].as_str().unwrap()).unwrap();
             assert_eq!(session.role, role(number), "pod-{number} got the role of another pod");
             let end: jiff::Timestamp = document["Expiration"].as_str().unwrap().parse().unwrap();
-            let life = std::time::SystemTime::from(end).duration_since(self.world.clock.wall()).unwrap();
+            let life = std::time::SystemTime::from(end).duration_since(self.world.clock.wall_time()).unwrap();
             least = least.min(life);
         }
         least
@@ -163,7 +168,7 @@ impl Node {
         let now = self.world.clock.now();
         self.pods.iter().take(self.principals).any(|pod| {
             let PodClient::Pod(pod) = pod else { return false };
-            let shown = pod.entitlements().describe(now);
+            let shown = pod.entitlements().to_debug_json(now);
             let principals = shown["aws"]["principals"].as_array();
             principals.is_some_and(|all| all.iter().any(|principal| principal["is_fetching"] == true))
         })
@@ -194,13 +199,13 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
 /// Requests the listing and then the document. Repeats the listing after one second if it gets status 503.
 async fn document(world: Rc<PodFixture>, pod: PodClient) -> Value {
     loop {
-        let listed = world.get_as(&pod, LISTING).await;
+        let listed = world.get_as_client(&pod, LISTING).await;
         if listed.starts_with("HTTP/1.1 503 ") {
             world.clock.sleep(Duration::from_secs(1)).await;
             continue;
         }
         let role = listed.split("\r\n\r\n").nth(1).unwrap();
-        let answer = world.get_as(&pod, &format!("{LISTING}{role}")).await;
+        let answer = world.get_as_client(&pod, &format!("{LISTING}{role}")).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "listed {listed} and then {answer}");
         return serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
     }

@@ -109,7 +109,7 @@ pub(super) struct PassthroughRequest<'a> {
 impl ImdsPassthrough {
     /// Creates a thread's passthrough with this forwarder and the rate limit that all threads share.
     pub(super) fn new(forwarder: Forwarder, pace: Arc<NodeRateLimit>, clock: Clock) -> Self {
-        let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::unique() });
+        let session = Rc::new(Session { kept: Mutex::default(), id: ClientId::new_unique() });
         Self { forwarder, pace, session, clock }
     }
 
@@ -253,11 +253,11 @@ impl ReadyResponse for PassthroughResponse {
         match answer {
             Ok(UpstreamResponse { status, headers, body, .. }) => {
                 let headers = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-                respond::passthrough(out, writing.response_context, status, headers, &body);
+                respond::write_passthrough(out, writing.response_context, status, headers, &body);
                 WriteOutcome::whole(status)
             }
             Err(refusal) => {
-                respond::refusal(out, writing.response_context, &refusal, writing.request_id);
+                respond::write_refusal(out, writing.response_context, &refusal, writing.request_id);
                 WriteOutcome::whole(refusal.status)
             }
         }
@@ -327,7 +327,7 @@ mod tests {
     }
 
     fn world(upstream: &str) -> PodFixture {
-        let world = PodFixture::of(&format!(
+        let world = PodFixture::with_sections(&format!(
             "aws: {{ region: eu-west-1, imds: {{ httpTokens: optional, passthroughPaths: [\"{FACT}\"], upstreamUrl: \"{upstream}\" }} }}\n"
         ));
         another_pod(&world);
@@ -345,7 +345,7 @@ mod tests {
     async fn read(world: &PodFixture, times: usize) -> Vec<(u16, String)> {
         let mut answers = Vec::new();
         for _ in 0..times {
-            let (answer, _) = world.ask_with("GET", FACT, "A: b").await;
+            let (answer, _) = world.send_with_header("GET", FACT, "A: b").await;
             let code = answer.split_once("\"code\":\"").and_then(|(_, rest)| rest.split('"').next());
             answers.push((answer[9..12].parse().unwrap(), code.unwrap_or_default().to_owned()));
         }
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(count(&answers, 200, ""), 40);
         assert_eq!(count(&answers, 503, "passthrough_rate_limited"), 160);
         assert_eq!(service.asked().len(), 41);
-        let (_, at_once) = world.ask_with("GET", FACT, "A: b").await;
+        let (_, at_once) = world.send_with_header("GET", FACT, "A: b").await;
         assert!(at_once);
         world.manual_clock.advance(Duration::from_secs(1));
         assert_eq!(count(&read(&world, 200).await, 200, ""), 10);
@@ -395,10 +395,10 @@ mod tests {
             annotations: &facts,
             subject_tokens: &|| unreachable!("it has no role"),
             event_recorder: PodEventRecorder::default(),
-            prefetch: false,
+            should_prefetch: false,
         };
         let before: Entitlements = Entitlements::clone(&world.pod().entitlements());
-        world.pod().replace_entitlements(world.clouds.entitle(&applicant, &before));
+        world.pod().replace_entitlements(world.clouds.decide_entitlements(&applicant, &before));
         assert_eq!(count(&read(&world, 10).await, 503, "passthrough_rate_limited"), 10);
     }
 

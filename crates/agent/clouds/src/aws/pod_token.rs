@@ -89,7 +89,7 @@ pub(super) fn check(token: &str, pod: &Pod, audience: &str, now: UnixTime) -> Re
     };
     match UnixTime(claims.exp) {
         _ if !is_for => Err(TOKEN_AUDIENCE_MISMATCH),
-        _ if claims.nbf.is_some_and(|begin| UnixTime(begin) > now.after(LEEWAY)) => Err(TOKEN_NOT_YET_VALID),
+        _ if claims.nbf.is_some_and(|begin| UnixTime(begin) > now.plus(LEEWAY)) => Err(TOKEN_NOT_YET_VALID),
         end if end <= now => Err(EXPIRED),
         end => Ok(end),
     }

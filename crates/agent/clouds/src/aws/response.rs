@@ -16,10 +16,10 @@ pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 /// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
 ///
 /// Most SDKs wait one second. The SDK for Go waits half a second. These times are from the SDKs' sources and were measured.
-pub(super) const WAIT_TIMEOUT: Duration = Duration::from_millis(850);
+pub(super) const CREDENTIALS_WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
-/// The longest time that a request of the SDK for Go waits for credentials. See [`WAIT_TIMEOUT`].
-pub(super) const GO_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
+/// The longest time that a request of the SDK for Go waits for credentials. See [`CREDENTIALS_WAIT_TIMEOUT`].
+pub(super) const GO_SDK_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The longest time that a request for a session token waits for the attestation of its pod.
 ///
@@ -28,13 +28,13 @@ pub(super) const GO_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Returns the document of a lease.
-pub(super) fn credentials(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
-    FormattedDates::default().document(lease)
+pub(super) fn credentials_document(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
+    FormattedDateCache::default().credentials_document(lease)
 }
 
 /// The formatted dates of the last written lease. Formatting both dates takes a tenth of the time of an answer with cached credentials.
 #[derive(Debug, Default)]
-pub(super) struct FormattedDates(RefCell<Option<LeaseDates>>);
+pub(super) struct FormattedDateCache(RefCell<Option<LeaseDates>>);
 
 /// The formatted dates of a lease with the times `of`.
 #[derive(Debug)]
@@ -47,10 +47,13 @@ struct LeaseDates {
 /// The times that determine a lease's dates: the expiry that AWS stated, and the start and the expiry on the agent's clock.
 type Span = (SystemTime, Moment, Moment);
 
-impl FormattedDates {
+impl FormattedDateCache {
     /// Returns the document of this lease. The function formats the dates only if the lease's times differ from those of the previous
     /// lease.
-    pub(super) fn document<'a>(&self, lease: &'a Lease<AwsCredential>) -> CredentialsDocument<'a> {
+    pub(super) fn credentials_document<'a>(
+        &self,
+        lease: &'a Lease<AwsCredential>,
+    ) -> CredentialsDocument<'a> {
         let (credential, of) = (&lease.value, (lease.value.expires(), lease.issued, lease.expires));
         let mut dated = self.0.borrow_mut();
         if dated.as_ref().is_none_or(|dated| dated.of != of) {
@@ -78,7 +81,11 @@ impl LeaseDates {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);
         let start = UnixTime(end.0.saturating_sub(expires.since(issued).as_secs() + 1));
-        Self { of, expiration: Iso8601Time::of(end), last_updated: Iso8601Time::of(start) }
+        Self {
+            of,
+            expiration: Iso8601Time::from_unix_time(end),
+            last_updated: Iso8601Time::from_unix_time(start),
+        }
     }
 }
 
@@ -93,7 +100,9 @@ mod tests {
     #[test]
     fn what_was_issued_is_never_updated_later_than_it_was() {
         let start = Duration::from_secs(1_767_225_600);
-        let at = |after: Duration| Iso8601Time::of(UnixTime::from(SystemTime::UNIX_EPOCH + start + after));
+        let at = |after: Duration| {
+            Iso8601Time::from_unix_time(UnixTime::from(SystemTime::UNIX_EPOCH + start + after))
+        };
         // AWS answers in the middle of a second, and the `Date` header of its answer omits the fraction. Without `Date`, the lifetime counts from the
         // agent's own clock.
         for (answered, life) in [
@@ -106,14 +115,17 @@ mod tests {
                 secret_access_key: Secret::new("s3cret".into()),
                 session_token: Secret::new("t0ken".into()),
                 expires: SystemTime::UNIX_EPOCH + start + Duration::from_secs(3600),
-                role: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
+                assumed_role_arn: "arn:aws:sts::123456789012:assumed-role/cart/shop".into(),
             };
             let issued = Moment::from_nanos(0);
             let value = AwsCredential::new(parts).unwrap();
             let lease = Lease { value, issued, expires: issued + life, refresh_at: issued };
-            let last_updated = credentials(&lease).last_updated;
+            let last_updated = credentials_document(&lease).last_updated;
             assert!(last_updated.as_bytes() <= at(answered).as_bytes(), "{life:?}");
-            assert!(last_updated.as_bytes() >= (Iso8601Time::of(UnixTime(start.as_secs() - 1))).as_bytes());
+            assert!(
+                last_updated.as_bytes()
+                    >= (Iso8601Time::from_unix_time(UnixTime(start.as_secs() - 1))).as_bytes()
+            );
         }
     }
 }

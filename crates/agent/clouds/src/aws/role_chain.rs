@@ -29,7 +29,13 @@ pub(super) fn exchange_config(exchange: &RoleSessionConfig, metadata: &str) -> A
         BaseCredentialSource::PodToken { .. } => None,
     };
     let (sts_url, eks_auth_url) = (exchange.sts_url.clone(), exchange.eks_auth_url.clone());
-    AwsExchangeConfig { keys, sts_url, eks_auth_url, proxy: exchange.proxy.clone(), extra_roots: None }
+    AwsExchangeConfig {
+        node_key_source: keys,
+        sts_url,
+        eks_auth_url,
+        proxy: exchange.proxy.clone(),
+        extra_roots: None,
+    }
 }
 
 /// Converts each [`AllowedRole`] to a [`RoleAccess`], with which the broker fetches the role's credentials.
@@ -75,11 +81,16 @@ impl RoleAccessBuilder {
                 AssumeMethod::PodIdentity { cluster: cluster.clone(), pod: pod.uid.clone() }
             }
         };
-        RoleAccess { method: way, region: self.region.clone(), sts: self.sts, duration: self.length }
+        RoleAccess {
+            method: way,
+            region: self.region.clone(),
+            sts_endpoint_kind: self.sts,
+            session_duration: self.length,
+        }
     }
 
     fn named(&self, grant: &RoleGrant) -> AssumeMethod {
-        let session_name = grant.session.clone();
+        let session_name = grant.session_name.clone();
         match &grant.method {
             policy::GrantMethod::WebIdentity { audience } => {
                 let first = TokenRole { arn: grant.role.arn().clone(), session_name };

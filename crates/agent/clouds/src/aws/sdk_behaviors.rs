@@ -9,7 +9,7 @@ use crate::sdk_behavior::{FirstExpiringSdks, SdkProfile, SdkProfiles};
 
 const fn client(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfile {
     SdkProfile {
-        user_agent: agent,
+        user_agent_prefix: agent,
         name,
         refresh_window: Duration::from_secs(minutes * 60),
         poll_interval: None,
@@ -18,7 +18,7 @@ const fn client(agent: &'static str, name: &'static str, minutes: u64) -> SdkPro
 
 const fn poll(agent: &'static str, name: &'static str, minutes: u64) -> SdkProfile {
     let every = Duration::from_secs(minutes * 60);
-    SdkProfile { user_agent: agent, name, refresh_window: every, poll_interval: Some(every) }
+    SdkProfile { user_agent_prefix: agent, name, refresh_window: every, poll_interval: Some(every) }
 }
 
 /// The profiles of all AWS SDKs.
@@ -26,10 +26,10 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
     profiles: KNOWN,
     // The SDK for C++ fetches every five minutes: thirteen times in an hour, including both ends of the hour.
     normal_fetches_per_hour: 13,
-    unnamed_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",
+    no_user_agent_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",
     lifetime_advice: "Raise the role's MaxSessionDuration and aws.session.duration, or use a newer SDK release.",
     earliest_affected: Some(FirstExpiringSdks {
-        remaining: Duration::from_secs(15 * 60),
+        remaining_lifetime: Duration::from_secs(15 * 60),
         sdk_names: "boto3 and older AWS SDKs for Java",
     }),
 };
@@ -99,6 +99,8 @@ mod tests {
         }
         let nameless: Vec<_> = all().filter(|family| family.wire.agent.is_none()).collect();
         assert!(nameless.iter().all(|family| family.name.starts_with("JS")), "{nameless:?}");
-        assert!(ALL.find_by_user_agent(b"").is_none() && ALL.unnamed_description.contains("JavaScript"));
+        assert!(
+            ALL.find_by_user_agent(b"").is_none() && ALL.no_user_agent_description.contains("JavaScript")
+        );
     }
 }

@@ -19,7 +19,7 @@ use anyhow::Context;
 use arc_swap::{ArcSwap, Guard};
 use rustix::rand::{GetRandomFlags, getrandom};
 use seawall_core::{Clock, Secret, disk_thread, file};
-use seawall_protocols::aws::session::KEY_BYTES;
+use seawall_protocols::aws::session_token::KEY_BYTES;
 use seawall_protocols::aws::{TokenSigningKeys, UnixTime};
 use tokio::sync::Notify;
 
@@ -47,7 +47,7 @@ impl TokenKeyStore {
     pub(super) fn open(file: Option<&Path>, clock: &Clock) -> anyhow::Result<Self> {
         let kept = file.map(read).transpose()?.flatten();
         let is_used = kept.is_some();
-        let now = UnixTime::from(clock.wall());
+        let now = UnixTime::from(clock.wall_time());
         let keys = match kept {
             Some(keys) if !keys.is_rotation_due(now) => keys,
             Some(keys) => keys.rotated(random()?, now),
@@ -90,7 +90,7 @@ impl TokenKeyStore {
 
     /// Rotates the keys if a rotation is due. Returns true if a rotation was due, even if it failed because no random bytes were available.
     fn replace_in_time(&self) -> bool {
-        let now = UnixTime::from(self.clock.wall());
+        let now = UnixTime::from(self.clock.wall_time());
         let kept = self.keys.load().to_bytes();
         // The function rotates a copy, because threads sign with the current keys until the new keys are stored.
         let Ok(keys) = TokenSigningKeys::from_bytes(kept.expose()) else { return false };

@@ -10,12 +10,15 @@ use seawall_emulator::faults::Faults;
 
 use crate::entitlements::EntitlementState;
 use crate::testing::PodFixture;
-use crate::testing::aws::{LISTING, MINUTE, ROLE, SUBJECT, TILL, naming, start, start_on};
+use crate::testing::aws::{
+    MINUTE, OTHER_ROLE_ARN, POD_ROLE_ARN, ROLE_LISTING_PATH, TRUSTED_SUBJECT, annotations_naming_role, start,
+    start_with_config_lines,
+};
 
 #[tokio::test]
 async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine() {
     let (world, sts) = start(60 * MINUTE).await;
-    world.first().await;
+    world.wait_for_first_credentials().await;
     let mut least = Duration::MAX;
     for minute in 0..24 * 60 {
         // STS is down for nine minutes of every 35. The agent renews a lease about once in 35 minutes too, so during the day renewals are
@@ -24,8 +27,8 @@ async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine(
         let faults = Faults { error_rate: f64::from(u8::from(is_away)), ..Faults::default() };
         sts.set_faults(&faults);
         world.manual_clock.advance(MINUTE);
-        world.settle().await;
-        least = least.min(world.life().await.unwrap());
+        world.run_until_idle().await;
+        least = least.min(world.remaining_credentials_lifetime().await.unwrap());
     }
     assert!(least >= 16 * MINUTE, "{least:?}");
 }
@@ -33,34 +36,34 @@ async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine(
 #[tokio::test]
 async fn a_long_outage_costs_a_pod_nothing_before_its_credentials_end_and_then_is_told_at_the_listing() {
     let (world, sts) = start(60 * MINUTE).await;
-    world.first().await;
+    world.wait_for_first_credentials().await;
     sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     for minute in 1..59 {
         world.manual_clock.advance(MINUTE);
-        world.settle().await;
-        assert!(world.life().await.is_some(), "minute {minute}");
+        world.run_until_idle().await;
+        assert!(world.remaining_credentials_lifetime().await.is_some(), "minute {minute}");
     }
     world.manual_clock.advance(2 * MINUTE);
-    world.settle().await;
-    assert_eq!(world.life().await, None);
+    world.run_until_idle().await;
+    assert_eq!(world.remaining_credentials_lifetime().await, None);
     sts.set_faults(&Faults::default());
     world.manual_clock.advance(2 * MINUTE);
-    world.first().await;
+    world.wait_for_first_credentials().await;
 }
 
 #[tokio::test]
 async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_ends_with_its_lease() {
-    let (world, eks) = start_on(", roleSources: [pod-identity]", 60 * MINUTE).await;
+    let (world, eks) = start_with_config_lines(", roleSources: [pod-identity]", 60 * MINUTE).await;
     world.pod().replace_entitlements(world.entitlements(RelatedAnnotations::NotRead));
     let pause = || async {
         world.manual_clock.advance(MINUTE + MINUTE / 9);
-        world.settle().await;
+        world.run_until_idle().await;
     };
     let listed_in_the_end = || async {
-        let mut listed = world.listed().await;
+        let mut listed = world.request_role_listing().await;
         while listed.0 == 503 {
-            world.settle().await;
-            listed = world.listed().await;
+            world.run_until_idle().await;
+            listed = world.request_role_listing().await;
         }
         listed
     };
@@ -69,31 +72,31 @@ async fn an_association_is_found_when_it_is_made_followed_when_it_changes_and_en
         assert!(status == 404 && body.contains("no_association"), "{status} {body}");
         pause().await;
     }
-    eks.set_association(SUBJECT, Some(ROLE));
+    eks.set_association(TRUSTED_SUBJECT, Some(POD_ROLE_ARN));
     assert_eq!(listed_in_the_end().await, (200, "cart".to_owned()));
-    assert!(world.life().await.unwrap() > 5 * 60 * MINUTE);
+    assert!(world.remaining_credentials_lifetime().await.unwrap() > 5 * 60 * MINUTE);
     let calls = eks.counts(AwsEndpoint::PodIdentity).calls;
-    eks.set_association(SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
+    eks.set_association(TRUSTED_SUBJECT, Some("arn:aws:iam::123456789012:role/till"));
     assert_eq!(
-        world.listed().await.1,
+        world.request_role_listing().await.1,
         "cart",
         "the cached credentials belong to the old role until they are renewed"
     );
     for _ in 0..4 * 60 {
         world.manual_clock.advance(MINUTE);
-        world.settle().await;
+        world.run_until_idle().await;
         // List the role in each minute, as an SDK would, because the agent drops credentials that no client requests.
-        world.listed().await;
+        world.request_role_listing().await;
     }
-    assert_eq!(world.listed().await, (200, "till".to_owned()));
-    let (old, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+    assert_eq!(world.request_role_listing().await, (200, "till".to_owned()));
+    let (old, _) = world.send_with_header("GET", &format!("{ROLE_LISTING_PATH}cart"), "A: b").await;
     assert!(old.starts_with("HTTP/1.1 403 "), "{old}");
     assert_eq!(eks.counts(AwsEndpoint::PodIdentity).calls, calls + 1);
-    eks.set_association(SUBJECT, None);
+    eks.set_association(TRUSTED_SUBJECT, None);
     let mut minutes = 0;
-    while world.listed().await.0 == 200 {
+    while world.request_role_listing().await.0 == 200 {
         world.manual_clock.advance(MINUTE);
-        world.settle().await;
+        world.run_until_idle().await;
         minutes += 1;
         assert!(minutes <= 6 * 60, "credentials outlive every session");
     }
@@ -116,8 +119,8 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
     let clock = Clock::system();
     let go = "aws-sdk-go-v2/1.47.7 ua/2.1 ft/ec2-imds";
     for (at, agent, most) in [
-        (LISTING, go, 500),
-        (LISTING, "Boto3/1.44.5 Botocore/1.44.5", 1000),
+        (ROLE_LISTING_PATH, go, 500),
+        (ROLE_LISTING_PATH, "Boto3/1.44.5 Botocore/1.44.5", 1000),
         ("", "Go-http-client/1.1", 1000),
         ("", go, 1000),
         ("", "python-urllib3/2.8.0", 1000),
@@ -127,9 +130,9 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
         for _ in 0..5 {
             let began = clock.now();
             let answer = if at.is_empty() {
-                world.at_containers(agent).await
+                world.request_container_credentials(agent).await
             } else {
-                world.ask_with("GET", at, &format!("User-Agent: {agent}")).await.0
+                world.send_with_header("GET", at, &format!("User-Agent: {agent}")).await.0
             };
             waited = waited.min(clock.now().since(began));
             assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("upstream_timeout"), "{answer}");
@@ -147,15 +150,15 @@ async fn while_sts_hangs_whoever_waits_is_answered_before_its_client_gives_up_an
 #[tokio::test]
 async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_it_gets() {
     let (world, sts) = start(60 * MINUTE).await;
-    let other = world.another_pod("u2", naming(TILL), PodEventRecorder::default());
-    while !world.get_as(&other, LISTING).await.ends_with("till") {
-        world.settle().await;
+    let other = world.another_pod("u2", annotations_naming_role(OTHER_ROLE_ARN), PodEventRecorder::default());
+    while !world.get_as_client(&other, ROLE_LISTING_PATH).await.ends_with("till") {
+        world.run_until_idle().await;
     }
     sts.set_faults(&hanging());
     for is_at_containers in [false, true] {
         for (now, status, holds) in [
             (RelatedAnnotations::of_object(Annotations::default()), "404", "no_role"),
-            (naming(TILL), "200", "till"),
+            (annotations_naming_role(OTHER_ROLE_ARN), "200", "till"),
         ] {
             let mut answer = "upstream_timeout".to_owned();
             // On a busy machine the client's timeout may come first, but not in every try.
@@ -172,12 +175,12 @@ async fn what_is_taken_back_or_changed_while_a_request_waits_for_it_is_not_what_
 
 /// Returns the answer to a pod whose entitlement changes while it waits for its role's credentials.
 async fn changed_meanwhile(world: &PodFixture, is_at_containers: bool, now: RelatedAnnotations) -> String {
-    world.pod().replace_entitlements(world.entitlements(naming(ROLE)));
+    world.pod().replace_entitlements(world.entitlements(annotations_naming_role(POD_ROLE_ARN)));
     let ask = async {
         if is_at_containers {
-            return world.at_containers("a").await;
+            return world.request_container_credentials("a").await;
         }
-        world.ask_with("GET", LISTING, "A: b").await.0
+        world.send_with_header("GET", ROLE_LISTING_PATH, "A: b").await.0
     };
     let change = async {
         for _ in 0..64 {
@@ -199,18 +202,18 @@ fn held(world: &PodFixture) -> Duration {
 #[tokio::test]
 async fn a_role_is_listed_while_its_credentials_live_long_enough_to_be_asked_for() {
     let (world, sts) = start(60 * MINUTE).await;
-    world.first().await;
+    world.wait_for_first_credentials().await;
     sts.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     for (left, status) in [(11, 200), (9, 503), (1, 503)] {
         world.manual_clock.advance(held(&world) - Duration::from_secs(left));
-        world.settle().await;
-        let mut listed = world.listed().await;
+        world.run_until_idle().await;
+        let mut listed = world.request_role_listing().await;
         while listed.1.contains("upstream_timeout") {
-            listed = world.listed().await;
+            listed = world.request_role_listing().await;
         }
         assert_eq!(listed.0, status, "{left} s left: {listed:?}");
         assert!(status == 200 || listed.1.contains("upstream_unavailable"), "{listed:?}");
-        let (document, _) = world.ask_with("GET", &format!("{LISTING}cart"), "A: b").await;
+        let (document, _) = world.send_with_header("GET", &format!("{ROLE_LISTING_PATH}cart"), "A: b").await;
         assert!(document.starts_with("HTTP/1.1 200 "), "a role that was listed has a document: {document}");
     }
 }

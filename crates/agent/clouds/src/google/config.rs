@@ -36,9 +36,9 @@ pub enum GoogleMode {
 /// The settings of `federate` mode: the node facts and the token exchange.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FederateConfig {
-    pub node: google::NodeMetadata,
+    pub node_metadata: google::NodeMetadata,
     /// The workload pool of the pods. A pod without a Google service account sees the pool's name in place of an e-mail address.
-    pub pool: String,
+    pub workload_pool: String,
     /// The token exchange, without the root certificates of `ca_file`. The agent reads that file at the start and at a reload.
     pub exchange: GoogleExchangeConfig,
     /// A PEM file with additional root certificates for `stsUrl` and `iamUrl`.
@@ -72,7 +72,7 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
         "workloadPool",
         "zone",
     ],
-    needs_restart: &[],
+    keys_needing_restart: &[],
 };
 
 /// The default URL of the real metadata server.
@@ -85,13 +85,13 @@ impl GoogleConfig {
         let mode = GoogleMode::read(&table, base);
         let upstream_url = table.key("upstreamUrl");
         let real = upstream_url
-            .text("an http URL without a path, such as http://169.254.169.254", values::http_url)
+            .text("an http URL without a path, such as http://169.254.169.254", values::parse_http_url)
             .unwrap_or_else(|| REAL.into());
         let passthrough_service_accounts: Vec<_> = table
             .key("passthroughServiceAccounts")
             .list()
             .iter()
-            .filter_map(|item| item.text(ACCOUNT, values::service_account))
+            .filter_map(|item| item.text(ACCOUNT, values::parse_service_account))
             .collect();
         let is_used = mode == GoogleMode::Conceal || !passthrough_service_accounts.is_empty();
         if is_used && values::is_own_listener(&real, listen) {
@@ -151,11 +151,11 @@ impl FederateConfig {
         let pool = name_or(table, "workloadPool", &format!("{}.svc.id.goog", node.project_id));
         let exchange = exchange(table, &pool);
         let ca_file = table.key("caFile").text("the path of a PEM file", |text| values::path(text, base));
-        Self { node, pool, exchange, ca_file }
+        Self { node_metadata: node, workload_pool: pool, exchange, ca_file }
     }
 
     fn written(&self) -> Value {
-        let Self { node, pool, exchange, ca_file } = self;
+        let Self { node_metadata: node, workload_pool: pool, exchange, ca_file } = self;
         json!({
             "projectId": node.project_id,
             "numericProjectId": node.numeric_project_id,
@@ -170,7 +170,7 @@ impl FederateConfig {
             "workloadPool": pool,
             "workloadIdentityProvider": exchange.workload_identity_provider,
             "tokenAudience": exchange.token_audience,
-            "exchange": SHAPES.iter().find(|(shape, _)| *shape == exchange.exchange).map(|(_, name)| name),
+            "exchange": SHAPES.iter().find(|(shape, _)| *shape == exchange.exchange_api).map(|(_, name)| name),
             "stsUrl": exchange.sts_url,
             "iamUrl": exchange.iam_url,
             "caFile": ca_file,
@@ -190,7 +190,7 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
     google::NodeMetadata {
         project_id: required_name(table, "projectId", "my-project"),
         numeric_project_id: table
-            .required("numericProjectId", number)
+            .required_node("numericProjectId", number)
             .number(1..=u64::MAX)
             .unwrap_or_default(),
         zone: Some(required_name(table, "zone", "europe-west1-b")),
@@ -211,7 +211,7 @@ fn exchange(table: &DocumentTable<'_>, pool: &str) -> GoogleExchangeConfig {
     let (sts_url, iam_url) = (url(table, "stsUrl", default_url(shape)), url(table, "iamUrl", IAM));
     let workload_identity_provider = workload_identity_provider(shape, table);
     GoogleExchangeConfig {
-        exchange: shape,
+        exchange_api: shape,
         token_audience: table
             .key("tokenAudience")
             .text("text without spaces, quotes or backslashes", audience)
@@ -262,7 +262,7 @@ fn workload_identity_provider(shape: GoogleExchangeApi, table: &DocumentTable<'_
         ),
     };
     let checked = |text: &str| audience(text).filter(|text| text.starts_with(start));
-    table.required("workloadIdentityProvider", form).text(form, checked).unwrap_or_default()
+    table.required_node("workloadIdentityProvider", form).text(form, checked).unwrap_or_default()
 }
 
 fn audience(text: &str) -> Option<String> {
@@ -273,7 +273,7 @@ const NAME: &str = "a name of letters, digits, `-`, `_`, `.` and `:`";
 
 fn required_name(table: &DocumentTable<'_>, key: &'static str, example: &str) -> String {
     let expected = format!("{NAME}, such as {example}");
-    table.required(key, &expected).text(&expected, values::name).unwrap_or_default()
+    table.required_node(key, &expected).text(&expected, values::name).unwrap_or_default()
 }
 
 fn name_or(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
@@ -282,7 +282,7 @@ fn name_or(table: &DocumentTable<'_>, key: &'static str, default: &str) -> Strin
 
 fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     let form = "an https URL without a path, or http to a loopback address";
-    table.key(key).text(form, values::secure_url).unwrap_or_else(|| default.to_owned())
+    table.key(key).text(form, values::parse_secure_url).unwrap_or_else(|| default.to_owned())
 }
 
 /// Reads the proxy. If one of `upstreams` is an http URL, the function rejects a remote proxy, because the proxy could read plain HTTP.
@@ -290,7 +290,7 @@ fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =
-        key.text("an http URL without a path, such as http://proxy.example:3128", values::http_url)?;
+        key.text("an http URL without a path, such as http://proxy.example:3128", values::parse_http_url)?;
     if !values::is_loopback_url(&proxy) && upstreams.iter().any(|url| url.starts_with("http://")) {
         key.reject("a loopback address, because stsUrl or iamUrl is plain http");
     }

@@ -10,7 +10,7 @@ use crate::entitlements::{EntitlementState, PodLeases, RefetchTask};
 
 impl GoogleEntitlement {
     /// Describes the entitlement as JSON: its kind in one word, the pod's Google service account, and the principals.
-    pub(crate) fn describe(&self, now: Moment) -> Value {
+    pub(crate) fn to_debug_json(&self, now: Moment) -> Value {
         let (status, own) = match self {
             Self::Federated(own) => ("federated", Some(own)),
             Self::Passthrough => ("passthrough", None),
@@ -39,7 +39,7 @@ impl GoogleEntitlement {
     pub(crate) fn leases(&self) -> Option<PodLeases> {
         let Self::Federated(own) = self else { return None };
         Some(PodLeases {
-            leases: broker_stats::leases(&own.credentials),
+            leases: broker_stats::lease_states(&own.credentials),
             event_recorder: own.event_recorder.clone(),
         })
     }

@@ -169,7 +169,7 @@ impl GoogleDialect {
             }
             EntitlementState::Pending => Ok(self.not_yet(asked, out)),
             // This case does not occur, because no listener speaks a dialect of a disabled cloud.
-            EntitlementState::Off => Err(ANYONE),
+            EntitlementState::CloudDisabled => Err(ANYONE),
         }
     }
 
@@ -180,7 +180,7 @@ impl GoogleDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let query = own.tree.query(asked.head).inspect_err(|refusal| {
+        let query = own.tree.parse_request(asked.head).inspect_err(|refusal| {
             if *refusal == NO_ACCOUNT_FOR_ID_TOKEN {
                 pod_events::report_refusal(&own.event_recorder, EventReason::RefusedByPolicy, refusal);
             }
@@ -192,7 +192,7 @@ impl GoogleDialect {
         };
         match hold {
             Some((hold, place)) => {
-                Ok(PodHandlerOutcome::Deferred(self.waits.poll_lease(pod, wanted, &hold, place)))
+                Ok(PodHandlerOutcome::Deferred(self.waits.await_lease_change(pod, wanted, &hold, place)))
             }
             None => Ok(credential(own, wanted, asked, out)),
         }
@@ -207,8 +207,9 @@ impl GoogleDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let query =
-            tree.query(asked.head).map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
+        let query = tree
+            .parse_request(asked.head)
+            .map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
         let hold = self.place(query.wait_for_change, asked)?;
         match query.resource {
             TreeResource::WithoutCredential(text) => self.text(pod, &text, hold, asked, out),
@@ -223,7 +224,7 @@ impl GoogleDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        match tree.query(asked.head)?.resource {
+        match tree.parse_request(asked.head)?.resource {
             TreeResource::WithoutCredential(text @ TreeResponse::Text(_)) => {
                 let status = self.write_text(&text, asked.response_context, out);
                 Ok(PodHandlerOutcome::Answered { route: &route::PROBE, status })
@@ -240,7 +241,7 @@ impl GoogleDialect {
         hold: Option<WaitForChange<'b>>,
         asked: RequestContext<'_, '_, '_>,
     ) -> Result<Option<(WaitForChange<'b>, LongPollPermit)>, Refusal> {
-        hold.map(|hold| Ok((hold, self.waits.acquire(asked.shares)?))).transpose()
+        hold.map(|hold| Ok((hold, self.waits.acquire_permit(asked.shares)?))).transpose()
     }
 
     /// Answers with a text that is already known, or defers the answer if the client waits for a change.
@@ -253,8 +254,8 @@ impl GoogleDialect {
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
         if let (TreeResponse::Text(known), Some((hold, place))) = (text, hold) {
-            let look = LongPollTarget::of(asked.head)?;
-            return Ok(PodHandlerOutcome::Deferred(self.waits.poll_text(
+            let look = LongPollTarget::from_request(asked.head)?;
+            return Ok(PodHandlerOutcome::Deferred(self.waits.await_text_change(
                 pod,
                 look,
                 known.clone(),
@@ -285,11 +286,11 @@ fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialReq
     match credential {
         CredentialQuery::AccessToken { scopes, alt } => FormattedCredentialRequest {
             credential_request: CredentialRequestRef::AccessToken { scopes: scopes.as_str() },
-            alt: *alt,
+            response_format: *alt,
         },
         CredentialQuery::IdToken { audience, include_email } => FormattedCredentialRequest {
             credential_request: CredentialRequestRef::IdToken { audience, include_email: *include_email },
-            alt: ResponseFormat::Text,
+            response_format: ResponseFormat::Text,
         },
     }
 }
@@ -305,10 +306,11 @@ fn credential(
         return PodHandlerOutcome::Deferred(long_polls::await_lease(own, wanted, asked.received_at));
     };
     let question = || {
-        let (tree, want, alt) = (own.tree.clone(), wanted.credential_request.to_request(), wanted.alt);
+        let (tree, want, alt) =
+            (own.tree.clone(), wanted.credential_request.to_request(), wanted.response_format);
         Box::new(CredentialReplay { tree, want, alt }) as Box<dyn ReplayableQuery<PodEntry>>
     };
-    PodHandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
+    PodHandlerOutcome::CacheHit { route, question: asked.should_record_query.then(question) }
 }
 
 /// Writes a cached credential. Returns `None` if there is no lease.
@@ -322,9 +324,9 @@ fn lend(
     let lease = own.credentials.cached_lease(wanted.credential_request, now)?;
     match wanted.credential_request {
         CredentialRequestRef::AccessToken { .. } => {
-            response::access_token(out, frame, &lease, now, wanted.alt, None);
+            response::write_access_token(out, frame, &lease, now, wanted.response_format, None);
         }
-        CredentialRequestRef::IdToken { .. } => response::id_token(out, frame, &lease),
+        CredentialRequestRef::IdToken { .. } => response::write_id_token(out, frame, &lease),
     }
     Some(routes::route_of_request(wanted.credential_request))
 }
@@ -357,7 +359,10 @@ impl ReplayableQuery<PodEntry> for CredentialReplay {
             {
                 lend(
                     own,
-                    FormattedCredentialRequest { credential_request: self.want.as_ref(), alt: self.alt },
+                    FormattedCredentialRequest {
+                        credential_request: self.want.as_ref(),
+                        response_format: self.alt,
+                    },
                     frame,
                     now,
                     out,

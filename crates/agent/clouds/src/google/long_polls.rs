@@ -19,7 +19,7 @@ use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, Wr
 use seawall_server::upstream::long_polls::{LongPollLimit, LongPollPermit};
 
 use super::entitlement::{FederatedPod, GoogleEntitlement};
-use super::response::{AwaitedGoogleResponse, etag};
+use super::response::{AwaitedGoogleResponse, token_etag};
 use super::{refusals, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::PodEntry;
@@ -29,7 +29,7 @@ use crate::pod_events;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FormattedCredentialRequest<'a> {
     pub(super) credential_request: CredentialRequestRef<'a>,
-    pub(super) alt: ResponseFormat,
+    pub(super) response_format: ResponseFormat,
 }
 
 /// Answers long polls when their credential or tree text changes.
@@ -38,15 +38,15 @@ pub(super) struct LongPollAnswerer(pub(super) LongPollLimit);
 
 impl LongPollAnswerer {
     /// Takes a permit for one more long poll of this client.
-    pub(super) fn acquire(&self, shares: ClientShares<'_>) -> Result<LongPollPermit, Refusal> {
-        self.0.acquire(shares.long_polls)
+    pub(super) fn acquire_permit(&self, shares: ClientShares<'_>) -> Result<LongPollPermit, Refusal> {
+        self.0.acquire(shares.long_poll_counter)
     }
 
     /// Waits until the tree's text differs from the text that the client knows, and returns the new text. At the timeout it returns
     /// the known text.
     ///
     /// The text can change when the annotations of the pod's ServiceAccount change.
-    pub(super) fn poll_text(
+    pub(super) fn await_text_change(
         &self,
         pod: &Arc<PodEntry>,
         look: LongPollTarget,
@@ -69,7 +69,7 @@ impl LongPollAnswerer {
 
     /// Waits until the credential differs from the client's credential, and returns the new credential. At the timeout it returns the current
     /// credential.
-    pub(super) fn poll_lease(
+    pub(super) fn await_lease_change(
         &self,
         pod: &Arc<PodEntry>,
         wanted: FormattedCredentialRequest<'_>,
@@ -77,7 +77,7 @@ impl LongPollAnswerer {
         place: LongPollPermit,
     ) -> DeferredResponse {
         let (pod, mut stop) = (pod.clone(), self.0.stop.clone());
-        let (want, alt) = (wanted.credential_request.to_request(), wanted.alt);
+        let (want, alt) = (wanted.credential_request.to_request(), wanted.response_format);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
         DeferredResponse::new(routes::route_of_request(wanted.credential_request), true, async move {
             let _place = place;
@@ -111,7 +111,7 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'
         EntitlementState::Decided(
             GoogleEntitlement::Federated(FederatedPod { tree, .. }) | GoogleEntitlement::Refused(tree, _),
         ) => Some(tree.reread_text(look).map(TreeText::into_owned)),
-        EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Off => {
+        EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::CloudDisabled => {
             Some(Err(NO_MORE))
         }
         EntitlementState::Pending => None,
@@ -135,7 +135,7 @@ async fn next_lease(
     let own = federated(pod)?;
     let first = own.credentials.lease(want).await.map_err(|unavailable| refused(&own, &unavailable))?;
     let mut changes = own.credentials.watch_lease(want);
-    if seen.is_none_or(|seen| etag(&first).matches(seen)) {
+    if seen.is_none_or(|seen| token_etag(&first).matches(seen)) {
         let over = async {
             tokio::select! {
                 () = changes.changed() => {}
@@ -157,7 +157,7 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
         EntitlementState::Decided(GoogleEntitlement::Federated(own)) => Ok(own.clone()),
         EntitlementState::Decided(GoogleEntitlement::Passthrough | GoogleEntitlement::Refused(..))
         | EntitlementState::Pending
-        | EntitlementState::Off => Err(NO_MORE),
+        | EntitlementState::CloudDisabled => Err(NO_MORE),
     }
 }
 
@@ -188,7 +188,7 @@ async fn no_more_let_through(pod: &PodEntry) {
         match pod.entitlements().google() {
             EntitlementState::Decided(GoogleEntitlement::Passthrough) | EntitlementState::Pending => {}
             EntitlementState::Decided(GoogleEntitlement::Federated(_) | GoogleEntitlement::Refused(..))
-            | EntitlementState::Off => return,
+            | EntitlementState::CloudDisabled => return,
         }
         change.await;
     }
@@ -213,7 +213,7 @@ pub(super) fn await_lease(
     wanted: FormattedCredentialRequest<'_>,
     came: Moment,
 ) -> DeferredResponse {
-    let (own, want, alt) = (own.clone(), wanted.credential_request.to_request(), wanted.alt);
+    let (own, want, alt) = (own.clone(), wanted.credential_request.to_request(), wanted.response_format);
     DeferredResponse::new(routes::route_of_request(wanted.credential_request), false, async move {
         let came = match own.credentials.lease_for_request_at(want.as_ref(), came).await {
             Ok(lease) => AwaitedGoogleResponse::from_lease(&want, alt, lease),
@@ -225,7 +225,7 @@ pub(super) fn await_lease(
 
 /// Returns the refusal for this error and records it as an event for the pod's owner.
 fn refused(own: &FederatedPod, unavailable: &LeaseError) -> Refusal {
-    let refusal = refusals::REFUSALS.of(unavailable);
+    let refusal = refusals::REFUSALS.for_lease_error(unavailable);
     pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
     refusal
 }

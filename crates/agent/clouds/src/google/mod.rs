@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use seawall_broker::google::{
-    GoogleBroker, GoogleExchange, GoogleExchangeConfig, GooglePodCredentialsSpec, SETTINGS,
+    BROKER_SETTINGS, GoogleBroker, GoogleExchange, GoogleExchangeConfig, GooglePodCredentialsSpec,
 };
 use seawall_config::values::read_named_file;
 use seawall_core::annotations::AnnotationKeys;
@@ -53,7 +53,7 @@ pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_behaviors::ALL as CLIENTS;
 
 /// The readiness request. It requests the project ID, which is not secret, as a library would.
-pub(super) const PROBE: ReadinessRequest = ReadinessRequest {
+pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
     headers: "Metadata-Flavor: Google\r\n",
@@ -71,7 +71,7 @@ const NO_SERVICE_ACCOUNT: Refusal =
 
 /// The running Google part of the agent.
 #[derive(Debug)]
-pub(crate) struct Google {
+pub(crate) struct RunningGoogle {
     upstream: String,
     gives: GoogleModeState,
 }
@@ -118,14 +118,14 @@ impl GoogleConfig {
         &self,
         clock: &Clock,
         runtime: &Handle,
-        before: Option<&Google>,
-    ) -> anyhow::Result<Google> {
+        before: Option<&RunningGoogle>,
+    ) -> anyhow::Result<RunningGoogle> {
         let gives = match &self.mode {
             GoogleMode::Conceal => GoogleModeState::Conceal,
             GoogleMode::Federate(federate) => {
                 let passthrough_service_accounts =
                     self.passthrough_service_accounts.iter().cloned().collect();
-                let before = before.and_then(Google::federation);
+                let before = before.and_then(RunningGoogle::federation);
                 GoogleModeState::Federate(Box::new(Federation::start(
                     federate,
                     passthrough_service_accounts,
@@ -135,11 +135,11 @@ impl GoogleConfig {
                 )?))
             }
         };
-        Ok(Google { upstream: self.upstream_url.clone(), gives })
+        Ok(RunningGoogle { upstream: self.upstream_url.clone(), gives })
     }
 }
 
-impl Google {
+impl RunningGoogle {
     fn federation(&self) -> Option<&Federation> {
         match &self.gives {
             GoogleModeState::Federate(federation) => Some(federation),
@@ -151,7 +151,7 @@ impl Google {
     /// entitlement.
     ///
     /// The pod keeps its leases if its Google account and the exchange configuration are unchanged.
-    pub(super) fn entitle(
+    pub(super) fn decide_entitlement(
         &self,
         applicant: &EntitlementRequest<'_>,
         before: EntitlementState<&GoogleEntitlement>,
@@ -163,7 +163,7 @@ impl Google {
     }
 
     /// Builds the dialect of one traffic thread.
-    pub(super) fn dialect(&self, tools: &DialectResources) -> Rc<dyn MetadataDialect<PodEntry>> {
+    pub(super) fn build_dialect(&self, tools: &DialectResources) -> Rc<dyn MetadataDialect<PodEntry>> {
         let (serves, server) = match &self.gives {
             GoogleModeState::Federate(federation) => (
                 GoogleDialectMode::Federate { probe: federation.trees.without_account() },
@@ -174,11 +174,11 @@ impl Google {
         let forwarder = Forwarder::new(
             &self.upstream,
             tools.upstream_permits.clone(),
-            tools.max_idle,
-            tools.long_polls.clone(),
+            tools.max_idle_connections,
+            tools.long_poll_limit.clone(),
         );
         let passthrough = GooglePassthrough::new(forwarder, server);
-        Rc::new(GoogleDialect::new(serves, LongPollAnswerer(tools.long_polls.clone()), passthrough))
+        Rc::new(GoogleDialect::new(serves, LongPollAnswerer(tools.long_poll_limit.clone()), passthrough))
     }
 
     /// Returns the broker that fetches the credentials of pods, or `None` in `conceal` mode.
@@ -202,9 +202,9 @@ impl Federation {
         let broker = match before {
             Some(before) if before.asks == asks => before.broker.clone(),
             Some(before) => before.broker.with_exchange(exchange()?),
-            None => GoogleBroker::start(SETTINGS, clock.clone(), exchange()?, runtime.clone()),
+            None => GoogleBroker::start(BROKER_SETTINGS, clock.clone(), exchange()?, runtime.clone()),
         };
-        let trees = MetadataTreeCache::new(&federate.node, &federate.pool);
+        let trees = MetadataTreeCache::new(&federate.node_metadata, &federate.workload_pool);
         let ahead = before.map_or_else(|| Prefetcher::start(runtime), |before| before.ahead.clone());
         Ok(Self { asks, broker, trees, passthrough_service_accounts, ahead })
     }
@@ -225,7 +225,7 @@ impl Federation {
         match account_policy::resolve_account(applicant.annotations) {
             Ok(account) => match before {
                 EntitlementState::Decided(GoogleEntitlement::Federated(own))
-                    if own.account == account && own.credentials.is_from(&self.broker) =>
+                    if own.account == account && own.credentials.uses_broker(&self.broker) =>
                 {
                     // Look the tree up again, because a new configuration can change the facts about the node.
                     let tree = self.trees.for_account(account.as_ref());
@@ -253,7 +253,7 @@ impl Federation {
         let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.new_pod_client(spec));
         let complainer = applicant.event_recorder.clone();
         // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a call to Google.
-        if applicant.prefetch && matches!(before, EntitlementState::Pending) {
+        if applicant.should_prefetch && matches!(before, EntitlementState::Pending) {
             self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }
         GoogleEntitlement::Federated(FederatedPod {

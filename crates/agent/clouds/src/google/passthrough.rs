@@ -45,7 +45,7 @@ impl GooglePassthrough {
         shares: ClientShares<'_>,
         head: &RequestHead<'_, '_>,
     ) -> Result<DeferredResponse, Refusal> {
-        let admitted = google::admit(head)?;
+        let admitted = google::admit_request(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
             // The agent sends GET even for a HEAD request, to know the length of the response. `ResponseContext` then omits the body.
@@ -93,7 +93,7 @@ fn passed_on(
         server.write_forwarded(out, frame, status, headers, &body);
         return WriteOutcome::whole(status);
     };
-    let length = ResponseFraming::of(rest.length, frame.version);
+    let length = ResponseFraming::choose(rest.total_length, frame.version);
     let keep_alive = frame.keep_alive && length != ResponseFraming::UntilClose;
     server.write_forwarded_head(out, &ResponseContext { keep_alive, ..*frame }, status, headers, length);
     if frame.head_only {

@@ -40,7 +40,7 @@ impl prefetch::FirstFetchJob for GooglePrefetchJob {
             pod_events::report_lease_error(
                 &self.complainer,
                 &unavailable,
-                &refusals::REFUSALS.of(&unavailable),
+                &refusals::REFUSALS.for_lease_error(&unavailable),
             );
         }
     }

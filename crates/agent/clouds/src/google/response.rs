@@ -41,7 +41,7 @@ impl AwaitedGoogleResponse {
     pub(super) fn with_etag(self) -> Self {
         match self {
             Self::AccessToken(lease, alt, _) => {
-                let tag = etag(&lease);
+                let tag = token_etag(&lease);
                 Self::AccessToken(lease, alt, Some(tag))
             }
             other => other,
@@ -53,9 +53,9 @@ impl ReadyResponse for AwaitedGoogleResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match *self {
             Self::AccessToken(lease, alt, tag) => {
-                access_token(out, writing.response_context, &lease, writing.now, alt, tag);
+                write_access_token(out, writing.response_context, &lease, writing.now, alt, tag);
             }
-            Self::IdToken(lease) => id_token(out, writing.response_context, &lease),
+            Self::IdToken(lease) => write_id_token(out, writing.response_context, &lease),
             Self::TreeText(known) => SERVER.write_text(out, writing.response_context, &known),
             Self::Refused(refusal) => {
                 SERVER.write_refusal(out, writing.response_context, &refusal, writing.request_id);
@@ -67,7 +67,7 @@ impl ReadyResponse for AwaitedGoogleResponse {
 }
 
 /// Writes an access token with its actual remaining lifetime.
-pub(super) fn access_token(
+pub(super) fn write_access_token(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
     lease: &Lease<GoogleCredential>,
@@ -80,12 +80,16 @@ pub(super) fn access_token(
     SERVER.write_access_token(
         out,
         frame,
-        &AccessTokenBody { text: lease.value.text(), expires_in, alt, etag },
+        &AccessTokenBody { token: lease.value.text(), expires_in, response_format: alt, etag },
     );
 }
 
 /// Writes an identity token.
-pub(super) fn id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &Lease<GoogleCredential>) {
+pub(super) fn write_id_token(
+    out: &mut Vec<u8>,
+    frame: &ResponseContext<'_>,
+    lease: &Lease<GoogleCredential>,
+) {
     SERVER.write_id_token(out, frame, lease.value.text());
 }
 
@@ -93,6 +97,6 @@ pub(super) fn id_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, lease: &L
 ///
 /// The hash has 64 bits and a token has more than a thousand secret bits, so the hash reveals nothing useful. Only the pod with the
 /// token gets the ETag.
-pub(super) fn etag(lease: &Lease<GoogleCredential>) -> ETag {
-    ETag::of(lease.value.text().as_bytes())
+pub(super) fn token_etag(lease: &Lease<GoogleCredential>) -> ETag {
+    ETag::of_content(lease.value.text().as_bytes())
 }

@@ -2,21 +2,26 @@
 
 use std::time::Duration;
 
-use crate::sdk_behavior::{FirstExpiringSdks, SdkProfile, SdkProfiles, UNNAMED_CLIENT};
+use crate::sdk_behavior::{FirstExpiringSdks, SdkProfile, SdkProfiles, UNNAMED_CLIENT_DESCRIPTION};
 
 const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkProfile {
-    SdkProfile { user_agent: agent, name, refresh_window: Duration::from_secs(seconds), poll_interval: None }
+    SdkProfile {
+        user_agent_prefix: agent,
+        name,
+        refresh_window: Duration::from_secs(seconds),
+        poll_interval: None,
+    }
 }
 
 /// The profiles of Google's SDKs.
 pub(crate) const ALL: SdkProfiles = SdkProfiles {
     profiles: KNOWN,
     normal_fetches_per_hour: 13,
-    unnamed_description: UNNAMED_CLIENT,
+    no_user_agent_description: UNNAMED_CLIENT_DESCRIPTION,
     lifetime_advice: "Use a newer SDK release. The agent renews Google's one-hour access tokens when ten minutes are left, so an SDK that \
                       refreshes earlier gets the same token again.",
     earliest_affected: Some(FirstExpiringSdks {
-        remaining: Duration::from_secs(240),
+        remaining_lifetime: Duration::from_secs(240),
         sdk_names: "object_store and Google's library for Go",
     }),
 };

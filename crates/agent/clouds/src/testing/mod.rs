@@ -30,12 +30,12 @@ use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRe
 
 /// A configuration with both clouds. Google forwards all requests. AWS gives a pod its own credentials once the agent knows the
 /// pod's ServiceAccount.
-pub const BOTH: &str =
+pub const BOTH_CLOUDS_CONFIG: &str =
     "google: { mode: conceal }\naws: { region: eu-central-1, imds: { httpTokens: optional } }\n";
 
 /// A configuration in which both clouds give pods their own credentials. AWS decides by the pod's annotations, Google by the annotations of the
 /// ServiceAccount.
-pub const BOTH_BROKERED: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
+pub const BOTH_CLOUDS_BROKERED_CONFIG: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
     workloadIdentityProvider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, roleSources: [kube2iam], imds: { httpTokens: optional } }\n";
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl SubjectTokens for Named {
 
 /// A pod, and a listener that speaks the dialects of its clouds.
 pub struct PodFixture {
-    pub(crate) sections: CloudsConfig,
+    pub(crate) clouds_config: CloudsConfig,
     /// The running clouds.
     pub clouds: Arc<Clouds>,
     /// The resources with which the dialects were built.
@@ -66,23 +66,23 @@ pub struct PodFixture {
     pub manual_clock: ManualClock,
     subject: Arc<dyn SubjectTokens>,
     /// True if the pod is expected at the address from which requests come.
-    pub is_expected: bool,
+    pub is_pod_expected: bool,
 }
 
 impl PodFixture {
-    /// Creates a fixture with the configuration [`BOTH`].
+    /// Creates a fixture with the configuration [`BOTH_CLOUDS_CONFIG`].
     #[expect(clippy::new_without_default, reason = "for tests alone")]
     pub fn new() -> Self {
-        Self::of(BOTH)
+        Self::with_sections(BOTH_CLOUDS_CONFIG)
     }
 
     /// Creates a fixture with these configuration sections. The agent has not read the pod's ServiceAccount yet.
-    pub fn of(sections: &str) -> Self {
-        Self::with(sections, Clock::manual(), Arc::new(Named))
+    pub fn with_sections(sections: &str) -> Self {
+        Self::with_clock_and_tokens(sections, Clock::manual(), Arc::new(Named))
     }
 
     /// Creates a fixture with these sections, this clock and this source of Kubernetes tokens.
-    pub fn with(
+    pub fn with_clock_and_tokens(
         sections: &str,
         (clock, manual_clock): (Clock, ManualClock),
         subject: Arc<dyn SubjectTokens>,
@@ -93,16 +93,19 @@ impl PodFixture {
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let (_, stop) = shutdown::stop_channel();
-        let long_polls = LongPollLimit { total_counter: Arc::default(), most: 1, most_per_pod: 1, stop };
-        let resources =
-            DialectResources { long_polls, upstream_permits: UpstreamPermits::new(1), max_idle: 1 };
+        let long_polls = LongPollLimit { total_counter: Arc::default(), max_total: 1, max_per_pod: 1, stop };
+        let resources = DialectResources {
+            long_poll_limit: long_polls,
+            upstream_permits: UpstreamPermits::new(1),
+            max_idle_connections: 1,
+        };
         let entitlements =
             entitlements(&clouds, &pod, RelatedAnnotations::NotRead, &subject, PodEventRecorder::default());
         let pod = resident(pod, entitlements);
         let dialects = Rc::new(clouds.build_dialects(&[sections.dialects()], &resources).unwrap().remove(0));
         let caller = PodClient::Pod(pod.clone());
         Self {
-            sections,
+            clouds_config: sections,
             clouds,
             resources,
             dialects,
@@ -111,7 +114,7 @@ impl PodFixture {
             clock,
             manual_clock,
             subject,
-            is_expected: false,
+            is_pod_expected: false,
         }
     }
 
@@ -128,7 +131,7 @@ impl PodFixture {
     }
 
     /// Returns the clouds in a cell, for code that outlives a configuration.
-    pub fn in_force(&self) -> Arc<CurrentClouds> {
+    pub fn current_clouds(&self) -> Arc<CurrentClouds> {
         Arc::new(CurrentClouds::new(self.clouds.clone()))
     }
 
@@ -164,16 +167,16 @@ impl PodFixture {
             },
             subject_tokens: &|| self.subject.clone(),
             event_recorder: PodEventRecorder::default(),
-            prefetch: false,
+            should_prefetch: false,
         };
-        clouds.entitle(&applicant, before)
+        clouds.decide_entitlements(&applicant, before)
     }
 
     /// Returns the clouds after a reload with these sections, and the names of the clouds whose sections changed.
-    pub fn with_config(&self, sections: &str) -> (Arc<Clouds>, Vec<CloudName>) {
+    pub fn clouds_after_reload(&self, sections: &str) -> (Arc<Clouds>, Vec<CloudName>) {
         let document = Document::parse(sections).unwrap();
         let next = CloudsConfig::read(&document.root(), Path::new("/"), &[]);
-        let changed = self.sections.changed(&next);
+        let changed = self.clouds_config.changed_clouds(&next);
         let clouds = self.clouds.with_config(&next, &changed, &self.clock, &Handle::current());
         (Arc::new(clouds.unwrap()), changed)
     }
@@ -190,9 +193,9 @@ impl PodFixture {
             annotations: facts,
             subject_tokens: &|| subject.clone(),
             event_recorder: PodEventRecorder::default(),
-            prefetch: true,
+            should_prefetch: true,
         };
-        let entitlements = self.clouds.entitle(&applicant, &Entitlements::default());
+        let entitlements = self.clouds.decide_entitlements(&applicant, &Entitlements::default());
         resident(pod, entitlements)
     }
 
@@ -209,42 +212,42 @@ impl PodFixture {
     }
 
     /// Sends a request of the form `METHOD TARGET`. Returns the answer, and whether the answer was immediate.
-    pub async fn ask(&self, request: &str) -> (String, bool) {
+    pub async fn send_request(&self, request: &str) -> (String, bool) {
         let (method, target) = request.split_once(' ').unwrap();
-        self.ask_with(method, target, "A: b").await
+        self.send_with_header(method, target, "A: b").await
     }
 
     /// Sends a request with this header. Returns the answer, and whether the answer was immediate.
-    pub async fn ask_with(&self, method: &str, target: &str, header: &str) -> (String, bool) {
+    pub async fn send_with_header(&self, method: &str, target: &str, header: &str) -> (String, bool) {
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: a\r\n{header}\r\n\r\n");
-        self.ask_as(&self.caller, bytes.as_bytes()).await
+        self.send_as_client(&self.caller, bytes.as_bytes()).await
     }
 
     /// Sends a GET request as another client and returns the answer.
-    pub async fn get_as(&self, caller: &PodClient, target: &str) -> String {
+    pub async fn get_as_client(&self, caller: &PodClient, target: &str) -> String {
         let bytes = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
-        self.ask_as(caller, bytes.as_bytes()).await.0
+        self.send_as_client(caller, bytes.as_bytes()).await.0
     }
 
     /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. The function counts credential fetches as
     /// the server does.
-    pub async fn ask_as(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
+    pub async fn send_as_client(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
         let mut room = header_buffer();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {
             panic!("{}", String::from_utf8_lossy(bytes))
         };
-        let (now, frame) = (self.clock.now(), ResponseContext::of(&head, DATE));
+        let (now, frame) = (self.clock.now(), ResponseContext::for_request(&head, RESPONSE_DATE));
         let pod = if let PodClient::Pod(pod) = caller { pod } else { &self.pod };
         let asked = RequestContext {
             head: &head,
             response_context: &frame,
-            shares: ClientShares { client: pod.id, long_polls: &pod.long_polls },
+            shares: ClientShares { client: pod.id, long_poll_counter: &pod.long_polls },
             peer: [127, 0, 0, 1].into(),
             request_id: 1,
             received_at: now,
             now,
-            has_likely_pod: self.is_expected,
-            should_record: false,
+            has_likely_pod: self.is_pod_expected,
+            should_record_query: false,
         };
         let mut out = Vec::new();
         let step = self.dialects.for_target(head.target).answer(caller, asked, &mut out);
@@ -290,10 +293,10 @@ fn entitlements(
         },
         subject_tokens: &|| subject.clone(),
         event_recorder: complainer,
-        prefetch: false,
+        should_prefetch: false,
     };
-    clouds.entitle(&applicant, &Entitlements::default())
+    clouds.decide_entitlements(&applicant, &Entitlements::default())
 }
 
 /// The date in all answers.
-pub const DATE: &[u8; 29] = b"Thu, 01 Jan 2026 00:00:00 GMT";
+pub const RESPONSE_DATE: &[u8; 29] = b"Thu, 01 Jan 2026 00:00:00 GMT";

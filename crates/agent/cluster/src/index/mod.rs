@@ -52,8 +52,8 @@ use std::time::{Duration, SystemTime};
 use seawall_core::annotations::{Annotations, RelatedAnnotations};
 use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount};
 
-use crate::non_pod_objects::{RelatedKind, RelatedObject};
 use crate::object::{PodObject, SandboxCondition};
+use crate::related_objects::{RelatedObject, RelatedObjectKind};
 use crate::token_request::TokenCache;
 
 mod object_cache;
@@ -83,21 +83,21 @@ pub struct PodRecord {
     /// The pod's own addresses, canonical and sorted. The node's addresses are left out.
     pub addresses: Box<[IpAddr]>,
     /// True if the pod shares the node's network, so that its address does not identify the pod.
-    pub host_network: bool,
+    pub uses_host_network: bool,
     /// True if the API server was asked to delete the pod.
-    pub terminating: bool,
+    pub is_terminating: bool,
     /// The selected annotations of the pod, its ServiceAccount and its namespace.
     pub annotations: PodAnnotations,
     /// The pod's cached tokens. They survive a change of the record and are dropped with the pod.
-    pub(crate) tokens: Arc<TokenCache>,
+    pub(crate) token_cache: Arc<TokenCache>,
 }
 
 impl PodRecord {
     fn tells_the_same_as(&self, other: &Self) -> bool {
         self.pod == other.pod
             && self.addresses == other.addresses
-            && self.host_network == other.host_network
-            && self.terminating == other.terminating
+            && self.uses_host_network == other.uses_host_network
+            && self.is_terminating == other.is_terminating
             && self.annotations == other.annotations
     }
 }
@@ -170,7 +170,7 @@ impl PodSnapshot {
     }
 
     /// Returns the live pod with this UID, including hostNetwork pods.
-    pub fn by_uid(&self, uid: &str) -> Option<&Arc<PodRecord>> {
+    pub fn pod_by_uid(&self, uid: &str) -> Option<&Arc<PodRecord>> {
         let at = self.pods.binary_search_by(|record| (*record.pod.uid.0).cmp(uid)).ok()?;
         self.pods.get(at)
     }
@@ -331,14 +331,14 @@ impl PodIndex {
                 service_account,
             },
             addresses,
-            host_network: pod.spec.host_network,
-            terminating: pod.metadata.deletion_timestamp.is_some(),
+            uses_host_network: pod.spec.host_network,
+            is_terminating: pod.metadata.deletion_timestamp.is_some(),
             annotations: PodAnnotations {
                 pod: pod_annotations(pod, old.as_deref()),
                 service_account: of_account,
                 namespace: of_namespace,
             },
-            tokens: old.as_ref().map_or_else(Arc::default, |old| old.tokens.clone()),
+            token_cache: old.as_ref().map_or_else(Arc::default, |old| old.token_cache.clone()),
         };
         match old {
             Some(old) if old.tells_the_same_as(&fresh) => old,
@@ -386,18 +386,20 @@ impl PodIndex {
         for record in users {
             let mut fresh = (**record).clone();
             match object.kind() {
-                RelatedKind::ServiceAccount => fresh.annotations.service_account = told.clone(),
-                RelatedKind::Namespace => fresh.annotations.namespace = told.clone(),
+                RelatedObjectKind::ServiceAccount => fresh.annotations.service_account = told.clone(),
+                RelatedObjectKind::Namespace => fresh.annotations.namespace = told.clone(),
             }
             *record = Arc::new(fresh);
         }
     }
 
     /// Requests a fetch of each known object of this kind, because the new watch does not report changes from before its start.
-    pub(crate) fn refetch_objects(&mut self, kind: RelatedKind) {
+    pub(crate) fn refetch_objects(&mut self, kind: RelatedObjectKind) {
         match kind {
-            RelatedKind::ServiceAccount => self.accounts.refetch_all(),
-            RelatedKind::Namespace => self.namespaces.asked().into_iter().for_each(ObjectCache::refetch_all),
+            RelatedObjectKind::ServiceAccount => self.accounts.refetch_all(),
+            RelatedObjectKind::Namespace => {
+                self.namespaces.asked().into_iter().for_each(ObjectCache::refetch_all)
+            }
         }
     }
 
@@ -451,7 +453,7 @@ impl PodIndex {
     fn claims<'e>(&self, entry: &'e Entry) -> &'e [IpAddr] {
         match &entry.occupant {
             _ if self.is_stale(entry) => &[],
-            AddressHolder::Pod(record) if record.host_network => &[],
+            AddressHolder::Pod(record) if record.uses_host_network => &[],
             AddressHolder::Pod(record) => &record.addresses,
             AddressHolder::Nameless(claims) => claims,
         }

@@ -261,7 +261,7 @@ proptest! {
             }
             let second = index.snapshot(at(0));
             for record in first.pods() {
-                let again = second.by_uid(&record.pod.uid.0);
+                let again = second.pod_by_uid(&record.pod.uid.0);
                 prop_assert!(again.is_some_and(|again| Arc::ptr_eq(again, record)));
             }
             prop_assert_eq!(second.version(), first.version() + 1);
@@ -354,12 +354,12 @@ impl World {
             Step::Delivered if self.delivered < self.history.len() => {
                 let value = self.history[self.delivered];
                 self.delivered += 1;
-                let object = RelatedKind::ServiceAccount.object(&account_object(value).metadata);
+                let object = RelatedObjectKind::ServiceAccount.object(&account_object(value).metadata);
                 self.index.apply_object(&object, &account(value));
             }
             Step::Repositioned => {
                 self.delivered = self.history.len();
-                self.index.refetch_objects(RelatedKind::ServiceAccount);
+                self.index.refetch_objects(RelatedObjectKind::ServiceAccount);
             }
             Step::Read => {
                 let truth = self.truth();
@@ -405,7 +405,7 @@ proptest! {
         world.settle();
         let truth = world.truth();
         let snapshot = world.index.snapshot(at(0));
-        prop_assert_eq!(&snapshot.by_uid("uid-0").unwrap().annotations.service_account, &truth);
+        prop_assert_eq!(&snapshot.pod_by_uid("uid-0").unwrap().annotations.service_account, &truth);
     }
 }
 
@@ -428,7 +428,7 @@ fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     let address: IpAddr = text(0).parse().unwrap();
     let end = 30 + DELETION_LEEWAY.as_secs();
-    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().terminating);
+    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().is_terminating);
     assert_eq!(index.next_change_at(at(0)), Some(at(end)));
     let after = index.snapshot(at(end));
     assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
@@ -558,7 +558,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
     assert!(index.take_fetches().is_empty());
-    index.refetch_objects(RelatedKind::ServiceAccount);
+    index.refetch_objects(RelatedObjectKind::ServiceAccount);
     assert_eq!(index.take_fetches().len(), 1);
     assert!(index.take_fetches().is_empty(), "each fetch is returned once");
 }
@@ -566,7 +566,7 @@ fn no_service_account_is_read_before_its_watch_has_a_position() {
 #[test]
 fn service_accounts_that_nobody_uses_are_forgotten() {
     let mut index = PodIndex::default();
-    index.refetch_objects(RelatedKind::ServiceAccount);
+    index.refetch_objects(RelatedObjectKind::ServiceAccount);
     index.apply_pod(&object(&running(1, &[0])));
     drop(index.snapshot(at(0)));
     let fetch = index.take_fetches().remove(0);
@@ -580,14 +580,14 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
 fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
-    let first = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
+    let first = index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
     index.apply_pod(&object(&running(1, &[1])));
-    let second = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
-    assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.tokens, &second.tokens));
+    let second = index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
+    assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.token_cache, &second.token_cache));
     index.remove_pod(&object(&running(1, &[1])));
     index.apply_pod(&object(&running(1, &[1])));
-    let third = index.snapshot(at(0)).by_uid("uid-1").unwrap().clone();
-    assert!(!Arc::ptr_eq(&second.tokens, &third.tokens));
+    let third = index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
+    assert!(!Arc::ptr_eq(&second.token_cache, &third.token_cache));
 }
 
 /// Returns an index with pods 1 and 2 in `reef` and pod 3 in `shop`, and the fetches of their namespaces by name.
@@ -599,7 +599,7 @@ fn in_two_namespaces() -> (PodIndex, BTreeMap<String, ObjectFetch>) {
         index.apply_pod(&pod);
     }
     assert!(index.take_fetches().is_empty(), "a change before the watch begins would be missed");
-    index.refetch_objects(RelatedKind::Namespace);
+    index.refetch_objects(RelatedObjectKind::Namespace);
     let fetches = index.take_fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
     (index, fetches)
 }
@@ -620,7 +620,7 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
     assert!(fetches.keys().eq(["namespace reef", "namespace shop"]), "{fetches:?}");
     index.apply_fetched(&fetches["namespace reef"], &says("a"));
     let snapshot = index.snapshot(at(0));
-    let told = |uid| snapshot.by_uid(uid).unwrap().annotations.namespace.clone();
+    let told = |uid| snapshot.pod_by_uid(uid).unwrap().annotations.namespace.clone();
     assert_eq!(
         [told("uid-1"), told("uid-2"), told("uid-3")],
         [says("a"), says("a"), RelatedAnnotations::NotRead]
@@ -632,7 +632,7 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
     assert!(Arc::ptr_eq(&one, &two), "all pods of the namespace share the annotations");
     // A pod that comes later gets the known annotations at once.
     index.apply_pod(&object(&running(4, &[4])));
-    assert_eq!(index.snapshot(at(0)).by_uid("uid-4").unwrap().annotations.namespace, says("a"));
+    assert_eq!(index.snapshot(at(0)).pod_by_uid("uid-4").unwrap().annotations.namespace, says("a"));
 }
 
 #[test]
@@ -645,9 +645,9 @@ fn a_change_of_a_namespace_is_told_to_its_pods_alone() {
     index.apply_object(&namespace("reef"), &says("b"));
     index.apply_object(&namespace("elsewhere"), &says("b"));
     let after = index.snapshot(at(0));
-    let is_same = |uid| Arc::ptr_eq(before.by_uid(uid).unwrap(), after.by_uid(uid).unwrap());
+    let is_same = |uid| Arc::ptr_eq(before.pod_by_uid(uid).unwrap(), after.pod_by_uid(uid).unwrap());
     assert_eq!(["uid-1", "uid-2", "uid-3"].map(is_same), [false, false, true]);
-    let changed = after.by_uid("uid-1").unwrap();
+    let changed = after.pod_by_uid("uid-1").unwrap();
     assert_eq!(
         (&changed.annotations.namespace, &changed.annotations.service_account),
         (&says("b"), &RelatedAnnotations::NotRead)
@@ -661,12 +661,12 @@ fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
     index.apply_object(&namespace("reef"), &says("new"));
     assert!(overtaken.ticket.upgrade().is_none());
     index.apply_fetched(overtaken, &says("old"));
-    assert_eq!(index.snapshot(at(0)).by_uid("uid-1").unwrap().annotations.namespace, says("new"));
+    assert_eq!(index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().annotations.namespace, says("new"));
     // A fetch from before the restart of the watch is ignored as well. The known value stays until the next response.
-    index.refetch_objects(RelatedKind::Namespace);
+    index.refetch_objects(RelatedObjectKind::Namespace);
     index.apply_fetched(&fetches["namespace shop"], &says("old"));
     assert_eq!(
-        index.snapshot(at(0)).by_uid("uid-3").unwrap().annotations.namespace,
+        index.snapshot(at(0)).pod_by_uid("uid-3").unwrap().annotations.namespace,
         RelatedAnnotations::NotRead
     );
     assert_eq!(index.take_fetches().len(), 2);
@@ -676,12 +676,12 @@ fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
 fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
-    index.refetch_objects(RelatedKind::Namespace);
+    index.refetch_objects(RelatedObjectKind::Namespace);
     index.apply_object(&namespace("reef"), &says("a"));
     assert!(index.take_fetches().is_empty());
     let snapshot = index.snapshot(at(0));
     assert_eq!(
-        snapshot.by_uid("uid-1").unwrap().annotations.namespace,
+        snapshot.pod_by_uid("uid-1").unwrap().annotations.namespace,
         RelatedAnnotations::of_object(Annotations::default())
     );
 }

@@ -65,7 +65,7 @@ impl TokenError {
 
 impl From<TokenError> for SubjectTokenError {
     fn from(error: TokenError) -> Self {
-        Self { reason: error.to_string(), retryable: error.is_retryable() }
+        Self { reason: error.to_string(), is_retryable: error.is_retryable() }
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct PodTokens {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
     /// The client, which all pods share. A client takes several hundred bytes, and each pod has its own `PodTokens`.
-    pub(crate) link: Arc<TimedKubeClient>,
+    pub(crate) kube_client: Arc<TimedKubeClient>,
     pub(crate) lifetime: Duration,
 }
 
@@ -134,14 +134,14 @@ impl SubjectTokens for PodTokens {
 
 impl PodTokens {
     async fn token(&self, audience: &str) -> Result<Secret<String>, TokenError> {
-        let slot = self.cache.slot(audience, self.link.clock.now());
+        let slot = self.cache.slot(audience, self.kube_client.clock.now());
         let mut held = slot.lock().await;
-        let asked = self.link.clock.now();
+        let asked = self.kube_client.clock.now();
         if let Some(held) = held.as_ref().filter(|held| asked < held.renew_at) {
             return Ok(held.token.clone());
         }
         held.take_if(|held| asked + MARGIN >= held.expires);
-        let patience = &self.link.timeouts;
+        let patience = &self.kube_client.timeouts;
         let limit = if held.is_some() { patience.token_renewal } else { patience.response };
         match self.request(audience, limit).await {
             Ok(answer) => Ok(held.insert(self.hold(answer, asked)).token.clone()),
@@ -163,7 +163,7 @@ impl PodTokens {
         match (held, pause) {
             (Some(held), Some(pause)) => {
                 warn!(pod = %self.pod.name, %error, "cannot renew a pod's token; the old token is still valid, and the agent tries again");
-                held.renew_at = self.link.clock.now() + pause;
+                held.renew_at = self.kube_client.clock.now() + pause;
                 Ok(held.token.clone())
             }
             _ => Err(error),
@@ -178,7 +178,7 @@ impl PodTokens {
             token: answer.status.token,
             renew_at: asked + renewal(life, fastrand::f64()),
             expires: asked + life,
-            pauses: RetryBackoff::new(&self.link.timeouts),
+            pauses: RetryBackoff::new(&self.kube_client.timeouts),
         }
     }
 
@@ -194,7 +194,7 @@ impl PodTokens {
             },
         });
         let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", account.namespace, account.name);
-        self.link.client.call(request::create(&path, &body), limit).await
+        self.kube_client.client.call(request::build_create(&path, &body), limit).await
     }
 }
 

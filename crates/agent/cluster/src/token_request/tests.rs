@@ -8,17 +8,21 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fake::{FakeCall, link};
+use crate::fake_api_server::{FakeCall, timed_fake_client};
 
 const AUDIENCE: &str = "sts.amazonaws.com";
 
 fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<FakeCall>, ManualClock) {
     let (clock, hand) = Clock::manual();
-    let (link, asked) = link(clock);
+    let (link, asked) = timed_fake_client(clock);
     let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
     let pod = Pod { uid: PodUid("u1".into()), name: "web-0".into(), service_account };
-    let tokens =
-        PodTokens { pod, cache: Arc::default(), link: link.into(), lifetime: Duration::from_secs(3600) };
+    let tokens = PodTokens {
+        pod,
+        cache: Arc::default(),
+        kube_client: link.into(),
+        lifetime: Duration::from_secs(3600),
+    };
     (Arc::new(tokens), asked, hand)
 }
 
@@ -51,7 +55,7 @@ async fn the_request_is_bound_to_the_pod() {
     let (tokens, mut asked, _hand) = pod_tokens();
     let asking = ask(&tokens);
     let request = asked.recv().await.unwrap();
-    assert_eq!(request.what, "POST /api/v1/namespaces/reef/serviceaccounts/coral/token");
+    assert_eq!(request.method_and_uri, "POST /api/v1/namespaces/reef/serviceaccounts/coral/token");
     assert_eq!(
         request.body["spec"],
         json!({
@@ -135,7 +139,7 @@ async fn while_renewal_fails_the_old_token_serves_and_the_api_server_is_left_in_
     hand.advance(Duration::from_secs(595));
     let asking = ask(&tokens);
     drop(asked.recv().await.unwrap());
-    assert!(asking.await.unwrap().unwrap_err().retryable);
+    assert!(asking.await.unwrap().unwrap_err().is_retryable);
 }
 
 #[tokio::test]
@@ -145,7 +149,7 @@ async fn a_slow_renewal_is_cut_short_because_a_copy_is_at_hand() {
     hand.advance(Duration::from_secs(3000));
     let asking = ask(&tokens);
     let _silent = asked.recv().await.unwrap();
-    hand.advance(tokens.link.timeouts.token_renewal);
+    hand.advance(tokens.kube_client.timeouts.token_renewal);
     assert_eq!(asking.await.unwrap().unwrap(), "first");
 }
 
@@ -160,7 +164,7 @@ async fn a_pod_or_account_that_is_gone_takes_its_valid_tokens_along() {
         for _ in 0..2 {
             let asking = ask(&tokens);
             asked.recv().await.unwrap().answer(code, &refusal(code, &details));
-            assert!(!asking.await.unwrap().unwrap_err().retryable);
+            assert!(!asking.await.unwrap().unwrap_err().is_retryable);
         }
     }
 }
@@ -181,7 +185,7 @@ async fn each_failure_says_what_it_is_and_whether_to_try_again() {
         let asking = ask(&tokens);
         asked.recv().await.unwrap().answer(code, &refusal(code, &details));
         let error = asking.await.unwrap().unwrap_err();
-        assert_eq!(error.retryable, retryable, "{code}: {error}");
+        assert_eq!(error.is_retryable, retryable, "{code}: {error}");
         assert!(error.reason.contains(says), "{code}: {error}");
     }
 }

@@ -87,7 +87,7 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
     let email = says("coral@shop.iam.gserviceaccount.com");
     let is_ready = |snapshot: &PodSnapshot| {
         snapshot
-            .by_uid(&uid)
+            .pod_by_uid(&uid)
             .is_some_and(|now| !now.addresses.is_empty() && now.annotations.service_account == email)
     };
     until(&pods, "address and account are known", is_ready).await;
@@ -97,7 +97,7 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
     assert_eq!(at(&pods, "192.0.2.1"), Err(PodLookupError::Absent), "the node's own address names no pod");
 
     admin.delete_pod("web-0", 0).await;
-    until(&pods, "the pod is gone", |snapshot| snapshot.by_uid(&uid).is_none()).await;
+    until(&pods, "the pod is gone", |snapshot| snapshot.pod_by_uid(&uid).is_none()).await;
     assert_eq!(at(&pods, "10.244.1.7"), Err(PodLookupError::Absent));
 }
 
@@ -109,7 +109,7 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
 
     run(&admin, &pods, "old", "10.244.1.7").await;
     admin.delete_pod("old", 30).await;
-    until(&pods, "the old pod is terminating", |s| s.pods().any(|pod| pod.terminating)).await;
+    until(&pods, "the old pod is terminating", |s| s.pods().any(|pod| pod.is_terminating)).await;
     assert_eq!(
         at(&pods, "10.244.1.7"),
         Ok("old".into()),
@@ -118,7 +118,7 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
 
     let new = admin.make_pod("new", "coral").await;
     until(&pods, "the new pod could have any address", |s| {
-        s.by_uid(&new).is_some() && matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous))
+        s.pod_by_uid(&new).is_some() && matches!(s.pod_at(ip("10.244.1.7")), Err(PodLookupError::Ambiguous))
     })
     .await;
     admin.report("new", "Running", &["10.244.1.8"]).await;
@@ -135,7 +135,7 @@ async fn an_address_that_is_used_again_never_names_the_old_pod() {
 
     // The API server keeps a finished pod, but the pod's address is free.
     admin.report("new", "Succeeded", &["10.244.1.7"]).await;
-    until(&pods, "the finished pod is gone", |s| s.by_uid(&new).is_none()).await;
+    until(&pods, "the finished pod is gone", |s| s.pod_by_uid(&new).is_none()).await;
     run(&admin, &pods, "next", "10.244.1.7").await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("next".into()));
 }
@@ -217,9 +217,9 @@ async fn a_pod_on_the_nodes_network_and_a_pod_of_another_node_have_no_address_he
     admin.report("far", "Running", &["10.244.2.9"]).await;
     run(&admin, &pods, "last", "10.244.1.9").await;
 
-    assert!(until_known(&pods, &host).await.host_network);
+    assert!(until_known(&pods, &host).await.uses_host_network);
     assert_eq!(at(&pods, "10.89.0.9"), Err(PodLookupError::Absent));
-    assert!(pods.snapshot().by_uid(&far).is_none());
+    assert!(pods.snapshot().pod_by_uid(&far).is_none());
     assert_eq!(at(&pods, "10.244.2.9"), Err(PodLookupError::Absent));
 }
 
@@ -245,7 +245,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
         let patch = json!({"metadata": {"annotations": {ACCOUNT: value}}});
         admin.must("PATCH", &path, Some(&patch)).await;
         let changed = |snapshot: &PodSnapshot| {
-            snapshot.by_uid(&uid).is_some_and(|now| now.annotations.service_account == wanted)
+            snapshot.pod_by_uid(&uid).is_some_and(|now| now.annotations.service_account == wanted)
         };
         until(&pods, "the change", changed).await;
     }
@@ -299,12 +299,12 @@ async fn a_token_is_bound_to_its_pod_and_dies_with_it() {
     })
     .await;
     let refused = tokens.subject_token("another").await.unwrap_err();
-    assert!(!refused.retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
+    assert!(!refused.is_retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
 
     // A new pod with the same name does not give the old pod's handle a token.
     admin.make_pod("web-0", "coral").await;
     let refused = tokens.subject_token("another").await.unwrap_err();
-    assert!(!refused.retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
+    assert!(!refused.is_retryable && refused.reason.contains("web-0 is gone"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -332,11 +332,11 @@ async fn a_token_that_cannot_be_had_says_why() {
 
     admin.must("DELETE", &format!("{}/coral", accounts()), None).await;
     let gone = tokens.subject_token("after the account").await.unwrap_err();
-    assert!(!gone.retryable && gone.reason == "the ServiceAccount reef/coral does not exist", "{gone:?}");
+    assert!(!gone.is_retryable && gone.reason == "the ServiceAccount reef/coral does not exist", "{gone:?}");
 
     plane.kill_api_server();
     let away = tokens.subject_token("after the API server").await.unwrap_err();
-    assert!(away.retryable && away.reason.contains("does not answer"), "{away:?}");
+    assert!(away.is_retryable && away.reason.contains("does not answer"), "{away:?}");
 }
 
 /// Returns `true` if the API server forbids a token. Requests an audience that is not in the cache yet.
@@ -345,7 +345,7 @@ async fn forbids(tokens: &dyn SubjectTokens) -> bool {
     match tokens.subject_token(&fresh).await {
         Ok(_) => false,
         Err(error) => {
-            assert!(!error.retryable && error.reason.contains("denies the agent"), "{error:?}");
+            assert!(!error.is_retryable && error.reason.contains("denies the agent"), "{error:?}");
             true
         }
     }
@@ -521,14 +521,14 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
     until_true("the outage lasts", || async { pods.staleness().unwrap() > Duration::from_secs(12) }).await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
     let health = cluster.health().remove(0);
-    assert!(health.failures >= 4 && health.trouble.is_some(), "{health:?}");
+    assert!(health.failure_count >= 4 && health.current_failure.is_some(), "{health:?}");
 
     plane.start_api_server().await;
     let back = Clock::system().now();
     plane.admin().await.make_pod("web-1", "coral").await;
     until(&pods, "the new pod is known", |s| names(s).len() == 2).await;
     check_soon_after(back);
-    assert!(cluster.health()[0].trouble.is_none());
+    assert!(cluster.health()[0].current_failure.is_none());
 }
 
 #[tokio::test]
@@ -542,7 +542,7 @@ async fn an_api_server_that_is_not_there_yet_is_waited_for() {
 
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    until_true("the health shows three failures", || async { cluster.health()[0].failures >= 3 }).await;
+    until_true("the health shows three failures", || async { cluster.health()[0].failure_count >= 3 }).await;
     assert_eq!(pods.staleness(), None);
     assert!(!pods.snapshot().is_complete());
     assert_eq!(at(&pods, "10.244.1.7"), Err(PodLookupError::Absent));
@@ -580,7 +580,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
 
     until(&pods, "the pod `came` is known and the pod `left` is gone", |s| names(s) == ["came", "stays"])
         .await;
-    let knows = |s: &PodSnapshot| s.by_uid(&stays).unwrap().annotations.service_account == says_nothing();
+    let knows = |s: &PodSnapshot| s.pod_by_uid(&stays).unwrap().annotations.service_account == says_nothing();
     until(&pods, "the ServiceAccount's change during the interruption", knows).await;
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
         panic!("two watches")
@@ -618,7 +618,7 @@ async fn refusals_are_told_on_the_pod_once() {
         reporter.report(&record, EventReason::RefusedByPolicy, "reef/coral is not in the policy's list");
     }
     reporter.report(&record, EventReason::RefusedByCloud, "the cloud says 403");
-    until_true("both are posted", || async { reporter.posted_and_dropped() == (2, 0) }).await;
+    until_true("both are posted", || async { reporter.posted_and_dropped_counts() == (2, 0) }).await;
     let events = admin.must("GET", &format!("/api/v1/namespaces/{NAMESPACE}/events"), None).await;
     let mut reasons: Vec<&str> = events["items"]
         .as_array()
@@ -657,8 +657,8 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
     let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
         panic!("two watches")
     };
-    assert!(pods_health.trouble.is_none(), "{pods_health:?}");
-    assert!(accounts_health.trouble.unwrap().contains("the API server denies access: "));
+    assert!(pods_health.current_failure.is_none(), "{pods_health:?}");
+    assert!(accounts_health.current_failure.unwrap().contains("the API server denies access: "));
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
     }
 
     fn named(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason> {
-        let pair = connection_endpoints(ends).ok_or(RejectionReason::NoConnectionRecord)?;
+        let pair = canonical_socket_pair(ends).ok_or(RejectionReason::NoConnectionRecord)?;
         if is_from_node(pair) {
             let uid = self.records.find(RecordOwner::Node, pair).ok_or(RejectionReason::HostNetwork)?;
             return if self.pods.is_host_network(&uid) { Ok(uid) } else { Err(RejectionReason::UnknownPod) };
@@ -109,7 +109,7 @@ impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
 }
 
 /// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. `None` for a connection that has ended.
-pub(crate) fn connection_endpoints(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
+pub(crate) fn canonical_socket_pair(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
 }
@@ -150,7 +150,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
     }
 
     fn discard_evidence(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) {
-        if let Some(pair) = connection_endpoints(ends) {
+        if let Some(pair) = canonical_socket_pair(ends) {
             self.records
                 .forget(if is_from_node(pair) { RecordOwner::Node } else { RecordOwner::Pod(uid) }, pair);
         }
@@ -159,7 +159,7 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
     /// True if the basis contains the connection's source address. For a connection from the node's network, the basis must be empty, because no
     /// address identifies its pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
-        let is_the_nodes = connection_endpoints(ends).is_some_and(is_from_node);
+        let is_the_nodes = canonical_socket_pair(ends).is_some_and(is_from_node);
         if is_the_nodes {
             basis.addresses().is_empty()
         } else {
@@ -175,8 +175,9 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
 impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
     /// Returns the addresses that only this pod claims; empty for a pod on the node's network.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
-        let own = pod.addresses.iter().copied().filter(|ip| !pod.host_network && (pod.is_only_claimant)(*ip));
-        Some(AttestedAddresses::of(own))
+        let own =
+            pod.addresses.iter().copied().filter(|ip| !pod.uses_host_network && (pod.is_only_claimant)(*ip));
+        Some(AttestedAddresses::from_addresses(own))
     }
 }
 
@@ -366,7 +367,11 @@ mod tests {
         let kernel = kernel(&[]);
         let addresses = [at(CART).ip()];
         let seen = |host_network| {
-            let sighting = PodNetwork { addresses: &addresses, host_network, is_only_claimant: &|_| true };
+            let sighting = PodNetwork {
+                addresses: &addresses,
+                uses_host_network: host_network,
+                is_only_claimant: &|_| true,
+            };
             kernel.attested_addresses(&sighting).unwrap()
         };
         let (own, shared) = (seen(false), seen(true));

@@ -94,7 +94,7 @@ pub(crate) struct PodNetwork<'a> {
     /// The pod's own addresses.
     pub(crate) addresses: &'a [IpAddr],
     /// True if the pod shares the node's network.
-    pub(crate) host_network: bool,
+    pub(crate) uses_host_network: bool,
     /// Returns true if this pod, and no other pod in the snapshot, claims the address.
     pub(crate) is_only_claimant: &'a dyn Fn(IpAddr) -> bool,
 }

@@ -122,7 +122,7 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
     /// another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.is_only_claimant)(*ip));
-        (!pod.host_network).then(|| AttestedAddresses::of(own()))
+        (!pod.uses_host_network).then(|| AttestedAddresses::from_addresses(own()))
     }
 }
 
@@ -248,7 +248,7 @@ mod tests {
         let seen = |host_network, claims: &dyn Fn(IpAddr) -> bool| {
             pods.attested_addresses(&PodNetwork {
                 addresses: &addresses,
-                host_network,
+                uses_host_network: host_network,
                 is_only_claimant: claims,
             })
         };

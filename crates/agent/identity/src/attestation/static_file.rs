@@ -32,7 +32,7 @@ pub(crate) struct StaticPod {
     /// The annotations from the file, in the form that a cluster would report.
     pub(crate) annotations: PodAnnotations,
     /// The source of this pod's Kubernetes token.
-    pub(crate) subject: Arc<dyn SubjectTokens>,
+    pub(crate) subject_tokens: Arc<dyn SubjectTokens>,
 }
 
 /// The pods of an identity file, by address. Immutable.
@@ -54,7 +54,7 @@ pub(crate) enum IdentityFileError {
     },
     /// The file has mistakes.
     #[error("{path} has {} mistake(s):\n{mistakes}", mistakes.0.len())]
-    Mistaken {
+    Invalid {
         /// The path of the file.
         path: PathBuf,
         /// All mistakes in the file.
@@ -70,9 +70,9 @@ impl StaticIdentity {
     /// The file cannot be read or is larger than 4 MiB, or it has mistakes; the error lists all of them.
     pub(crate) fn load(path: &Path, keys: &[IdentityFileKey]) -> Result<Self, IdentityFileError> {
         let unreadable = |reason: String| IdentityFileError::Unreadable { path: path.into(), reason };
-        let text = file::read(path, LARGEST).map_err(unreadable)?;
+        let text = file::read_text(path, LARGEST).map_err(unreadable)?;
         Self::parse(text.expose(), path.parent().unwrap_or(Path::new("")), keys)
-            .map_err(|mistakes| IdentityFileError::Mistaken { path: path.into(), mistakes })
+            .map_err(|mistakes| IdentityFileError::Invalid { path: path.into(), mistakes })
     }
 
     /// Parses the content of an identity file. `base` is the folder for relative token paths. `keys` are the keys that replace annotations, such as
@@ -86,9 +86,9 @@ impl StaticIdentity {
         {
             let root = document.root();
             let mut taken = HashSet::new();
-            for node in root.required("pods", "a list of pods").list() {
+            for node in root.required_node("pods", "a list of pods").list() {
                 let table = node.table();
-                let address = address(&table.required("address", ADDRESS), &mut taken);
+                let address = address(&table.required_node("address", ADDRESS), &mut taken);
                 let attested = attested(&table, base, address, keys);
                 identity.pods.extend(address.zip(attested.map(Arc::new)));
             }
@@ -98,7 +98,7 @@ impl StaticIdentity {
 
     /// Returns all pods with their attested addresses, in no particular order.
     pub(crate) fn pods(&self) -> impl Iterator<Item = (AttestedAddresses, &Arc<StaticPod>)> {
-        self.pods.iter().map(|(address, pod)| (AttestedAddresses::of([*address]), pod))
+        self.pods.iter().map(|(address, pod)| (AttestedAddresses::from_addresses([*address]), pod))
     }
 
     /// Returns the attestation that names the pods of this file by their addresses.
@@ -163,13 +163,13 @@ fn attested(
     keys: &[IdentityFileKey],
 ) -> Option<StaticPod> {
     let read = |key, what: &str, is_good: fn(&str) -> bool| {
-        table.required(key, what).text(what, |text| is_good(text).then(|| Arc::<str>::from(text)))
+        table.required_node(key, what).text(what, |text| is_good(text).then(|| Arc::<str>::from(text)))
     };
     let namespace = read("namespace", "a namespace: a DNS label such as shop", is_dns_label);
     let name = read("pod", "a pod name: a DNS subdomain such as cart-0", is_dns_subdomain);
     let account =
         read("serviceAccount", "a ServiceAccount name: a DNS subdomain such as cart", is_dns_subdomain);
-    let token = table.required("tokenFile", "the path of the pod's Kubernetes token");
+    let token = table.required_node("tokenFile", "the path of the pod's Kubernetes token");
     let token = token.text("a path", |text| (!text.is_empty()).then(|| base.join(text)));
     let said: Vec<_> = keys.iter().filter_map(|key| Some((key, annotation(table, key)?))).collect();
     let of = |carrier| -> Annotations {
@@ -187,7 +187,7 @@ fn attested(
         service_account: RelatedAnnotations::of_object(of(AnnotatedObject::ServiceAccount)),
         namespace: RelatedAnnotations::of_object(of(AnnotatedObject::Namespace)),
     };
-    Some(StaticPod { pod, annotations: facts, subject: Arc::new(TokenFile::new(token?)) })
+    Some(StaticPod { pod, annotations: facts, subject_tokens: Arc::new(TokenFile::new(token?)) })
 }
 
 const ADDRESS: &str = "an IP address such as 10.4.0.7";
@@ -237,7 +237,7 @@ mod tests {
             cart.annotations,
             PodAnnotations { pod, service_account: RelatedAnnotations::of_object(said), namespace }
         );
-        assert!(format!("{:?}", cart.subject).contains("/etc/seawall/tokens/cart-0"));
+        assert!(format!("{:?}", cart.subject_tokens).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
             identity
                 .attestation()
@@ -361,7 +361,11 @@ mod tests {
         let identity = StaticIdentity::load(&path, KEYS).unwrap();
         let (_, cart) = identity.pods().next().unwrap();
         let token = folder.join("tokens/cart-0");
-        assert!(format!("{:?}", cart.subject).contains(token.to_str().unwrap()), "{:?}", cart.subject);
+        assert!(
+            format!("{:?}", cart.subject_tokens).contains(token.to_str().unwrap()),
+            "{:?}",
+            cart.subject_tokens
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

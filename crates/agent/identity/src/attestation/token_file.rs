@@ -29,9 +29,9 @@ impl TokenFile {
     /// The error names the file and the problem, and never contains content of the file. Every error is retryable, because the
     /// kubelet may write the file at any moment.
     pub(crate) fn read(&self) -> Result<Secret<String>, SubjectTokenError> {
-        file::read(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectTokenError {
+        file::read_text(&self.path, LARGEST).and_then(|text| jwt(&text)).map_err(|what| SubjectTokenError {
             reason: format!("the token file {}: {what}", self.path.display()),
-            retryable: true,
+            is_retryable: true,
         })
     }
 }
@@ -61,7 +61,7 @@ impl SubjectTokens for TokenFile {
             read.unwrap_or_else(|slow| {
                 Err(SubjectTokenError {
                     reason: format!("the token file {}: {slow}", path.display()),
-                    retryable: true,
+                    is_retryable: true,
                 })
             })
         })
@@ -120,7 +120,7 @@ mod tests {
             let error = scratch.file(content).read().unwrap_err();
             assert!(error.reason.contains(what), "{error}");
             assert!(!error.reason.contains("hunter2"), "{error}");
-            assert!(error.retryable);
+            assert!(error.is_retryable);
         }
     }
 

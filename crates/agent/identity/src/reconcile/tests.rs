@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
 use seawall_cluster::testing::ManualCluster;
 use seawall_core::ServiceAccount;
 use seawall_core::annotations::{AnnotationValue, Annotations};
@@ -48,12 +48,13 @@ fn pod(name: &str, address: &str) -> Value {
 
 /// Returns a configuration in which pods of these ServiceAccounts get the node's own credentials.
 fn passing(accounts: &str) -> String {
-    BOTH_BROKERED.replace("google: {", &format!("google: {{ passthroughServiceAccounts: [{accounts}],"))
+    BOTH_CLOUDS_BROKERED_CONFIG
+        .replace("google: {", &format!("google: {{ passthroughServiceAccounts: [{accounts}],"))
 }
 
 impl World {
     async fn start(pods: &[Value]) -> Self {
-        let fixture = PodFixture::of(BOTH_BROKERED);
+        let fixture = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
         let mut cluster = ManualCluster::new(&fixture.clock);
         let (client, roster) = (cluster.client.clone(), Arc::<PodRegistry>::default());
         let attester = ClusterAttester::by_source_ip(client.pods());
@@ -62,7 +63,7 @@ impl World {
         let (commands, received) = mpsc::channel(4);
         let reconciler = PodReconciler::new(client, roster.clone(), fixture.clouds.clone(), attester);
         let reconciler = tokio::spawn(reconciler.run(received));
-        cluster.report(pods);
+        cluster.publish_pods(pods);
         let world = Self { fixture, cluster, roster, resolver, commands, reconciler };
         world.settle().await;
         world
@@ -77,17 +78,22 @@ impl World {
     }
 
     async fn report(&mut self, pods: &[Value]) {
-        self.cluster.report(pods);
+        self.cluster.publish_pods(pods);
         self.settle().await;
     }
 
     async fn swap(&self, to: &str) -> Threads {
-        let (clouds, changed) = self.fixture.with_config(to);
+        let (clouds, changed) = self.fixture.clouds_after_reload(to);
         let (entitlements_cleared, cleared) = oneshot::channel();
         let (replaced, dialects_replaced) = oneshot::channel();
         let (completion_sender, completed) = oneshot::channel();
-        let swap =
-            EntitlementSwap { clouds, changed, entitlements_cleared, dialects_replaced, completion_sender };
+        let swap = EntitlementSwap {
+            clouds,
+            changed_clouds: changed,
+            entitlements_cleared,
+            dialects_replaced,
+            completion_sender,
+        };
         self.commands.send(SwapCommand::Swap(swap)).await.unwrap();
         self.settle().await;
         Threads { cleared, replaced, completed }
@@ -106,7 +112,7 @@ impl World {
 
     /// Returns the state of a pod's entitlement to Google.
     fn google(&self, uid: &str) -> String {
-        let shown = self.entry(uid).unwrap().entitlements().describe(self.fixture.clock.now());
+        let shown = self.entry(uid).unwrap().entitlements().to_debug_json(self.fixture.clock.now());
         shown["google"]["status"].as_str().unwrap().into()
     }
 }
@@ -166,15 +172,15 @@ async fn an_annotation_that_changes_while_a_swap_waits_counts_at_its_end() {
     let mut world = World::start(&[pod("cart", CART)]).await;
     let mail = |world: &World| {
         let entry = world.entry("cart").unwrap();
-        entry.entitlements().describe(world.fixture.clock.now())["google"].to_string()
+        entry.entitlements().to_debug_json(world.fixture.clock.now())["google"].to_string()
     };
     for is_replaced in [false, true] {
         let account = format!("cart-{is_replaced}@p.iam.gserviceaccount.com");
-        let threads = world.swap(&BOTH_BROKERED.replace("zone: z", "zone: y")).await;
+        let threads = world.swap(&BOTH_CLOUDS_BROKERED_CONFIG.replace("zone: z", "zone: y")).await;
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let annotations: Annotations =
             [("iam.gke.io/gcp-service-account", AnnotationValue::from(&*account))].into_iter().collect();
-        world.cluster.report_annotations(service_account, annotations);
+        world.cluster.publish_annotations(service_account, annotations);
         world.settle().await;
         assert_eq!(world.google("cart"), "pending");
         if is_replaced {
@@ -191,7 +197,7 @@ async fn an_annotation_that_changes_while_a_swap_waits_counts_at_its_end() {
 async fn a_second_configuration_that_arrives_while_a_swap_waits_is_not_lost() {
     let world = World::start(&[pod("cart", CART)]).await;
     let first = world.swap(&passing("shop/cart")).await;
-    let mut second = world.swap(&BOTH_BROKERED.replace("zone: z", "zone: y")).await;
+    let mut second = world.swap(&BOTH_CLOUDS_BROKERED_CONFIG.replace("zone: z", "zone: y")).await;
     assert!(second.cleared.try_recv().is_err(), "only one swap runs at a time");
     first.replaced.send(()).unwrap();
     first.completed.await.unwrap();

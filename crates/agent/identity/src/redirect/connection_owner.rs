@@ -69,18 +69,18 @@ impl RecordTable {
         // This statement releases the lock at its end, so that no other thread waits while this thread lists the cgroups.
         let found = self.callers().find(owner, pair.peer, pair.local);
         let caller = self.told(found).flatten()?;
-        let known = self.groups.load().pod(caller.pod).cloned();
-        known.or_else(|| self.listed(&self.lists)?.pod(caller.pod).cloned())
+        let known = self.groups.load().pod_of_cgroup(caller.pod_cgroup_id).cloned();
+        known.or_else(|| self.listed(&self.lists)?.pod_of_cgroup(caller.pod_cgroup_id).cloned())
     }
 
     fn group(&self, uid: &PodUid) -> Option<u64> {
-        let known = self.groups.load().group(uid);
-        known.or_else(|| self.listed(&self.lists)?.group(uid))
+        let known = self.groups.load().cgroup_of_pod(uid);
+        known.or_else(|| self.listed(&self.lists)?.cgroup_of_pod(uid))
     }
 
     /// Lists the cgroups again, and returns the pod's present cgroup if it differs from `group`.
     fn renewed(&self, uid: &PodUid, group: u64) -> Option<u64> {
-        self.listed(&self.renewals)?.group(uid).filter(|now| *now != group)
+        self.listed(&self.renewals)?.cgroup_of_pod(uid).filter(|now| *now != group)
     }
 
     /// Lists the cgroups again if the rate limit allows it.

@@ -23,7 +23,7 @@ use seawall_core::cloud::DialectName;
 use seawall_core::shutdown::{StopSignal, Stopper};
 use seawall_redirect::{
     AgentAddress, AgentHeartbeat, AttachmentSnapshot, AttachmentState, CgroupTree, ConnectionMap, CounterMap,
-    Error, Pins, PodCgroups, TargetMap, status,
+    Error, Pins, PodCgroups, TargetMap, read_status,
 };
 
 use super::config::KernelIdentityConfig;
@@ -77,8 +77,8 @@ impl RedirectHandle {
         socket: impl FnOnce(u16) -> Option<&'a TcpListener>,
         clock: &Clock,
     ) -> anyhow::Result<Self> {
-        let agent =
-            agent_address(spoken, section.node).map_err(|reason| anyhow!("listen: expected {reason}"))?;
+        let agent = agent_address(spoken, section.node_address)
+            .map_err(|reason| anyhow!("listen: expected {reason}"))?;
         let port = agent.metadata_port.or(agent.containers_port).map(NonZeroU16::get);
         let socket =
             port.and_then(socket).context("listen: the agent has no socket at the port of the redirect")?;
@@ -97,14 +97,14 @@ impl RedirectHandle {
         let pins = told(Pins::at(&redirect.bpffs))?;
         is_attached(&pins, &site)?;
         let pods = told(PodCgroups::list(&site))?;
-        let own = pods.group(&section.own).with_context(|| {
-            let (own, directory) = (&section.own.0, site.directory().display());
+        let own = pods.cgroup_of_pod(&section.own_pod_uid).with_context(|| {
+            let (own, directory) = (&section.own_pod_uid.0, site.kubepods_directory().display());
             format!("the agent's own pod ({own}, from POD_UID) has no cgroup below {directory}")
         })?;
-        let attachment = told(AttachmentSnapshot::of(&pins))?;
+        let attachment = told(AttachmentSnapshot::from_pins(&pins))?;
         let mut callers = told(ConnectionMap::open(&pins))?;
         let mut gate = told(TargetMap::open(&pins, &site))?;
-        told(gate.exempt(own))?;
+        told(gate.exempt_pod(own))?;
         let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no listener address")?;
         told(gate.detect_node_netns(&mut callers, own, address))?;
         let seat = told(gate.register_listener(socket))?;
@@ -134,7 +134,7 @@ impl RedirectHandle {
     /// Returns the reason why this agent serves no pod: the attachment was removed or replaced, the attachment's state cannot be read, or
     /// this agent has not made itself the target yet.
     pub fn unready_reason(&self) -> Option<String> {
-        match self.attachment.state() {
+        match self.attachment.check_pins() {
             Ok(AttachmentState::Unchanged) => {}
             Ok(AttachmentState::Removed) => return Some(GONE.to_owned()),
             Ok(AttachmentState::Replaced) => return Some(ANOTHER.to_owned()),
@@ -153,7 +153,7 @@ impl RedirectHandle {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
             // If the state of the attachment cannot be read, `unready_reason` reports the error.
-            let now = self.attachment.state().unwrap_or(last);
+            let now = self.attachment.check_pins().unwrap_or(last);
             if now == AttachmentState::Replaced {
                 tracing::error!(
                     "the redirect was attached again; the agent stops, so that Kubernetes restarts it"
@@ -215,7 +215,7 @@ impl RedirectHandle {
     ///
     /// # Errors
     /// The kernel refuses to read or to write the maps.
-    pub fn beat(&self) -> Result<bool, Error> {
+    pub fn write_heartbeat(&self) -> Result<bool, Error> {
         self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).beat()
     }
 
@@ -225,7 +225,7 @@ impl RedirectHandle {
         loop {
             let pause = match self.look() {
                 // Another process is updating the redirect. The next check finds its result.
-                Ok(()) | Err(Error::Busy { .. }) => LOOK,
+                Ok(()) | Err(Error::PinsLocked { .. }) => LOOK,
                 Err(error) => {
                     tracing::error!(%error, "cannot check where the redirect sends captured connections; the agent tries again");
                     AFTER_FAILURE
@@ -277,8 +277,8 @@ fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddres
 
 /// Checks that the redirect has a program at each of its hooks in the kernel, attached to the pods' cgroup.
 fn is_attached(pins: &Pins, site: &CgroupTree) -> anyhow::Result<()> {
-    for hook in told(status(pins, site))?.hooks {
-        let directory = site.directory().display();
+    for hook in told(read_status(pins, site))?.hooks {
+        let directory = site.kubepods_directory().display();
         let is_there = hook.links.iter().any(|link| link.is_attached);
         ensure!(is_there, "no program is attached to {directory} for {}", hook.hook);
     }

@@ -75,7 +75,7 @@ impl AdminListeners {
     }
 
     /// Returns the Unix listener, if there is one, and a future of the TCP listener that resolves once the address is bound.
-    pub(super) fn listeners(self) -> (Option<UnixListener>, impl Future<Output = TcpListener>) {
+    pub(super) fn into_listeners(self) -> (Option<UnixListener>, impl Future<Output = TcpListener>) {
         (self.unix, opened(self.address, self.tcp))
     }
 }

@@ -33,7 +33,7 @@ use seawall_core::{Clock, Gcra};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::readiness::Readiness;
+use super::readiness::ReadinessChecker;
 use connection_limit::{AdminConnectionLimit, AdminPermit};
 use listener::AdminListener;
 pub use listener::AdminListeners;
@@ -65,7 +65,7 @@ pub struct AdminSources {
     /// The metrics that a scrape writes.
     pub registry: Registry,
     /// The check that shows whether the listeners serve requests of pods.
-    pub readiness: Readiness,
+    pub readiness: ReadinessChecker,
     /// Returns the reason why only a restart can make the agent serve again.
     pub dead_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Returns the reason why the agent is not ready although its listeners respond.
@@ -122,7 +122,7 @@ impl AdminServer {
 
     /// Serves at all of these listeners until shutdown begins, on the current runtime.
     pub fn serve_at(self: &Arc<Self>, doors: AdminListeners, stop: &StopSignal) {
-        let (unix, tcp) = doors.listeners();
+        let (unix, tcp) = doors.into_listeners();
         if let Some(unix) = unix {
             tokio::spawn(self.clone().serve(unix, stop.clone()));
         }

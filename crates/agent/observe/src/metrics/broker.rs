@@ -18,18 +18,21 @@ pub fn register(clouds: &Arc<CurrentClouds>, registry: &mut Registry, clock: &Cl
         let all: Vec<_> = in_force.current().brokers().map(|broker| broker.snapshot(&clock)).collect();
         write(&all, out)
     }));
-    clouds.register(registry);
+    clouds.register_metrics(registry);
 }
 
 /// Writes the metrics of all brokers. Each metric family is written once for all clouds.
 fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let calls = all.iter().flat_map(|figures| {
-        figures.calls.iter().map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
+        figures
+            .fetches_by_outcome
+            .iter()
+            .map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
     let help = "Credential fetches (each of one or more upstream calls), by outcome";
     counters(out, "seawall_upstream_calls", help, calls)?;
-    for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counts.iter().enumerate()) {
-        counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counts[place].2)))?;
+    for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counters.iter().enumerate()) {
+        counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counters[place].2)))?;
     }
     let mut gauge = |name, help, read: fn(&BrokerSnapshot) -> Option<f64>| {
         gauges(out, name, help, all.iter().filter_map(|figures| Some((of(figures), read(figures)?))))
@@ -39,15 +42,15 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
         "Credential fetches (each of one or more upstream calls) that may start per second",
         |figures| Some(figures.upstream_rate),
     )?;
-    gauge("seawall_principals", "Principals in use", |figures| Some(figures.principals as f64))?;
+    gauge("seawall_principals", "Principals in use", |figures| Some(figures.principal_count as f64))?;
     gauge("seawall_cached_credentials", "Credentials in the cache", |figures| {
-        Some(figures.remaining_seconds.len() as f64)
+        Some(figures.remaining_lifetimes_seconds.len() as f64)
     })?;
     // An empty cache has no shortest lifetime. The sample is then absent, because a zero would look like an expired credential.
     gauge(
         "seawall_credential_min_remaining_seconds",
         "Shortest remaining lifetime of a credential in the cache",
-        |figures| figures.remaining_seconds.iter().copied().reduce(f64::min),
+        |figures| figures.remaining_lifetimes_seconds.iter().copied().reduce(f64::min),
     )?;
     let help = "Shortest remaining lifetime of the credentials in any response since the start";
     gauge("seawall_response_min_remaining_seconds", help, |figures| figures.min_response_lifetime_seconds)
@@ -59,15 +62,15 @@ fn of(figures: &BrokerSnapshot) -> [(&'static str, &'static str); 1] {
 
 #[cfg(test)]
 mod tests {
-    use seawall_clouds::testing::{BOTH_BROKERED, PodFixture};
+    use seawall_clouds::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture};
 
     use super::*;
 
     #[tokio::test]
     async fn each_family_of_figures_is_written_once_with_a_sample_of_each_cloud() {
         let mut registry = Registry::default();
-        let world = PodFixture::of(BOTH_BROKERED);
-        register(&world.in_force(), &mut registry, &world.clock);
+        let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
+        register(&world.current_clouds(), &mut registry, &world.clock);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();

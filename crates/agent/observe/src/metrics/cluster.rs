@@ -18,7 +18,7 @@ pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::R
         let help = "Seconds since the API server last sent anything about this node's pods";
         gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
     }
-    let failures = health.iter().map(|watch| ([("watch", watch.kind)], watch.failures));
+    let failures = health.iter().map(|watch| ([("watch", watch.kind)], watch.failure_count));
     counters(out, "seawall_watch_failures", "Failures of a watch", failures)?;
     let lists = health.iter().map(|watch| ([("watch", watch.kind)], watch.start_count));
     counters(
@@ -27,7 +27,7 @@ pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::R
         "Number of times that a watch had to list all objects again",
         lists,
     )?;
-    let (posted, dropped) = cluster.event_reporter().posted_and_dropped();
+    let (posted, dropped) = cluster.event_reporter().posted_and_dropped_counts();
     let events = [([("outcome", "posted")], posted), ([("outcome", "dropped")], dropped)];
     counters(out, "seawall_kubernetes_events", "Kubernetes events that the agent wrote, by outcome", events)
 }

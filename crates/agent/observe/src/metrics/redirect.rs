@@ -17,7 +17,7 @@ pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::
         let help = "1 if the redirect sends captured connections to this agent";
         gauge(out, "seawall_redirect_targets_this_agent", help, if is_target { 1.0 } else { 0.0 })?;
     }
-    if let Ok(standing) = capture.attachment.state() {
+    if let Ok(standing) = capture.attachment.check_pins() {
         let help = "1 if the redirect that this agent opened is attached";
         let is_attached = standing == AttachmentState::Unchanged;
         gauge(out, "seawall_redirect_attached", help, if is_attached { 1.0 } else { 0.0 })?;

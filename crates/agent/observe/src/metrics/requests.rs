@@ -77,7 +77,7 @@ impl RequestMetrics {
             .map(|(i, bound)| (bound, sum(&self.threads, |t| &t.accept_waits[i])))
             .collect();
         let count = buckets.iter().map(|(_, n)| n).sum();
-        let total = Duration::from_millis(sum(&self.threads, |t| &t.accept_wait_millis)).as_secs_f64();
+        let total = Duration::from_millis(sum(&self.threads, |t| &t.total_accept_wait_millis)).as_secs_f64();
         let help = "Seconds that requests of new connections waited until the agent accepted the connection (measured for one connection in 16)";
         let mut family =
             encoder.encode_descriptor("seawall_accept_wait_seconds", help, None, MetricType::Histogram)?;
@@ -91,7 +91,7 @@ impl RequestMetrics {
             buckets.push((bound, sum(&self.threads, |t| &t.latency_buckets[i])));
         }
         let count = buckets.iter().map(|(_, n)| n).sum();
-        let total = Duration::from_micros(sum(&self.threads, |t| &t.total_micros)).as_secs_f64();
+        let total = Duration::from_micros(sum(&self.threads, |t| &t.total_latency_micros)).as_secs_f64();
         let help = "Seconds from the last byte of a request to the first byte of its response";
         let mut family = encoder.encode_descriptor(
             "seawall_request_duration_seconds",
@@ -115,7 +115,7 @@ impl RequestMetrics {
             (
                 "seawall_connections_guests",
                 "Connections closed after one response, because their client was at its share of connections",
-                count(|counts| &counts.guests),
+                count(|counts| &counts.guest_connections),
             ),
             (
                 "seawall_connections_evicted_idle",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use seawall_clouds::pod::PodEntry;
 use seawall_clouds::testing::PodFixture;
-use seawall_clouds::testing::aws::{MINUTE, ROLE, naming, start, start_among};
+use seawall_clouds::testing::aws::{MINUTE, POD_ROLE_ARN, annotations_naming_role, start, start_with_roles};
 use seawall_core::cloud::CloudName;
 use seawall_emulator::faults::Faults;
 
@@ -19,8 +19,8 @@ async fn watched(world: &PodFixture, seen: &mut RenewalMonitor, seconds: u64) ->
     let mut told = Vec::new();
     for _ in 0..seconds / 20 {
         world.manual_clock.advance(Duration::from_secs(20));
-        world.settle().await;
-        world.listed().await;
+        world.run_until_idle().await;
+        world.request_role_listing().await;
         seen.inspect_pods(&[world.pod().clone()], |_, message| {
             told.push(message.to_owned());
             true
@@ -33,20 +33,20 @@ async fn watched(world: &PodFixture, seen: &mut RenewalMonitor, seconds: u64) ->
 #[tokio::test]
 async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_one() {
     let (world, sts) = start(60 * MINUTE).await;
-    world.first().await;
-    let mut seen = RenewalMonitor::new(world.in_force(), world.clock.clone(), PodCountGauge::default());
+    world.wait_for_first_credentials().await;
+    let mut seen = RenewalMonitor::new(world.current_clouds(), world.clock.clone(), PodCountGauge::default());
     let down = Faults { error_rate: 1.0, ..Faults::default() };
     assert!(watched(&world, &mut seen, 33 * 60).await.is_empty());
     // STS stays down until shortly before the credentials' remaining life reaches the floor.
     sts.set_faults(&down);
-    let until_floor = world.life().await.unwrap() - 16 * MINUTE;
+    let until_floor = world.remaining_credentials_lifetime().await.unwrap() - 16 * MINUTE;
     assert!(watched(&world, &mut seen, until_floor.as_secs() - 15).await.is_empty());
     sts.set_faults(&Faults::default());
     assert!(watched(&world, &mut seen, 2 * 60).await.is_empty());
-    let life = world.life().await.unwrap();
+    let life = world.remaining_credentials_lifetime().await.unwrap();
     assert!(life > 55 * MINUTE, "{life:?}");
     // The agent counts the last second of the life as expired.
-    let ends = jiff::Timestamp::try_from(world.clock.wall() + life - Duration::from_secs(1)).unwrap();
+    let ends = jiff::Timestamp::try_from(world.clock.wall_time() + life - Duration::from_secs(1)).unwrap();
     sts.set_faults(&down);
     let told = watched(&world, &mut seen, life.as_secs() - 15 * 60).await;
     let [message] = &told[..] else { panic!("once: {told:?}") };
@@ -62,9 +62,10 @@ async fn a_pod_is_told_of_an_outage_that_outlasts_the_margin_and_of_no_shorter_o
 /// start before the remaining life reaches the floor. No call of these renewals has failed, and their pods once got no event.
 #[tokio::test]
 async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_turn_too() {
-    let roles: Vec<_> = (0..90).map(|number| format!("{ROLE}-{number}")).collect();
-    let (world, sts) = start_among(&roles, "", 60 * MINUTE).await;
-    let pods: Vec<_> = roles.iter().map(|role| world.another_prefetching_pod(role, naming(role))).collect();
+    let roles: Vec<_> = (0..90).map(|number| format!("{POD_ROLE_ARN}-{number}")).collect();
+    let (world, sts) = start_with_roles(&roles, "", 60 * MINUTE).await;
+    let pods: Vec<_> =
+        roles.iter().map(|role| world.another_prefetching_pod(role, annotations_naming_role(role))).collect();
     let pass = async |seconds: u64| {
         for _ in 0..seconds {
             world.manual_clock.advance(Duration::from_secs(1));
@@ -84,7 +85,7 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
     let throttled =
         Faults { error_rate: 1.0, error_status: Some(429), html_errors: true, ..Faults::default() };
     sts.set_faults(&throttled);
-    let mut seen = RenewalMonitor::new(world.in_force(), world.clock.clone(), PodCountGauge::default());
+    let mut seen = RenewalMonitor::new(world.current_clouds(), world.clock.clone(), PodCountGauge::default());
     let (mut told, mut without) = (Vec::new(), 0);
     for _ in 0..20 * 3 {
         pass(20).await;
@@ -103,10 +104,10 @@ async fn all_pods_of_a_throttled_account_are_told_those_whose_renewal_had_no_tur
 async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps_a_node_from_being_called_good()
  {
     let (world, _sts) = start(15 * MINUTE).await;
-    world.first().await;
-    assert!(world.life().await.unwrap() <= 15 * MINUTE);
+    world.wait_for_first_credentials().await;
+    assert!(world.remaining_credentials_lifetime().await.unwrap() <= 15 * MINUTE);
     let mut registry = Registry::default();
-    broker::register(&world.in_force(), &mut registry, &world.clock);
+    broker::register(&world.current_clouds(), &mut registry, &world.clock);
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
     for line in [
@@ -118,7 +119,7 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     let breaches =
         metrics.lines().find(|line| line.starts_with("seawall_responses_below_floor_total")).unwrap();
     assert!(!breaches.ends_with(" 0"), "{breaches}");
-    assert!(world.clouds.floors().iter().all(|state| !state.is_kept));
+    assert!(world.clouds.floor_states().iter().all(|state| !state.is_kept));
     let remarks = world.clouds.warnings();
     assert!(
         remarks

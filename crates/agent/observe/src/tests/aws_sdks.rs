@@ -10,7 +10,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use seawall_clouds::pod::{PodClient as Served, PodEntry};
 use seawall_clouds::testing::PodFixture;
-use seawall_clouds::testing::aws::{bearer, naming, seconds, start_as};
+use seawall_clouds::testing::aws::{annotations_naming_role, new_pod_token, start_with_role, unix_seconds};
 use seawall_core::events::{EventBackend, EventReason, PodEventRecorder};
 use seawall_emulator::aws::AwsEmulator;
 use seawall_emulator::faults::Faults;
@@ -97,8 +97,8 @@ impl Pair {
             Endpoint::Containers => family.container.as_ref()?,
         };
         let (owner, name) = (Owner::default(), format!("{} at {endpoint:?}", family.name));
-        let complainer = PodEventRecorder::with(Arc::new(owner.clone()));
-        let caller = world.another_pod(&name, naming(role), complainer);
+        let complainer = PodEventRecorder::with_backend(Arc::new(owner.clone()));
+        let caller = world.another_pod(&name, annotations_naming_role(role), complainer);
         let client = Client::new(rule, family.name.bytes().map(u64::from).sum());
         Some(Self { family, endpoint, caller, owner, client, token: None, tally: Tally::default() })
     }
@@ -118,7 +118,7 @@ impl Pair {
     }
 
     async fn call(&mut self, world: &PodFixture) {
-        let now = seconds(world.clock.wall());
+        let now = unix_seconds(world.clock.wall_time());
         self.tally.calls += 1;
         let call = if self.client.is_due(now) {
             let brought = self.fetch(world, now).await;
@@ -143,7 +143,7 @@ impl Pair {
         let document = match self.endpoint {
             Endpoint::Imds => self.document(world, now).await?,
             Endpoint::Containers => {
-                let request = self.family.wire.container(&bearer(self.pod(), now));
+                let request = self.family.wire.container(&new_pod_token(self.pod(), now));
                 self.ask(world, &request).await?
             }
         };
@@ -171,7 +171,7 @@ impl Pair {
         {
             return Some(token.clone());
         }
-        let (answer, _) = world.ask_as(&self.caller, put.as_bytes()).await;
+        let (answer, _) = world.send_as_client(&self.caller, put.as_bytes()).await;
         let (head, token) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{}: {answer}", self.name());
         // Every client accepts the granted lifetime, which may be shorter than the requested one.
@@ -185,7 +185,7 @@ impl Pair {
 
     /// Returns the body of a response with status 200, and `None` for status 503. Panics at any other status.
     async fn ask(&self, world: &PodFixture, request: &str) -> Option<String> {
-        let (answer, _) = world.ask_as(&self.caller, request.as_bytes()).await;
+        let (answer, _) = world.send_as_client(&self.caller, request.as_bytes()).await;
         if answer.starts_with("HTTP/1.1 200 ") {
             return Some(answer.split_once("\r\n\r\n").unwrap().1.to_owned());
         }
@@ -210,18 +210,18 @@ impl Node {
     /// Creates a node. The pods' role allows sessions of `longest` minutes.
     async fn new(longest: u64) -> Self {
         let role = format!("arn:aws:iam::123456789012:role/{NAME}");
-        let (world, sts) = start_as(&role, Duration::from_secs(longest * 60)).await;
+        let (world, sts) = start_with_role(&role, Duration::from_secs(longest * 60)).await;
         let each = |endpoint| all().map(move |family| (family, endpoint));
         let families = each(Endpoint::Imds).chain(each(Endpoint::Containers));
         let pairs = families.filter_map(|(family, at)| Pair::new(&world, &role, family, at)).collect();
         let mut registry = Registry::default();
-        let found = PodCountGauge::new_registered(&mut registry, excessive_fetch::METRIC);
-        let seen = FetchMonitor::new(world.in_force(), world.clock.clone(), found);
+        let found = PodCountGauge::new_registered(&mut registry, excessive_fetch::METRIC_NAME_AND_HELP);
+        let seen = FetchMonitor::new(world.current_clouds(), world.clock.clone(), found);
         Self { world, sts, pairs, seen, registry }
     }
 
     fn now(&self) -> i64 {
-        seconds(self.world.clock.wall())
+        unix_seconds(self.world.clock.wall_time())
     }
 
     /// Moves the clock by one step, and completes the work that this triggered.
@@ -231,7 +231,7 @@ impl Node {
             self.world.manual_clock.next_deadline().is_some_and(|at| at <= self.world.clock.now() + step);
         self.world.manual_clock.advance(step);
         if wakes {
-            self.world.settle().await;
+            self.world.run_until_idle().await;
         }
     }
 
@@ -270,7 +270,7 @@ impl Node {
 
     /// Returns a value of the lease that all pods share, in seconds.
     fn of_lease(&self, key: &str) -> i64 {
-        let shown = self.pairs[0].pod().entitlements().describe(self.world.clock.now());
+        let shown = self.pairs[0].pod().entitlements().to_debug_json(self.world.clock.now());
         shown["aws"]["principals"][0][key].as_i64().unwrap()
     }
 

@@ -26,7 +26,7 @@ pub const ADDRESSES: [IpAddr; 3] = [
 pub const PATH: &str = "/v1/credentials";
 
 /// The longest accepted token, in bytes. A bound ServiceAccount token has 1 to 2 KiB.
-pub const MAX_TOKEN: usize = 8 * 1024;
+pub const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
 /// The refusal for a method other than GET and HEAD.
 pub const METHOD_NOT_ALLOWED: Refusal =
@@ -86,12 +86,12 @@ impl ContainerEndpoint {
     /// - 403: [`INVALID_HOST`], or a proxied request.
     /// - 401: [`NO_AUTHORIZATION`] or [`BAD_AUTHORIZATION`].
     /// - 404: any other path.
-    pub fn query<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ContainerQuery<'b>, Refusal> {
+    pub fn parse_request<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ContainerQuery<'b>, Refusal> {
         if !matches!(head.method, "GET" | "HEAD") {
             return Err(METHOD_NOT_ALLOWED);
         }
         require_no_body(head)?;
-        headers::require_direct(head)?;
+        headers::require_not_proxied(head)?;
         self.host(head)?;
         let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
         if !is_endpoint_path(path.as_str()) {
@@ -139,7 +139,7 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     let is_part = |part: &str| !part.is_empty() && part.bytes().all(is_letter);
     let mut parts = text.split('.');
     let has_three = parts.by_ref().take(3).filter(|part| is_part(part)).count() == 3;
-    if text.len() <= MAX_TOKEN && has_three && parts.next().is_none() {
+    if text.len() <= MAX_TOKEN_BYTES && has_three && parts.next().is_none() {
         Ok(text)
     } else {
         Err(BAD_AUTHORIZATION)
@@ -150,15 +150,15 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
 const ALWAYS: &[u8] = b"";
 
 /// Writes the credentials of the pod. The response has `Cache-Control: no-store`.
-pub fn document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
-    frame.begin(out, 200, ALWAYS);
+pub fn write_document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
+    frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
-    credentials.write_container(out, frame);
+    credentials.write_container_document(out, frame);
 }
 
 /// Writes a refusal. `request` is the request's id in the agent's log.
 ///
 /// Every request must get a response soon, because five of the measured clients wait without a timeout.
-pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
-    refuse::write(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
+pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
+    refuse::write_refusal(out, frame, ALWAYS, b"Allow: GET, HEAD\r\n", refusal, request);
 }

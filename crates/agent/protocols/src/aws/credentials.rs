@@ -41,7 +41,7 @@ impl CredentialsDocument<'_> {
     /// Ends the response head and writes the metadata service's document.
     ///
     /// The layout is that of the real document, because shell scripts parse its lines.
-    pub(super) fn write_document(
+    pub(super) fn write_imds_document(
         &self,
         out: &mut Vec<u8>,
         frame: &ResponseContext<'_>,
@@ -79,7 +79,7 @@ impl CredentialsDocument<'_> {
     }
 
     /// Ends the response head and writes the container endpoint's document.
-    pub(super) fn write_container(&self, out: &mut Vec<u8>, frame: &ResponseContext<'_>) {
+    pub(super) fn write_container_document(&self, out: &mut Vec<u8>, frame: &ResponseContext<'_>) {
         let [before_account, account] = optional("\",\"AccountId\":\"", self.account_id);
         let [before_role, role] = optional("\",\"RoleArn\":\"", self.role_arn);
         frame.end_with_body(

@@ -48,7 +48,7 @@ pub(super) struct InstanceMetadataPaths {
 const OF_PODS: [&str; 2] = ["meta-data/iam/info", "meta-data/iam/security-credentials/"];
 
 impl InstanceMetadataPaths {
-    pub(super) fn of(node: &InstanceMetadata) -> Self {
+    pub(super) fn from_metadata(node: &InstanceMetadata) -> Self {
         let mut texts = BTreeMap::new();
         let mut children = BTreeMap::from([(String::new(), BTreeSet::new())]);
         OF_PODS.into_iter().for_each(|path| list(&mut children, path));
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_directory_lists_its_children_one_a_line_without_an_end_of_line() {
-        let facts = InstanceMetadataPaths::of(&node());
+        let facts = InstanceMetadataPaths::from_metadata(&node());
         for (path, listing) in [
             ("", "dynamic/\nmeta-data/"),
             ("dynamic/", "instance-identity/"),
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn what_is_known_is_found_and_what_is_not_is_absent() {
-        let facts = InstanceMetadataPaths::of(&node());
+        let facts = InstanceMetadataPaths::from_metadata(&node());
         assert_eq!(facts.find("meta-data/placement/availability-zone/"), Some("eu-central-1a"));
         assert_eq!(facts.find("meta-data/instance-id"), Some("i-0a"));
         for absent in [
@@ -173,8 +173,11 @@ mod tests {
         ] {
             assert_eq!(facts.find(absent), None, "{absent}");
         }
-        assert_eq!(InstanceMetadataPaths::of(&InstanceMetadata::default()).find("meta-data/"), Some("iam/"));
-        assert_eq!(InstanceMetadataPaths::of(&InstanceMetadata::default()).find("dynamic/"), None);
+        assert_eq!(
+            InstanceMetadataPaths::from_metadata(&InstanceMetadata::default()).find("meta-data/"),
+            Some("iam/")
+        );
+        assert_eq!(InstanceMetadataPaths::from_metadata(&InstanceMetadata::default()).find("dynamic/"), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Both endpoints return the credentials of the same role to a pod. So a client that switches from one endpoint to the other gets the same
 //! credentials. The second generations of the Java and JavaScript SDKs switch after any error. The endpoints have different addresses and different
-//! checks. The metadata service requires session tokens that the agent has issued ([`session`]). The container endpoint requires a Kubernetes token,
+//! checks. The metadata service requires session tokens that the agent has issued ([`session_token`]). The container endpoint requires a Kubernetes token,
 //! whose claims the `clouds` crate checks.
 //!
 //! The statuses and the order of the refusals are based on measurements with nineteen clients.
@@ -15,7 +15,7 @@ pub mod imds;
 pub mod instance_metadata;
 mod refuse;
 pub mod role;
-pub mod session;
+pub mod session_token;
 pub mod time;
 
 pub use containers::ContainerEndpoint;
@@ -24,14 +24,16 @@ pub use full_match_regex::{Pattern, PatternError};
 pub use imds::{Imds, ImdsQuery, ImdsRequest, ImdsResource, TokenRequirement, TokenRules};
 pub use instance_metadata::InstanceMetadata;
 pub use role::RoleName;
-pub use session::{GrantedToken, TokenClient, TokenKeysError, TokenSigningKeys, TokenSubject, TtlLimit};
+pub use session_token::{
+    GrantedToken, TokenClient, TokenKeysError, TokenSigningKeys, TokenSubject, TtlLimit,
+};
 pub use time::{Iso8601Time, UnixTime};
 
 use seawall_http::Refusal;
 use seawall_http::path::PathCharset;
 
 /// The characters of AWS's paths: those of [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET) and those of role names (IAM user guide, "IAM and AWS STS quotas").
-pub static PATH_CHARSET: PathCharset = PathCharset::with(b"+=,");
+pub static PATH_CHARSET: PathCharset = PathCharset::with_extra(b"+=,");
 
 /// The refusal for a path that does not exist or that pods are not allowed to read.
 ///

@@ -3,7 +3,7 @@
 //! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client parses. The
 //! first generation of the Java SDK parses this JSON even in responses of the metadata service.
 
-use crate::hex::hex;
+use crate::hex::format_hex;
 use crate::json::write_string;
 use seawall_http::{Refusal, ResponseContext};
 
@@ -11,7 +11,7 @@ use seawall_http::{Refusal, ResponseContext};
 ///
 /// The response has no `Retry-After` header, because five clients would wait for the stated time and delay their programs. Like the real service, the
 /// agent sends a 401 without a `WWW-Authenticate` header, because HTTP libraries would start an authentication for that header.
-pub(super) fn write(
+pub(super) fn write_refusal(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
     always: &[u8],
@@ -19,7 +19,7 @@ pub(super) fn write(
     refusal: &Refusal,
     request: u64,
 ) {
-    frame.begin(out, refusal.status, always);
+    frame.begin_head(out, refusal.status, always);
     if refusal.status == 405 {
         out.extend_from_slice(allow);
     }
@@ -30,7 +30,7 @@ pub(super) fn write(
 /// Returns the JSON body. It contains the name of the refusing program (`seawall`), the message, the code, the request's id in the agent's log, and
 /// whether a retry can help.
 fn body(refusal: &Refusal, request: u64) -> String {
-    let request = hex(request).map(char::from);
+    let request = format_hex(request).map(char::from);
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);
     write_string(&mut body, &format!("seawall: {}", refusal.message));
     body.push_str(",\"request_id\":\"");

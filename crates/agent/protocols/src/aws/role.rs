@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// The maximum length of a role's name (IAM user guide, "IAM and AWS STS quotas").
-pub const MAX_ROLE_NAME: usize = 64;
+pub const MAX_ROLE_NAME_LENGTH: usize = 64;
 
 /// A role's name. It consists of 1 to 64 letters, digits and `+ = , . @ _ -`, and is the last part of the role's ARN.
 ///
@@ -25,7 +25,9 @@ impl RoleName {
 
 pub(super) fn is_role_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+=,.@_-".contains(&byte);
-    (1..=MAX_ROLE_NAME).contains(&name.len()) && name.bytes().all(is_letter) && !matches!(name, "." | "..")
+    (1..=MAX_ROLE_NAME_LENGTH).contains(&name.len())
+        && name.bytes().all(is_letter)
+        && !matches!(name, "." | "..")
 }
 
 #[cfg(test)]

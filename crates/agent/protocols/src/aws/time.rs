@@ -10,12 +10,12 @@ pub struct UnixTime(pub u64);
 
 impl UnixTime {
     /// Returns the time that is `span` later. A fraction of a second in `span` is dropped.
-    pub fn after(self, span: Duration) -> Self {
+    pub fn plus(self, span: Duration) -> Self {
         Self(self.0.saturating_add(span.as_secs()))
     }
 
     /// Returns the exact time from `now` until this time, or zero if `now` is later.
-    pub fn left(self, now: SystemTime) -> Duration {
+    pub fn time_left(self, now: SystemTime) -> Duration {
         let gone = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Duration::from_secs(self.0).saturating_sub(gone)
     }
@@ -44,7 +44,7 @@ const LAST: u64 = 253_402_300_799;
 
 impl Iso8601Time {
     /// Formats a time.
-    pub fn of(time: UnixTime) -> Self {
+    pub fn from_unix_time(time: UnixTime) -> Self {
         let seconds = time.0.min(LAST);
         let (days, second) = (seconds / 86_400, seconds % 86_400);
         let (year, month, day) = date(days);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn text(seconds: u64) -> String {
-        String::from_utf8_lossy(Iso8601Time::of(UnixTime(seconds)).as_bytes()).into_owned()
+        String::from_utf8_lossy(Iso8601Time::from_unix_time(UnixTime(seconds)).as_bytes()).into_owned()
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         let end = UnixTime(2);
         for (now, left) in [(0, 2000), (1_999, 1), (2_000, 0), (2_001, 0)] {
             assert_eq!(
-                end.left(SystemTime::UNIX_EPOCH + Duration::from_millis(now)),
+                end.time_left(SystemTime::UNIX_EPOCH + Duration::from_millis(now)),
                 Duration::from_millis(left)
             );
         }

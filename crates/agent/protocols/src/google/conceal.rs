@@ -1,6 +1,6 @@
 //! Conceal mode: decides which requests go to the real metadata server, and rewrites them.
 //!
-//! The agent sends the real server only requests that [`admit`] has built.
+//! The agent sends the real server only requests that [`admit_request`] has built.
 //!
 //! The rules follow Google's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. A request needs, in this order:
 //!
@@ -73,11 +73,11 @@ pub struct AdmittedRequest<'b> {
 ///
 /// # Errors
 /// The first rule that forbids the request.
-pub fn admit<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
+pub fn admit_request<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
     request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED)?;
     require_no_body(head)?;
-    let marks = GuardHeaders::of(head);
-    marks.require_direct()?;
+    let marks = GuardHeaders::from_request(head);
+    marks.require_not_proxied()?;
     let target = path::canonicalise(head.target)?;
     let place = PathScope::of(&target.path).ok_or(UNKNOWN_PATH)?;
     if place != PathScope::Discovery {

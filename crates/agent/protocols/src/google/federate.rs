@@ -127,7 +127,7 @@ pub struct TreeText<'t> {
     /// The etag of the requested subtree. It is the same in every format. The response to a probe has no etag.
     pub etag: Option<ETag>,
     /// The name of the route. The set of names is fixed.
-    pub route: &'static str,
+    pub route_name: &'static str,
 }
 
 impl TreeText<'_> {
@@ -149,9 +149,9 @@ pub struct DirectoryRedirect<'b> {
 
 impl TreeResponse<'_, '_> {
     /// Returns the name of the route. The set of names is fixed.
-    pub fn route(&self) -> &'static str {
+    pub fn route_name(&self) -> &'static str {
         match self {
-            Self::Text(known) => known.route,
+            Self::Text(known) => known.route_name,
             Self::Redirect(_) => "redirect",
         }
     }
@@ -159,9 +159,9 @@ impl TreeResponse<'_, '_> {
 
 impl TreeResource<'_, '_> {
     /// Returns the name of the route. The set of names is fixed.
-    pub fn route(&self) -> &'static str {
+    pub fn route_name(&self) -> &'static str {
         match self {
-            Self::WithoutCredential(text) => text.route(),
+            Self::WithoutCredential(text) => text.route_name(),
             Self::Credential(CredentialQuery::AccessToken { .. }) => "token",
             Self::Credential(CredentialQuery::IdToken { .. }) => "identity",
         }
@@ -193,7 +193,7 @@ impl LongPollTarget {
     ///
     /// # Errors
     /// The rule that forbids the request.
-    pub fn of(head: &RequestHead<'_, '_>) -> Result<Self, Refusal> {
+    pub fn from_request(head: &RequestHead<'_, '_>) -> Result<Self, Refusal> {
         let target = path::canonicalise(head.target)?;
         let form = Form::of(&QueryParams::parse(target.query, UnknownKeyPolicy::Ignored)?);
         Ok(Self { path: target.path.into_text().into_owned(), form })
@@ -206,7 +206,7 @@ type ParsedTreeRequest<'t, 'b> = (TreeResource<'t, 'b>, Option<WaitForChange<'b>
 impl MetadataTree {
     /// Creates the tree of a workload on this node. Without an account, every path below `service-accounts/` gets 404.
     pub fn new(node: &NodeMetadata, account: Option<&GoogleAccount>) -> Self {
-        Self::with(Arc::new(NodeDirectories::of(node)), account)
+        Self::with(Arc::new(NodeDirectories::from_metadata(node)), account)
     }
 
     /// Creates the tree of another workload on the same node. Both trees share the node's metadata.
@@ -215,9 +215,9 @@ impl MetadataTree {
     }
 
     fn with(facts: Arc<NodeDirectories>, account: Option<&GoogleAccount>) -> Self {
-        let accounts = Arc::new(facts.accounts(account));
+        let accounts = Arc::new(facts.build_accounts_directory(account));
         Self {
-            root: facts.root(accounts.clone()),
+            root: facts.build_root(accounts.clone()),
             accounts,
             facts,
             default_scopes: account.map(|account| account.scopes.canonical.clone()).unwrap_or_default(),
@@ -236,11 +236,14 @@ impl MetadataTree {
     ///
     /// # Errors
     /// The rule that forbids the request, or 404.
-    pub fn query<'t, 'b>(&'t self, head: &RequestHead<'_, 'b>) -> Result<TreeRequest<'t, 'b>, Refusal> {
+    pub fn parse_request<'t, 'b>(
+        &'t self,
+        head: &RequestHead<'_, 'b>,
+    ) -> Result<TreeRequest<'t, 'b>, Refusal> {
         request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED)?;
         require_no_body(head)?;
-        let marks = GuardHeaders::of(head);
-        marks.require_direct()?;
+        let marks = GuardHeaders::from_request(head);
+        marks.require_not_proxied()?;
         let target = path::canonicalise(head.target)?;
         if let Some(known) = probe(&target.path) {
             return Ok(TreeRequest {
@@ -295,7 +298,7 @@ impl MetadataTree {
             }
             FoundEntry::AccessToken => {
                 params.refuse_certificate_binding()?;
-                let scopes = params.scopes_or(&self.default_scopes)?;
+                let scopes = params.scopes_or_default(&self.default_scopes)?;
                 let token =
                     CredentialQuery::AccessToken { scopes, alt: params.alt.unwrap_or(ResponseFormat::Json) };
                 (TreeResource::Credential(token), params.long_poll())
@@ -323,7 +326,7 @@ fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {
         "/computeMetadata/" => "v1/\n",
         _ => return None,
     };
-    Some(TreeText { body: body.into(), content_type: TEXT, etag: None, route: "probe" })
+    Some(TreeText { body: body.into(), content_type: TEXT, etag: None, route_name: "probe" })
 }
 
 fn ask_directory<'t, 'b>(
@@ -354,7 +357,7 @@ fn known_directory(directory: &Directory, form: Form) -> TreeText<'_> {
         Some(ResponseFormat::Text) => (directory.to_text(), TEXT, "recursive"),
         Some(ResponseFormat::Json) | None => (directory.to_json(), JSON, "recursive"),
     };
-    TreeText { body: body.into(), content_type, etag: Some(directory.etag()), route }
+    TreeText { body: body.into(), content_type, etag: Some(directory.etag()), route_name: route }
 }
 
 /// Returns a leaf as text, or as JSON if the client requests JSON. `recursive` has no effect on a leaf.
@@ -363,7 +366,7 @@ fn known_leaf(leaf: &Leaf, form: Form) -> TreeText<'_> {
         Some(ResponseFormat::Json) => (leaf.to_json().into(), JSON),
         Some(ResponseFormat::Text) | None => (leaf.as_text().into(), TEXT),
     };
-    TreeText { body, content_type, etag: Some(leaf.etag()), route: "leaf" }
+    TreeText { body, content_type, etag: Some(leaf.etag()), route_name: "leaf" }
 }
 
 /// Returns the long poll if the client must wait. A client whose etag differs from this content's etag gets an immediate answer.

@@ -16,7 +16,7 @@ pub mod scopes;
 pub mod server_detection;
 pub mod tree;
 
-pub use conceal::{AdmittedRequest, admit};
+pub use conceal::{AdmittedRequest, admit_request};
 pub use etag::ETag;
 pub use federate::{
     CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeRequest, TreeResource,

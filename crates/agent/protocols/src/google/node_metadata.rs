@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::scopes::joined;
+use super::scopes::join_scopes;
 use super::tree::{Directory, KeyStyle, Leaf, TreeEntry};
 
 /// The scopes that a GKE node lists for an account without configured scopes.
@@ -59,7 +59,10 @@ pub struct AccountScopes {
 impl AccountScopes {
     /// Creates the scopes of an account. The listing keeps the order of `scopes`.
     pub fn new(scopes: &[&str]) -> Self {
-        Self { leaf: Leaf::list(scopes.iter().copied()), canonical: joined(scopes.to_vec()).into() }
+        Self {
+            leaf: Leaf::list_entry(scopes.iter().copied()),
+            canonical: join_scopes(scopes.to_vec()).into(),
+        }
     }
 }
 
@@ -77,24 +80,24 @@ pub(super) struct NodeDirectories {
 }
 
 impl NodeDirectories {
-    pub(super) fn of(node: &NodeMetadata) -> Self {
+    pub(super) fn from_metadata(node: &NodeMetadata) -> Self {
         let project = vec![
             directory("attributes", KeyStyle::Verbatim, Vec::new()),
-            ("numeric-project-id".into(), Leaf::number(node.numeric_project_id)),
-            ("project-id".into(), Leaf::text(&node.project_id)),
+            ("numeric-project-id".into(), Leaf::number_entry(node.numeric_project_id)),
+            ("project-id".into(), Leaf::text_entry(&node.project_id)),
         ];
-        let universe = vec![("universe-domain".into(), Leaf::text(&node.universe_domain))];
+        let universe = vec![("universe-domain".into(), Leaf::text_entry(&node.universe_domain))];
         let mut instance = instance(node);
         instance.push(directory("attributes", KeyStyle::Verbatim, attributes(node)));
         let beside = vec![
             directory("project", KeyStyle::Camel, project),
             directory("universe", KeyStyle::Camel, universe),
         ];
-        Self { instance, beside, aliases: Leaf::list(["default"]) }
+        Self { instance, beside, aliases: Leaf::list_entry(["default"]) }
     }
 
     /// Builds the whole tree with these accounts.
-    pub(super) fn root(&self, accounts: Arc<Directory>) -> Directory {
+    pub(super) fn build_root(&self, accounts: Arc<Directory>) -> Directory {
         let mut instance = self.instance.clone();
         instance.push(("service-accounts".into(), TreeEntry::Directory(accounts)));
         let mut v1 = self.beside.clone();
@@ -104,7 +107,7 @@ impl NodeDirectories {
     }
 
     /// Builds the directory of accounts. As on Google's server, the account appears under its e-mail address and under `default`.
-    pub(super) fn accounts(&self, account: Option<&GoogleAccount>) -> Directory {
+    pub(super) fn build_accounts_directory(&self, account: Option<&GoogleAccount>) -> Directory {
         Directory::new(KeyStyle::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
     }
 
@@ -120,7 +123,7 @@ impl NodeDirectories {
             KeyStyle::Camel,
             [
                 ("aliases".into(), self.aliases.clone()),
-                ("email".into(), Leaf::text(&account.email)),
+                ("email".into(), Leaf::text_entry(&account.email)),
                 ("identity".into(), identity),
                 ("scopes".into(), account.scopes.leaf.clone()),
                 ("token".into(), TreeEntry::AccessToken),
@@ -135,10 +138,10 @@ fn directory(name: &'static str, keys: KeyStyle, children: Children) -> (Cow<'st
 
 fn instance(node: &NodeMetadata) -> Children {
     let zone = node.zone.as_ref().map(|zone| format!("projects/{}/zones/{zone}", node.numeric_project_id));
-    let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::text(value?)));
+    let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::text_entry(value?)));
     let leaves = [
         text("hostname", node.hostname.clone()),
-        node.instance_id.map(|id| ("id".into(), Leaf::number(id))),
+        node.instance_id.map(|id| ("id".into(), Leaf::number_entry(id))),
         text("name", node.instance_name.clone()),
         text("zone", zone),
     ];
@@ -151,5 +154,8 @@ fn attributes(node: &NodeMetadata) -> Children {
         ("cluster-name", &node.cluster_name),
         ("cluster-uid", &node.cluster_uid),
     ];
-    facts.into_iter().filter_map(|(name, value)| Some((name.into(), Leaf::text(value.as_ref()?)))).collect()
+    facts
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.into(), Leaf::text_entry(value.as_ref()?))))
+        .collect()
 }

@@ -15,10 +15,10 @@ use seawall_http::path::decode_percent;
 ///
 /// The real server holds a long poll without limit if the client sends no `timeout_sec`. With this limit, a client gets an early reply with unchanged
 /// content every five minutes. The protocol allows early replies.
-pub const MAX_WAIT: Duration = Duration::from_secs(300);
+pub const MAX_LONG_POLL_WAIT: Duration = Duration::from_secs(300);
 
 /// The longest audience of an identity token, in characters. In practice audiences are URLs of services.
-pub const MAX_AUDIENCE: usize = 2048;
+pub const MAX_AUDIENCE_LENGTH: usize = 2048;
 
 /// The maximum number of `key=value` pairs.
 const MAX_PAIRS: usize = 32;
@@ -77,7 +77,7 @@ pub struct WaitForChange<'b> {
     ///
     /// Any word is allowed; for example, the guest agent sends `NONE`. An unknown word matches no content.
     pub last_etag: Option<Cow<'b, str>>,
-    /// The longest time to hold the request. It is at most [`MAX_WAIT`].
+    /// The longest time to hold the request. It is at most [`MAX_LONG_POLL_WAIT`].
     pub timeout: Duration,
 }
 
@@ -182,7 +182,7 @@ impl<'b> QueryParams<'b> {
         let asked = self.timeout_sec.map(|seconds| Duration::from_secs(seconds.into()));
         self.is_long_poll().then(|| WaitForChange {
             last_etag: self.last_etag.clone(),
-            timeout: asked.unwrap_or(MAX_WAIT).min(MAX_WAIT),
+            timeout: asked.unwrap_or(MAX_LONG_POLL_WAIT).min(MAX_LONG_POLL_WAIT),
         })
     }
 
@@ -191,14 +191,14 @@ impl<'b> QueryParams<'b> {
     /// # Errors
     /// [`scopes::BAD_SCOPES`].
     pub(super) fn scopes(&self) -> Result<Option<String>, Refusal> {
-        self.scopes.as_deref().map_or(Ok(None), scopes::canonical)
+        self.scopes.as_deref().map_or(Ok(None), scopes::canonicalize_scopes)
     }
 
     /// Returns the requested scopes, or the account's own scopes if the query has none.
     ///
     /// # Errors
     /// [`scopes::BAD_SCOPES`].
-    pub(super) fn scopes_or<'t>(&self, own: &'t std::sync::Arc<str>) -> Result<Scopes<'t>, Refusal> {
+    pub(super) fn scopes_or_default<'t>(&self, own: &'t std::sync::Arc<str>) -> Result<Scopes<'t>, Refusal> {
         Ok(match self.scopes()? {
             Some(asked) if *asked != **own => Scopes::Requested(asked),
             _ => Scopes::Default(own),
@@ -211,7 +211,7 @@ impl<'b> QueryParams<'b> {
     /// [`BAD_AUDIENCE`].
     pub(super) fn audience(&self) -> Result<Cow<'b, str>, Refusal> {
         let is_fit = |audience: &Cow<'_, str>| {
-            (1..=MAX_AUDIENCE).contains(&audience.len())
+            (1..=MAX_AUDIENCE_LENGTH).contains(&audience.len())
                 && audience.bytes().all(|byte| byte.is_ascii_graphic())
         };
         self.audience.clone().filter(is_fit).ok_or(BAD_AUDIENCE)
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn an_audience_is_visible_and_bounded() {
-        let long = format!("audience={}", "a".repeat(MAX_AUDIENCE + 1));
+        let long = format!("audience={}", "a".repeat(MAX_AUDIENCE_LENGTH + 1));
         for raw in ["", "audience=", "audience=a+b", "audience=%20", &long] {
             assert_eq!(parse(raw).unwrap().audience(), Err(BAD_AUDIENCE), "{raw}");
         }

@@ -23,7 +23,13 @@ impl MetadataServerKind {
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
         body: &[u8],
     ) {
-        self.write_forwarded_head(out, frame, status, headers, ResponseFraming::Known(body.len() as u64));
+        self.write_forwarded_head(
+            out,
+            frame,
+            status,
+            headers,
+            ResponseFraming::KnownLength(body.len() as u64),
+        );
         if !frame.head_only {
             out.extend_from_slice(body);
         }
@@ -38,10 +44,10 @@ impl MetadataServerKind {
         headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
         length: ResponseFraming,
     ) {
-        frame.begin(out, status, self.headers());
+        frame.begin_head(out, status, self.constant_headers());
         let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
         for (name, value) in headers {
-            if is_passed(name) && write::is_value(value) {
+            if is_passed(name) && write::is_header_value(value) {
                 write::header(out, name, value);
             }
         }

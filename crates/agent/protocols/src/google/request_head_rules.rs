@@ -27,7 +27,7 @@ pub(super) struct GuardHeaders {
 }
 
 impl GuardHeaders {
-    pub(super) fn of(head: &RequestHead<'_, '_>) -> Self {
+    pub(super) fn from_request(head: &RequestHead<'_, '_>) -> Self {
         let mut marks = Self { proxied: false, flavored: false };
         for header in head.headers {
             marks.proxied |= is_proxy_header(header.name);
@@ -40,7 +40,7 @@ impl GuardHeaders {
     ///
     /// # Errors
     /// [`PROXIED_REQUEST`].
-    pub(super) fn require_direct(self) -> Result<(), Refusal> {
+    pub(super) fn require_not_proxied(self) -> Result<(), Refusal> {
         if self.proxied { Err(PROXIED_REQUEST) } else { Ok(()) }
     }
 

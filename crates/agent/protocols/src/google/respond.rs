@@ -9,7 +9,7 @@ use seawall_http::write;
 use super::etag::ETag;
 use super::federate::{DirectoryRedirect, TreeText};
 use super::query::ResponseFormat;
-use crate::hex::hex;
+use crate::hex::format_hex;
 use seawall_http::{Refusal, ResponseContext};
 
 /// The metadata server that the response imitates.
@@ -23,7 +23,7 @@ pub enum MetadataServerKind {
 
 impl MetadataServerKind {
     /// Returns the headers of every response, as the real servers of this kind send them.
-    pub(super) const fn headers(self) -> &'static [u8] {
+    pub(super) const fn constant_headers(self) -> &'static [u8] {
         match self {
             Self::Vm => {
                 b"Metadata-Flavor: Google\r\nServer: Metadata Server for VM\r\n\
@@ -43,22 +43,22 @@ impl MetadataServerKind {
         frame: &ResponseContext<'_>,
         token: &AccessTokenBody<'_>,
     ) {
-        let [content_type, before, between, after] = match token.alt {
+        let [content_type, before, between, after] = match token.response_format {
             ResponseFormat::Json => JSON_TOKEN,
             ResponseFormat::Text => TEXT_TOKEN,
         };
-        frame.begin(out, 200, self.headers());
+        frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, token.etag);
         out.extend_from_slice(NO_STORE);
         write::header(out, "Content-Type", content_type.as_bytes());
         let digits = token.expires_in.checked_ilog10().unwrap_or(0) as usize + 1;
-        write::length_and_end(
+        write::content_length_and_end(
             out,
-            (before.len() + token.text.len() + between.len() + digits + after.len()) as u64,
+            (before.len() + token.token.len() + between.len() + digits + after.len()) as u64,
         );
         if !frame.head_only {
             out.extend_from_slice(before.as_bytes());
-            out.extend_from_slice(token.text.as_bytes());
+            out.extend_from_slice(token.token.as_bytes());
             out.extend_from_slice(between.as_bytes());
             write::decimal(out, token.expires_in);
             out.extend_from_slice(after.as_bytes());
@@ -67,7 +67,7 @@ impl MetadataServerKind {
 
     /// Writes an identity token: only the JWT, without a line end. The response has `Cache-Control: no-store`.
     pub fn write_id_token(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, jwt: &str) {
-        frame.begin(out, 200, self.headers());
+        frame.begin_head(out, 200, self.constant_headers());
         out.extend_from_slice(NO_STORE);
         out.extend_from_slice(b"Content-Type: text/html\r\n");
         frame.end_with_body(out, &[jwt.as_bytes()]);
@@ -75,7 +75,7 @@ impl MetadataServerKind {
 
     /// Writes a text body.
     pub fn write_text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
-        frame.begin(out, 200, self.headers());
+        frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, known.etag);
         write::header(out, "Content-Type", known.content_type.as_bytes());
         frame.end_with_body(out, &[known.body.as_bytes()]);
@@ -91,7 +91,7 @@ impl MetadataServerKind {
         frame: &ResponseContext<'_>,
         redirect: &DirectoryRedirect<'_>,
     ) {
-        frame.begin(out, 301, self.headers());
+        frame.begin_head(out, 301, self.constant_headers());
         out.extend_from_slice(b"Location: ");
         out.extend_from_slice(redirect.path.as_bytes());
         if let Some(query) = redirect.query {
@@ -113,7 +113,7 @@ impl MetadataServerKind {
         refusal: &Refusal,
         request: u64,
     ) {
-        frame.begin(out, refusal.status, self.headers());
+        frame.begin_head(out, refusal.status, self.constant_headers());
         match refusal.status {
             405 => out.extend_from_slice(b"Allow: GET, HEAD\r\n"),
             _ if refusal.is_retryable() => out.extend_from_slice(b"Retry-After: 1\r\n"),
@@ -122,7 +122,7 @@ impl MetadataServerKind {
         out.extend_from_slice(HTML);
         let retry: &[u8] =
             if refusal.is_retryable() { b"; is_retryable: yes)\n" } else { b"; is_retryable: no)\n" };
-        let request = hex(request);
+        let request = format_hex(request);
         let (message, code) = (refusal.message.as_bytes(), refusal.code.as_bytes());
         frame.end_with_body(
             out,
@@ -135,12 +135,12 @@ impl MetadataServerKind {
 #[derive(Clone, Copy)]
 pub struct AccessTokenBody<'a> {
     /// The token. It contains no line end and no character that JSON escapes. The broker checks this when it receives the token.
-    pub text: &'a str,
+    pub token: &'a str,
     /// The remaining lifetime in whole seconds, rounded down. It is above zero, which Go's SDK requires.
     pub expires_in: u64,
     /// The requested format.
-    pub alt: ResponseFormat,
-    /// The etag of the token ([`ETag::of`]). The agent computes the etag once per lease.
+    pub response_format: ResponseFormat,
+    /// The etag of the token ([`ETag::of_content`]). The agent computes the etag once per lease.
     ///
     /// If an etag stayed the same after a renewal, a long poll would miss the renewal. With `None` the response has no etag.
     pub etag: Option<ETag>,
@@ -156,6 +156,6 @@ const HTML: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\n";
 
 fn write_etag(out: &mut Vec<u8>, etag: Option<ETag>) {
     if let Some(etag) = etag {
-        write::header(out, "ETag", &etag.digits());
+        write::header(out, "ETag", &etag.hex_digits());
     }
 }

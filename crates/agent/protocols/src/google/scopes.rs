@@ -43,16 +43,16 @@ impl Scopes<'_> {
 /// # Errors
 /// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or a scope contains a character that no scope URL needs. The allowed characters
 /// exclude quotes, percent signs and separators, so the agent can insert scopes into other texts without escapes.
-pub fn canonical(list: &str) -> Result<Option<String>, Refusal> {
+pub fn canonicalize_scopes(list: &str) -> Result<Option<String>, Refusal> {
     let scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {
         return Err(BAD_SCOPES);
     }
-    Ok((!scopes.is_empty()).then(|| joined(scopes)))
+    Ok((!scopes.is_empty()).then(|| join_scopes(scopes)))
 }
 
 /// Joins scopes in canonical form.
-pub(super) fn joined(mut scopes: Vec<&str>) -> String {
+pub(super) fn join_scopes(mut scopes: Vec<&str>) -> String {
     scopes.sort_unstable();
     scopes.dedup();
     scopes.join(" ")
@@ -70,16 +70,16 @@ mod tests {
     #[test]
     fn equal_sets_have_one_form() {
         for list in ["b,a", "a b", " a,, b ,a", "b a b"] {
-            assert_eq!(canonical(list), Ok(Some("a b".into())), "{list}");
+            assert_eq!(canonicalize_scopes(list), Ok(Some("a b".into())), "{list}");
         }
-        assert_eq!(canonical(" , "), Ok(None));
+        assert_eq!(canonicalize_scopes(" , "), Ok(None));
     }
 
     #[test]
     fn what_no_scope_holds_is_refused() {
         let (many, long) = (vec!["a"; MAX_SCOPES + 1].join(","), "a".repeat(MAX_SCOPE + 1));
         for list in ["a\"b", "a%62", "a;b", "a\\b", "a\nb", "é", "a&b=c", "<a>", &many, &long] {
-            assert_eq!(canonical(list), Err(BAD_SCOPES), "{list}");
+            assert_eq!(canonicalize_scopes(list), Err(BAD_SCOPES), "{list}");
         }
     }
 }

@@ -42,10 +42,10 @@ impl DetectionResponder {
         if !ASKED.contains(&target.path.as_str()) {
             return None;
         }
-        let query = self.0.query(head).ok().filter(|query| query.wait_for_change.is_none())?;
+        let query = self.0.parse_request(head).ok().filter(|query| query.wait_for_change.is_none())?;
         match query.resource {
             TreeResource::WithoutCredential(text)
-                if matches!(text.route(), "probe" | "listing" | "redirect") =>
+                if matches!(text.route_name(), "probe" | "listing" | "redirect") =>
             {
                 Some(text)
             }
@@ -69,7 +69,7 @@ mod tests {
         else {
             panic!("{request}")
         };
-        DetectionResponder::default().answer(&head).map(|text| text.route())
+        DetectionResponder::default().answer(&head).map(|text| text.route_name())
     }
 
     const FLAVOR: &str = "Metadata-Flavor: Google\r\n";

@@ -59,20 +59,20 @@ enum LeafType {
 }
 
 impl Leaf {
-    pub(super) fn text(text: impl Into<String>) -> TreeEntry {
+    pub(super) fn text_entry(text: impl Into<String>) -> TreeEntry {
         Self::entry(LeafType::Text, text.into())
     }
 
-    pub(super) fn number(number: u64) -> TreeEntry {
+    pub(super) fn number_entry(number: u64) -> TreeEntry {
         Self::entry(LeafType::Number, number.to_string())
     }
 
-    pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a str>) -> TreeEntry {
+    pub(super) fn list_entry<'a>(items: impl IntoIterator<Item = &'a str>) -> TreeEntry {
         Self::entry(LeafType::List, items.into_iter().flat_map(|item| [item, "\n"]).collect())
     }
 
     fn entry(form: LeafType, text: String) -> TreeEntry {
-        let etag = ETag::of(text.as_bytes());
+        let etag = ETag::of_content(text.as_bytes());
         TreeEntry::Leaf(Arc::new(Self { form, text, etag }))
     }
 
@@ -119,8 +119,8 @@ impl Directory {
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
         // Each account's tree stays in memory while pods use the account, so unused capacity is released.
         children.shrink_to_fit();
-        let mut directory = Self { children, keys, etag: ETag::of(b"") };
-        directory.etag = ETag::of(directory.to_json().as_bytes());
+        let mut directory = Self { children, keys, etag: ETag::of_content(b"") };
+        directory.etag = ETag::of_content(directory.to_json().as_bytes());
         directory
     }
 
@@ -269,8 +269,8 @@ mod tests {
             [
                 ("token".into(), TreeEntry::AccessToken),
                 ("identity".into(), TreeEntry::IdTokenUnavailable),
-                ("email".into(), Leaf::text("a@b")),
-                ("scopes".into(), Leaf::list(["s1", "s2"])),
+                ("email".into(), Leaf::text_entry("a@b")),
+                ("scopes".into(), Leaf::list_entry(["s1", "s2"])),
             ],
         );
         let accounts =
@@ -279,8 +279,8 @@ mod tests {
             KeyStyle::Camel,
             [
                 ("service-accounts".into(), TreeEntry::Directory(accounts.into())),
-                ("numeric-project-id".into(), Leaf::number(42)),
-                ("image".into(), Leaf::text("")),
+                ("numeric-project-id".into(), Leaf::number_entry(42)),
+                ("image".into(), Leaf::text_entry("")),
             ],
         )
     }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_tag_follows_the_content_of_its_subtree() {
         let with = |name: &str| {
-            let inner = Directory::new(KeyStyle::Verbatim, [("name".into(), Leaf::text(name))]);
+            let inner = Directory::new(KeyStyle::Verbatim, [("name".into(), Leaf::text_entry(name))]);
             Directory::new(KeyStyle::Camel, [("attributes".into(), TreeEntry::Directory(inner.into()))])
         };
         assert_eq!(with("a").etag(), with("a").etag());

@@ -3,7 +3,7 @@
 use seawall_http::Refusal;
 use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::aws::containers::{
-    ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN, METHOD_NOT_ALLOWED, NO_AUTHORIZATION,
+    ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN_BYTES, METHOD_NOT_ALLOWED, NO_AUTHORIZATION,
     is_endpoint_path,
 };
 use seawall_protocols::aws::{ContainerEndpoint, NOT_FOUND, REPEATED_HEADER};
@@ -26,7 +26,7 @@ fn authorized(line: &str) -> String {
 }
 
 fn refusal(raw: &str) -> Option<Refusal> {
-    with_head(raw, |head| ContainerEndpoint::new(ADDRESSES).query(head).err())
+    with_head(raw, |head| ContainerEndpoint::new(ADDRESSES).parse_request(head).err())
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_query_holds_the_token_as_it_was_sent() {
     {
         let raw = authorized(line);
         let token = with_head(&raw, |head| {
-            let query = ContainerEndpoint::new(ADDRESSES).query(head);
+            let query = ContainerEndpoint::new(ADDRESSES).parse_request(head);
             query.map(|query| query.token.to_owned())
         });
         assert_eq!(token.as_deref(), Ok(TOKEN), "{line}");
@@ -114,8 +114,8 @@ fn a_token_has_the_form_of_a_jwt_and_a_bound() {
     for (value, refused) in [
         (TOKEN, None),
         (&*format!("  {TOKEN}\t"), None),
-        (&of_length(MAX_TOKEN), None),
-        (&of_length(MAX_TOKEN + 1), Some(BAD_AUTHORIZATION)),
+        (&of_length(MAX_TOKEN_BYTES), None),
+        (&of_length(MAX_TOKEN_BYTES + 1), Some(BAD_AUTHORIZATION)),
         ("", Some(NO_AUTHORIZATION)),
         ("   ", Some(NO_AUTHORIZATION)),
         (&format!("Bearer {TOKEN}"), Some(BAD_AUTHORIZATION)),

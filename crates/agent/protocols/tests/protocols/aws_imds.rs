@@ -10,7 +10,9 @@ use seawall_protocols::aws::imds::{
     BAD_TTL, METHOD_NOT_ALLOWED, NO_ROLE, NO_TOKEN, TOKEN_METHOD_NOT_ALLOWED, TOKEN_ONLY_AT_LATEST,
     WRONG_ROLE, is_imds_path, keeps_alive_after, respond,
 };
-use seawall_protocols::aws::session::{BAD_TOKEN, EXPIRED_TOKEN, TOKEN_POD_MISMATCH, UNKNOWN_POD_MAX_TTL};
+use seawall_protocols::aws::session_token::{
+    BAD_TOKEN, EXPIRED_TOKEN, TOKEN_POD_MISMATCH, UNKNOWN_POD_MAX_TTL,
+};
 use seawall_protocols::aws::{
     DocumentFormat, ImdsRequest, ImdsResource, NOT_FOUND, PATH_CHARSET, REPEATED_HEADER, RoleName,
     TokenClient, UnixTime,
@@ -184,7 +186,7 @@ fn what_clients_send_is_read_and_answered_without_a_copy() {
     for raw in [get(OWN), with_token(OWN, &token)] {
         let is_borrowed = scene.ask(&raw, |asked| match asked {
             ImdsRequest::Read(query) => {
-                matches!(query.resource, ImdsResource::Role { name: Cow::Borrowed("cart"), .. })
+                matches!(query.resource, ImdsResource::RoleCredentials { name: Cow::Borrowed("cart"), .. })
             }
             ImdsRequest::Token(_) => false,
         });
@@ -193,10 +195,10 @@ fn what_clients_send_is_read_and_answered_without_a_copy() {
     let frame =
         ResponseContext { date: DATE, version: HttpVersion::Http11, keep_alive: true, head_only: false };
     let mut first = Vec::new();
-    respond::document(&mut first, &frame, &credentials(), DocumentFormat::Plain);
+    respond::write_document(&mut first, &frame, &credentials(), DocumentFormat::Plain);
     let mut second = Vec::with_capacity(first.len());
     let place = second.as_ptr();
-    respond::document(&mut second, &frame, &credentials(), DocumentFormat::Plain);
+    respond::write_document(&mut second, &frame, &credentials(), DocumentFormat::Plain);
     assert!(second == first && second.as_ptr() == place);
 }
 
@@ -301,7 +303,8 @@ fn a_role_is_found_in_every_spelling_of_its_name() {
     }
     let asked = scene.ask(&get("/latest/meta-data/iam/security-credentials/x%2By"), |asked| match asked {
         ImdsRequest::Read(query) => {
-            query.resource == ImdsResource::Role { name: "x+y".into(), shape: DocumentFormat::Plain }
+            query.resource
+                == ImdsResource::RoleCredentials { name: "x+y".into(), shape: DocumentFormat::Plain }
         }
         ImdsRequest::Token(_) => false,
     });
@@ -485,7 +488,7 @@ fn a_header_of_64_kib_is_no_request() {
 fn a_refusal_says_why_in_a_form_that_sdks_show() {
     let refused = Refusal::new(503, "not_yet", "A \"word\".");
     let mut out = Vec::new();
-    respond::refusal(&mut out, &ResponseContext::for_invalid_request(DATE), &refused, 0x5ea);
+    respond::write_refusal(&mut out, &ResponseContext::for_invalid_request(DATE), &refused, 0x5ea);
     let response = String::from_utf8(out).unwrap();
     assert_eq!(header(&response, "Content-Type"), Some("application/json"));
     assert_eq!(header(&response, "Retry-After"), None);

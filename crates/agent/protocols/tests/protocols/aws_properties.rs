@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use seawall_http::{Framing, Header, HttpVersion, Refusal, RequestHead};
 use seawall_invariants::protocols::aws as invariants;
-use seawall_protocols::aws::session::BAD_TOKEN;
+use seawall_protocols::aws::session_token::BAD_TOKEN;
 use seawall_protocols::aws::{ImdsRequest, ImdsResource};
 
 use crate::support::aws::{Scene, request};
@@ -54,7 +54,7 @@ fn read(scene: &Scene, target: &str) -> Result<String, Refusal> {
     let head = RequestHead { method: "GET", target, version, headers, framing, keep_alive: true };
     scene.ask_head(&head).map(|asked| match asked {
         ImdsRequest::Read(query) => match query.resource {
-            ImdsResource::Role { name, .. } if name != "cart" => "another's role".to_owned(),
+            ImdsResource::RoleCredentials { name, .. } if name != "cart" => "another's role".to_owned(),
             what => format!("{what:?}"),
         },
         ImdsRequest::Token(_) => "a token".to_owned(),

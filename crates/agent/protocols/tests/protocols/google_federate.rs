@@ -33,7 +33,7 @@ fn refused(tree: &MetadataTree, path: &str) -> Option<Refusal> {
 fn tag(tree: &MetadataTree, path: &str) -> (String, bool) {
     let look = |query: TreeRequest<'_, '_>| match query.resource {
         TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
-            let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.digits()).into_owned());
+            let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.hex_digits()).into_owned());
             (tag.unwrap_or_default(), query.wait_for_change.is_some())
         }
         other => panic!("{other:?}"),
@@ -409,10 +409,10 @@ fn a_reused_buffer_does_not_grow() {
     let tree = impersonating();
     let mut out = Vec::with_capacity(1024);
     crate::support::with_head(&get(&format!("{V1}/instance/service-accounts/default/token")), |head| {
-        let frame = ResponseContext::of(head, DATE);
+        let frame = ResponseContext::for_request(head, DATE);
         for _ in 0..3 {
             out.clear();
-            crate::support::answer(&mut out, &frame, &tree.query(head).unwrap());
+            crate::support::answer(&mut out, &frame, &tree.parse_request(head).unwrap());
         }
     });
     assert_eq!(out.capacity(), 1024);

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::{AttachmentSnapshot, AttachmentState, Hook, RedirectCounts, detach, status};
+use seawall_redirect::{AttachmentSnapshot, AttachmentState, Hook, RedirectCounts, detach, read_status};
 
 use crate::support::*;
 
@@ -17,7 +17,7 @@ fn attaching_twice_changes_nothing() {
     let before = (lab.pin_names(), programs(&lab));
     assert_eq!(lab.attach(), AttachOutcome::AlreadyAttached);
     assert_eq!((lab.pin_names(), programs(&lab)), before);
-    assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
     assert_eq!(lab.pod(ONE).get("169.254.169.254"), "agent:one");
 }
 
@@ -25,22 +25,25 @@ fn attaching_twice_changes_nothing() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn who_opened_what_is_attached_learns_that_it_is_gone_or_another_and_not_that_a_version_was_replaced() {
     let lab = Arc::new(Lab::new());
-    assert!(AttachmentSnapshot::of(&lab.pins).is_err(), "nothing is attached");
+    assert!(AttachmentSnapshot::from_pins(&lab.pins).is_err(), "nothing is attached");
     lab.attach();
-    let opened = AttachmentSnapshot::of(&lab.pins).unwrap();
+    let opened = AttachmentSnapshot::from_pins(&lab.pins).unwrap();
     pretend_another_version(&lab, Hook::Connect4);
     assert_eq!(lab.attach(), AttachOutcome::Replaced);
-    assert_eq!(opened.state().unwrap(), AttachmentState::Unchanged, "the maps are the same");
+    assert_eq!(opened.check_pins().unwrap(), AttachmentState::Unchanged, "the maps are the same");
     detach(&lab.pins).unwrap();
-    assert_eq!(opened.state().unwrap(), AttachmentState::Removed);
+    assert_eq!(opened.check_pins().unwrap(), AttachmentState::Removed);
     lab.attach();
-    assert_eq!(opened.state().unwrap(), AttachmentState::Replaced);
-    assert_eq!(AttachmentSnapshot::of(&lab.pins).unwrap().state().unwrap(), AttachmentState::Unchanged);
+    assert_eq!(opened.check_pins().unwrap(), AttachmentState::Replaced);
+    assert_eq!(
+        AttachmentSnapshot::from_pins(&lab.pins).unwrap().check_pins().unwrap(),
+        AttachmentState::Unchanged
+    );
 }
 
 fn programs(lab: &Lab) -> Vec<u32> {
-    let status = status(&lab.pins, &lab.site).unwrap();
-    status.hooks.iter().flat_map(|hook| hook.links.iter().map(|link| link.program)).collect()
+    let status = read_status(&lab.pins, &lab.site).unwrap();
+    status.hooks.iter().flat_map(|hook| hook.links.iter().map(|link| link.program_id)).collect()
 }
 
 #[test]
@@ -52,10 +55,10 @@ fn a_link_that_was_lost_is_attached_again() {
     let lost = lab.pin_names().into_iter().find(|name| name.starts_with("connect4-")).unwrap();
     fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
     until(|| one.get("169.254.169.254") == "real");
-    assert!(!status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(!read_status(&lab.pins, &lab.site).unwrap().is_complete());
     assert_eq!(lab.attach(), AttachOutcome::Attached);
     assert_eq!(one.get("169.254.169.254"), "agent:one");
-    assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
 }
 
 #[test]
@@ -78,7 +81,7 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(one.answer(), format!("agent:one={TIMES}"));
         assert_eq!(host.answer(), format!("agent:host={TIMES}"));
     }
-    assert!(status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
     // Three links and eight maps.
     assert_eq!(lab.pin_names().len(), 11);
 }
@@ -134,12 +137,15 @@ fn status_tells_what_was_captured_and_refused() {
     let _agent = Agent::start(&lab);
     assert_eq!(one.get("169.254.169.254"), "agent:one");
     assert_eq!(one.get("fd20:ce::254"), "agent:one");
-    let told = status(&lab.pins, &lab.site).unwrap();
+    let told = read_status(&lab.pins, &lab.site).unwrap();
     let counts = told.counts;
     assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));
     assert_eq!((counts.connect6.captured, counts.connect6.refused()), (1, 0));
     // The agent met itself once.
-    assert_eq!((counts.recorded, counts.closed_early, counts.unrecorded, told.waiting), (3, 0, 0, 0));
+    assert_eq!(
+        (counts.recorded, counts.closed_early, counts.unrecorded, told.waiting_connections),
+        (3, 0, 0, 0)
+    );
     let text = told.to_string();
     for part in
         ["connect4: attached to the pods' cgroup", "this version", "1 captured", "1 refused", NODE6, "known"]

@@ -96,7 +96,7 @@ fn groups_made_later_are_captured_whatever_they_are_called() {
         assert_eq!(process.get("169.254.169.254"), "agent:host");
     }
     // A whole pod made later, and a process that comes into its group and not its network: the node's, then.
-    let late = lab.site.directory().join("burstable/pod44444444-aaaa-bbbb-cccc-000000000004");
+    let late = lab.site.kubepods_directory().join("burstable/pod44444444-aaaa-bbbb-cccc-000000000004");
     fs::create_dir_all(late.join("c")).unwrap();
     process.ask(&format!("join {}", late.join("c").display()));
     assert_eq!(process.get("169.254.169.254"), "agent:another");
@@ -158,13 +158,13 @@ fn the_agents_own_pods_reach_the_real_server_two_of_them_at_once() {
     let lab = Arc::new(Lab::attached());
     let (mut one, mut two) = (lab.pod(ONE), lab.pod(TWO));
     // Before any agent is ready: it may have to ask the real server to become so.
-    gate(&lab).exempt(lab.id(ONE)).unwrap();
+    gate(&lab).exempt_pod(lab.id(ONE)).unwrap();
     assert_eq!((&*one.get("169.254.169.254"), &*two.get("169.254.169.254")), ("real", "EPERM"));
     let _agent = Agent::start(&lab);
     assert_eq!((&*one.get("169.254.169.254"), &*two.get("fd20:ce::254")), ("real", "agent:two"));
-    gate(&lab).exempt(lab.id(TWO)).unwrap();
+    gate(&lab).exempt_pod(lab.id(TWO)).unwrap();
     assert_eq!((&*one.get("fd20:ce::254"), &*two.get("169.254.169.254")), ("real", "real"));
-    gate(&lab).exempt(lab.id(HOST)).unwrap();
+    gate(&lab).exempt_pod(lab.id(HOST)).unwrap();
     assert_eq!((&*one.get("169.254.169.254"), &*two.get("169.254.169.254")), ("agent:one", "real"));
 }
 
@@ -174,7 +174,7 @@ fn a_class_of_service_that_was_made_anew_is_nobodys_until_the_agent_looks() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     assert!(!gate(&lab).refresh_qos_cgroups().unwrap());
-    let class = lab.site.directory().join("burstable");
+    let class = lab.site.kubepods_directory().join("burstable");
     for group in walk(&class).iter().rev() {
         fs::remove_dir(group).unwrap();
     }

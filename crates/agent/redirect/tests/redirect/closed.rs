@@ -74,7 +74,7 @@ fn nobody_is_sent_to_who_listens_where_an_agent_died() {
 fn an_agent_reaches_itself_at_the_port_of_a_dead_one_and_nobody_else_does() {
     let lab = Arc::new(Lab::attached());
     let agent = Agent::start(&lab);
-    gate(&lab).exempt(lab.id(AGENT)).unwrap();
+    gate(&lab).exempt_pod(lab.id(AGENT)).unwrap();
     let port = agent.at().metadata_port.unwrap();
     drop(agent);
     let _next = within("node", || TcpListener::bind((NODE, port.get())).unwrap());
@@ -135,7 +135,7 @@ fn who_is_in_the_pods_tree_and_in_no_pod_is_refused() {
     let lab = Arc::new(Lab::attached());
     let _agent = Agent::start(&lab);
     for group in ["", "burstable"] {
-        let mut process = Process::start(Some("pod1"), &lab.site.directory().join(group));
+        let mut process = Process::start(Some("pod1"), &lab.site.kubepods_directory().join(group));
         let got = process.get("169.254.169.254");
         // A class of service is no pod; nor is the pods' group itself.
         assert_eq!(got, "EPERM", "{group}");
@@ -174,6 +174,6 @@ fn after_removal_nothing_is_left_and_pods_reach_the_real_server() {
         assert_eq!(one.get("fd20:ce::254"), "real");
         assert!(!lab.pins.directory().parent().unwrap().exists());
     }
-    let error = seawall_redirect::status(&lab.pins, &lab.site).unwrap_err();
+    let error = seawall_redirect::read_status(&lab.pins, &lab.site).unwrap_err();
     assert!(matches!(error, Error::NotAttached { .. }), "{error}");
 }

@@ -34,7 +34,7 @@ fn poisoned(lab: &Lab, victim: &str, victims_address: &str, first: Turn) -> Stri
         }
     }
     // Both are there: the attacker's entry waits beside the victim's and not in its place.
-    assert_eq!(callers.waiting(), 2);
+    assert_eq!(callers.waiting_count(), 2);
     let (stream, peer) = listener.accept().unwrap();
     assert_eq!(peer.port(), 40000);
     who(lab, &mut callers, peer, stream.local_addr().unwrap())
@@ -77,7 +77,7 @@ fn where_the_victims_own_entry_is_gone_it_is_nobody_and_not_the_attacker() {
         let local = stream.local_addr().unwrap();
         assert_ne!(who(&lab, &mut callers, peer, local), "nobody");
         attacker.ask(&format!("attack {address} 40000 {NODE} {}", port(&listener)));
-        assert_eq!(callers.waiting(), 1);
+        assert_eq!(callers.waiting_count(), 1);
         assert_eq!(who(&lab, &mut callers, peer, local), "nobody");
     }
 }
@@ -90,7 +90,7 @@ fn a_socket_that_ends_takes_no_later_sockets_entry_along() {
     let (mut first, mut second) = (lab.pod(TWO), lab.pod(TWO));
     first.ask(&format!("attack 10.44.0.12 40000 {NODE} {}", port(&listener)));
     second.ask("hold 169.254.169.254 80 10.44.0.12 40000");
-    assert_eq!(callers.waiting(), 1);
+    assert_eq!(callers.waiting_count(), 1);
     first.ask("release");
     let (stream, peer) = listener.accept().unwrap();
     assert_eq!(who(&lab, &mut callers, peer, stream.local_addr().unwrap()), "two");
@@ -117,12 +117,12 @@ fn what_nobody_took_goes_with_its_connection() {
         one.ask("hold 169.254.169.254 80");
         one.ask("hold fd20:ce::254 80");
     }
-    assert_eq!(callers.waiting(), 10);
+    assert_eq!(callers.waiting_count(), 10);
     // Closed by the pod: its sockets linger until the other end is gone, too.
     one.ask("release");
     drop(listener);
     assert_eq!(one.get("169.254.169.254"), "EPERM");
-    until(|| callers.waiting() == 0);
+    until(|| callers.waiting_count() == 0);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn who_was_pushed_out_of_a_full_map_is_nobody() {
     one.ask("hold 169.254.169.254 80");
     let (stream, peer) = listener.accept().unwrap();
     fill_with_records(&lab);
-    assert!(callers.waiting() <= 32_768);
+    assert!(callers.waiting_count() <= 32_768);
     assert_eq!(who(&lab, &mut callers, peer, stream.local_addr().unwrap()), "nobody");
     // And who comes next is known again.
     one.ask("hold 169.254.169.254 80");

@@ -36,7 +36,7 @@ fn take_all(lab: &Lab, listener: &TcpListener, callers: &mut ConnectionMap, name
         }
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::WouldBlock);
-            callers.waiting() == 0
+            callers.waiting_count() == 0
         }
     });
     taken
@@ -52,7 +52,7 @@ fn one_pods_waiting_connections_push_out_no_other_pods_record_and_are_refused_be
         let begun = one.ask(&format!("flood {to} 80 600"));
         // The other pod's record can be in a place that both pods have.
         assert!([FULL, "EPERM=89 connecting=511"].contains(&&*begun), "{begun}");
-        assert_eq!(callers.waiting() as u64 + refused(&lab), 601);
+        assert_eq!(callers.waiting_count() as u64 + refused(&lab), 601);
         // Another process of the pod has no share of its own, and another pod has.
         assert_eq!(lab.pod(ONE).get(to), "EPERM");
         assert_eq!(two.ask(&format!("flood {to} 80 100")), "connecting=100");
@@ -71,11 +71,11 @@ fn a_pods_share_is_free_again_however_its_connections_end() {
         let mut one = lab.pod(ONE);
         assert_eq!(one.ask(&flood), FULL);
         one.ask("release");
-        until(|| callers.waiting() == 0);
+        until(|| callers.waiting_count() == 0);
         // The process is killed while all of them wait.
         assert_eq!(one.ask(&flood), FULL);
         drop(one);
-        until(|| callers.waiting() == 0);
+        until(|| callers.waiting_count() == 0);
         // The agent takes them.
         let mut one = lab.pod(ONE);
         assert_eq!(one.ask(&flood), FULL);
@@ -83,7 +83,7 @@ fn a_pods_share_is_free_again_however_its_connections_end() {
         // The agent ends.
         assert_eq!(one.ask(&flood), FULL);
         drop(listener);
-        until(|| callers.waiting() == 0);
+        until(|| callers.waiting_count() == 0);
         let listener = listen();
         point(&lab, &listener);
         assert_eq!(one.ask(&flood), FULL);
@@ -119,7 +119,7 @@ fn a_pod_that_delays_its_first_packets_has_no_more_records_than_its_share() {
         let mut one = lab.pod(ONE);
         assert_eq!(one.ask(&format!("delayed {to} 80 600")), "sent=600");
         let counts = RedirectCounts::read(&lab.pins).unwrap();
-        assert_eq!((callers.waiting(), counts.unrecorded), (512, 89));
+        assert_eq!((callers.waiting_count(), counts.unrecorded), (512, 89));
         assert_eq!(one.get(to), "EPERM");
         assert_eq!(take_all(&lab, &listener, &mut callers, "one"), 512);
     }
@@ -149,10 +149,10 @@ fn after_killed_clients_ended_agents_and_full_maps_a_pod_has_its_whole_share() {
         }
     }
     delete_filling(&lab);
-    until(|| callers.waiting() == 0);
+    until(|| callers.waiting_count() == 0);
     let listener = listen();
     point(&lab, &listener);
     let mut one = lab.pod(ONE);
     assert_eq!(one.ask("flood 169.254.169.254 80 600"), FULL);
-    assert_eq!(callers.waiting(), 512);
+    assert_eq!(callers.waiting_count(), 512);
 }

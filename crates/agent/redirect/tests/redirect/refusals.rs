@@ -60,7 +60,7 @@ fn a_program_around_the_pods_that_ours_would_switch_off_or_that_keeps_ours_out_i
 fn programs_that_permit_others_are_no_obstacle() {
     let lab = Lab::new();
     attach_others(&lab.base, ALLOW_MULTI);
-    attach_others(lab.site.directory(), ALLOW_MULTI);
+    attach_others(lab.site.kubepods_directory(), ALLOW_MULTI);
     lab.attach();
     assert_eq!(lab.pod(ONE).get("169.254.169.254"), "EPERM");
 }
@@ -69,10 +69,10 @@ fn programs_that_permit_others_are_no_obstacle() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_program_at_the_pods_own_group_that_permits_no_other_is_named() {
     let lab = Lab::new();
-    attach_others(lab.site.directory(), 0);
+    attach_others(lab.site.kubepods_directory(), 0);
     let refused = attach(&lab.pins, &lab.site).unwrap_err();
     assert!(
-        matches!(&refused, Error::ConflictingProgram { group, .. } if group == lab.site.directory()),
+        matches!(&refused, Error::ConflictingProgram { group, .. } if group == lab.site.kubepods_directory()),
         "{refused}"
     );
     assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());

@@ -9,7 +9,7 @@ use crate::support::agent::{at_node, gate};
 use crate::support::*;
 
 fn load(rules: &str) {
-    within("node", || nft_rules::apply(rules)).unwrap_or_else(|error| panic!("{error}\n{rules}"));
+    within("node", || nft_rules::load_rules(rules)).unwrap_or_else(|error| panic!("{error}\n{rules}"));
 }
 
 #[test]
@@ -20,8 +20,8 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
     // A second time changes nothing.
-    load(&nft_rules::drop_rules());
-    load(&nft_rules::drop_rules());
+    load(&nft_rules::format_drop_rules());
+    load(&nft_rules::format_drop_rules());
     for port in [80, 443, 8080] {
         assert_eq!(one.ask(&format!("ask raw_syn 169.254.169.254 {port}")), "nothing", "{port}");
     }
@@ -34,8 +34,8 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
     assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
     assert_eq!(lab.outside().get("169.254.169.254"), "real");
-    load(&nft_rules::cleanup_rules());
-    load(&nft_rules::cleanup_rules());
+    load(&nft_rules::format_cleanup_rules());
+    load(&nft_rules::format_cleanup_rules());
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
 }
 
@@ -53,7 +53,8 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
     until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
     load(
-        &nft_rules::dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+        &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None)
+            .unwrap(),
     );
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
         assert_eq!(one.get(to), "agent:nobody", "{to}");
@@ -64,19 +65,24 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(host.get("fd00:ec2::23"), "containers:nobody");
     // The agent's own pod asks the real server for what it passes on.
     load(
-        &nft_rules::dnat_rules(&at_node(Some(agent.port), None), Some(&lab.site), Some(&PodUid(HOST.into())))
-            .unwrap(),
+        &nft_rules::format_dnat_rules(
+            &at_node(Some(agent.port), None),
+            Some(&lab.site),
+            Some(&PodUid(HOST.into())),
+        )
+        .unwrap(),
     );
     assert_eq!(host.get("169.254.169.254"), "real");
     assert_eq!(one.get("169.254.169.254"), "agent:nobody");
-    let of_nobody = nft_rules::dnat_rules(
+    let of_nobody = nft_rules::format_dnat_rules(
         &at_node(Some(agent.port), None),
         Some(&lab.site),
         Some(&PodUid("gone".into())),
     );
     assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
     load(
-        &nft_rules::dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None).unwrap(),
+        &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None)
+            .unwrap(),
     );
     // What is not translated does not pass either.
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
@@ -85,7 +91,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(host.get("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(outside.get("169.254.169.254"), "real");
-    load(&nft_rules::cleanup_rules());
+    load(&nft_rules::format_cleanup_rules());
     assert_eq!(one.get("169.254.169.254"), "real");
 }
 
@@ -93,7 +99,8 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn what_nft_says_of_bad_rules_is_told() {
     let _lab = Lab::new();
-    let refused =
-        within("node", || nft_rules::apply("table inet seawall { nonsense }\n")).unwrap_err().to_string();
+    let refused = within("node", || nft_rules::load_rules("table inet seawall { nonsense }\n"))
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("nonsense"), "{refused}");
 }

@@ -5,7 +5,7 @@
 //! socket's buffer. Therefore a limit far below the possible total of all connections affects no healthy client. Without the limit, a few
 //! hostile pods with a thousand partial heads each would take more memory than the whole agent may use.
 //!
-//! Clients share the limit. The last quarter is reserved for clients that hold at most [`FEW`] bytes. Therefore a new client finds
+//! Clients share the limit. The last quarter is reserved for clients that hold at most [`GUARANTEED_BUFFER_BYTES`] bytes. Therefore a new client finds
 //! room even if all other clients hold as much as they can. Of the other three quarters, a client can hold as many bytes as it
 //! leaves free ([`seawall_core::fair_share`]).
 
@@ -17,7 +17,7 @@ use seawall_core::fair_share;
 
 /// The number of bytes that each client can hold as long as the budget is not full.
 /// The largest head needs fewer bytes, and so does an answer together with the socket's buffer.
-const FEW: usize = 40 * 1024;
+const GUARANTEED_BUFFER_BYTES: usize = 40 * 1024;
 
 /// The budget for all buffered bytes of one thread.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl BufferBudget {
 
 impl BufferShare {
     /// Returns the share of a client that holds no bytes yet.
-    pub(crate) fn of(all: &Rc<BufferBudget>) -> Rc<Self> {
+    pub(crate) fn new_empty(all: &Rc<BufferBudget>) -> Rc<Self> {
         Rc::new(Self { own: Cell::new(0), all: all.clone() })
     }
 
@@ -63,7 +63,7 @@ impl BufferShare {
         let BufferBudget { most, used } = &*self.all;
         let (own, used) = (self.own.get() + more, used.get() + more);
         let free = fair_share::free_for_large_holders(*most as u64, used as u64);
-        own as u64 <= free || (own <= FEW && used <= *most)
+        own as u64 <= free || (own <= GUARANTEED_BUFFER_BYTES && used <= *most)
     }
 
     fn give(&self, bytes: usize) {
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_can_be_held_again() {
-        let share = BufferShare::of(&BufferBudget::new(MOST));
+        let share = BufferShare::new_empty(&BufferBudget::new(MOST));
         let (mut one, mut two) = (share.new_empty_buffer(), share.new_empty_buffer());
         // Half of the bytes that are not reserved for clients with a few bytes.
         const HALF: usize = MOST / 8 * 3;
@@ -158,7 +158,7 @@ mod tests {
         let all = BufferBudget::new(MOST);
         let hoarders: Vec<Vec<BufferedBytes>> = (0..9)
             .map(|_| {
-                let share = BufferShare::of(&all);
+                let share = BufferShare::new_empty(&all);
                 let mut held: Vec<BufferedBytes> = Vec::new();
                 loop {
                     let mut next = share.new_empty_buffer();
@@ -173,12 +173,12 @@ mod tests {
             hoarders.iter().filter(|held| held.len() >= 8).count() >= 6,
             "at least six hoarders hold 32 KiB"
         );
-        assert!(BufferShare::of(&all).new_empty_buffer().replace(&[0; 16 * 1024]));
+        assert!(BufferShare::new_empty(&all).new_empty_buffer().replace(&[0; 16 * 1024]));
     }
 
     #[test]
     fn a_full_socket_counts_as_long_as_its_answer_waits() {
-        let share = BufferShare::of(&BufferBudget::new(MOST));
+        let share = BufferShare::new_empty(&BufferBudget::new(MOST));
         let mut held = share.new_empty_buffer();
         assert!(held.replace_unsent(&[1; 100], 16_384));
         assert_eq!(share.own.get(), 16_484);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn bytes_that_change_hands_count_for_their_new_owner() {
         let all = BufferBudget::new(MOST);
-        let (stranger, pod) = (BufferShare::of(&all), BufferShare::of(&all));
+        let (stranger, pod) = (BufferShare::new_empty(&all), BufferShare::new_empty(&all));
         let mut held = stranger.new_empty_buffer();
         assert!(held.replace(&[1; 1000]) && held.transfer_to(&pod));
         assert_eq!((stranger.own.get(), pod.own.get(), all.used.get()), (0, 1000, 1000));

@@ -4,6 +4,6 @@
 //! The module knows no sockets. Each thread has its own data, so the module needs no lock.
 
 pub(crate) mod buffer_budget;
-pub(crate) mod clients;
 pub(crate) mod cpu_pacer;
 pub(crate) mod scheduler;
+pub(crate) mod tenants;

@@ -77,7 +77,7 @@ impl Default for FairScheduler {
 
 impl FairScheduler {
     /// True if this client has used all its turns of the round.
-    pub(crate) fn is_spent(&self, share: &ClientTurns) -> bool {
+    pub(crate) fn has_used_turns(&self, share: &ClientTurns) -> bool {
         let rounds = self.round.get().wrapping_sub(share.round.get());
         if rounds != 0 {
             share.round.set(self.round.get());
@@ -205,7 +205,7 @@ mod tests {
         let (turns, one, two) =
             (FairScheduler::default(), Rc::<ClientTurns>::default(), Rc::<ClientTurns>::default());
         for share in [&one, &two] {
-            assert!(!turns.is_spent(share));
+            assert!(!turns.has_used_turns(share));
             turns.record_turn(share);
         }
         (turns, one, two)
@@ -226,12 +226,12 @@ mod tests {
     #[test]
     fn a_share_is_spent_for_the_round_and_whole_in_the_next() {
         let (turns, hostile, quiet) = two_callers();
-        while !turns.is_spent(&hostile) {
+        while !turns.has_used_turns(&hostile) {
             turns.record_turn(&hostile);
         }
-        assert!(!turns.is_spent(&quiet));
+        assert!(!turns.has_used_turns(&quiet));
         begin(&turns);
-        assert!(!turns.is_spent(&hostile));
+        assert!(!turns.has_used_turns(&hostile));
         assert_eq!(hostile.taken.get(), 0);
     }
 
@@ -240,7 +240,7 @@ mod tests {
         let (turns, share, _) = two_callers();
         turns.charge(&share, OF_ALL / 2 * 3);
         let mut rounds = 0;
-        while turns.is_spent(&share) {
+        while turns.has_used_turns(&share) {
             begin(&turns);
             rounds += 1;
         }
@@ -251,14 +251,14 @@ mod tests {
     fn who_is_alone_has_more_turns_until_another_comes() {
         let (turns, share) = (FairScheduler::default(), Rc::<ClientTurns>::default());
         let mut had = 0;
-        while !turns.is_spent(&share) {
+        while !turns.has_used_turns(&share) {
             turns.record_turn(&share);
             had += 1;
         }
         assert_eq!(had, ALONE);
         assert!(!turns.is_contended());
         let other = ClientTurns::default();
-        assert!(!turns.is_spent(&other));
+        assert!(!turns.has_used_turns(&other));
         turns.record_turn(&other);
         assert!(turns.is_contended());
         turns.reset_activity();

@@ -65,7 +65,7 @@ pub struct ListenerShard {
     /// The listening socket.
     pub(crate) socket: TcpListener,
     /// The number of the listener, which identifies the bound address.
-    pub(crate) listener: usize,
+    pub(crate) listener_index: usize,
     /// Keeps other processes from binding the port until the last shard of the address is dropped.
     _seal: Option<Arc<PortGuard>>,
 }
@@ -74,7 +74,7 @@ pub struct ListenerShard {
 #[derive(Debug)]
 pub struct Listeners {
     /// The shards, by thread number.
-    pub by_thread: Vec<Vec<ListenerShard>>,
+    pub shards_by_thread: Vec<Vec<ListenerShard>>,
     /// The bound addresses with their ports, by listener number.
     pub addresses: Vec<SocketAddr>,
 }
@@ -82,9 +82,9 @@ pub struct Listeners {
 impl Listeners {
     /// Returns a socket of the first listener with this port.
     pub fn socket_on_port(&self, port: u16) -> Option<&TcpListener> {
-        let lanes = || self.by_thread.iter().flatten();
+        let lanes = || self.shards_by_thread.iter().flatten();
         let listener = self.addresses.iter().position(|address| address.port() == port)?;
-        lanes().find(|lane| lane.listener == listener).map(|lane| &lane.socket)
+        lanes().find(|lane| lane.listener_index == listener).map(|lane| &lane.socket)
     }
 }
 
@@ -113,11 +113,15 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
         }
         let seal = (lanes > 1).then(|| sealed(address)).flatten();
         for (lane, socket) in sockets.into_iter().enumerate() {
-            of_thread[lane % threads].push(ListenerShard { socket, listener, _seal: seal.clone() });
+            of_thread[lane % threads].push(ListenerShard {
+                socket,
+                listener_index: listener,
+                _seal: seal.clone(),
+            });
         }
         bound.push(address);
     }
-    Ok(Listeners { by_thread: of_thread, addresses: bound })
+    Ok(Listeners { shards_by_thread: of_thread, addresses: bound })
 }
 
 /// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the resulting limit.
@@ -146,7 +150,7 @@ fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
 /// Keeps other processes from sharing the port with the shards.
 /// If the guard fails, the agent logs a warning and still serves all clients.
 fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
-    let seal = PortGuard::of(address).inspect_err(|error| {
+    let seal = PortGuard::for_address(address).inspect_err(|error| {
         tracing::warn!(%address, %error, "cannot guard the port: another process of this user could listen on it and take connections");
     });
     seal.ok().map(Arc::new)
@@ -253,7 +257,8 @@ mod tests {
     #[test]
     fn every_thread_listens_on_the_same_port() {
         let listeners = bind(&[any()], 2, 8).unwrap();
-        let ports = listeners.by_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
+        let ports =
+            listeners.shards_by_thread.iter().flatten().map(|lane| lane.socket.local_addr().unwrap().port());
         assert_eq!(ports.collect::<Vec<_>>(), [listeners.addresses[0].port(); 9]);
     }
 
@@ -277,7 +282,7 @@ mod tests {
                 let error = open(joined, true).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{address} {joined}");
             }
-            let mut of_thread = listeners.by_thread;
+            let mut of_thread = listeners.shards_by_thread;
             of_thread[0].clear();
             assert!(open(at, true).is_err(), "{address}: the other thread's shards still listen");
             drop(of_thread);
@@ -303,7 +308,7 @@ mod tests {
                 let from = IpAddr::from([127, 0, 0, last]);
                 let _client = connect(from, [127, 0, 0, 1].into(), port);
                 // Shard n is the entry n / 2 of thread n % 2.
-                let lane = &listeners.by_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
+                let lane = &listeners.shards_by_thread[usize::from(last) % 2][usize::from(last) % 8 / 2];
                 assert_eq!(lane.socket.accept().unwrap().1.ip().to_canonical(), from, "{listen} {last}");
             }
         }
@@ -367,7 +372,7 @@ mod tests {
             let listeners = bind(&[listen.parse().unwrap()], 2, 8).unwrap();
             let own = own.parse().unwrap();
             let _client = connect(own, own, listeners.addresses[0].port());
-            let accepted = listeners.by_thread[0][4].socket.accept();
+            let accepted = listeners.shards_by_thread[0][4].socket.accept();
             assert_eq!(accepted.unwrap().1.ip().to_canonical(), own, "{listen}");
         }
     }
@@ -376,7 +381,7 @@ mod tests {
     fn a_connection_whose_client_has_sent_nothing_waits_in_the_kernel() {
         let listeners = bind(&[any()], 1, 1).unwrap();
         let mut client = std::net::TcpStream::connect(listeners.addresses[0]).unwrap();
-        let lane = &listeners.by_thread[0][0].socket;
+        let lane = &listeners.shards_by_thread[0][0].socket;
         assert_eq!(lane.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         client.write_all(b"G").unwrap();
         lane.accept().unwrap();

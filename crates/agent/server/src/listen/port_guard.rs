@@ -34,7 +34,7 @@ impl PortGuard {
     ///
     /// # Errors
     /// The address cannot be guarded (`[::]`, or `0.0.0.0` without IPv6), or the kernel still lets other processes bind to it.
-    pub(super) fn of(address: SocketAddr) -> io::Result<Self> {
+    pub(super) fn for_address(address: SocketAddr) -> io::Result<Self> {
         let bound = socket(address)?;
         bound.set_reuse_address(true)?;
         bound.set_reuse_port(true)?;

@@ -93,7 +93,7 @@ impl ListenerShards {
     ///
     /// # Errors
     /// The poller failed.
-    pub fn ready_now(&self, found: &mut Vec<usize>) -> io::Result<()> {
+    pub fn collect_ready(&self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
         self.poller.collect_events(|lane, _| found.extend(usize::try_from(lane).ok()))?;
         Ok(())
@@ -180,7 +180,7 @@ impl ListenerShards {
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
     /// Otherwise the kernel would reset these connections at the end of the process, although their clients believe that they are open. If
     /// the kernel refuses this for a shard, only such connections are lost.
-    pub fn stop_deferring(&mut self) {
+    pub fn disable_deferred_accept(&mut self) {
         for lane in &self.lanes {
             let _ = defer_accept(&lane.socket, 0);
         }
@@ -188,8 +188,8 @@ impl ListenerShards {
     }
 
     /// Returns the number of the listener to which a shard belongs.
-    pub fn listener(&self, lane: usize) -> usize {
-        self.lanes[lane].listener
+    pub fn listener_index(&self, lane: usize) -> usize {
+        self.lanes[lane].listener_index
     }
 
     /// Accepts one connection without blocking. Returns `None` if no connection waits.
@@ -254,8 +254,10 @@ mod tests {
         let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         listeners.iter().for_each(|one| one.set_nonblocking(true).unwrap());
         let addresses = listeners.iter().map(|one| one.local_addr().unwrap()).collect();
-        let lanes =
-            listeners.into_iter().map(|socket| ListenerShard { socket, listener: 0, _seal: None }).collect();
+        let lanes = listeners
+            .into_iter()
+            .map(|socket| ListenerShard { socket, listener_index: 0, _seal: None })
+            .collect();
         (ListenerShards::new(lanes).unwrap(), addresses)
     }
 

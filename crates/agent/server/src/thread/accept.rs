@@ -17,8 +17,8 @@ use super::{GONE, REPLACED_ACCEPTS, TrafficThread};
 use crate::admission::{ADMISSION_INTERVAL, GuestPlace};
 use crate::client::{Client, ServedPod};
 use crate::connection_permits::PermitCounter;
-use crate::connection_table::{ConnectionPermits, SWEEP};
-use crate::fairness::clients::Tenant;
+use crate::connection_table::{ConnectionPermits, SWEEP_INTERVAL};
+use crate::fairness::tenants::Tenant;
 use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
 use crate::memory::MemoryLevel;
@@ -87,9 +87,9 @@ impl<P: ServedPod> TrafficThread<P> {
             self.scheduler.request_round();
             self.scheduler.wait_for_round().await;
         }
-        lanes.stop_deferring();
+        lanes.disable_deferred_accept();
         self.accept_the_last(&mut lanes);
-        if self.stop.is_replaced() {
+        if self.stop.is_agent_replaced() {
             // The other agent gets all new connections. Within this time, the kernel offers the connections that it still defers.
             let until = tokio::time::sleep(REPLACED_ACCEPTS);
             let late = async {
@@ -112,7 +112,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if self.accept_failures.take(now).is_ok() {
             tracing::warn!(%error, "cannot accept connections");
         }
-        self.end_idle_of_largest(now);
+        self.end_idle_of_largest_client(now);
         self.is_accept_failing.set(true);
     }
 
@@ -122,7 +122,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn accept_the_last(self: &Rc<Self>, lanes: &mut ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..LAST_LOOKS {
-            let looked = lanes.ready_now(&mut ready);
+            let looked = lanes.collect_ready(&mut ready);
             if looked.is_err() || ready.is_empty() || self.accept_some(lanes, &mut ready).is_err() {
                 return;
             }
@@ -138,14 +138,14 @@ impl<P: ServedPod> TrafficThread<P> {
         let mut budget = self.guest_budget.borrow_mut();
         if now.since(self.last_resumed.get()) >= ADMISSION_INTERVAL {
             self.last_resumed.set(now);
-            budget.grow(now, clock::cpu_time());
+            budget.grow(now, clock::process_cpu_time());
             lanes.resume(budget.affordable_guests())?;
         }
         if lanes.take_backlog_period_start() {
             self.last_bounded.set(now);
         }
         let period = now.since(self.last_bounded.get());
-        if period >= SWEEP {
+        if period >= SWEEP_INTERVAL {
             self.last_bounded.set(now);
             lanes.limit_backlogs(period)?;
         }
@@ -208,7 +208,7 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             match lanes.accept(lane) {
                 Ok(Some((stream, peer))) => {
-                    let admitted = self.admit(stream, peer, lanes.listener(lane), lane);
+                    let admitted = self.admit(stream, peer, lanes.listener_index(lane), lane);
                     self.settle(&gate, &admitted);
                     if admitted.is_known {
                         self.known.borrow_mut().record(lane);
@@ -245,8 +245,9 @@ impl<P: ServedPod> TrafficThread<P> {
         if !is_crowded && !is_exhausted && open.open_count() < most {
             return Gate::Open;
         }
-        let has_place =
-            shard.is_none_or(|shard| shard.has_guest_place(&self.shared.guests, self.shared.limits.guests));
+        let has_place = shard.is_none_or(|shard| {
+            shard.has_guest_place(&self.shared.guest_counter, self.shared.limits.guest_connections)
+        });
         if has_place && self.guest_budget.borrow_mut().pay_for_guest() { Gate::Guest } else { Gate::Shut }
     }
 
@@ -297,7 +298,7 @@ impl<P: ServedPod> TrafficThread<P> {
         };
         let is_guest = guest.is_some();
         if is_guest {
-            self.metrics.connections.guests.fetch_add(1, Ordering::Relaxed);
+            self.metrics.connections.guest_connections.fetch_add(1, Ordering::Relaxed);
             tenant.record_guest();
         }
         let who = ConnectionClient { identity: caller, tenant };
@@ -325,7 +326,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
             matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
-        self.tenants.borrow_mut().of(caller, likely.as_ref(), ends.peer.ip())
+        self.tenants.borrow_mut().tenant_of_client(caller, likely.as_ref(), ends.peer.ip())
     }
 
     /// Takes one permit of the process limit and one of the client limit. A client at its share becomes a guest instead.
@@ -350,7 +351,7 @@ impl<P: ServedPod> TrafficThread<P> {
             }
         }
         let caller = own.take(u32::MAX)?;
-        let process = self.shared.guests.take(u32::MAX)?;
+        let process = self.shared.guest_counter.take(u32::MAX)?;
         let place = self.shard_admission.borrow()[lane].take_guest_place();
         Some((
             ConnectionPermits { process_permit: process, client_permit: caller, client: tenant.id },
@@ -373,9 +374,9 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Ends one idle connection of the client with the most connections.
     /// The thread does so only while memory or descriptors are short. It never ends a connection with an unread request.
-    pub(super) fn end_idle_of_largest(&self, now: seawall_core::Moment) -> bool {
+    pub(super) fn end_idle_of_largest_client(&self, now: seawall_core::Moment) -> bool {
         let timeouts = self.client_limits.get().timeouts;
-        let is_ended = self.connections.borrow_mut().end_idle_of_largest(&timeouts, now);
+        let is_ended = self.connections.borrow_mut().end_idle_of_largest_client(&timeouts, now);
         self.metrics.connections.evicted_idle.fetch_add(u64::from(is_ended), Ordering::Relaxed);
         is_ended
     }
@@ -403,7 +404,7 @@ impl<P: ServedPod> TrafficThread<P> {
         {
             let read = &mut self.scratch.borrow_mut().read;
             let sent = stream.read(read).unwrap_or_default();
-            self.answer_all(asker, &read[..sent], now, &mut out);
+            self.answer_requests(asker, &read[..sent], now, &mut out);
         }
         if out.is_empty() {
             self.write_refusal(dialects, &GONE, &mut out);

@@ -26,7 +26,7 @@ pub struct ThreadUpdate<P> {
     pub client_limits: ClientLimits,
     /// The thread sends a message on this channel after it has applied the update. If the thread has ended, the channel closes without a
     /// message.
-    pub applied: oneshot::Sender<()>,
+    pub applied_sender: oneshot::Sender<()>,
 }
 
 impl<P> fmt::Debug for ThreadUpdate<P> {

@@ -17,8 +17,8 @@ use crate::admission::GuestPlace;
 use crate::client::{Client, ServedPod};
 use crate::connection_table::{ConnectionKey, TableEntry, TimedState};
 use crate::fairness::buffer_budget::BufferedBytes;
-use crate::fairness::clients::Tenant;
 use crate::fairness::scheduler::ClientTurns;
+use crate::fairness::tenants::Tenant;
 use crate::handler::ActiveDialects;
 use crate::listen::MAX_UNREAD_BYTES;
 
@@ -43,13 +43,13 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) is_guest: Cell<bool>,
     pub(super) connection_state: TimedState,
     /// The bytes of a partial head, or of pipelined requests behind a request that takes time.
-    pub(super) buffered: RefCell<Option<Box<BufferedBytes>>>,
+    pub(super) buffered_bytes: RefCell<Option<Box<BufferedBytes>>>,
     pub(super) client: RefCell<ConnectionClient<P>>,
     pub(super) socket: ClientSocket,
     /// The arrival time of the request that waits for identity.
     pub(super) received_at: Cell<Option<Moment>>,
-    pub(super) parked: RefCell<Option<ParkedTurn>>,
-    pub(super) task: RefCell<Option<AbortHandle>>,
+    pub(super) parked_turn: RefCell<Option<ParkedTurn>>,
+    pub(super) task_abort_handle: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
     /// The place of a guest, held for its drop.
     _guest_place: Option<GuestPlace>,
@@ -85,10 +85,10 @@ impl<P: ServedPod> ConnectionData<P> {
             is_suspended: Cell::new(false),
             has_buffered_request: Cell::new(false),
             connection_state: TimedState::new(now),
-            buffered: RefCell::default(),
+            buffered_bytes: RefCell::default(),
             client: RefCell::new(who),
-            parked: RefCell::default(),
-            task: RefCell::default(),
+            parked_turn: RefCell::default(),
+            task_abort_handle: RefCell::default(),
             received_at: Cell::new(None),
             socket,
             key,
@@ -97,14 +97,14 @@ impl<P: ServedPod> ConnectionData<P> {
         }
     }
 
-    pub(super) fn has_buffered(&self) -> bool {
-        self.buffered.borrow().is_some()
+    pub(super) fn has_buffered_bytes(&self) -> bool {
+        self.buffered_bytes.borrow().is_some()
     }
 
     /// Charges the buffered bytes to the current tenant. Returns false if that tenant has no room for so many bytes.
     pub(super) fn transfer_buffer_charge(&self) -> bool {
-        let share = &self.client.borrow().tenant.buffers;
-        self.buffered.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
+        let share = &self.client.borrow().tenant.buffer_share;
+        self.buffered_bytes.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
     }
 
     pub(super) fn is_pod_gone(&self) -> bool {
@@ -113,7 +113,7 @@ impl<P: ServedPod> ConnectionData<P> {
 
     /// Holds the bytes that the socket did not accept. Returns `None` if the client has no room for so many bytes.
     pub(super) fn buffer_unsent(&self, rest: &[u8]) -> Option<BufferedBytes> {
-        let mut unsent = self.client.borrow().tenant.buffers.new_empty_buffer();
+        let mut unsent = self.client.borrow().tenant.buffer_share.new_empty_buffer();
         unsent.replace_unsent(rest, MAX_UNREAD_BYTES).then_some(unsent)
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn store_buffered<P>(
         *kept = None;
         return true;
     }
-    let mut held = kept.take().unwrap_or_else(|| Box::new(tenant.buffers.new_empty_buffer()));
+    let mut held = kept.take().unwrap_or_else(|| Box::new(tenant.buffer_share.new_empty_buffer()));
     let is_held = held.replace(bytes);
     *kept = is_held.then_some(held);
     is_held
@@ -148,7 +148,7 @@ impl<P: ServedPod> TableEntry for Rc<ConnectionData<P>> {
     }
 
     fn end(&self) -> bool {
-        let task = self.task.borrow();
+        let task = self.task_abort_handle.borrow();
         task.as_ref().inspect(|task| task.abort()).is_some()
     }
 }
@@ -161,7 +161,7 @@ impl<P: ServedPod> Drop for ConnectionData<P> {
         if self.is_pod_gone() {
             self.socket.reset_on_close();
         }
-        if let Some(parked) = self.parked.take() {
+        if let Some(parked) = self.parked_turn.take() {
             parked.queue.remove(self.key);
         }
     }

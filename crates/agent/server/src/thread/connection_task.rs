@@ -59,7 +59,7 @@ enum TurnOutcome {
 
 impl<P: ServedPod> ActiveConnection<P> {
     /// Handles the connection for at most one turn. `told` contains the poller's events for the socket.
-    pub(super) fn proceed(&self, told: Option<EventFlags>) {
+    pub(super) fn run_turn(&self, told: Option<EventFlags>) {
         if let Some(flags) = told {
             self.socket.on_event(flags);
         }
@@ -113,7 +113,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     fn wait_for(&self, unsent: Option<BufferedBytes>, after: NextAction) {
         let waiting = ConnectionTask(Some(self.clone()));
         let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
-        self.task.replace(Some(task.abort_handle()));
+        self.task_abort_handle.replace(Some(task.abort_handle()));
         self.is_suspended.set(true);
     }
 
@@ -127,10 +127,10 @@ impl<P: ServedPod> ActiveConnection<P> {
     fn is_admitted(&self, waker: Option<&Waker>) -> bool {
         let who = self.client.borrow();
         let (turns, of) = (&self.thread.scheduler, &who.tenant.turns);
-        let is_admitted = !turns.is_spent(of);
+        let is_admitted = !turns.has_used_turns(of);
         if !is_admitted {
             let parked = ParkedTurn { queue: of.clone(), waker: waker.cloned() };
-            let before = self.parked.replace(Some(parked));
+            let before = self.parked_turn.replace(Some(parked));
             self.is_suspended.set(true);
             // A connection is in a queue only once, even if its task wakes several times.
             if before.is_none_or(|before| !Rc::ptr_eq(&before.queue, of)) {
@@ -141,13 +141,13 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     /// Is ready when the client has a turn left. Only the connection's task calls this function.
-    pub(super) fn poll_admitted(&self, context: &Context<'_>) -> Poll<()> {
+    pub(super) fn poll_turn_left(&self, context: &Context<'_>) -> Poll<()> {
         if self.is_admitted(Some(context.waker())) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Resumes the connection if it waits for a turn in this queue. Returns true if the connection waited there.
     pub(super) fn unpark(&self, of: &Rc<ClientTurns>) -> bool {
-        let parked = self.parked.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
+        let parked = self.parked_turn.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
         let Some(parked) = parked else { return false };
         match parked.waker {
             Some(waker) => waker.wake(),
@@ -175,7 +175,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         self.thread.heartbeat.set_activity(ThreadActivity::Answer);
         let mut scratch = self.thread.scratch.borrow_mut();
         let Scratch { read: buffer, write: out } = &mut *scratch;
-        let mut kept = self.buffered.borrow_mut();
+        let mut kept = self.buffered_bytes.borrow_mut();
         let kept_bytes = kept.as_deref().map_or(&[][..], |kept| kept);
         let mut filled = kept_bytes.len().min(buffer.len());
         if !self.has_buffered_request.get() {
@@ -234,27 +234,27 @@ impl<P: ServedPod> ActiveConnection<P> {
             received_at: came,
             is_guest: self.is_guest.get(),
         };
-        let mut batch = self.thread.answer_all(asker, bytes, now, out);
-        self.thread.scheduler.charge(&tenant.turns, batch.requests.saturating_sub(1) / PIPELINED);
+        let mut batch = self.thread.answer_requests(asker, bytes, now, out);
+        self.thread.scheduler.charge(&tenant.turns, batch.request_count.saturating_sub(1) / PIPELINED);
         // After an answer that closes the connection, the thread ignores all further bytes.
-        let closes = matches!(batch.next, NextAction::Close | NextAction::Linger);
-        let rest = if closes { &[] } else { &bytes[batch.consumed..] };
+        let closes = matches!(batch.next_action, NextAction::Close | NextAction::Linger);
+        let rest = if closes { &[] } else { &bytes[batch.consumed_bytes..] };
         if !store_buffered(kept, tenant, rest) {
-            batch.next = self.thread.refuse_if_buffer_full(dialects, &batch.next, out)?;
+            batch.next_action = self.thread.refuse_if_buffer_full(dialects, &batch.next_action, out)?;
         }
-        if batch.consumed > 0 && kept.is_some() {
+        if batch.consumed_bytes > 0 && kept.is_some() {
             // The client has sent complete requests, so the timeout for the next head starts anew.
             self.connection_state.set_state(ConnectionState::Idle, now);
         }
-        self.connection_state.set_state(batch.next.state(kept.is_some()), now);
+        self.connection_state.set_state(batch.next_action.connection_state(kept.is_some()), now);
         let sent = self.socket.send(out)?;
         self.thread.record_answered(sent);
         if sent == out.len() {
-            return Some(TurnOutcome::Answered(None, batch.next));
+            return Some(TurnOutcome::Answered(None, batch.next_action));
         }
         // Change the state immediately, because the table can evict an idle connection to make room for another connection.
-        self.connection_state.set_state(ConnectionState::Write, now);
-        Some(TurnOutcome::Answered(Some(self.buffer_unsent(&out[sent..])?), batch.next))
+        self.connection_state.set_state(ConnectionState::Writing, now);
+        Some(TurnOutcome::Answered(Some(self.buffer_unsent(&out[sent..])?), batch.next_action))
     }
 }
 
@@ -265,9 +265,9 @@ pub(super) struct ConnectionTask<P: ServedPod>(Option<ActiveConnection<P>>);
 impl<P: ServedPod> ConnectionTask<P> {
     async fn until_over(mut self, unsent: Option<BufferedBytes>, after: NextAction) {
         let Some(connection) = self.0.clone() else { return };
-        if let Some(looks) = connection.wait(unsent, after).await {
+        if let Some(looks) = connection.wait_for_next_turn(unsent, after).await {
             self.0 = None;
-            connection.task.replace(None);
+            connection.task_abort_handle.replace(None);
             // Drop the waker, because the task's memory stays allocated while a waker exists.
             connection.socket.forget_waker();
             connection.is_suspended.set(false);
@@ -290,7 +290,7 @@ pub(super) fn poll_turn_to_read<P: ServedPod>(
     context: &mut Context<'_>,
 ) -> Poll<std::io::Result<()>> {
     ready!(connection.socket.poll_readable(context, &connection.thread.ready_queue.poller, connection.key))?;
-    connection.poll_admitted(context).map(Ok)
+    connection.poll_turn_left(context).map(Ok)
 }
 
 #[cfg(test)]

@@ -17,13 +17,17 @@ use crate::fairness::buffer_budget::BufferedBytes;
 impl<P: ServedPod> ActiveConnection<P> {
     /// Waits for the event that the last turn requires. Returns true if the next turn parses buffered bytes, and false if it reads.
     /// Returns `None` if the connection is over.
-    pub(super) async fn wait(&self, unsent: Option<BufferedBytes>, after: NextAction) -> Option<bool> {
+    pub(super) async fn wait_for_next_turn(
+        &self,
+        unsent: Option<BufferedBytes>,
+        after: NextAction,
+    ) -> Option<bool> {
         if let Some(unsent) = unsent {
             if !self.flush(&unsent).await {
                 return None;
             }
             // The write is finished, so the connection now waits for the next event. The time limit of that wait starts now.
-            self.connection_state.set_state(after.state(self.has_buffered()), self.now());
+            self.connection_state.set_state(after.connection_state(self.has_buffered_bytes()), self.now());
         }
         match after {
             NextAction::Read => Some(false),
@@ -31,7 +35,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             // The futures of rare waits are boxed. Otherwise the task of every connection would reserve memory for them.
             NextAction::Deferred(pending) => {
                 let goes_on = Box::pin(self.send_deferred(*pending)).await;
-                goes_on.then(|| self.has_buffered())
+                goes_on.then(|| self.has_buffered_bytes())
             }
             NextAction::AwaitIdentity(cloud, patience) => {
                 let caller = Box::pin(self.identify_client(cloud, patience)).await;
@@ -51,7 +55,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     /// Writes the bytes that the socket did not accept at first. Returns false if the client is gone.
     pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
         while !unsent.is_empty() {
-            self.connection_state.set_state(ConnectionState::Write, self.now());
+            self.connection_state.set_state(ConnectionState::Writing, self.now());
             if poll_fn(|context| self.poll_writable(context)).await.is_err() {
                 return false;
             }
@@ -69,7 +73,7 @@ impl<P: ServedPod> ActiveConnection<P> {
 
     /// Writes an answer, and buffers the bytes that the socket does not accept at once.
     /// Returns false if the client is gone or has no room for so many bytes.
-    pub(super) async fn write(&self, out: Vec<u8>) -> bool {
+    pub(super) async fn write_answer(&self, out: Vec<u8>) -> bool {
         let Some(sent) = self.socket.send(&out) else { return false };
         if sent == out.len() {
             return true;

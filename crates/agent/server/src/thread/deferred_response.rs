@@ -54,7 +54,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         if status == 200 && route.is_credential() && !is_poll {
             thread.record_fetch(&self.client.borrow().identity, route, None);
         }
-        let is_written = self.write(out).await;
+        let is_written = self.write_answer(out).await;
         let goes_on = match rest {
             Some((rest, length)) if is_written => self.stream_body(*rest, length).await && keep_alive,
             _ => is_written && keep_alive,

@@ -49,7 +49,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn go_on(self: &Rc<Self>, key: Option<ConnectionKey>, told: Option<EventFlags>) {
         let find = |key| self.connections.borrow().get(key).cloned();
         if let Some(connection) = key.and_then(find) {
-            ActiveConnection { thread: self.clone(), connection }.proceed(told);
+            ActiveConnection { thread: self.clone(), connection }.run_turn(told);
         }
     }
 
@@ -87,7 +87,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let waited = if self.is_patient.get() { LAST_ANSWERS.saturating_sub(spent) } else { Duration::ZERO };
         let _ = tokio::time::timeout(waited, self.all_gone()).await;
         self.is_patient.set(false);
-        let idle = self.connections.borrow().idle();
+        let idle = self.connections.borrow().idle_connections();
         // Consume the list, because each entry keeps its socket open.
         idle.into_iter().for_each(|connection| {
             ActiveConnection { thread: self.clone(), connection }.close_unless_pending();

@@ -71,7 +71,7 @@ impl<P: ServedPod> ActiveConnection<P> {
                 return false;
             };
             thread.connections.borrow_mut().reassign(self.key, pod.id(), permit);
-            self.client.borrow_mut().tenant = thread.tenants.borrow_mut().pod(pod);
+            self.client.borrow_mut().tenant = thread.tenants.borrow_mut().tenant_of_pod(pod);
         }
         true
     }

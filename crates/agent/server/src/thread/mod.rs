@@ -49,19 +49,19 @@ use tokio::task::{JoinError, LocalSet};
 use self::connection_state::ConnectionData;
 use self::ready_queue::ReadyQueue;
 use self::unidentified_wait_limit::UnidentifiedWaitLimit;
-use crate::admission::{GuestBudget, ShardAdmission};
+use crate::admission::{GuestCpuBudget, ShardAdmission};
 use crate::client::{ClientResolver, ServedPod};
 use crate::connection_permits::PermitCounter;
-use crate::connection_table::{ConnectionTable, SWEEP};
+use crate::connection_table::{ConnectionTable, SWEEP_INTERVAL};
 use crate::date_header::DateHeader;
-use crate::fairness::clients::Tenants;
 use crate::fairness::cpu_pacer::CpuPacer;
 use crate::fairness::scheduler::FairScheduler;
+use crate::fairness::tenants::Tenants;
 use crate::handler::{ActiveDialects, ListenerDialects};
 use crate::listen::shards::{ListenerShards, RecentShards};
 use crate::memory::{MemoryGauge, MemoryLevel};
 use crate::thread_metrics::ThreadMetrics;
-use crate::watchdog::{BEAT, ThreadActivity, ThreadHeartbeat};
+use crate::watchdog::{HEARTBEAT_INTERVAL, ThreadActivity, ThreadHeartbeat};
 
 pub use self::config_update::{BuildDialectsFn, ThreadUpdate, UpdateReceiver};
 pub use self::limits::ClientLimits;
@@ -78,11 +78,11 @@ pub struct ServerContext<P> {
     /// Counts all open connections.
     pub open_connections: Arc<PermitCounter>,
     /// Counts the open guests: connections that end after their next answer, because their client is at its share.
-    pub guests: Arc<PermitCounter>,
+    pub guest_counter: Arc<PermitCounter>,
     /// Counts the connections of unknown clients.
     pub unknown_client_connections: Arc<PermitCounter>,
     /// Reports how much memory is left for clients.
-    pub memory: Arc<dyn MemoryGauge>,
+    pub memory_gauge: Arc<dyn MemoryGauge>,
     /// The limits on connections and buffers.
     pub limits: ThreadLimits,
 }
@@ -93,9 +93,9 @@ impl<P> Clone for ServerContext<P> {
             clock: self.clock.clone(),
             resolver: self.resolver.clone(),
             open_connections: self.open_connections.clone(),
-            guests: self.guests.clone(),
+            guest_counter: self.guest_counter.clone(),
             unknown_client_connections: self.unknown_client_connections.clone(),
-            memory: self.memory.clone(),
+            memory_gauge: self.memory_gauge.clone(),
             limits: self.limits,
         }
     }
@@ -107,7 +107,7 @@ pub struct ThreadLimits {
     /// The maximum number of open connections in the process, without guests.
     pub connections: u32,
     /// The maximum number of open guests in the process.
-    pub guests: u32,
+    pub guest_connections: u32,
     /// The number of traffic threads.
     pub threads: usize,
     /// The maximum number of buffered bytes of all connections of this thread.
@@ -189,7 +189,7 @@ pub struct TrafficThread<P: ServedPod> {
     unidentified_waits: Rc<UnidentifiedWaitLimit>,
     /// The last client and the open guests of each shard.
     shard_admission: RefCell<Vec<ShardAdmission>>,
-    guest_budget: RefCell<GuestBudget>,
+    guest_budget: RefCell<GuestCpuBudget>,
     /// The number of guests that one shard may have in the current round.
     guests_per_shard: Cell<usize>,
     memory_level: Cell<MemoryLevel>,
@@ -239,14 +239,14 @@ impl<P: ServedPod> TrafficThread<P> {
     ) -> io::Result<Self> {
         // The buffer has room for the largest head and the empty line that may precede a head. Otherwise a partial head could fill
         // the buffer. A read with no free room would then look like the end of the stream.
-        let read = vec![0; shared.limits.head_limits.head + 2];
+        let read = vec![0; shared.limits.head_limits.max_head_bytes + 2];
         let tenants = RefCell::new(Tenants::new(
             shared.limits.buffered_bytes,
             shared.unknown_client_connections.clone(),
         ));
         let pace = shared.limits.cores.map(CpuPacer::new);
         let unsettled = UnidentifiedWaitLimit::new(shared.limits.connections);
-        let guest_budget = GuestBudget::new(shared.limits.cores, shared.limits.threads);
+        let guest_budget = GuestCpuBudget::new(shared.limits.cores, shared.limits.threads);
         let now = shared.clock.now();
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
         Ok(Self {
@@ -307,7 +307,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 return Err(died(accepted));
             }
             thread.draining.set(true);
-            thread.is_patient.set(thread.stop.is_replaced());
+            thread.is_patient.set(thread.stop.is_agent_replaced());
             // The accept task ends when no connection waits any more. The listeners close with that task.
             let longest =
                 if thread.is_patient.get() { REPLACED_ACCEPTS + LAST_ACCEPTS } else { LAST_ACCEPTS };
@@ -341,7 +341,7 @@ impl<P: ServedPod> TrafficThread<P> {
         if !self.scheduler.is_contended() {
             return Duration::ZERO;
         }
-        let rest = |pace: &mut CpuPacer| pace.next_pause(self.shared.clock.now(), clock::cpu_time());
+        let rest = |pace: &mut CpuPacer| pace.next_pause(self.shared.clock.now(), clock::process_cpu_time());
         self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
     }
 
@@ -356,7 +356,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn rest(&self) {
         let rest = self.owed_rest();
         if let Some(cores) = self.shared.limits.cores.filter(|_| !rest.is_zero()) {
-            self.heartbeat.set_activity(ThreadActivity::Rest);
+            self.heartbeat.set_activity(ThreadActivity::CpuPause);
             std::thread::sleep(rest.min(REST.div_f64(cores.max(0.01))));
         }
     }
@@ -382,7 +382,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// frees the bytes that the client could not send yet. So closing hundreds of connections at once would delay every client.
     async fn sweep(self: Rc<Self>) {
         loop {
-            tokio::time::sleep(SWEEP).await;
+            tokio::time::sleep(SWEEP_INTERVAL).await;
             self.heartbeat.set_activity(ThreadActivity::Sweep);
             self.known.borrow_mut().sweep();
             let gone = self.connections.borrow_mut().end_deleted_clients();
@@ -395,7 +395,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let is_short = self.memory_level.get() >= MemoryLevel::Scarce;
             let now = self.shared.clock.now();
             let mut ended = 0;
-            while is_short && ended < ENDED_AT_ONCE && self.end_idle_of_largest(now) {
+            while is_short && ended < ENDED_AT_ONCE && self.end_idle_of_largest_client(now) {
                 ended += 1;
             }
             self.tenants.borrow_mut().sweep(is_short);
@@ -407,13 +407,13 @@ impl<P: ServedPod> TrafficThread<P> {
     async fn beat(self: Rc<Self>) {
         loop {
             self.heartbeat.beat();
-            tokio::time::sleep(BEAT).await;
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
         }
     }
 
     fn read_memory_level(&self) {
-        let open = self.shared.open_connections.open_count() + self.shared.guests.open_count();
-        self.memory_level.set(self.shared.memory.level(open));
+        let open = self.shared.open_connections.open_count() + self.shared.guest_counter.open_count();
+        self.memory_level.set(self.shared.memory_gauge.level(open));
         self.answered_bytes.set(0);
     }
 
@@ -443,8 +443,11 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Applies each update when it arrives. Returns only if the thread cannot apply an update.
     /// In that case the thread ends, because it must not continue with an outdated configuration.
     async fn apply_updates(self: Rc<Self>, mut changes: UpdateReceiver<P>) -> io::Result<()> {
-        while let Some(ThreadUpdate { build_dialects: speak, client_limits: allowance, applied: made }) =
-            changes.recv().await
+        while let Some(ThreadUpdate {
+            build_dialects: speak,
+            client_limits: allowance,
+            applied_sender: made,
+        }) = changes.recv().await
         {
             self.heartbeat.set_activity(ThreadActivity::Update);
             let spoken = speak().filter(|spoken| spoken.len() == self.listeners.len());

@@ -13,7 +13,7 @@ use seawall_http::{Framing, HttpVersion, Parsed, Refusal, RequestHead, ResponseC
 use super::{BATCH, FULL, GONE, REQUESTS, TrafficThread};
 use crate::client::{Client, ClientId, ServedPod};
 use crate::connection_table::ConnectionState;
-use crate::fairness::clients::Tenant;
+use crate::fairness::tenants::Tenant;
 use crate::handler::{HandlerOutcome, ListenerDialects, MetadataDialect, RequestContext};
 use crate::repeated_request_cache::CachedRequest;
 use crate::response::DeferredResponse;
@@ -40,9 +40,9 @@ pub(super) enum NextAction {
 
 /// The outcome of one batch of requests: the numbers of processed bytes and requests, and the next action.
 pub(super) struct BatchOutcome {
-    pub(super) consumed: usize,
-    pub(super) requests: u32,
-    pub(super) next: NextAction,
+    pub(super) consumed_bytes: usize,
+    pub(super) request_count: u32,
+    pub(super) next_action: NextAction,
 }
 
 /// The origin of a request: its client, dialects, tenant, IP address and arrival time.
@@ -78,12 +78,12 @@ pub(super) struct PendingResponse {
 impl NextAction {
     /// Returns the state of the connection during this action. `kept` is true if the connection has buffered bytes.
     /// A connection with complete requests in its buffer counts as busy, not as idle.
-    pub(super) fn state(&self, kept: bool) -> ConnectionState {
+    pub(super) fn connection_state(&self, kept: bool) -> ConnectionState {
         match self {
             Self::Deferred(_) | Self::AwaitIdentity(..) => ConnectionState::Busy,
             Self::ReadBuffered if kept => ConnectionState::Busy,
-            Self::Linger => ConnectionState::Head,
-            _ if kept => ConnectionState::Head,
+            Self::Linger => ConnectionState::AwaitingHead,
+            _ if kept => ConnectionState::AwaitingHead,
             _ => ConnectionState::Idle,
         }
     }
@@ -91,23 +91,24 @@ impl NextAction {
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Answers the complete requests at the start of `bytes`, up to the limit of one turn.
-    pub(super) fn answer_all(
+    pub(super) fn answer_requests(
         &self,
         asker: RequestOrigin<'_, P>,
         bytes: &[u8],
         now: Moment,
         out: &mut Vec<u8>,
     ) -> BatchOutcome {
-        let mut batch = BatchOutcome { consumed: 0, requests: 0, next: NextAction::ReadBuffered };
-        while batch.consumed < bytes.len() {
-            if batch.requests == REQUESTS || out.len() > BATCH {
+        let mut batch =
+            BatchOutcome { consumed_bytes: 0, request_count: 0, next_action: NextAction::ReadBuffered };
+        while batch.consumed_bytes < bytes.len() {
+            if batch.request_count == REQUESTS || out.len() > BATCH {
                 return batch;
             }
             if let Some(after) = self.answer_again(asker, bytes, &mut batch, now, out) {
-                return BatchOutcome { next: after, ..batch };
+                return BatchOutcome { next_action: after, ..batch };
             }
         }
-        BatchOutcome { next: NextAction::Read, ..batch }
+        BatchOutcome { next_action: NextAction::Read, ..batch }
     }
 
     /// Answers the next request from the replay cache if it repeats the recorded request. Otherwise parses the request.
@@ -120,7 +121,7 @@ impl<P: ServedPod> TrafficThread<P> {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<NextAction> {
-        let rest = &bytes[batch.consumed..];
+        let rest = &bytes[batch.consumed_bytes..];
         let again = |before: &CachedRequest<P>| {
             Some((before.bytes().len(), self.lend_again(asker, before, now, out)?))
         };
@@ -128,8 +129,8 @@ impl<P: ServedPod> TrafficThread<P> {
         else {
             return self.answer_next(asker, bytes, batch, now, out);
         };
-        batch.consumed += used;
-        batch.requests += 1;
+        batch.consumed_bytes += used;
+        batch.request_count += 1;
         (!keep_alive).then_some(NextAction::Close)
     }
 
@@ -178,7 +179,7 @@ impl<P: ServedPod> TrafficThread<P> {
         !self.draining.get()
             && !asker.is_guest
             && !asker.client.is_transient()
-            && !asker.tenant.gives_connection_back()
+            && !asker.tenant.should_give_back_connection()
     }
 
     /// Parses and answers the next request. Returns the next action of the connection, or `None` if the next request follows.
@@ -191,13 +192,13 @@ impl<P: ServedPod> TrafficThread<P> {
         out: &mut Vec<u8>,
     ) -> Option<NextAction> {
         let mut room = header_buffer();
-        match parse_request(&bytes[batch.consumed..], &mut room, &self.shared.limits.head_limits) {
+        match parse_request(&bytes[batch.consumed_bytes..], &mut room, &self.shared.limits.head_limits) {
             Ok(Parsed::Partial) => Some(NextAction::Read),
             Ok(Parsed::Complete(head, used)) => {
-                let after = self.answer_one(asker, &head, &bytes[batch.consumed..][..used], now, out);
+                let after = self.answer_one(asker, &head, &bytes[batch.consumed_bytes..][..used], now, out);
                 if !matches!(after, Some(NextAction::AwaitIdentity(..))) {
-                    batch.consumed += used;
-                    batch.requests += 1;
+                    batch.consumed_bytes += used;
+                    batch.request_count += 1;
                 }
                 after
             }
@@ -205,7 +206,7 @@ impl<P: ServedPod> TrafficThread<P> {
                 let refusal = Refusal::from(error);
                 self.write_refusal(asker.dialects, &refusal, out);
                 self.metrics.record_response(&route::REFUSED, refusal.status, Duration::ZERO);
-                batch.consumed = bytes.len();
+                batch.consumed_bytes = bytes.len();
                 Some(NextAction::Linger)
             }
         }
@@ -252,7 +253,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let goes_on = head.keep_alive && bodiless && dialect.keeps_alive_after(head.method);
         let keep_alive = goes_on && self.goes_on(asker);
         let date = date.at(&self.shared.clock, now);
-        let frame = ResponseContext { keep_alive, ..ResponseContext::of(head, date) };
+        let frame = ResponseContext { keep_alive, ..ResponseContext::for_request(head, date) };
         let end = || (!keep_alive).then_some(if bodiless { NextAction::Close } else { NextAction::Linger });
         let is_to_be_remembered = bodiless && owns(caller, tenant) && tenant.replay_cache.should_record();
         let is_expected = matches!(caller, Client::Unidentified) && !self.is_unknown_client(tenant);
@@ -265,7 +266,7 @@ impl<P: ServedPod> TrafficThread<P> {
             received_at: came,
             now,
             has_likely_pod: is_expected,
-            should_record: is_to_be_remembered,
+            should_record_query: is_to_be_remembered,
         };
         match answer(dialect, caller, asked, out) {
             HandlerOutcome::Answered { route, status } => {
@@ -346,9 +347,9 @@ mod tests {
     use seawall_core::Clock;
 
     use super::*;
-    use crate::fairness::clients::Tenants;
+    use crate::fairness::tenants::Tenants;
     use crate::repeated_request_cache::ReplayableQuery;
-    use crate::testing::{FakePod, thread};
+    use crate::testing::{FakePod, new_test_thread};
 
     /// A pod and its tenant on a thread.
     struct World {
@@ -361,7 +362,7 @@ mod tests {
     impl World {
         fn new() -> Self {
             let pod = Arc::<FakePod>::default();
-            let tenant = Tenants::new(1024, Arc::default()).pod(&*pod);
+            let tenant = Tenants::new(1024, Arc::default()).tenant_of_pod(&*pod);
             Self { caller: Client::Pod(pod.clone()), pod, tenant, clock: Clock::manual().0 }
         }
     }
@@ -387,7 +388,8 @@ mod tests {
             is_guest: false,
         };
         let mut out = Vec::new();
-        let batch = thread(clock, &[&LOAN]).answer_all(asker, bytes.as_bytes(), clock.now(), &mut out);
+        let batch =
+            new_test_thread(clock, &[&LOAN]).answer_requests(asker, bytes.as_bytes(), clock.now(), &mut out);
         (String::from_utf8(out).unwrap(), batch)
     }
 
@@ -451,7 +453,7 @@ mod tests {
                     as Box<dyn ReplayableQuery<FakePod>>
             };
             let route = say(target, asked.response_context, out);
-            HandlerOutcome::CacheHit { route, question: asked.should_record.then(question) }
+            HandlerOutcome::CacheHit { route, question: asked.should_record_query.then(question) }
         }
 
         fn refuse(&self, refusal: &Refusal, _: &ResponseContext<'_>, _: u64, out: &mut Vec<u8>) {
@@ -481,8 +483,12 @@ mod tests {
             let (again, second) = ask_of(&world, &dialects, &head);
             assert_eq!((lender.reads.get(), &again), (1, &read), "{head}");
             assert_eq!(
-                (first.consumed, first.requests, matches!(first.next, NextAction::Close)),
-                (second.consumed, second.requests, matches!(second.next, NextAction::Close))
+                (first.consumed_bytes, first.request_count, matches!(first.next_action, NextAction::Close)),
+                (
+                    second.consumed_bytes,
+                    second.request_count,
+                    matches!(second.next_action, NextAction::Close)
+                )
             );
             world.tenant.replay_cache.forget();
         }
@@ -502,7 +508,7 @@ mod tests {
         assert_eq!(other.reads.get(), 1);
         let part = bytes("GET /a");
         let (answer, batch) = ask_of(&world, &dialects, &part[..part.len() - 1]);
-        assert!(answer.is_empty() && batch.consumed == 0, "an incomplete head gets no answer");
+        assert!(answer.is_empty() && batch.consumed_bytes == 0, "an incomplete head gets no answer");
     }
 
     #[tokio::test]
@@ -513,7 +519,7 @@ mod tests {
         let (answers, batch) = ask_of(&world, &dialects, &[&a[..], &a, &b, &a].concat());
         let targets: Vec<_> = answers.lines().map(|line| &line[..2]).collect();
         assert_eq!(targets, ["/a", "/a", "/b", "/a"]);
-        assert_eq!((batch.requests, lender.reads.get()), (4, 2));
+        assert_eq!((batch.request_count, lender.reads.get()), (4, 2));
     }
 
     #[tokio::test]
@@ -532,7 +538,7 @@ mod tests {
         lender.is_forgetful.set(false);
         world.pod.connections().close();
         let (answer, batch) = ask_of(&world, &dialects, &head);
-        assert!(answer.contains("pod_gone") && matches!(batch.next, NextAction::Close), "{answer}");
+        assert!(answer.contains("pod_gone") && matches!(batch.next_action, NextAction::Close), "{answer}");
     }
 
     #[tokio::test]

@@ -34,7 +34,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let mut out = Vec::new();
         loop {
             self.connection_state.set_state(ConnectionState::Busy, self.now());
-            poll_fn(|context| self.poll_admitted(context)).await;
+            poll_fn(|context| self.poll_turn_left(context)).await;
             let part = rest.next().await?;
             self.thread.scheduler.charge(&self.client.borrow().tenant.turns, 1 + part.pieces / PIECES);
             out.clear();

@@ -17,9 +17,9 @@ pub struct TestTurn {
     /// The answers.
     pub text: String,
     /// The number of processed bytes.
-    pub taken: usize,
+    pub consumed_bytes: usize,
     /// The next action of the connection.
-    pub next: TestNextAction,
+    pub next_action: TestNextAction,
 }
 
 /// The next action of a connection.
@@ -41,7 +41,7 @@ pub enum TestNextAction {
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Answers these bytes from a client that uses the shares of `pod`.
-    pub(crate) fn answers(
+    pub(crate) fn answer_for_test(
         &self,
         dialects: &Rc<ListenerDialects<P>>,
         client: &Client<P>,
@@ -50,11 +50,11 @@ impl<P: ServedPod> TrafficThread<P> {
         bytes: &[u8],
     ) -> TestTurn {
         let (now, mut out) = (self.shared.clock.now(), Vec::new());
-        let tenant = self.tenants.borrow_mut().pod(pod);
+        let tenant = self.tenants.borrow_mut().tenant_of_pod(pod);
         let asker =
             RequestOrigin { dialects, client, tenant: &tenant, peer, received_at: now, is_guest: false };
-        let batch = self.answer_all(asker, bytes, now, &mut out);
-        let next = match batch.next {
+        let batch = self.answer_requests(asker, bytes, now, &mut out);
+        let next = match batch.next_action {
             NextAction::Read => TestNextAction::Read,
             NextAction::ReadBuffered => TestNextAction::ReadBuffered,
             NextAction::Deferred(_) => TestNextAction::Deferred,
@@ -62,18 +62,22 @@ impl<P: ServedPod> TrafficThread<P> {
             NextAction::Close => TestNextAction::Close,
             NextAction::Linger => TestNextAction::Linger,
         };
-        TestTurn { text: String::from_utf8_lossy(&out).into_owned(), taken: batch.consumed, next }
+        TestTurn {
+            text: String::from_utf8_lossy(&out).into_owned(),
+            consumed_bytes: batch.consumed_bytes,
+            next_action: next,
+        }
     }
 
     /// Refuses a connection as the thread refuses connections of a deleted pod.
-    pub(crate) fn refuse_one_of_deleted_pod(
+    pub(crate) fn refuse_deleted_pod_for_test(
         &self,
         stream: &mut std::net::TcpStream,
         peer: SocketAddr,
         dialects: &Rc<ListenerDialects<P>>,
         pod: &P,
     ) {
-        let tenant = self.tenants.borrow_mut().pod(pod);
+        let tenant = self.tenants.borrow_mut().tenant_of_pod(pod);
         self.refuse_deleted_pod(stream, peer, dialects, &tenant);
     }
 }

@@ -1,6 +1,6 @@
 //! Limits how many requests of unknown clients wait for identity.
 //!
-//! All unknown clients count as one client ([`crate::fairness::clients`]), and the thread cannot evict a connection with a waiting request.
+//! All unknown clients count as one client ([`crate::fairness::tenants`]), and the thread cannot evict a connection with a waiting request.
 //! Without this limit, a sender with one or a few addresses could hold all connections that unknown clients may have. Then a pod that the
 //! cluster has not reported yet would get no connection, not even for a session token. If some AWS SDKs get no session token once, they
 //! work without session tokens until their process ends. Above this limit, the agent refuses an unknown client's request immediately,

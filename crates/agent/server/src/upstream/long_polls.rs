@@ -14,9 +14,9 @@ pub struct LongPollLimit {
     /// Counts the waiting long polls of all pods.
     pub total_counter: Arc<PermitCounter>,
     /// The maximum number of long polls of all pods together.
-    pub most: u32,
+    pub max_total: u32,
     /// The maximum number of long polls of one pod.
-    pub most_per_pod: u32,
+    pub max_per_pod: u32,
     /// The stop signal of the agent. It ends all long polls, so that they do not delay the drain.
     pub stop: StopSignal,
 }
@@ -35,12 +35,12 @@ impl LongPollLimit {
     /// Takes a permit for a client whose permits are counted by `own`, or returns a refusal with status 503.
     /// A client can have at most `most_per_pod` long polls, and at most as many as it leaves free ([`seawall_core::fair_share`]).
     pub fn acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
-        let free = self.most.saturating_sub(self.total_counter.open_count());
+        let free = self.max_total.saturating_sub(self.total_counter.open_count());
         if !fair_share::may_take(own.open_count().into(), free.into()) {
             return Err(Self::FULL);
         }
-        let own = own.take(self.most_per_pod).ok_or(Self::FULL)?;
-        let all = self.total_counter.take(self.most).ok_or(Self::FULL)?;
+        let own = own.take(self.max_per_pod).ok_or(Self::FULL)?;
+        let all = self.total_counter.take(self.max_total).ok_or(Self::FULL)?;
         Ok(LongPollPermit((all, own)))
     }
 }

@@ -99,7 +99,7 @@ pub struct UpstreamResponse {
 #[derive(Debug)]
 pub struct BodyStream {
     /// The length of the whole body, if the real server announced the length.
-    pub length: Option<u64>,
+    pub total_length: Option<u64>,
     /// The maximum number of bytes that may still arrive.
     left: u64,
     body: Incoming,
@@ -188,7 +188,8 @@ impl Forwarder {
         shares: ClientShares<'_>,
         forward: &UpstreamRequest<'_>,
     ) -> Result<(bool, impl Future<Output = Result<UpstreamResponse, Refusal>> + use<>), Refusal> {
-        let poll = forward.long_poll_wait.map(|_| self.long_polls.acquire(shares.long_polls)).transpose()?;
+        let poll =
+            forward.long_poll_wait.map(|_| self.long_polls.acquire(shares.long_poll_counter)).transpose()?;
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
@@ -278,7 +279,7 @@ impl StartedResponse {
             }
             if first.len() >= WINDOW {
                 let left = BODY - first.len() as u64;
-                let rest = BodyStream { length, left, body, _place: place, _poll: poll };
+                let rest = BodyStream { total_length: length, left, body, _place: place, _poll: poll };
                 return Ok(UpstreamResponse {
                     status,
                     headers,

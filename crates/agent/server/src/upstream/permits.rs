@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn caller() -> ClientId {
-        ClientId::unique()
+        ClientId::new_unique()
     }
 
     #[test]

@@ -82,7 +82,7 @@ impl Clock {
     }
 
     /// Returns the wall time. Use it only for comparison with times that a cloud stated.
-    pub fn wall(&self) -> SystemTime {
+    pub fn wall_time(&self) -> SystemTime {
         match &self.0 {
             #[expect(clippy::disallowed_methods, reason = "the only place that reads the wall time")]
             Source::System => SystemTime::now(),
@@ -98,7 +98,7 @@ fn system_now() -> Moment {
 }
 
 /// Returns the CPU time that all threads of this process have used so far (`clock_gettime(2)`).
-pub fn cpu_time() -> Duration {
+pub fn process_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))

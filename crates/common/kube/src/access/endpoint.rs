@@ -26,7 +26,7 @@ pub const SERVICE_ACCOUNT_FOLDER: &str = "/var/run/secrets/kubernetes.io/service
 #[derive(Clone, Debug)]
 pub struct KubeEndpoint {
     /// The base URL of the API server.
-    pub base: BaseUrl,
+    pub base_url: BaseUrl,
     /// The name in the server's certificate, if it differs from the host in the URL.
     pub server_name: Option<ServerName<'static>>,
     /// The certificates to trust; `None` uses the public roots.
@@ -79,7 +79,7 @@ impl KubeEndpoint {
             .ok_or("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not a host and a port")?;
         let file = |name| Some(CredentialSource::File(files.join(name)));
         Ok(Self {
-            base,
+            base_url: base,
             server_name: None,
             roots: file("ca.crt"),
             token: file("token"),
@@ -114,7 +114,7 @@ impl CredentialSource {
     pub fn read(&self) -> Result<Secret<String>, String> {
         match self {
             Self::Given(text) => Ok(text.clone()),
-            Self::File(path) => file::read(path, MAX_FILE_BYTES)
+            Self::File(path) => file::read_text(path, MAX_FILE_BYTES)
                 .map_err(|reason| format!("cannot read {}: {reason}", path.display())),
         }
     }
@@ -150,7 +150,7 @@ impl KubeCredentials {
     ///
     /// # Errors
     /// A certificate or key is invalid; the error names it.
-    pub fn tls(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
+    pub fn tls_config(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| format!("cannot set up TLS: {error}"))?
@@ -239,7 +239,7 @@ mod tests {
             ("fd00::1", "6443", "https://[fd00::1]:6443/api"),
             ("kubernetes.default", "443", "https://kubernetes.default:443/api"),
         ] {
-            let base = found(host, port).unwrap().base;
+            let base = found(host, port).unwrap().base_url;
             assert_eq!(base.url_for(&Uri::from_static("/api")).unwrap(), url);
         }
         assert!(found("10.96.0.1", "tcp://10.96.0.1:443").is_err());
@@ -284,7 +284,7 @@ mod tests {
                 token: None,
                 client_certificate: None,
             };
-            assert!(papers.tls(provider.clone()).unwrap_err().contains("authority"), "{text}");
+            assert!(papers.tls_config(provider.clone()).unwrap_err().contains("authority"), "{text}");
         }
     }
 }

@@ -22,8 +22,8 @@ const NOT_OF_A_CLUSTER: [&str; 2] = ["insecure-skip-tls-verify", "proxy-url"];
 const NOT_OF_A_USER: [&str; 8] =
     ["exec", "auth-provider", "username", "password", "as", "as-uid", "as-groups", "as-user-extra"];
 
-pub(super) fn read(path: &Path) -> Result<KubeEndpoint, String> {
-    let text = file::read(path, MAX_FILE_BYTES)?;
+pub(super) fn read_kubeconfig(path: &Path) -> Result<KubeEndpoint, String> {
+    let text = file::read_text(path, MAX_FILE_BYTES)?;
     parse(text.expose(), path.parent().unwrap_or(Path::new("")))
 }
 
@@ -33,18 +33,18 @@ fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     let root = KubeconfigSection { value: &value, path: String::new(), folder };
     let context = root.entry("contexts", "context", root.required("current-context")?)?;
     let cluster = root.entry("clusters", "cluster", context.required("cluster")?)?;
-    cluster.refuse(&NOT_OF_A_CLUSTER, "not supported")?;
+    cluster.reject_keys(&NOT_OF_A_CLUSTER, "not supported")?;
     let url = cluster.required("server")?;
     let endpoint = KubeEndpoint {
-        base: BaseUrl::parse(url).ok_or_else(|| cluster.error_at("server", "expected an https URL"))?,
+        base_url: BaseUrl::parse(url).ok_or_else(|| cluster.error_at("server", "expected an https URL"))?,
         server_name: cluster.server_name()?,
-        roots: cluster.source("certificate-authority")?,
+        roots: cluster.credential_source("certificate-authority")?,
         token: None,
         client_certificate: None,
     };
     let Some(user) = context.text("user")? else { return Ok(endpoint) };
     let user = root.entry("users", "user", user)?;
-    user.refuse(&NOT_OF_A_USER, "not supported: give a token, a tokenFile or a client-certificate")?;
+    user.reject_keys(&NOT_OF_A_USER, "not supported: give a token, a tokenFile or a client-certificate")?;
     Ok(KubeEndpoint { token: user.token()?, client_certificate: user.client_certificate()?, ..endpoint })
 }
 
@@ -93,7 +93,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 
     /// Returns `value` as a list of texts. An absent value gives an empty list. `key` names the value in the error.
-    pub fn texts(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
+    pub fn text_list(&self, key: &str, value: Option<&'a Value>) -> Result<Vec<&'a str>, String> {
         let expected = || self.error_at(key, "expected a list of texts");
         match value {
             None | Some(Value::Null) => Ok(Vec::new()),
@@ -105,7 +105,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 
     /// Rejects these keys. A key is allowed if its value is null, `false` or an empty text.
-    pub fn refuse(&self, keys: &[&str], why: &str) -> Result<(), String> {
+    pub fn reject_keys(&self, keys: &[&str], why: &str) -> Result<(), String> {
         let says = |key: &&&str| match self.value.get(**key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(Value::String(text)) => !text.is_empty(),
@@ -115,7 +115,7 @@ impl<'a> KubeconfigSection<'a> {
     }
 
     /// Returns the decoded text of `KEY-data`. If that key is absent, returns the file that `KEY` names.
-    pub fn source(&self, key: &str) -> Result<Option<CredentialSource>, String> {
+    pub fn credential_source(&self, key: &str) -> Result<Option<CredentialSource>, String> {
         let inline = format!("{key}-data");
         match self.text(&inline)? {
             Some(data) => {
@@ -151,7 +151,7 @@ impl<'a> KubeconfigSection<'a> {
     /// # Errors
     /// One of the two is present without the other.
     pub fn client_certificate(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
-        match (self.source("client-certificate")?, self.source("client-key")?) {
+        match (self.credential_source("client-certificate")?, self.credential_source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),
             (None, None) => Ok(None),
             (None, Some(_)) => Err(self.error_at("client-certificate", "missing; client-key needs it")),
@@ -202,7 +202,7 @@ mod tests {
         });
         let user = json!({"token": "t", "client-certificate": "/pki/c.crt", "client-key-data": "a2\nV5"});
         let endpoint = parsed(&cluster, &user).unwrap();
-        assert_eq!(Some(endpoint.base), BaseUrl::parse("https://10.0.0.1:6443/prefix"));
+        assert_eq!(Some(endpoint.base_url), BaseUrl::parse("https://10.0.0.1:6443/prefix"));
         assert_eq!(endpoint.server_name, Some(ServerName::try_from("kubernetes").unwrap()));
         assert_eq!(told(endpoint.roots.as_ref()), "file /etc/seawall/ca.crt");
         assert_eq!(told(endpoint.token.as_ref()), "given t");

@@ -47,12 +47,12 @@ impl KubeEndpoint {
     ///
     /// # Errors
     /// A part of the access is missing, invalid or not supported; the error names it.
-    pub(crate) fn of(access: &KubeAccess) -> Result<Self, String> {
+    pub(crate) fn from_access(access: &KubeAccess) -> Result<Self, String> {
         match access {
             KubeAccess::InCluster => {
                 Self::in_cluster(|name| std::env::var(name).ok(), Path::new(SERVICE_ACCOUNT_FOLDER))
             }
-            KubeAccess::Kubeconfig(path) => kubeconfig::read(path),
+            KubeAccess::Kubeconfig(path) => kubeconfig::read_kubeconfig(path),
         }
     }
 }

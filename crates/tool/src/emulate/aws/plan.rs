@@ -176,7 +176,7 @@ impl EmulateAwsArgs {
         let pod = |demo: &AwsPodArg| {
             let name = format!("{}-0", demo.workload.service_account);
             let workload = demo.workload.clone().in_pod(&name).on_node(&self.instance.instance_id);
-            let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall());
+            let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall_time());
             let file = format!("{}.{}.token", workload.namespace, workload.service_account);
             let role = demo.role.as_deref().unwrap_or(&workload.service_account);
             let token = token.context("cannot sign a token")?;

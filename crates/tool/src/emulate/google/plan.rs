@@ -140,7 +140,7 @@ impl EmulateGoogleArgs {
         let audiences: Vec<_> = audiences.iter().map(String::as_str).collect();
         let pods = self.demo.pods.iter().map(|demo| {
             let workload = demo.on(machine);
-            let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall());
+            let token = issuer.mint(&workload, &audiences, DEMO_TOKEN, Clock::system().wall_time());
             let token_file =
                 folder.join(format!("{}.{}.token", workload.namespace, workload.service_account));
             let token = token.context("cannot sign a token")?;

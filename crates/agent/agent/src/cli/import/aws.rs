@@ -10,16 +10,17 @@ use super::config_builder::ConfigBuilder;
 use super::flags::{ImportOption, RequiredSetting};
 
 /// The option for the region in which the agent assumes roles.
-pub(super) const REGION: ImportOption = ImportOption { name: "region", value: "REGION", key: "aws.region" };
+pub(super) const REGION_OPTION: ImportOption =
+    ImportOption { name: "region", value_placeholder: "REGION", config_key: "aws.region" };
 
 /// The option for the AWS account of roles that are given by name only.
-pub(super) const ACCOUNT: ImportOption =
-    ImportOption { name: "account", value: "ACCOUNT", key: "aws.account" };
+pub(super) const ACCOUNT_OPTION: ImportOption =
+    ImportOption { name: "account", value_placeholder: "ACCOUNT", config_key: "aws.account" };
 
 /// The required AWS region. Every tool needs it.
 pub(super) const REGION_REQUIREMENT: RequiredSetting = RequiredSetting {
-    is_missing: |draft| !draft.has("aws.region"),
-    sentence: "these flags do not name the AWS region: give --region REGION before `--`",
+    is_missing: |draft| !draft.has_key("aws.region"),
+    error_message: "these flags do not name the AWS region: give --region REGION before `--`",
 };
 
 const NO_ACCOUNT: &str = "these flags do not name the AWS account, which is needed for roles that are given by name: give --account \
@@ -27,12 +28,12 @@ const NO_ACCOUNT: &str = "these flags do not name the AWS account, which is need
 
 /// Returns the requirement to give an account. `is_open` returns true if the tool gives roles by name and the account is unknown.
 pub(super) const fn account_requirement(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
-    RequiredSetting { is_missing: is_open, sentence: NO_ACCOUNT }
+    RequiredSetting { is_missing: is_open, error_message: NO_ACCOUNT }
 }
 
 /// True if the account of roles that are given by name is unknown.
 pub(super) fn is_account_unknown(draft: &ConfigBuilder) -> bool {
-    !draft.has("aws.account") && !draft.has("aws.baseRoleArn")
+    !draft.has_key("aws.account") && !draft.has_key("aws.baseRoleArn")
 }
 
 /// Sets the defaults that both tools share and that differ from the agent's defaults.
@@ -56,11 +57,11 @@ pub(super) fn set_session_duration(text: &str, draft: &mut ConfigBuilder) {
     match duration::parse(text) {
         Some(length) if length < HOUR => {
             draft.set("aws.session.duration", "1h");
-            draft.remark(SHORT_SESSION);
+            draft.add_remark(SHORT_SESSION);
         }
         Some(length) => {
             draft.set("aws.session.duration", format!("{}s", length.as_secs()));
-            draft.remark(
+            draft.add_remark(
                 "if a role's maximum session duration is shorter, the agent requests that maximum; a session of a chained role always lasts one hour",
             );
         }
@@ -80,5 +81,5 @@ pub(super) fn add_redirect_remark(draft: &mut ConfigBuilder, interface: &str, to
          following rule, and load it before pods start: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
          --to-destination NODE_ADDRESS:{port}"
     );
-    draft.remark(rule);
+    draft.add_remark(rule);
 }

@@ -56,12 +56,12 @@ impl ConfigBuilder {
         let (value, flag) = (value.into(), self.flag);
         let before = self.settings.insert(key, Setting { value: value.clone(), flag });
         if before.is_some_and(|before| before.flag.is_some() && before.value != value) {
-            self.remark("given twice with different values: the last value counts");
+            self.add_remark("given twice with different values: the last value counts");
         }
     }
 
     /// True if the key is set.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(super) fn has_key(&self, key: &str) -> bool {
         self.settings.contains_key(key)
     }
 
@@ -71,7 +71,7 @@ impl ConfigBuilder {
     }
 
     /// Adds a remark on the flag that is being translated. If no flag is being translated, the remark is on the whole configuration.
-    pub(super) fn remark(&mut self, text: impl Into<Cow<'static, str>>) {
+    pub(super) fn add_remark(&mut self, text: impl Into<Cow<'static, str>>) {
         let text = text.into();
         let at = self.remarks.iter().position(|remark| remark.text == text).unwrap_or(self.remarks.len());
         if at == self.remarks.len() {
@@ -92,7 +92,7 @@ impl ConfigBuilder {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "# {line}");
         }
-        out + &config::yaml(&self.tables())
+        out + &config::format_yaml(&self.tables())
     }
 
     fn tables(&self) -> Value {

@@ -21,7 +21,7 @@ pub(super) struct SourceTool {
     /// Sets the tool's defaults before the first flag.
     pub(super) set_defaults: fn(&mut ConfigBuilder),
     /// Sets the keys that depend on several flags, or on an absent flag.
-    pub(super) finish: fn(&mut ConfigBuilder),
+    pub(super) set_dependent_keys: fn(&mut ConfigBuilder),
 }
 
 /// An option of `import`. It sets a key for which the tool has no flag.
@@ -29,8 +29,8 @@ pub(super) struct SourceTool {
 pub(super) struct ImportOption {
     pub(super) name: &'static str,
     /// The placeholder of the value in the help.
-    pub(super) value: &'static str,
-    pub(super) key: &'static str,
+    pub(super) value_placeholder: &'static str,
+    pub(super) config_key: &'static str,
 }
 
 /// A setting that the flags can omit and that `import` must not guess.
@@ -38,7 +38,7 @@ pub(super) struct ImportOption {
 pub(super) struct RequiredSetting {
     pub(super) is_missing: fn(&ConfigBuilder) -> bool,
     /// The error text. It says what the user must give.
-    pub(super) sentence: &'static str,
+    pub(super) error_message: &'static str,
 }
 
 /// A flag of another tool.
@@ -102,7 +102,7 @@ impl ToolFlag {
         match self.means {
             FlagAction::Sets(sets) => sets(value, draft),
             FlagAction::Unsupported(_) if self.is_switch && value == "false" => {}
-            FlagAction::Unsupported(instead) => draft.remark(instead),
+            FlagAction::Unsupported(instead) => draft.add_remark(instead),
             FlagAction::Deferred => {}
         }
     }
@@ -113,7 +113,10 @@ impl ToolFlag {
 /// # Errors
 /// A flag is unknown; the error lists all unknown flags. If all flags are known, the error lists all misplaced words and
 /// invalid values.
-pub(super) fn read<'a>(args: &'a [String], tool: &SourceTool) -> Result<Vec<GivenFlag<'a>>, Vec<String>> {
+pub(super) fn parse_flags<'a>(
+    args: &'a [String],
+    tool: &SourceTool,
+) -> Result<Vec<GivenFlag<'a>>, Vec<String>> {
     let (mut given, mut unknown, mut misplaced) = (Vec::new(), Vec::new(), Vec::new());
     let mut rest = args.iter().map(String::as_str).peekable();
     while let Some(arg) = rest.next() {

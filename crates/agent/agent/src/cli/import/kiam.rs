@@ -3,7 +3,7 @@
 use seawall_protocols::aws::Pattern;
 
 use super::aws;
-use super::aws::{ACCOUNT, REGION, REGION_REQUIREMENT};
+use super::aws::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT};
 use super::config_builder::ConfigBuilder;
 use super::flags::{SourceTool, ToolFlag};
 
@@ -11,11 +11,11 @@ pub(super) const KIAM: SourceTool = SourceTool {
     command_name: "kiam",
     title: "KIAM",
     ignored_words: &["kiam", "agent", "server"],
-    options: &[REGION, ACCOUNT],
+    options: &[REGION_OPTION, ACCOUNT_OPTION],
     required_settings: &[REGION_REQUIREMENT, aws::account_requirement(aws::is_account_unknown)],
     flags: &[AGENT, SERVER, BOTH, RELAY],
     set_defaults: begin,
-    finish,
+    set_dependent_keys: finish,
 };
 
 /// The remark on an unanchored expression.
@@ -151,8 +151,8 @@ fn finish(draft: &mut ConfigBuilder) {
         }
     }
     match draft.flag_value("assume-role-arn") {
-        Some(_) => draft.attribute_to_flag("assume-role-arn", |draft| draft.remark(NODES)),
-        None => draft.remark(NODES),
+        Some(_) => draft.attribute_to_flag("assume-role-arn", |draft| draft.add_remark(NODES)),
+        None => draft.add_remark(NODES),
     }
     if draft.flag_value("session-duration").is_none() {
         draft.attribute_to_flag("session-duration", |draft| aws::set_session_duration("15m", draft));
@@ -166,7 +166,7 @@ fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
         return;
     }
     if ["user-data", "managed-ssh-keys"].iter().any(|secret| expression.contains(secret)) {
-        draft.remark(SECRET);
+        draft.add_remark(SECRET);
     }
     // In parentheses, an invalid expression could become a valid one with another meaning. Keep it as it is: the configuration's
     // parser then rejects it.
@@ -181,5 +181,5 @@ fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
         return;
     }
     draft.set("aws.imds.passthroughPaths", vec![format!(".*(?:{expression}).*")]);
-    draft.remark(UNANCHORED);
+    draft.add_remark(UNANCHORED);
 }

@@ -1,7 +1,7 @@
 //! Defines the flags of kube2iam and their translation.
 
 use super::aws;
-use super::aws::{ACCOUNT, REGION, REGION_REQUIREMENT};
+use super::aws::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT};
 use super::config_builder::ConfigBuilder;
 use super::flags::{SourceTool, ToolFlag};
 
@@ -9,14 +9,14 @@ pub(super) const KUBE2IAM: SourceTool = SourceTool {
     command_name: "kube2iam",
     title: "kube2iam",
     ignored_words: &["kube2iam"],
-    options: &[REGION, ACCOUNT],
+    options: &[REGION_OPTION, ACCOUNT_OPTION],
     required_settings: &[
         REGION_REQUIREMENT,
         aws::account_requirement(|draft| is_discovered(draft) && aws::is_account_unknown(draft)),
     ],
     flags: &[ROLES, NODE, REST],
     set_defaults: begin,
-    finish,
+    set_dependent_keys: finish,
 };
 
 const NO_DEFAULT: &str = "the agent has no default role for all namespaces: set aws.defaultRoles for each namespace that needs a default role, \
@@ -33,7 +33,7 @@ const ROLES: &[ToolFlag] = &[
     ToolFlag::boolean("auto-discover-default-role", |is_on, draft| {
         discover(is_on, draft);
         if is_on == "true" {
-            draft.remark(NO_DEFAULT);
+            draft.add_remark(NO_DEFAULT);
         }
     }),
     ToolFlag::unsupported("default-role", NO_DEFAULT),
@@ -59,14 +59,14 @@ const ROLES: &[ToolFlag] = &[
     ToolFlag::with_value("namespace-restriction-format", |format, draft| {
         draft.set("aws.kube2iam.namespaceRestrictionFormat", format);
         if format == "regexp" {
-            draft.remark("the agent matches an entry of allowed-roles against the whole name or ARN of a role: to match a part, add .* before or after it");
+            draft.add_remark("the agent matches an entry of allowed-roles against the whole name or ARN of a role: to match a part, add .* before or after it");
         }
     }),
     ToolFlag::boolean("iam-enable-pod-identity-tags", |is_on, draft| {
         if is_on == "true" {
             let tags = ["namespace", "service-account", "pod-name", "pod-uid"];
             draft.set("aws.session.tags", tags.map(|tag| format!("kubernetes-{tag}")).to_vec());
-            draft.remark("because the tags include the pod's name, each pod has its own session");
+            draft.add_remark("because the tags include the pod's name, each pod has its own session");
         }
     }),
     ToolFlag::unsupported("eks-cluster-arn", NO_CLUSTER),
@@ -153,7 +153,7 @@ const fn watched(name: &'static str) -> ToolFlag {
 
 fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     if is_on == "true" {
-        draft.remark(
+        draft.add_remark(
             "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
         );
     }
@@ -168,7 +168,7 @@ fn is_discovered(draft: &ConfigBuilder) -> bool {
 /// Adds a remark if an annotation key differs from the only key that the agent reads.
 fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
-        draft.remark(format!(
+        draft.add_remark(format!(
             "the agent reads only the annotation {known}: add this annotation beside the existing annotation"
         ));
     }
@@ -195,13 +195,13 @@ fn finish(draft: &mut ConfigBuilder) {
     }
     if draft.flag_value("namespace-restrictions") != Some("true") {
         draft.attribute_to_flag("namespace-restrictions", |draft| {
-            draft.remark(
+            draft.add_remark(
                 "the restrictions are off: the annotation allowed-roles of a namespace has no effect, and every pod may have every role; set \
                  aws.kube2iam.namespaceRestrictions: true to enforce that annotation",
             );
         });
     }
-    draft.remark(
+    draft.add_remark(
         "kube2iam passes all other metadata requests to the real service, and the agent does not. Set the node's metadata that pods need in \
          aws.instance (such as availabilityZone). List other paths that pods need in aws.imds.passthroughPaths",
     );

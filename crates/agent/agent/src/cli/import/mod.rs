@@ -104,7 +104,7 @@ impl SourceTool {
 /// Returns the usage line of each tool for the help.
 pub(crate) fn usage() -> String {
     TOOLS.iter().fold(String::new(), |usage, tool| {
-        let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value));
+        let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value_placeholder));
         format!("{usage}  seawall-agent import {}{} -- FLAGS\n", tool.command_name, own.collect::<String>())
     })
 }
@@ -120,11 +120,11 @@ fn how_to_use() -> Error {
 /// A flag is unknown or has an invalid value, or a required setting is missing. The error lists all of them.
 pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportError> {
     let tool = request.tool;
-    let given = flags::read(&request.flags, tool).map_err(ImportError)?;
+    let given = flags::parse_flags(&request.flags, tool).map_err(ImportError)?;
     let mut draft = draft(request, &given);
-    (tool.finish)(&mut draft);
+    (tool.set_dependent_keys)(&mut draft);
     let open = tool.required_settings.iter().filter(|must| (must.is_missing)(&draft));
-    let open: Vec<_> = open.map(|must| must.sentence.to_owned()).collect();
+    let open: Vec<_> = open.map(|must| must.error_message.to_owned()).collect();
     if !open.is_empty() {
         return Err(ImportError(open));
     }
@@ -139,7 +139,7 @@ fn draft(request: &ImportCommand, given: &[GivenFlag<'_>]) -> ConfigBuilder {
     let mut draft = ConfigBuilder::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
     (request.tool.set_defaults)(&mut draft);
     for (own, value) in &request.own {
-        draft.attribute_to_flag(own.name, |draft| draft.set(own.key, value.as_str()));
+        draft.attribute_to_flag(own.name, |draft| draft.set(own.config_key, value.as_str()));
     }
     for GivenFlag { flag, value } in given {
         draft.attribute_to_flag(flag.name, |draft| flag.apply(value, draft));

@@ -340,7 +340,7 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
             usage.lines().find(|line| line.contains(&format!(" import {} ", tool.command_name))).unwrap();
         assert!(told.contains(tool.command_name), "{told}");
         for own in tool.options {
-            assert!(line.contains(&format!("[--{} {}]", own.name, own.value)), "{line}");
+            assert!(line.contains(&format!("[--{} {}]", own.name, own.value_placeholder)), "{line}");
             let told = request(&format!("{} --{} --", tool.command_name, own.name)).unwrap_err();
             assert!(told.contains(&format!("missing argument for option '--{}'", own.name)), "{told}");
         }
@@ -355,7 +355,7 @@ fn what_must_be_told_is_the_tools_alone() {
     const NOTHING: SourceTool =
         SourceTool { flags: &[], options: &[], required_settings: &[], ignored_words: &[], ..kiam::KIAM };
     const ITS_OWN: RequiredSetting =
-        RequiredSetting { is_missing: |draft| !draft.has("tide"), sentence: "tell the tide" };
+        RequiredSetting { is_missing: |draft| !draft.has_key("tide"), error_message: "tell the tide" };
     const TIDAL: SourceTool = SourceTool { required_settings: &[ITS_OWN], ..NOTHING };
     for (tool, expected) in [(&NOTHING, false), (&TIDAL, true)] {
         let mistakes = import(&ImportCommand { tool, own: Vec::new(), flags: Vec::new() }).unwrap_err().0;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::{self as redirect, attach, detach, nft_rules, status};
+use seawall_redirect::{self as redirect, attach, detach, nft_rules, read_status};
 
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, print_or_write};
@@ -98,7 +98,7 @@ impl RedirectCommand {
             }
         };
         let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
-        let places = || NodePaths::of(&flags);
+        let places = || NodePaths::from_flags(&flags);
         Ok(match *words {
             ["attach"] => Self::Attach {
                 drop_rules: flags.has("drop-rules"),
@@ -108,7 +108,7 @@ impl RedirectCommand {
             ["status"] => Self::Status(places()),
             ["detach"] => Self::Detach(places()),
             ["print", what] => {
-                Self::Print { rules: RuleSet::of(what, &flags)?, output: flags.path("output") }
+                Self::Print { rules: RuleSet::parse(what, &flags)?, output: flags.path("output") }
             }
             _ => Self::Help,
         })
@@ -127,7 +127,7 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
         }
         RedirectCommand::Status(places) => told(places),
         RedirectCommand::Detach(places) => detached(places),
-        RedirectCommand::Print { rules, output } => print_or_write(&rules.text()?, output.as_deref()),
+        RedirectCommand::Print { rules, output } => print_or_write(&rules.format_rules()?, output.as_deref()),
     }
 }
 
@@ -143,7 +143,7 @@ fn attached(
     let outcome = attach(&pins, &site)?;
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
     if drop_rules {
-        nft_rules::apply(&nft_rules::drop_rules())
+        nft_rules::load_rules(&nft_rules::format_drop_rules())
             .context("the programs are attached, but the drop rules are not loaded")?;
     }
     let done = match outcome {
@@ -151,11 +151,11 @@ fn attached(
         AttachOutcome::Attached => "attached",
         AttachOutcome::Replaced => "attached in place of another version",
     };
-    Ok(format!("{done}: {}\n", site.directory().display()))
+    Ok(format!("{done}: {}\n", site.kubepods_directory().display()))
 }
 
 fn told(places: &NodePaths) -> anyhow::Result<String> {
-    let status = status(&places.pins()?, &places.find_cgroup_tree()?)?;
+    let status = read_status(&places.pins()?, &places.find_cgroup_tree()?)?;
     if !status.is_complete() {
         bail!(
             "the redirect differs from what this version attaches; run `seawall-agent redirect attach`:\n{status}"
@@ -177,7 +177,7 @@ fn detached(places: &NodePaths) -> anyhow::Result<String> {
         }
         Err(error) => return Err(error.into()),
     }
-    match nft_rules::apply(&nft_rules::cleanup_rules()) {
+    match nft_rules::load_rules(&nft_rules::format_cleanup_rules()) {
         Ok(()) => Ok("detached the programs and removed the drop rules\n".to_owned()),
         Err(redirect::Error::NoNft) => {
             Ok("detached the programs; nft is not installed here, so loaded rules stay (see `redirect print cleanup-rules`)\n"
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn places() -> NodePaths {
-        NodePaths::of(&Flags::default())
+        NodePaths::from_flags(&Flags::default())
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         let folder = tempfile::TempDir::with_prefix("seawall-rules-").unwrap();
         let file = folder.path().join("rules.nft");
         assert!(print(RuleSet::Cleanup, Some(&file)).unwrap().starts_with("written: "));
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::cleanup_rules());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::format_cleanup_rules());
         let nowhere = print(RuleSet::Drop, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
         assert!(nowhere.to_string().contains("cannot write"), "{nowhere}");
     }

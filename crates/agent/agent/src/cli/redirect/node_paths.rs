@@ -18,7 +18,7 @@ pub(crate) struct NodePaths {
 pub(super) const PATH_FLAGS: [&str; 3] = ["bpffs=", "cgroup-root=", "kubepods-cgroup="];
 
 impl NodePaths {
-    pub(super) fn of(flags: &Flags) -> Self {
+    pub(super) fn from_flags(flags: &Flags) -> Self {
         let kubepods_cgroup = flags.path("kubepods-cgroup");
         Self {
             bpffs: flags.path("bpffs").unwrap_or_else(|| "/sys/fs/bpf".into()),

@@ -20,23 +20,23 @@ pub(crate) enum RuleSet {
 }
 
 impl RuleSet {
-    pub(super) fn of(what: &str, flags: &Flags) -> Result<Self, Error> {
+    pub(super) fn parse(what: &str, flags: &Flags) -> Result<Self, Error> {
         Ok(match what {
             "drop-rules" => Self::Drop,
             "dnat-rules" => Self::Dnat {
                 agent: agent(flags)?,
                 agent_pod_uid: flags.value("agent-pod-uid", "a UID")?.map(|uid: String| PodUid(uid.into())),
-                places: NodePaths::of(flags),
+                places: NodePaths::from_flags(flags),
             },
             _ => Self::Cleanup,
         })
     }
 
-    pub(super) fn text(&self) -> Result<String, redirect::Error> {
+    pub(super) fn format_rules(&self) -> Result<String, redirect::Error> {
         match self {
-            Self::Drop => Ok(nft_rules::drop_rules()),
+            Self::Drop => Ok(nft_rules::format_drop_rules()),
             Self::Dnat { places, agent, agent_pod_uid } => dnat_rules(places, agent, agent_pod_uid.as_ref()),
-            Self::Cleanup => Ok(nft_rules::cleanup_rules()),
+            Self::Cleanup => Ok(nft_rules::format_cleanup_rules()),
         }
     }
 }
@@ -75,5 +75,5 @@ fn dnat_rules(
         Err(redirect::Error::NotCgroup2 { .. }) => None,
         found => Some(found?),
     };
-    nft_rules::dnat_rules(agent, site.as_ref(), agent_pod_uid)
+    nft_rules::format_dnat_rules(agent, site.as_ref(), agent_pod_uid)
 }

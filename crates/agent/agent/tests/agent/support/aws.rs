@@ -240,7 +240,7 @@ pub(crate) fn head(method: &str, target: &str, host: &str, headers: &str) -> Str
 fn token(issuer: &Issuer, pod: &Pod, audiences: &[&str]) -> String {
     let workload = Workload::service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
     let hour = Duration::from_secs(3600);
-    issuer.mint(&workload, audiences, hour, Clock::system().wall()).unwrap().expose().clone()
+    issuer.mint(&workload, audiences, hour, Clock::system().wall_time()).unwrap().expose().clone()
 }
 
 /// Roles that trust those who are to have them, and nobody else.

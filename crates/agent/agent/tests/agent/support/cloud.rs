@@ -56,7 +56,7 @@ impl Cloud {
         let workload =
             Workload::service_account(pod.namespace, pod.account).in_pod(pod.name).on_node("node-1");
         let hour = Duration::from_secs(3600);
-        let token = self.issuer.mint(&workload, &[AUDIENCE], hour, Clock::system().wall()).unwrap();
+        let token = self.issuer.mint(&workload, &[AUDIENCE], hour, Clock::system().wall_time()).unwrap();
         token.expose().clone()
     }
 

@@ -23,7 +23,7 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_seawall-agent");
 
 /// Seconds since 1970.
 pub(crate) fn seconds() -> u64 {
-    Clock::system().wall().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
+    Clock::system().wall_time().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// Makes room for thousands of connections in this process; the agents raise their own limit.

@@ -79,7 +79,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         let _ = fs::write(self.home.join("cgroup.procs"), "0");
-        let _ = nft_rules::apply(&nft_rules::cleanup_rules());
+        let _ = nft_rules::load_rules(&nft_rules::format_cleanup_rules());
         if let Err(error) = detach(&self.pins) {
             eprintln!("not removed: {error}");
         }

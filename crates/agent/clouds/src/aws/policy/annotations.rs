@@ -82,7 +82,13 @@ pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[
     key("awsRoleArn", AnnotatedObject::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
         role_arn::NamedRole::new(text).is_some()
     }),
-    key("awsAudience", AnnotatedObject::ServiceAccount, AUDIENCE, "a token audience", session::is_audience),
+    key(
+        "awsAudience",
+        AnnotatedObject::ServiceAccount,
+        AUDIENCE,
+        "a token audience",
+        session::is_valid_audience,
+    ),
 ];
 
 #[cfg(test)]

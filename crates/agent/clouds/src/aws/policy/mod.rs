@@ -41,7 +41,7 @@ use self::session::PodTag;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RolePolicy {
     /// The base ARN that completes the name of a role.
-    pub(super) base: Option<BaseRoleArn>,
+    pub(super) base_arn: Option<BaseRoleArn>,
     /// The rules by which a namespace permits the roles that its pods name. `None` if pods may not name roles.
     pub(super) pod_role_rules: Option<namespace::NamespaceRules>,
     /// The default audience for tokens of ServiceAccounts. `None` if ServiceAccounts may not name roles.
@@ -49,9 +49,9 @@ pub(super) struct RolePolicy {
     /// The cluster in which EKS associates roles with ServiceAccounts. `None` if the agent does not ask EKS.
     pub(super) association_cluster: Option<ClusterName>,
     /// The default roles by namespace, for pods that name no role.
-    pub(super) defaults: HashMap<String, NamedRole>,
+    pub(super) default_roles: HashMap<String, NamedRole>,
     /// The tags of the sessions that the agent creates for a pod.
-    pub(super) tags: Vec<PodTag>,
+    pub(super) session_tags: Vec<PodTag>,
     /// The prefix of the session names.
     pub(super) session_prefix: String,
 }
@@ -69,7 +69,7 @@ pub(super) enum AllowedRole {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoleGrant {
     pub(super) role: NamedRole,
-    pub(super) session: SessionName,
+    pub(super) session_name: SessionName,
     pub(super) method: GrantMethod,
 }
 
@@ -138,7 +138,7 @@ impl RolePolicy {
     ///
     /// # Errors
     /// Returns the reason why the pod may have no role.
-    pub(super) fn decide(&self, pod: &Pod, facts: &PodAnnotations) -> Result<AllowedRole, RoleDenial> {
+    pub(super) fn decide_role(&self, pod: &Pod, facts: &PodAnnotations) -> Result<AllowedRole, RoleDenial> {
         let by_service_account = self.named_by_service_account(facts)?;
         let by_pod = self.named_by_pod(facts)?;
         match (by_pod, by_service_account) {
@@ -146,10 +146,10 @@ impl RolePolicy {
                 Err(RoleDenial::Refused(EventReason::RefusedByPolicy, CONFLICTING_ROLES))
             }
             (_, Some((role, audience))) => {
-                let session = session::default_name(&self.session_prefix, pod);
+                let session = session::default_session_name(&self.session_prefix, pod);
                 Ok(AllowedRole::Granted(RoleGrant {
                     role,
-                    session,
+                    session_name: session,
                     method: GrantMethod::WebIdentity { audience },
                 }))
             }
@@ -172,9 +172,10 @@ impl RolePolicy {
                 .ok_or(RoleDenial::Refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT))?,
         };
         let Some(role) = said(account, ROLE_ARN, MALFORMED_ROLE_ARN)? else { return Ok(None) };
-        let role = role_arn::resolve(role, self.base.as_ref()).ok_or(malformed(MALFORMED_ROLE_ARN))?;
+        let role =
+            role_arn::resolve_role(role, self.base_arn.as_ref()).ok_or(malformed(MALFORMED_ROLE_ARN))?;
         let audience = match said(account, AUDIENCE, MALFORMED_AUDIENCE)? {
-            Some(audience) if session::is_audience(audience) => audience.clone(),
+            Some(audience) if session::is_valid_audience(audience) => audience.clone(),
             Some(_) => return Err(malformed(MALFORMED_AUDIENCE)),
             None => audience.clone(),
         };
@@ -187,7 +188,7 @@ impl RolePolicy {
             return Ok(None);
         }
         let Some(role) = said(&facts.pod, ROLE, MALFORMED_ROLE)? else { return Ok(None) };
-        role_arn::resolve(role, self.base.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
+        role_arn::resolve_role(role, self.base_arn.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
     }
 
     /// Returns the grant for the role that the pod names itself, if its namespace permits the role.
@@ -199,26 +200,26 @@ impl RolePolicy {
         // Without rules, pods may not name roles.
         let Some(rules) = self.pod_role_rules else { return Err(RoleDenial::NoRole(NO_ROLE)) };
         rules
-            .permit(namespace, &role, self.base.as_ref())
+            .check_role_permitted(namespace, &role, self.base_arn.as_ref())
             .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
         let session = match said(&facts.pod, SESSION_NAME, MALFORMED_SESSION_NAME)? {
-            Some(wanted) => session::name(&self.session_prefix, wanted),
-            None => session::default_name(&self.session_prefix, pod),
+            Some(wanted) => session::format_session_name(&self.session_prefix, wanted),
+            None => session::default_session_name(&self.session_prefix, pod),
         };
         let external_id = match said(&facts.pod, EXTERNAL_ID, MALFORMED_EXTERNAL_ID)? {
             Some(id) => Some(ExternalId::parse(id).map_err(|_| malformed(MALFORMED_EXTERNAL_ID))?),
             None => None,
         };
-        Ok(RoleGrant { role, session, method: self.assume(pod, external_id)? })
+        Ok(RoleGrant { role, session_name: session, method: self.assume(pod, external_id)? })
     }
 
     /// Returns the default role of the pod's namespace, or the association of EKS if the namespace has no default role.
     fn named_by_nobody(&self, pod: &Pod) -> Result<AllowedRole, RoleDenial> {
-        if let Some(role) = self.defaults.get(&*pod.service_account.namespace) {
-            let session = session::default_name(&self.session_prefix, pod);
+        if let Some(role) = self.default_roles.get(&*pod.service_account.namespace) {
+            let session = session::default_session_name(&self.session_prefix, pod);
             return Ok(AllowedRole::Granted(RoleGrant {
                 role: role.clone(),
-                session,
+                session_name: session,
                 method: self.assume(pod, None)?,
             }));
         }
@@ -226,7 +227,7 @@ impl RolePolicy {
     }
 
     fn assume(&self, pod: &Pod, external_id: Option<ExternalId>) -> Result<GrantMethod, RoleDenial> {
-        let tags = session::tags(&self.tags, pod)
+        let tags = session::build_session_tags(&self.session_tags, pod)
             .map_err(|_| RoleDenial::Refused(EventReason::RefusedByPolicy, INVALID_SESSION_TAG))?;
         Ok(GrantMethod::Assume { external_id, tags })
     }
@@ -270,9 +271,9 @@ mod tests {
             namespace_restriction_format: AllowedRolesFormat::Glob,
         });
         RolePolicy {
-            base: BaseRoleArn::new(BASE),
+            base_arn: BaseRoleArn::new(BASE),
             pod_role_rules: (kiam || kube2iam.is_some())
-                .then_some(namespace::NamespaceRules { kiam, kube2iam }),
+                .then_some(namespace::NamespaceRules { uses_kiam_annotation: kiam, kube2iam }),
             service_account_audience: irsa.then(|| "sts.amazonaws.com".into()),
             ..RolePolicy::default()
         }
@@ -298,7 +299,7 @@ mod tests {
     }
 
     fn granted(rules: &RolePolicy, facts: &PodAnnotations) -> Result<RoleGrant, RoleDenial> {
-        rules.decide(&pod(), facts).map(|allowed| match allowed {
+        rules.decide_role(&pod(), facts).map(|allowed| match allowed {
             AllowedRole::Granted(grant) => grant,
             AllowedRole::Associated(_) => panic!("{rules:?} {facts:?}"),
         })
@@ -329,7 +330,11 @@ mod tests {
             (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
         ] {
             let grant = granted(rules, &facts(pod_says, account_says, &permits)).unwrap();
-            assert_eq!((grant.role.as_str(), grant.session.as_str()), (role, "shop.cart"), "{pod_says:?}");
+            assert_eq!(
+                (grant.role.arn_str(), grant.session_name.as_str()),
+                (role, "shop.cart"),
+                "{pod_says:?}"
+            );
             let taken = match &grant.method {
                 GrantMethod::WebIdentity { audience } => &**audience,
                 GrantMethod::Assume { .. } => "assume",
@@ -372,7 +377,8 @@ mod tests {
             ),
         ] {
             let rules = rules(true, false, true);
-            let denied = rules.decide(&pod(), &facts(pod_says, account_says, namespace_says)).unwrap_err();
+            let denied =
+                rules.decide_role(&pod(), &facts(pod_says, account_says, namespace_says)).unwrap_err();
             assert_eq!(code(denied), expected, "{pod_says:?} {account_says:?}");
             let (RoleDenial::NoRole(refusal) | RoleDenial::Refused(_, refusal)) = denied else {
                 panic!("{denied:?}")
@@ -397,16 +403,16 @@ mod tests {
             (&kiam, facts(empty(), RelatedAnnotations::NotRead, &[]), "no_role"),
             (&irsa, facts(RelatedAnnotations::of_missing_object(), empty(), &[]), "no_service_account"),
         ] {
-            assert_eq!(code(rules.decide(&pod(), &facts).unwrap_err()).0, expected, "{facts:?}");
+            assert_eq!(code(rules.decide_role(&pod(), &facts).unwrap_err()).0, expected, "{facts:?}");
         }
     }
 
     #[test]
     fn a_default_role_is_the_configured_namespaces_alone_and_only_of_pods_that_name_none() {
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
-        let rules = RolePolicy { defaults, ..all() };
-        assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.as_str(), PAY);
-        let refused = rules.decide(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
+        let rules = RolePolicy { default_roles: defaults, ..all() };
+        assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.arn_str(), PAY);
+        let refused = rules.decide_role(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
         assert_eq!(
             code(refused).0,
             "no_permitted_annotation",
@@ -414,7 +420,7 @@ mod tests {
         );
         let elsewhere = ServiceAccount { namespace: "lab".into(), name: "cart".into() };
         let elsewhere = Pod { service_account: elsewhere, ..pod() };
-        assert_eq!(code(rules.decide(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
+        assert_eq!(code(rules.decide_role(&elsewhere, &facts(&[], &[], &[])).unwrap_err()).0, "no_role");
     }
 
     #[test]
@@ -422,9 +428,9 @@ mod tests {
         let reef = ClusterName::parse("reef").unwrap();
         let rules = RolePolicy { association_cluster: Some(reef.clone()), ..all() };
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
-        let with_default = RolePolicy { defaults, ..rules.clone() };
+        let with_default = RolePolicy { default_roles: defaults, ..rules.clone() };
         let permits = &[(PERMITTED, "cart"), (ALLOWED_ROLES, "[\"*\"]")][..];
-        let code_of = |rules: &RolePolicy, facts: &PodAnnotations| match rules.decide(&pod(), facts) {
+        let code_of = |rules: &RolePolicy, facts: &PodAnnotations| match rules.decide_role(&pod(), facts) {
             Ok(AllowedRole::Granted(grant)) => grant.role.name().as_str().to_owned(),
             Ok(AllowedRole::Associated(cluster)) => cluster.as_str().to_owned(),
             Err(denied) => code(denied).0.to_owned(),
@@ -457,14 +463,14 @@ mod tests {
     #[test]
     fn a_session_has_the_name_the_external_id_and_the_tags_that_are_asked_for() {
         let rules = RolePolicy {
-            tags: vec![PodTag::Namespace, PodTag::PodName],
+            session_tags: vec![PodTag::Namespace, PodTag::PodName],
             session_prefix: "kiam-".into(),
             ..all()
         };
         let says = [(ROLE, "cart"), (SESSION_NAME, "my session"), (EXTERNAL_ID, "me:1")];
         let grant = granted(&rules, &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
-        assert_eq!(grant.session.as_str(), "kiam-my-session");
-        let tags = session::tags(&[PodTag::PodName, PodTag::Namespace], &pod()).unwrap();
+        assert_eq!(grant.session_name.as_str(), "kiam-my-session");
+        let tags = session::build_session_tags(&[PodTag::PodName, PodTag::Namespace], &pod()).unwrap();
         assert_eq!(grant.method, GrantMethod::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
     }
 
@@ -497,11 +503,11 @@ mod tests {
                 .map(|kind| RelatedAnnotations::of_object(annotated(manifest, kind)));
             let facts = PodAnnotations { pod: annotated(manifest, "Pod"), service_account, namespace };
             let grant = granted(&rules, &facts).unwrap();
-            assert!(grant.role.as_str().ends_with(role), "{of}: {grant:?}");
-            assert_eq!(grant.session.as_str(), session, "{of}");
+            assert!(grant.role.arn_str().ends_with(role), "{of}: {grant:?}");
+            assert_eq!(grant.session_name.as_str(), session, "{of}");
             let others = RolePolicy { pod_role_rules: None, service_account_audience: None, ..rules };
             assert_eq!(
-                code(others.decide(&pod(), &facts).unwrap_err()).0,
+                code(others.decide_role(&pod(), &facts).unwrap_err()).0,
                 "no_role",
                 "{of}: a role source that is off names no role"
             );

@@ -18,7 +18,7 @@ use super::role_arn::{BaseRoleArn, NamedRole};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct NamespaceRules {
     /// True if the agent uses `iam.amazonaws.com/permitted`.
-    pub(in crate::aws) kiam: bool,
+    pub(in crate::aws) uses_kiam_annotation: bool,
     /// The settings for `iam.amazonaws.com/allowed-roles`. `None` if the agent ignores the annotations of kube2iam.
     pub(in crate::aws) kube2iam: Option<Kube2iamFlags>,
 }
@@ -82,14 +82,14 @@ impl NamespaceRules {
     ///
     /// # Errors
     /// Returns the refusal for the annotation that is missing or does not permit the role.
-    pub(in crate::aws) fn permit(
+    pub(in crate::aws) fn check_role_permitted(
         self,
         namespace: Option<&Annotations>,
         role: &NamedRole,
         base: Option<&BaseRoleArn>,
     ) -> Result<(), Refusal> {
         let namespace = namespace.ok_or(NO_NAMESPACE)?;
-        let permitted = namespace.find(PERMITTED).filter(|text| self.kiam && !is_empty(text));
+        let permitted = namespace.find(PERMITTED).filter(|text| self.uses_kiam_annotation && !is_empty(text));
         let allowed =
             self.restricting().and_then(|kube2iam| Some((kube2iam, namespace.find(ALLOWED_ROLES)?)));
         if let Some(expression) = permitted {
@@ -112,7 +112,7 @@ impl NamespaceRules {
     /// Decides for a namespace in which each annotation that the agent uses is absent or empty.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
-            _ if self.kiam => Err(NO_PERMITTED_ANNOTATION),
+            _ if self.uses_kiam_annotation => Err(NO_PERMITTED_ANNOTATION),
             Some(Kube2iamFlags { namespace_restrictions: false, .. }) => Ok(()),
             _ => Err(NO_ALLOWED_ROLES_ANNOTATION),
         }
@@ -136,7 +136,7 @@ fn matches_permitted(
     let AnnotationValue::Whole(expression) = expression else { return Err(MALFORMED_PERMITTED) };
     let pattern = Pattern::new(expression).map_err(|_| MALFORMED_PERMITTED)?;
     let below = base.and_then(|base| base.path_below(role));
-    let is_match = pattern.matches(role.as_str()) || below.is_some_and(|name| pattern.matches(name));
+    let is_match = pattern.matches(role.arn_str()) || below.is_some_and(|name| pattern.matches(name));
     if is_match { Ok(()) } else { Err(ROLE_NOT_PERMITTED) }
 }
 
@@ -168,7 +168,7 @@ fn is_entry_of(
     let is_whole = entry.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("arn:"));
     let text = match base {
         Some(base) if !is_whole => base.path_below(role),
-        _ => Some(role.as_str()),
+        _ => Some(role.arn_str()),
     };
     let Some(text) = text else { return Ok(false) };
     match format {
@@ -200,29 +200,29 @@ fn is_glob_of(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    const KIAM: NamespaceRules = NamespaceRules { kiam: true, kube2iam: None };
+    const KIAM: NamespaceRules = NamespaceRules { uses_kiam_annotation: true, kube2iam: None };
     const GLOB: NamespaceRules = NamespaceRules {
-        kiam: false,
+        uses_kiam_annotation: false,
         kube2iam: Some(Kube2iamFlags {
             namespace_restrictions: true,
             namespace_restriction_format: AllowedRolesFormat::Glob,
         }),
     };
     const REGEXP: NamespaceRules = NamespaceRules {
-        kiam: false,
+        uses_kiam_annotation: false,
         kube2iam: Some(Kube2iamFlags {
             namespace_restrictions: true,
             namespace_restriction_format: AllowedRolesFormat::Regexp,
         }),
     };
     const OPEN: NamespaceRules = NamespaceRules {
-        kiam: false,
+        uses_kiam_annotation: false,
         kube2iam: Some(Kube2iamFlags {
             namespace_restrictions: false,
             namespace_restriction_format: AllowedRolesFormat::Glob,
         }),
     };
-    const BOTH: NamespaceRules = NamespaceRules { kiam: true, ..GLOB };
+    const BOTH: NamespaceRules = NamespaceRules { uses_kiam_annotation: true, ..GLOB };
 
     const OWN: &str = "arn:aws:iam::123456789012:role/";
     const OTHERS: &str = "arn:aws:iam::999999999999:role/cart";
@@ -231,7 +231,7 @@ mod tests {
         let said = said.iter().map(|(key, text)| (*key, AnnotationValue::from(*text))).collect();
         let role = if role.starts_with("arn:") { role.to_owned() } else { format!("{OWN}{role}") };
         let (role, base) = (NamedRole::new(&role).unwrap(), BaseRoleArn::new(OWN));
-        rules.permit(Some(&said), &role, base.as_ref()).map_err(|refusal| {
+        rules.check_role_permitted(Some(&said), &role, base.as_ref()).map_err(|refusal| {
             assert_eq!(refusal.status, 403);
             refusal.code
         })
@@ -284,7 +284,7 @@ mod tests {
             assert_eq!(decide(rules, said, "cart"), expected, "{rules:?} {said:?}");
         }
         let role = NamedRole::new(OTHERS).unwrap();
-        assert_eq!(OPEN.permit(None, &role, None), Err(NO_NAMESPACE));
+        assert_eq!(OPEN.check_role_permitted(None, &role, None), Err(NO_NAMESPACE));
     }
 
     /// Regression: the agent enforced a list even if `namespace_restrictions` was false. Pods lost roles that kube2iam had given them.
@@ -294,7 +294,7 @@ mod tests {
         for list in ["[]", r#"["pay"]"#, "no list", &long] {
             assert_eq!(decide(OPEN, &[(ALLOWED_ROLES, list)], "cart"), Ok(()), "{list}");
         }
-        let with_kiam = NamespaceRules { kiam: true, ..OPEN };
+        let with_kiam = NamespaceRules { uses_kiam_annotation: true, ..OPEN };
         let said = |permitted| [(PERMITTED, permitted), (ALLOWED_ROLES, r#"["cart"]"#)];
         assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("role_not_permitted"));
         assert_eq!(decide(with_kiam, &said("cart"), "cart"), Ok(()));
@@ -314,7 +314,7 @@ mod tests {
             (REGEXP, r#"["cart"]"#, Err(ROLE_NOT_ALLOWED)),
         ] {
             let said = [(ALLOWED_ROLES, AnnotationValue::from(list))].into_iter().collect();
-            assert_eq!(rules.permit(Some(&said), &role, None), expected, "{list}");
+            assert_eq!(rules.check_role_permitted(Some(&said), &role, None), expected, "{list}");
         }
     }
 

@@ -31,7 +31,7 @@ impl NamedRole {
     }
 
     /// Returns the text of the role's ARN.
-    pub(in crate::aws) fn as_str(&self) -> &str {
+    pub(in crate::aws) fn arn_str(&self) -> &str {
         self.arn.as_str()
     }
 
@@ -65,14 +65,14 @@ impl BaseRoleArn {
     /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN does not begin with
     /// this base.
     pub(in crate::aws) fn path_below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
-        role.as_str().strip_prefix(&*self.0)
+        role.arn_str().strip_prefix(&*self.0)
     }
 }
 
 /// Returns the role that an annotation names, either by its ARN in any account or by its name below the base ARN.
 ///
 /// A slash at the beginning of a name is ignored, as in KIAM.
-pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<NamedRole> {
+pub(in crate::aws) fn resolve_role(text: &str, base: Option<&BaseRoleArn>) -> Option<NamedRole> {
     if text.starts_with("arn:") {
         return NamedRole::new(text);
     }
@@ -81,7 +81,7 @@ pub(in crate::aws) fn resolve(text: &str, base: Option<&BaseRoleArn>) -> Option<
 }
 
 /// True if the text is the number of an AWS account, which has 12 digits.
-pub(in crate::aws) fn is_account(text: &str) -> bool {
+pub(in crate::aws) fn is_account_id(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
@@ -101,7 +101,7 @@ mod tests {
             ("arn:aws-us-gov:iam::123456789012:role/aws-service-role/x/y", "y", "123456789012"),
         ] {
             let role = NamedRole::new(text).unwrap();
-            assert_eq!((role.as_str(), role.name().as_str(), role.arn().account()), (text, name, account));
+            assert_eq!((role.arn_str(), role.name().as_str(), role.arn().account()), (text, name, account));
         }
     }
 
@@ -147,12 +147,12 @@ mod tests {
             ("web/cart", "arn:aws:iam::123456789012:role/pods/web/cart"),
             ("arn:aws:iam::999999999999:role/cart", "arn:aws:iam::999999999999:role/cart"),
         ] {
-            assert_eq!(resolve(text, Some(&base)).unwrap().as_str(), arn, "{text}");
+            assert_eq!(resolve_role(text, Some(&base)).unwrap().arn_str(), arn, "{text}");
         }
         for text in ["", "/", "//cart", "web//cart", "a b", "cart/", "arn:aws:iam::1:role/cart", ".."] {
-            assert_eq!(resolve(text, Some(&base)), None, "{text:?}");
+            assert_eq!(resolve_role(text, Some(&base)), None, "{text:?}");
         }
-        assert_eq!(resolve("cart", None), None, "a name needs a base ARN");
+        assert_eq!(resolve_role("cart", None), None, "a name needs a base ARN");
     }
 
     #[test]

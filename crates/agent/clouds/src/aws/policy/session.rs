@@ -12,18 +12,18 @@ use seawall_core::Pod;
 const LONGEST_PREFIX: usize = 32;
 
 /// Returns a valid session name. As in KIAM, each invalid character becomes `-`, and a long name is truncated.
-pub(in crate::aws) fn name(prefix: &str, wanted: &str) -> SessionName {
+pub(in crate::aws) fn format_session_name(prefix: &str, wanted: &str) -> SessionName {
     SessionName::sanitized(&format!("{prefix}{wanted}"))
 }
 
 /// Returns the default session name `namespace.account`. A namespace contains no dot, so the first dot always ends the namespace.
-pub(in crate::aws) fn default_name(prefix: &str, pod: &Pod) -> SessionName {
+pub(in crate::aws) fn default_session_name(prefix: &str, pod: &Pod) -> SessionName {
     let account = &pod.service_account;
-    name(prefix, &format!("{}.{}", account.namespace, account.name))
+    format_session_name(prefix, &format!("{}.{}", account.namespace, account.name))
 }
 
 /// True if a session's name can begin with this text.
-pub(in crate::aws) fn is_prefix(text: &str) -> bool {
+pub(in crate::aws) fn is_session_name_prefix(text: &str) -> bool {
     text.len() <= LONGEST_PREFIX && SessionName::parse(&format!("{text}--")).is_ok()
 }
 
@@ -31,17 +31,17 @@ pub(in crate::aws) fn is_prefix(text: &str) -> bool {
 ///
 /// # Errors
 /// A name of the pod is not a valid tag value.
-pub(in crate::aws) fn tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, NameError> {
+pub(in crate::aws) fn build_session_tags(of: &[PodTag], pod: &Pod) -> Result<SessionTags, NameError> {
     let tag = |tag: &PodTag| seawall_broker::aws::SessionTag {
         key: tag.key().into(),
         value: tag.value(pod),
-        transitive: false,
+        is_transitive: false,
     };
     SessionTags::new(of.iter().map(tag).collect())
 }
 
 /// True if the text can be the audience of a token. The agent sends the audience to the API server without escapes.
-pub(in crate::aws) fn is_audience(text: &str) -> bool {
+pub(in crate::aws) fn is_valid_audience(text: &str) -> bool {
     seawall_core::name_syntax::needs_no_escape(text, 512)
 }
 
@@ -97,9 +97,14 @@ mod tests {
 
     #[test]
     fn a_session_is_called_by_its_pods_account_unless_somebody_says() {
-        assert_eq!(name("kiam-", "my session").as_str(), "kiam-my-session");
-        assert_eq!(default_name("", &pod()).as_str(), "shop.cart.v2");
-        assert!(is_prefix("") && is_prefix("kiam-") && !is_prefix("a b") && !is_prefix(&"x".repeat(33)));
+        assert_eq!(format_session_name("kiam-", "my session").as_str(), "kiam-my-session");
+        assert_eq!(default_session_name("", &pod()).as_str(), "shop.cart.v2");
+        assert!(
+            is_session_name_prefix("")
+                && is_session_name_prefix("kiam-")
+                && !is_session_name_prefix("a b")
+                && !is_session_name_prefix(&"x".repeat(33))
+        );
     }
 
     #[test]
@@ -107,6 +112,6 @@ mod tests {
         let tags = PodTag::ALL.map(|tag| (tag.key(), tag.value(&pod())));
         let values = tags.each_ref().map(|(_, value)| &**value);
         assert_eq!(values, ["shop", "cart.v2", "cart-0", "u1"]);
-        assert!(super::tags(&PodTag::ALL, &pod()).is_ok());
+        assert!(build_session_tags(&PodTag::ALL, &pod()).is_ok());
     }
 }

@@ -141,9 +141,9 @@ pub(crate) async fn until(
 
 /// Waits until the snapshot has the pod with this UID.
 pub(crate) async fn until_known(pods: &NodePods, uid: &str) -> Arc<PodRecord> {
-    until(pods, "the pod is known", |snapshot| snapshot.by_uid(uid).is_some())
+    until(pods, "the pod is known", |snapshot| snapshot.pod_by_uid(uid).is_some())
         .await
-        .by_uid(uid)
+        .pod_by_uid(uid)
         .unwrap()
         .clone()
 }

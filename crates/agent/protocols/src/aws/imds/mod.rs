@@ -9,7 +9,7 @@
 //! credentials, the service refuses the *listing* of roles: a client that gets a role's name but no credentials can abort its process, as a
 //! client of the AWS CRT does.
 
-mod passed_paths;
+mod passthrough_paths;
 pub mod respond;
 
 use std::borrow::Cow;
@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use seawall_http::RequestHead;
 
-use self::passed_paths::PassthroughPaths;
+use self::passthrough_paths::PassthroughPaths;
 use super::credentials::DocumentFormat;
 use super::full_match_regex::Pattern;
 use super::instance_metadata::{InstanceMetadata, InstanceMetadataPaths};
 use super::role::is_role_name;
-use super::session::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
+use super::session_token::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
 use super::{NOT_FOUND, PATH_CHARSET, headers};
 use crate::request_head_rules::require_no_body;
@@ -94,7 +94,7 @@ pub struct TokenRules<'a> {
 /// A parsed request.
 #[derive(Debug)]
 pub enum ImdsRequest<'t, 'b> {
-    /// A request for a session token. The caller answers at once ([`respond::token`]), even if the client is unknown, and keeps the connection open.
+    /// A request for a session token. The caller answers at once ([`respond::write_token`]), even if the client is unknown, and keeps the connection open.
     Token(GrantedToken),
     /// A read of metadata. The caller answers after it has identified the client.
     Read(ImdsQuery<'t, 'b>),
@@ -114,20 +114,20 @@ pub struct ImdsQuery<'t, 'b> {
 /// The resource that a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImdsResource<'t, 'b> {
-    /// The name of the pod's role. The response is [`respond::role_name`] or [`NO_ROLE`].
+    /// The name of the pod's role. The response is [`respond::write_role_name`] or [`NO_ROLE`].
     ///
     /// Before the caller answers with a role's name, it must have the role's credentials, because the client requests them next.
-    Roles(DocumentFormat),
-    /// The credentials of a role ([`respond::document`]). [`check_role`] checks that the pod has this role.
-    Role {
+    RoleListing(DocumentFormat),
+    /// The credentials of a role ([`respond::write_document`]). [`check_role`] checks that the pod has this role.
+    RoleCredentials {
         /// The role's name in the request.
         name: Cow<'b, str>,
         /// The document's format.
         shape: DocumentFormat,
     },
-    /// Information about the pod's role. The response is [`respond::role_info`] or [`NO_ROLE`].
+    /// Information about the pod's role. The response is [`respond::write_role_info`] or [`NO_ROLE`].
     RoleInfo,
-    /// A text from the agent's configuration ([`respond::text`]).
+    /// A text from the agent's configuration ([`respond::write_text`]).
     Text(MetadataText<'t>),
     /// A path of the real service that the configuration allows, in canonical form.
     ///
@@ -144,10 +144,10 @@ pub struct MetadataText<'t> {
 
 impl ImdsResource<'_, '_> {
     /// Returns the name of the route. The set of names is fixed.
-    pub fn route(&self) -> &'static str {
+    pub fn route_name(&self) -> &'static str {
         match self {
-            Self::Roles(_) => "role_list",
-            Self::Role { .. } => "credentials",
+            Self::RoleListing(_) => "role_list",
+            Self::RoleCredentials { .. } => "credentials",
             Self::RoleInfo => "role_info",
             Self::Text(_) => "metadata",
             Self::Passthrough(_) => "pass",
@@ -185,7 +185,7 @@ impl Imds {
     /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. A pattern allows such a
     /// path only if the pattern also contains that word literally.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
-        Self { facts: InstanceMetadataPaths::of(node), passed: PassthroughPaths::new(passed) }
+        Self { facts: InstanceMetadataPaths::from_metadata(node), passed: PassthroughPaths::new(passed) }
     }
 
     /// Parses a request.
@@ -201,7 +201,7 @@ impl Imds {
     /// - 401: [`NO_TOKEN`], or a refused token.
     /// - 403: [`TOKEN_ONLY_AT_LATEST`], or a proxied request.
     /// - 404: any other path.
-    pub fn query<'t, 'b>(
+    pub fn parse_request<'t, 'b>(
         &'t self,
         head: &RequestHead<'_, 'b>,
         sessions: &TokenRules<'_>,
@@ -213,7 +213,7 @@ impl Imds {
             return Err(METHOD_NOT_ALLOWED);
         }
         require_no_body(head)?;
-        headers::require_direct(head)?;
+        headers::require_not_proxied(head)?;
         let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
         if is_put {
             return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
@@ -288,9 +288,9 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
         None => (DocumentFormat::Plain, start),
     };
     let name = match text[start..].strip_prefix('/') {
-        None if start == text.len() => return Ok(ImdsResource::Roles(shape)),
+        None if start == text.len() => return Ok(ImdsResource::RoleListing(shape)),
         None => return Err(NOT_FOUND),
-        Some("") => return Ok(ImdsResource::Roles(shape)),
+        Some("") => return Ok(ImdsResource::RoleListing(shape)),
         Some(name) => name.strip_suffix('/').unwrap_or(name),
     };
     if !is_role_name(name) {
@@ -301,7 +301,7 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
         Cow::Borrowed(text) => Cow::Borrowed(&text[start + 1..end]),
         Cow::Owned(text) => Cow::Owned(text[start + 1..end].to_owned()),
     };
-    Ok(ImdsResource::Role { name, shape })
+    Ok(ImdsResource::RoleCredentials { name, shape })
 }
 
 /// Grants a token to any client that requests one.

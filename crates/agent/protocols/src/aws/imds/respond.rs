@@ -8,7 +8,7 @@ use seawall_http::write;
 use super::super::credentials::{CredentialsDocument, DocumentFormat};
 use super::super::refuse;
 use super::super::role::RoleName;
-use super::super::session::GrantedToken;
+use super::super::session_token::GrantedToken;
 use super::super::time::Iso8601Time;
 use super::{MetadataText, TOKEN_METHOD_NOT_ALLOWED, TTL};
 use seawall_http::{Refusal, ResponseContext};
@@ -19,8 +19,8 @@ const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
 const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
 
 /// Writes a session token and its lifetime. The body is only the token, because a line end after the token breaks all clients except two.
-pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
-    frame.begin(out, 200, ALWAYS);
+pub fn write_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
+    frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
     out.extend_from_slice(b": ");
     write::decimal(out, grant.ttl.as_secs());
@@ -32,22 +32,22 @@ pub fn token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToke
 /// Writes the name of the pod's role, without a line end.
 ///
 /// Three clients insert the response into the path of their next request. Two of these clients abort if the response has a line end.
-pub fn role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
-    frame.begin(out, 200, ALWAYS);
+pub fn write_role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
+    frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end_with_body(out, &[role.as_str().as_bytes()]);
 }
 
 /// Writes the document of a role. The response has `Cache-Control: no-store`.
-pub fn document(
+pub fn write_document(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
     credentials: &CredentialsDocument<'_>,
     shape: DocumentFormat,
 ) {
-    frame.begin(out, 200, ALWAYS);
+    frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(SECRET_TEXT);
-    credentials.write_document(out, frame, shape);
+    credentials.write_imds_document(out, frame, shape);
 }
 
 /// The information about a pod's role. Its texts contain no character that JSON escapes.
@@ -62,8 +62,8 @@ pub struct RoleInfo<'a> {
 }
 
 /// Writes the document of `iam/info`.
-pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo<'_>) {
-    frame.begin(out, 200, ALWAYS);
+pub fn write_role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo<'_>) {
+    frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     let before_id: &[u8] = if info.profile_id.is_some() { b"\",\n  \"InstanceProfileId\" : \"" } else { b"" };
     frame.end_with_body(
@@ -81,31 +81,31 @@ pub fn role_info(out: &mut Vec<u8>, frame: &ResponseContext<'_>, info: &RoleInfo
 }
 
 /// Writes a text from the agent's configuration.
-pub fn text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText<'_>) {
-    frame.begin(out, 200, ALWAYS);
+pub fn write_text(out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &MetadataText<'_>) {
+    frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
     frame.end_with_body(out, &[known.body.as_bytes()]);
 }
 
 /// Writes a refusal. `request` is the request's id in the agent's log.
-pub fn refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
+pub fn write_refusal(out: &mut Vec<u8>, frame: &ResponseContext<'_>, refusal: &Refusal, request: u64) {
     let allow: &[u8] =
         if *refusal == TOKEN_METHOD_NOT_ALLOWED { b"Allow: PUT\r\n" } else { b"Allow: GET, HEAD\r\n" };
-    refuse::write(out, frame, ALWAYS, allow, refusal, request);
+    refuse::write_refusal(out, frame, ALWAYS, allow, refusal, request);
 }
 
 /// Writes the real service's response for an allowed path: its status, some of its headers, and its body.
-pub fn passthrough<'h>(
+pub fn write_passthrough<'h>(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
     status: u16,
     headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
     body: &[u8],
 ) {
-    frame.begin(out, status, ALWAYS);
+    frame.begin_head(out, status, ALWAYS);
     let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
     for (name, value) in headers {
-        if is_passed(name) && write::is_value(value) {
+        if is_passed(name) && write::is_header_value(value) {
             write::header(out, name, value);
         }
     }

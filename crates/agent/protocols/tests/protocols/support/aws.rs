@@ -71,17 +71,17 @@ impl Scene {
     ) -> Result<ImdsRequest<'t, 'b>, Refusal> {
         let sessions =
             TokenRules { keys: &self.keys, requirement: self.tokens, ttl_limit: TtlLimit::default() };
-        self.imds.query(head, &sessions, &self.visitor, self.now)
+        self.imds.parse_request(head, &sessions, &self.visitor, self.now)
     }
 
     /// Asks and answers as the agent does; the whole response.
     pub(crate) fn exchange(&self, raw: &str) -> String {
         let mut out = Vec::new();
         with_head(raw, |head| {
-            let frame = ResponseContext::of(head, DATE);
+            let frame = ResponseContext::for_request(head, DATE);
             let answered = self.ask_head(head).and_then(|asked| self.answer(&mut out, &frame, asked));
             if let Err(refusal) = answered {
-                respond::refusal(&mut out, &frame, &refusal, 0x5ea);
+                respond::write_refusal(&mut out, &frame, &refusal, 0x5ea);
             }
         });
         String::from_utf8(out).expect("text")
@@ -95,24 +95,26 @@ impl Scene {
     ) -> Result<(), Refusal> {
         let query = match asked {
             ImdsRequest::Token(grant) => {
-                respond::token(out, frame, &grant);
+                respond::write_token(out, frame, &grant);
                 return Ok(());
             }
             ImdsRequest::Read(query) => query,
         };
         match query.resource {
-            ImdsResource::Text(known) => respond::text(out, frame, &known),
-            ImdsResource::Roles(_) => respond::role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?),
-            ImdsResource::Role { name, shape } => {
+            ImdsResource::Text(known) => respond::write_text(out, frame, &known),
+            ImdsResource::RoleListing(_) => {
+                respond::write_role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?)
+            }
+            ImdsResource::RoleCredentials { name, shape } => {
                 check_role(&name, self.role.as_ref().map(RoleName::as_str))?;
-                respond::document(out, frame, &credentials(), shape);
+                respond::write_document(out, frame, &credentials(), shape);
             }
             ImdsResource::RoleInfo => {
                 let role = self.role.as_ref().ok_or(NO_ROLE)?.as_str();
                 let profile_arn = format!("arn:aws:iam::123456789012:instance-profile/{role}");
-                let last_updated = Iso8601Time::of(NOW);
+                let last_updated = Iso8601Time::from_unix_time(NOW);
                 let info = RoleInfo { profile_arn: &profile_arn, profile_id: None, last_updated };
-                respond::role_info(out, frame, &info);
+                respond::write_role_info(out, frame, &info);
             }
             ImdsResource::Passthrough(path) => {
                 let headers: [(&str, &[u8]); 3] = [
@@ -120,7 +122,7 @@ impl Scene {
                     ("X-aws-ec2-metadata-token-ttl-seconds", b"21600"),
                     ("Connection", b"close"),
                 ];
-                respond::passthrough(out, frame, 200, headers, path.as_bytes());
+                respond::write_passthrough(out, frame, 200, headers, path.as_bytes());
             }
         }
         Ok(())
@@ -143,8 +145,8 @@ pub(crate) fn credentials() -> CredentialsDocument<'static> {
         access_key_id: "ASIAEXAMPLE",
         secret_access_key: "c2VjcmV0/+",
         session_token: "IQoJb3JpZ2luX2Vj//+=",
-        expiration: Iso8601Time::of(UnixTime(NOW.0 + 3600)),
-        last_updated: Iso8601Time::of(NOW),
+        expiration: Iso8601Time::from_unix_time(UnixTime(NOW.0 + 3600)),
+        last_updated: Iso8601Time::from_unix_time(NOW),
         account_id: Some("123456789012"),
         role_arn: Some("arn:aws:iam::123456789012:role/team/cart"),
     }
@@ -177,10 +179,10 @@ pub(crate) fn request(line: &str, headers: &[&str]) -> String {
 pub(crate) fn container(raw: &str) -> String {
     let mut out = Vec::new();
     with_head(raw, |head| {
-        let frame = ResponseContext::of(head, DATE);
-        match ContainerEndpoint::new(containers::ADDRESSES).query(head) {
-            Ok(_) => containers::document(&mut out, &frame, &credentials()),
-            Err(refusal) => containers::refusal(&mut out, &frame, &refusal, 0x5ea),
+        let frame = ResponseContext::for_request(head, DATE);
+        match ContainerEndpoint::new(containers::ADDRESSES).parse_request(head) {
+            Ok(_) => containers::write_document(&mut out, &frame, &credentials()),
+            Err(refusal) => containers::write_refusal(&mut out, &frame, &refusal, 0x5ea),
         }
     });
     String::from_utf8(out).expect("text")

@@ -37,7 +37,7 @@ pub(crate) fn refusal_of_target(target: &str) -> Option<Refusal> {
         framing: Framing::None,
         keep_alive: true,
     };
-    google::admit(&head).err()
+    google::admit_request(&head).err()
 }
 
 /// A GET with the flavour header.
@@ -57,7 +57,7 @@ pub(crate) fn admit(raw: &str) -> Result<String, Refusal> {
 
 /// As [`admit`], and a look at the whole.
 pub(crate) fn forward<T>(raw: &str, look: impl FnOnce(AdmittedRequest<'_>) -> T) -> Result<T, Refusal> {
-    with_head(raw, |head| google::admit(head).map(look))
+    with_head(raw, |head| google::admit_request(head).map(look))
 }
 
 /// A node in which every fact is known.
@@ -97,15 +97,15 @@ pub(crate) fn ask<T>(
     raw: &str,
     look: impl FnOnce(TreeRequest<'_, '_>) -> T,
 ) -> Result<T, Refusal> {
-    with_head(raw, |head| tree.query(head).map(look))
+    with_head(raw, |head| tree.parse_request(head).map(look))
 }
 
 /// Asks and answers as the agent does, with a fixed token; the whole response.
 pub(crate) fn exchange(tree: &MetadataTree, raw: &str) -> String {
     let mut out = Vec::new();
     with_head(raw, |head| {
-        let frame = ResponseContext::of(head, DATE);
-        match tree.query(head) {
+        let frame = ResponseContext::for_request(head, DATE);
+        match tree.parse_request(head) {
             Ok(query) => answer(&mut out, &frame, &query),
             Err(refusal) => MetadataServerKind::Gke.write_refusal(&mut out, &frame, &refusal, 0x5ea),
         }
@@ -126,11 +126,11 @@ pub(crate) fn answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &Tre
             MetadataServerKind::Gke.write_id_token(out, frame, "e30.e30.c2ln");
         }
         TreeResource::Credential(CredentialQuery::AccessToken { alt, .. }) => {
-            let etag = Some(ETag::of(b"ya29.token"));
+            let etag = Some(ETag::of_content(b"ya29.token"));
             MetadataServerKind::Gke.write_access_token(
                 out,
                 frame,
-                &AccessTokenBody { text: "ya29.token", expires_in: 3599, alt: *alt, etag },
+                &AccessTokenBody { token: "ya29.token", expires_in: 3599, response_format: *alt, etag },
             );
         }
     }

@@ -29,7 +29,7 @@ pub(crate) fn who(lab: &Lab, callers: &mut ConnectionMap, peer: SocketAddr, loca
     };
     let Some(caller) = callers.take(owner, peer, local).unwrap() else { return "nobody".to_owned() };
     let pods = PodCgroups::list(&lab.site).unwrap();
-    match pods.pod(caller.pod).map(|uid| &*uid.0) {
+    match pods.pod_of_cgroup(caller.pod_cgroup_id).map(|uid| &*uid.0) {
         Some(ONE) => "one",
         Some(TWO) => "two",
         Some(HOST) => "host",
@@ -99,7 +99,7 @@ pub(crate) fn learn(lab: &Lab) {
     let learned =
         within("node", || gate(lab).detect_node_netns(&mut callers, lab.id(super::AGENT), address(NODE)));
     learned.unwrap_or_else(|error| {
-        panic!("{error}\n{}", seawall_redirect::status(&lab.pins, &lab.site).unwrap())
+        panic!("{error}\n{}", seawall_redirect::read_status(&lab.pins, &lab.site).unwrap())
     });
 }
 

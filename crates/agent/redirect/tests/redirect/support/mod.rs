@@ -97,7 +97,7 @@ impl Lab {
 
     /// The directory of a pod's group.
     pub(crate) fn group(&self, uid: &str) -> PathBuf {
-        let groups = walk(self.site.directory());
+        let groups = walk(self.site.kubepods_directory());
         let names = [format!("pod{uid}"), format!("pod{}.slice", uid.replace('-', "_"))];
         let is_it = |path: &PathBuf| names.iter().any(|name| path.display().to_string().ends_with(name));
         groups.into_iter().find(is_it).unwrap()

@@ -95,9 +95,9 @@ impl<'a> PartialResponse<'a> {
         match self.ends {
             _ if whole => Ok(true),
             Some((_, Framing::UntilClose)) if bytes.is_empty() => Ok(true),
-            _ if bytes.is_empty() => {
-                Err(FetchError::Broken("the connection ended before the end of the response".to_owned()))
-            }
+            _ if bytes.is_empty() => Err(FetchError::ConnectionBroken(
+                "the connection ended before the end of the response".to_owned(),
+            )),
             _ => Ok(false),
         }
     }
@@ -105,7 +105,7 @@ impl<'a> PartialResponse<'a> {
     fn head(&mut self) -> Result<(), FetchError> {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; MAX_HEADERS];
         let parsed = parse_response(&self.pending, self.method, &mut room, &HeadLimits::default());
-        let (head, taken) = match parsed.map_err(|error| FetchError::Http(error.to_string()))? {
+        let (head, taken) = match parsed.map_err(|error| FetchError::InvalidResponse(error.to_string()))? {
             Parsed::Complete(head, taken) => (head, taken),
             Parsed::Partial => return Ok(()),
         };
@@ -124,7 +124,7 @@ impl<'a> PartialResponse<'a> {
         let mut at = 0;
         loop {
             let decoded = decoder.decode(&self.pending[at..]);
-            match decoded.map_err(|_| FetchError::Http("malformed chunked body".to_owned()))? {
+            match decoded.map_err(|_| FetchError::InvalidResponse("malformed chunked body".to_owned()))? {
                 BodyEvent::Data(data, taken) => {
                     self.answer.body.extend_from_slice(data);
                     at += taken;
@@ -133,7 +133,7 @@ impl<'a> PartialResponse<'a> {
                     }
                 }
                 BodyEvent::End(_) => return Ok(true),
-                BodyEvent::More(_) => {
+                BodyEvent::NeedMore(_) => {
                     self.pending.clear();
                     return Ok(false);
                 }

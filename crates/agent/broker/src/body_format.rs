@@ -15,7 +15,10 @@ pub(crate) fn encode_form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> S
 /// # Errors
 /// The body is not JSON, or does not have the expected structure. The error contains only the position, because serde's error text
 /// can quote the input.
-pub(crate) fn json<'a, T: Deserialize<'a>>(step: &'static str, body: &'a [u8]) -> Result<T, ExchangeError> {
+pub(crate) fn parse_json<'a, T: Deserialize<'a>>(
+    step: &'static str,
+    body: &'a [u8],
+) -> Result<T, ExchangeError> {
     let what = |error: serde_json::Error| {
         let place = format!("line {} column {}", error.line(), error.column());
         let what = format!("answered 200 with a body that is not the expected JSON ({place})");

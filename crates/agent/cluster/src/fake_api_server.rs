@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 /// A call that waits for its response. Dropping it breaks the connection.
 #[derive(Debug)]
 pub(crate) struct FakeCall {
-    pub(crate) what: String,
+    pub(crate) method_and_uri: String,
     pub(crate) body: Value,
     answer: oneshot::Sender<Response<ResponseBody>>,
 }
@@ -61,12 +61,12 @@ pub(crate) struct FakeWatchStream(mpsc::UnboundedSender<Bytes>);
 
 impl FakeWatchStream {
     /// Sends one event. The event has then arrived at this machine, but no task has read it yet.
-    pub(crate) fn say(&self, event: &Value) {
-        self.say_in_pieces(event, 1);
+    pub(crate) fn send_event(&self, event: &Value) {
+        self.send_event_in_pieces(event, 1);
     }
 
-    /// Sends one event like [`Self::say`], split into at least this number of pieces.
-    pub(crate) fn say_in_pieces(&self, event: &Value, pieces: usize) {
+    /// Sends one event like [`Self::send_event`], split into at least this number of pieces.
+    pub(crate) fn send_event_in_pieces(&self, event: &Value, pieces: usize) {
         let text = format!("{event}\n").into_bytes();
         for piece in text.chunks(text.len().div_ceil(pieces)) {
             self.0.send(Bytes::copy_from_slice(piece)).unwrap();
@@ -75,14 +75,16 @@ impl FakeWatchStream {
 }
 
 /// Returns a client of a fake API server, and the calls that the server receives.
-pub(crate) fn link(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
-    let (connect, asked) = fake(clock.clone());
+pub(crate) fn timed_fake_client(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
+    let (connect, asked) = fake_client_factory(clock.clone());
     (TimedKubeClient { client: connect(), clock, timeouts: KubeTimeouts::default() }, asked)
 }
 
 /// Returns a function that creates a client of a fake API server, and a receiver of the client's calls. Call the function in
 /// the runtime that drives the client's connections.
-pub(crate) fn fake(clock: Clock) -> (impl FnOnce() -> KubeClient + Send, mpsc::UnboundedReceiver<FakeCall>) {
+pub(crate) fn fake_client_factory(
+    clock: Clock,
+) -> (impl FnOnce() -> KubeClient + Send, mpsc::UnboundedReceiver<FakeCall>) {
     let (sender, asked) = mpsc::unbounded_channel();
     (move || KubeClient::with_transport(Arc::new(Fake(sender)), clock), asked)
 }
@@ -94,7 +96,7 @@ impl ApiServerTransport for Fake {
         let (answer, response) = oneshot::channel();
         let what = format!("{} {}", request.method(), request.uri());
         let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
-        let _ = self.0.send(FakeCall { what, body, answer });
+        let _ = self.0.send(FakeCall { method_and_uri: what, body, answer });
         Box::pin(async { response.await.map_err(|error| KubeError::unreachable(&error)) })
     }
 }

@@ -12,7 +12,7 @@ use crate::object::{ObjectMeta, ParsedAnnotationKeys};
 
 /// A kind of object whose annotations apply to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RelatedKind {
+pub(crate) enum RelatedObjectKind {
     ServiceAccount,
     Namespace,
 }
@@ -26,13 +26,13 @@ pub(crate) enum RelatedObject {
 
 /// The annotation keys that the clouds select. If no cloud selects a key of namespaces, the agent requests no namespaces.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SelectedKeys {
+pub(crate) struct SelectedAnnotationKeys {
     pub(crate) pod: ParsedAnnotationKeys,
     pub(crate) service_account: ParsedAnnotationKeys,
     pub(crate) namespace: Option<ParsedAnnotationKeys>,
 }
 
-impl RelatedKind {
+impl RelatedObjectKind {
     /// Returns the API path of this kind's objects in all namespaces.
     pub(crate) fn path(self) -> &'static str {
         match self {
@@ -55,10 +55,10 @@ impl RelatedKind {
 }
 
 impl RelatedObject {
-    pub(crate) fn kind(&self) -> RelatedKind {
+    pub(crate) fn kind(&self) -> RelatedObjectKind {
         match self {
-            Self::ServiceAccount(_) => RelatedKind::ServiceAccount,
-            Self::Namespace(_) => RelatedKind::Namespace,
+            Self::ServiceAccount(_) => RelatedObjectKind::ServiceAccount,
+            Self::Namespace(_) => RelatedObjectKind::Namespace,
         }
     }
 
@@ -67,7 +67,7 @@ impl RelatedObject {
             Self::ServiceAccount(ServiceAccount { namespace, name }) => {
                 format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}")
             }
-            Self::Namespace(name) => format!("{}/{name}", RelatedKind::Namespace.path()),
+            Self::Namespace(name) => format!("{}/{name}", RelatedObjectKind::Namespace.path()),
         }
     }
 
@@ -89,8 +89,8 @@ impl fmt::Display for RelatedObject {
     }
 }
 
-impl SelectedKeys {
-    pub(crate) fn of(all: &[AnnotationKeys]) -> Self {
+impl SelectedAnnotationKeys {
+    pub(crate) fn merge(all: &[AnnotationKeys]) -> Self {
         let keys = |of: fn(&AnnotationKeys) -> &'static [&'static str]| {
             all.iter().flat_map(of).copied().collect::<ParsedAnnotationKeys>()
         };
@@ -103,10 +103,10 @@ impl SelectedKeys {
     }
 
     /// Returns the selected keys of this kind; empty if no cloud selects a key of this kind.
-    pub(crate) fn keys(&self, kind: RelatedKind) -> ParsedAnnotationKeys {
+    pub(crate) fn keys_of_kind(&self, kind: RelatedObjectKind) -> ParsedAnnotationKeys {
         match kind {
-            RelatedKind::ServiceAccount => self.service_account.clone(),
-            RelatedKind::Namespace => self.namespace.clone().unwrap_or_default(),
+            RelatedObjectKind::ServiceAccount => self.service_account.clone(),
+            RelatedObjectKind::Namespace => self.namespace.clone().unwrap_or_default(),
         }
     }
 }

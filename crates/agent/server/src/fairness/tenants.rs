@@ -27,7 +27,7 @@ pub(crate) struct Tenant<P> {
     /// Counts the client's long polls, on all threads.
     pub(crate) long_polls: Arc<PermitCounter>,
     pub(crate) turns: Rc<scheduler::ClientTurns>,
-    pub(crate) buffers: Rc<buffer_budget::BufferShare>,
+    pub(crate) buffer_share: Rc<buffer_budget::BufferShare>,
     /// The client's last request that a cached credential answered.
     pub(crate) replay_cache: ReplayCache<P>,
     /// The number of guests since the last sweep. A guest is a connection that ends after one answer.
@@ -52,13 +52,13 @@ impl<P> Tenant<P> {
         long_polls: Arc<PermitCounter>,
         budget: &Rc<buffer_budget::BufferBudget>,
     ) -> Rc<Self> {
-        let (held, memory) = (buffer_budget::BufferShare::of(budget), ReplayCache::default());
+        let (held, memory) = (buffer_budget::BufferShare::new_empty(budget), ReplayCache::default());
         Rc::new(Self {
             id,
             connections,
             long_polls,
             turns: Rc::default(),
-            buffers: held,
+            buffer_share: held,
             replay_cache: memory,
             guests: Cell::default(),
             giving_back: Cell::default(),
@@ -71,7 +71,7 @@ impl<P> Tenant<P> {
     }
 
     /// True if the connection of the current request must end after the answer, so that another connection can stay open.
-    pub(crate) fn gives_connection_back(&self) -> bool {
+    pub(crate) fn should_give_back_connection(&self) -> bool {
         let left = self.giving_back.get();
         left > 0 && {
             self.giving_back.set(left - 1);
@@ -81,7 +81,7 @@ impl<P> Tenant<P> {
 
     /// Returns the client's shares of the resources that all threads share.
     pub(crate) fn shares(&self) -> ClientShares<'_> {
-        ClientShares { client: self.id, long_polls: &self.long_polls }
+        ClientShares { client: self.id, long_poll_counter: &self.long_polls }
     }
 }
 
@@ -95,11 +95,17 @@ impl<P: ServedPod> Tenants<P> {
     }
 
     /// Returns the tenant of a client. While attestation has not finished, `likely` is the pod that probably has the address.
-    pub(crate) fn of(&mut self, caller: &Client<P>, likely: Option<&Arc<P>>, ip: IpAddr) -> Rc<Tenant<P>> {
+    pub(crate) fn tenant_of_client(
+        &mut self,
+        caller: &Client<P>,
+        likely: Option<&Arc<P>>,
+        ip: IpAddr,
+    ) -> Rc<Tenant<P>> {
         match (caller, likely) {
-            (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.pod(pod),
+            (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.tenant_of_pod(pod),
             (Client::Anyone | Client::Probe, _) => {
-                let new = || Tenant::new(ClientId::unique(), Arc::default(), Arc::default(), &self.budget);
+                let new =
+                    || Tenant::new(ClientId::new_unique(), Arc::default(), Arc::default(), &self.budget);
                 self.addresses.entry(ip.to_canonical()).or_insert_with(new).clone()
             }
             (Client::Unidentified | Client::Refused(_), _) => self.strangers.clone(),
@@ -107,7 +113,7 @@ impl<P: ServedPod> Tenants<P> {
     }
 
     /// Returns the tenant of a pod.
-    pub(crate) fn pod(&mut self, pod: &P) -> Rc<Tenant<P>> {
+    pub(crate) fn tenant_of_pod(&mut self, pod: &P) -> Rc<Tenant<P>> {
         let new = || Tenant::new(pod.id(), pod.connections().clone(), pod.long_polls().clone(), &self.budget);
         self.pods.entry(pod.id()).or_insert_with(new).clone()
     }
@@ -155,14 +161,14 @@ mod tests {
     use crate::testing::FakePod;
 
     fn given_back(tenant: &Tenant<FakePod>) -> usize {
-        (0..1000).filter(|_| tenant.gives_connection_back()).count()
+        (0..1000).filter(|_| tenant.should_give_back_connection()).count()
     }
 
     #[test]
     fn the_largest_client_gives_connections_back_to_smaller_ones_and_no_other_does() {
         let mut tenants = Tenants::new(1024, Arc::default());
         let pods: [FakePod; 3] = Default::default();
-        let [large, middle, small] = pods.each_ref().map(|pod| tenants.pod(pod));
+        let [large, middle, small] = pods.each_ref().map(|pod| tenants.tenant_of_pod(pod));
         let of = |tenant: &Tenant<FakePod>, count: usize| -> Vec<_> {
             (0..count).map(|_| tenant.connections.take(1000).unwrap()).collect()
         };

@@ -18,7 +18,7 @@ pub struct ResponseContext<'a> {
 
 impl<'a> ResponseContext<'a> {
     /// Creates the context of a response to this request. The connection stays open if the client wants that.
-    pub fn of(head: &RequestHead<'_, '_>, date: &'a [u8; 29]) -> Self {
+    pub fn for_request(head: &RequestHead<'_, '_>, date: &'a [u8; 29]) -> Self {
         let head_only = head.method == "HEAD";
         Self { date, version: head.version, keep_alive: head.keep_alive, head_only }
     }
@@ -30,7 +30,7 @@ impl<'a> ResponseContext<'a> {
 
     /// Begins a head: the status line, the dialect's constant headers, the date, and `Connection` if necessary.
     /// `always` contains the constant headers as complete lines.
-    pub fn begin(&self, out: &mut Vec<u8>, status: u16, always: &[u8]) {
+    pub fn begin_head(&self, out: &mut Vec<u8>, status: u16, always: &[u8]) {
         write::status_line(out, status);
         out.extend_from_slice(always);
         write::header(out, "Date", self.date);
@@ -52,7 +52,7 @@ impl<'a> ResponseContext<'a> {
     ///
     /// If the lengths of the parts are known at compile time, this function costs about half as much as [`end_with_body`](Self::end_with_body).
     pub fn end_with_writer(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
-        write::length_and_end(out, length as u64);
+        write::content_length_and_end(out, length as u64);
         if !self.head_only {
             let start = out.len();
             body(out);
@@ -65,7 +65,7 @@ impl<'a> ResponseContext<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// A body of known length.
-    Known(u64),
+    KnownLength(u64),
     /// A chunked body ([`write::chunk`], [`write::last_chunk`]), for a client with HTTP/1.1.
     Chunked,
     /// A body that ends with the connection, for a client with HTTP/1.0. The head must announce that the connection closes.
@@ -74,9 +74,9 @@ pub enum ResponseFraming {
 
 impl ResponseFraming {
     /// Chooses the framing by the client's version, and by the body's length if it is known.
-    pub fn of(length: Option<u64>, version: HttpVersion) -> Self {
+    pub fn choose(length: Option<u64>, version: HttpVersion) -> Self {
         match (length, version) {
-            (Some(length), _) => Self::Known(length),
+            (Some(length), _) => Self::KnownLength(length),
             (None, HttpVersion::Http11) => Self::Chunked,
             (None, HttpVersion::Http10) => Self::UntilClose,
         }
@@ -85,7 +85,7 @@ impl ResponseFraming {
     /// Ends a head with the header that announces this framing.
     pub fn end_head(self, out: &mut Vec<u8>) {
         match self {
-            Self::Known(length) => write::length_and_end(out, length),
+            Self::KnownLength(length) => write::content_length_and_end(out, length),
             Self::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n"),
             Self::UntilClose => out.extend_from_slice(b"\r\n"),
         }
@@ -95,7 +95,7 @@ impl ResponseFraming {
     pub fn write_part(self, out: &mut Vec<u8>, bytes: &[u8]) {
         match self {
             Self::Chunked => write::chunk(out, bytes),
-            Self::Known(_) | Self::UntilClose => out.extend_from_slice(bytes),
+            Self::KnownLength(_) | Self::UntilClose => out.extend_from_slice(bytes),
         }
     }
 

@@ -36,7 +36,7 @@ pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 pub const UNKNOWN_POD_MAX_TTL: Duration = Duration::from_secs(300);
 
 /// The number of characters of a token.
-pub const TOKEN_CHARACTERS: usize = 76;
+pub const TOKEN_LENGTH: usize = 76;
 
 /// The refusal for a token that this node did not sign. The SDKs for Go, C++ and Ruby request a new token at once only after a 401.
 pub const BAD_TOKEN: Refusal = Refusal::new(
@@ -170,7 +170,7 @@ impl Default for TtlLimit {
 /// A newly granted token.
 #[derive(Debug)]
 pub struct GrantedToken {
-    token: Secret<[u8; TOKEN_CHARACTERS]>,
+    token: Secret<[u8; TOKEN_LENGTH]>,
     /// The granted lifetime, in whole seconds.
     pub ttl: Duration,
 }
@@ -288,12 +288,12 @@ impl TokenSigningKeys {
         now: UnixTime,
     ) -> GrantedToken {
         let ttl = longest.of(asked, visitor);
-        let signed = TokenContent { bearer: visitor.subject(), expires: now.after(ttl) };
-        let mut token = Secret::new([b'-'; TOKEN_CHARACTERS]);
+        let signed = TokenContent { bearer: visitor.subject(), expires: now.plus(ttl) };
+        let mut token = Secret::new([b'-'; TOKEN_LENGTH]);
         let sealed = signed.sealed(&self.current);
         // `TOKEN_CHARACTERS` is the length of `SEALED` bytes in base64, so the encoding cannot fail.
         let written = URL_SAFE_NO_PAD.encode_slice(sealed, token.expose_mut());
-        debug_assert_eq!(written, Ok(TOKEN_CHARACTERS));
+        debug_assert_eq!(written, Ok(TOKEN_LENGTH));
         GrantedToken { token, ttl }
     }
 
@@ -309,7 +309,7 @@ impl TokenSigningKeys {
     ) -> Result<UnixTime, Refusal> {
         let mut sealed = [0; SEALED];
         // The length is checked first. The later steps take the same time for every token of this length.
-        if token.len() != TOKEN_CHARACTERS || URL_SAFE_NO_PAD.decode_slice(token, &mut sealed) != Ok(SEALED) {
+        if token.len() != TOKEN_LENGTH || URL_SAFE_NO_PAD.decode_slice(token, &mut sealed) != Ok(SEALED) {
             return Err(BAD_TOKEN);
         }
         let signed = self.signed(&sealed).ok_or(BAD_TOKEN)?;
@@ -364,7 +364,7 @@ const SEALED: usize = CONTENT + 32;
 impl TokenContent {
     /// Returns the expiry time, rounded up. So a token is valid for at least the granted lifetime, even if that lifetime is one second.
     fn end(&self) -> UnixTime {
-        self.expires.after(Duration::from_secs(1))
+        self.expires.plus(Duration::from_secs(1))
     }
 
     fn sealed(&self, key: &Key) -> [u8; SEALED] {
@@ -463,7 +463,7 @@ mod tests {
             assert_eq!(
                 opened,
                 if good {
-                    Ok(NOW.after(UNKNOWN_POD_MAX_TTL + Duration::from_secs(1)))
+                    Ok(NOW.plus(UNKNOWN_POD_MAX_TTL + Duration::from_secs(1)))
                 } else {
                     Err(TOKEN_POD_MISMATCH)
                 },
@@ -489,7 +489,7 @@ mod tests {
         let twice = [&*good, &*good].concat();
         let padded = [&*good, b"=".as_slice()].concat();
         let spaced = [b" ", &good[1..]].concat();
-        for other in [&*twice, &padded, &spaced, b"", &[0xff; TOKEN_CHARACTERS], &vec![b'A'; 64 * 1024]] {
+        for other in [&*twice, &padded, &spaced, b"", &[0xff; TOKEN_LENGTH], &vec![b'A'; 64 * 1024]] {
             assert_eq!(keys.verify(other, &cart(), NOW), Err(BAD_TOKEN));
         }
     }
@@ -497,7 +497,7 @@ mod tests {
     #[test]
     fn a_token_may_stand_in_a_header() {
         let token = token(&keys(), &cart(), 60);
-        assert_eq!(token.len(), TOKEN_CHARACTERS);
+        assert_eq!(token.len(), TOKEN_LENGTH);
         assert!(token.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte)));
     }
 
@@ -537,7 +537,7 @@ mod tests {
     fn a_key_is_replaced_when_the_one_before_it_has_no_token_left() {
         let keys = keys();
         assert!(!keys.is_rotation_due(NOW) && !keys.is_rotation_due(UnixTime(0)));
-        assert!(keys.is_rotation_due(NOW.after(KEY_LIFE)));
+        assert!(keys.is_rotation_due(NOW.plus(KEY_LIFE)));
         assert!(KEY_LIFE > MAX_TTL);
     }
 
@@ -549,7 +549,7 @@ mod tests {
         assert!(once.verify(&token, &cart(), NOW).is_ok());
         let twice = TokenSigningKeys::from_bytes(once.rotated(key(2), NOW).to_bytes().expose()).unwrap();
         assert!(twice.verify(&token, &cart(), NOW).is_ok());
-        assert!(!twice.is_rotation_due(NOW) && twice.is_rotation_due(NOW.after(KEY_LIFE)));
+        assert!(!twice.is_rotation_due(NOW) && twice.is_rotation_due(NOW.plus(KEY_LIFE)));
     }
 
     #[test]

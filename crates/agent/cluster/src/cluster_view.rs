@@ -7,14 +7,14 @@ use seawall_core::Moment;
 use tokio::sync::watch as version;
 
 use crate::index::PodSnapshot;
-use crate::non_pod_objects::{RelatedKind, SelectedKeys};
+use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::watch_health::{WatchHealth, WatchState};
 
 /// The latest snapshot and the state of the watches. The watch thread writes it; all threads read it.
 #[derive(Debug)]
 pub(crate) struct ClusterView {
     pub(crate) snapshot: ArcSwap<PodSnapshot>,
-    pub(crate) versions: version::Sender<u64>,
+    pub(crate) version_sender: version::Sender<u64>,
     pub(crate) pod_watch: Arc<WatchState>,
     pub(crate) account_watch: Arc<WatchState>,
     /// The watch of namespaces; `None` if no cloud selects annotations of namespaces.
@@ -22,11 +22,11 @@ pub(crate) struct ClusterView {
 }
 
 impl ClusterView {
-    pub(crate) fn new(selected: &SelectedKeys) -> Self {
+    pub(crate) fn new(selected: &SelectedAnnotationKeys) -> Self {
         let asked = selected.namespace.as_ref();
         Self {
             snapshot: ArcSwap::default(),
-            versions: version::Sender::new(0),
+            version_sender: version::Sender::new(0),
             pod_watch: Arc::new(WatchState::new("pods")),
             account_watch: Arc::new(WatchState::new("serviceaccounts")),
             namespace_watch: asked.map(|_| Arc::new(WatchState::new("namespaces"))),
@@ -34,9 +34,9 @@ impl ClusterView {
     }
 
     /// Returns the watches of objects other than pods.
-    pub(crate) fn related_watches(&self) -> impl Iterator<Item = (RelatedKind, &Arc<WatchState>)> {
-        let namespaces = self.namespace_watch.iter().map(|pulse| (RelatedKind::Namespace, pulse));
-        std::iter::once((RelatedKind::ServiceAccount, &self.account_watch)).chain(namespaces)
+    pub(crate) fn related_watches(&self) -> impl Iterator<Item = (RelatedObjectKind, &Arc<WatchState>)> {
+        let namespaces = self.namespace_watch.iter().map(|pulse| (RelatedObjectKind::Namespace, pulse));
+        std::iter::once((RelatedObjectKind::ServiceAccount, &self.account_watch)).chain(namespaces)
     }
 
     pub(crate) fn health(&self, now: Moment) -> Vec<WatchHealth> {

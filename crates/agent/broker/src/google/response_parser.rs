@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use seawall_core::Secret;
 use serde::Deserialize;
 
+use crate::body_format::{parse_json, redact_long_words};
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::reply::{json, redact_long_words};
 
 #[derive(Debug)]
 pub(super) struct GoogleToken {
@@ -37,7 +37,7 @@ struct IdTokenResponse {
 }
 
 pub(super) fn parse_sts_token(body: &Secret<Vec<u8>>) -> Result<GoogleToken, ExchangeError> {
-    let answer: StsResponse = json("sts", body.expose())?;
+    let answer: StsResponse = parse_json("sts", body.expose())?;
     let token = Secret::new(answer.access_token);
     if !answer.token_type.eq_ignore_ascii_case("bearer") {
         return Err(ExchangeError::new(
@@ -49,15 +49,18 @@ pub(super) fn parse_sts_token(body: &Secret<Vec<u8>>) -> Result<GoogleToken, Exc
     Ok(GoogleToken { token, lifetime: Duration::from_secs(answer.expires_in) })
 }
 
-pub(super) fn access_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
-    let answer: AccessTokenResponse = json("generateAccessToken", body.expose())?;
+pub(super) fn parse_access_token(
+    body: &Secret<Vec<u8>>,
+    now: SystemTime,
+) -> Result<GoogleToken, ExchangeError> {
+    let answer: AccessTokenResponse = parse_json("generateAccessToken", body.expose())?;
     let token = Secret::new(answer.access_token);
     Ok(GoogleToken { token, lifetime: until(answer.expire_time.into(), now) })
 }
 
 /// Parses an identity token. This function reads the expiry time from the token, because the response does not state it.
-pub(super) fn id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
-    let answer: IdTokenResponse = json("generateIdToken", body.expose())?;
+pub(super) fn parse_id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<GoogleToken, ExchangeError> {
+    let answer: IdTokenResponse = parse_json("generateIdToken", body.expose())?;
     let token = Secret::new(answer.token);
     let expires = expiry(token.expose()).ok_or_else(|| {
         ExchangeError::new(
@@ -102,7 +105,7 @@ pub(super) struct ProviderError {
 }
 
 impl ProviderError {
-    pub(super) fn read(body: &[u8]) -> Self {
+    pub(super) fn parse(body: &[u8]) -> Self {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Body {
@@ -156,10 +159,10 @@ mod tests {
         ));
         assert_eq!(token.unwrap().lifetime, Duration::from_secs(3599));
         let token =
-            access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T01:00:00Z"}"#), at(600));
+            parse_access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T01:00:00Z"}"#), at(600));
         assert_eq!(token.unwrap().lifetime, Duration::from_secs(3000));
         // The payload is {"exp":3600}.
-        let token = id_token(&body(r#"{"token":"e30.eyJleHAiOjM2MDB9.c2ln"}"#), at(600));
+        let token = parse_id_token(&body(r#"{"token":"e30.eyJleHAiOjM2MDB9.c2ln"}"#), at(600));
         assert_eq!(token.unwrap().lifetime, Duration::from_secs(3000));
     }
 
@@ -181,24 +184,24 @@ mod tests {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         for text in [r#"{"accessToken":"secret","expireTime":"soon"}"#, r#"{"accessToken":"secret"}"#] {
-            assert!(!access_token(&body(text), at(0)).unwrap_err().to_string().contains("secret"));
+            assert!(!parse_access_token(&body(text), at(0)).unwrap_err().to_string().contains("secret"));
         }
         for text in [r#"{"token":"secret"}"#, r#"{"token":"a.secret.b"}"#, r#"{"token":"a.e30.b"}"#] {
-            assert!(!id_token(&body(text), at(0)).unwrap_err().to_string().contains("secret"));
+            assert!(!parse_id_token(&body(text), at(0)).unwrap_err().to_string().contains("secret"));
         }
     }
 
     #[test]
     fn an_expiry_in_the_past_leaves_no_life() {
         let token =
-            access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T00:00:00Z"}"#), at(600))
+            parse_access_token(&body(r#"{"accessToken":"a","expireTime":"1970-01-01T00:00:00Z"}"#), at(600))
                 .unwrap();
         assert_eq!(token.lifetime, Duration::ZERO);
     }
 
     #[test]
     fn only_known_error_shapes_are_repeated_and_no_token_in_them() {
-        let text = |body: &str| ProviderError::read(body.as_bytes()).to_string();
+        let text = |body: &str| ProviderError::parse(body.as_bytes()).to_string();
         let oauth = text(r#"{"error":"invalid_grant","error_description":"expired"}"#);
         assert_eq!(oauth, "invalid_grant expired");
         let api = text(r#"{"error":{"code":403,"message":"no","status":"PERMISSION_DENIED"}}"#);
