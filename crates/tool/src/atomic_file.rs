@@ -62,7 +62,7 @@ impl AtomicFile {
     ///
     /// # Errors
     /// It cannot be written to its end; what was at its place before is there still.
-    pub(crate) fn commit(mut self, text: &str) -> anyhow::Result<()> {
+    pub(crate) fn write_and_commit(mut self, text: &str) -> anyhow::Result<()> {
         self.put(text).with_context(|| format!("cannot write {}", self.place.display()))
     }
 
@@ -153,10 +153,10 @@ impl ReportFiles {
         html: impl FnOnce() -> anyhow::Result<String>,
     ) -> anyhow::Result<()> {
         if let Some(draft) = self.json {
-            draft.commit(&json()?)?;
+            draft.write_and_commit(&json()?)?;
         }
         if let Some(draft) = self.html {
-            draft.commit(&html()?)?;
+            draft.write_and_commit(&html()?)?;
         }
         Ok(())
     }
@@ -180,10 +180,10 @@ mod tests {
         let names = || std::fs::read_dir(room.path()).unwrap().count();
         drop(AtomicFile::create(&place).unwrap());
         assert_eq!(names(), 0, "nothing is left of what was not finished");
-        AtomicFile::create(&place).unwrap().commit("first").unwrap();
+        AtomicFile::create(&place).unwrap().write_and_commit("first").unwrap();
         let second = AtomicFile::create(&place).unwrap();
         assert_eq!(std::fs::read_to_string(&place).unwrap(), "first");
-        second.commit("second").unwrap();
+        second.write_and_commit("second").unwrap();
         assert_eq!((std::fs::read_to_string(&place).unwrap().as_str(), names()), ("second", 1));
     }
 
@@ -193,7 +193,7 @@ mod tests {
         let place = room.path().join("run.json");
         let left = room.path().join(format!(".run.json.{}", std::process::id()));
         std::fs::write(&left, "half").unwrap();
-        AtomicFile::create(&place).unwrap().commit("whole").unwrap();
+        AtomicFile::create(&place).unwrap().write_and_commit("whole").unwrap();
         let texts = [&place, &left].map(|path| std::fs::read_to_string(path).unwrap());
         assert_eq!(texts, ["whole", "half"], "whose it is nobody knows for certain, so it stays");
     }
@@ -208,7 +208,7 @@ mod tests {
         assert!(error.contains("pipe: the pipe has no reader"), "{error}");
         // Open to both sides, so that neither waits for the other.
         let mut reader = OpenOptions::new().read(true).write(true).open(&place).unwrap();
-        AtomicFile::create(&place).unwrap().commit("whole").unwrap();
+        AtomicFile::create(&place).unwrap().write_and_commit("whole").unwrap();
         let mut text = [0; 5];
         std::io::Read::read_exact(&mut reader, &mut text).unwrap();
         assert_eq!(&text, b"whole");
@@ -229,6 +229,6 @@ mod tests {
     fn a_place_that_cannot_be_written_to_is_named() {
         let error = AtomicFile::create(Path::new("/nonexistent/run.json")).unwrap_err();
         assert!(format!("{error:#}").starts_with("cannot write /nonexistent/run.json: "), "{error:#}");
-        assert!(AtomicFile::create(Path::new("/dev/null")).unwrap().commit("x").is_ok());
+        assert!(AtomicFile::create(Path::new("/dev/null")).unwrap().write_and_commit("x").is_ok());
     }
 }

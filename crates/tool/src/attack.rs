@@ -1,31 +1,31 @@
 //! `seawall attack`: sends, and writes down what came back.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] and [`machine`] say what
+//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, the engine opens a session for it with one trial, [`summary`] and [`attack_report`] say what
 //! it came to, `lab` judges whether this machine was the limit, [`signals`] end it early, [`control_socket`] and [`page`] let others steer it.
 
 pub(crate) mod args;
+mod attack_report;
 pub(crate) mod connection_args;
 pub(crate) mod control_socket;
-mod distributed;
+mod distributed_attack;
+mod hdr_log;
 mod interval_files;
-pub(crate) mod intervals;
 mod latency_chart;
 mod live;
 pub(crate) mod load_args;
-mod log;
-mod machine;
 mod objectives;
 mod page;
 pub(crate) mod plan;
 mod pods;
 mod prometheus;
 pub(crate) mod request_args;
-mod run_header;
 mod run_info;
-mod running;
+mod run_metadata;
+mod running_attack;
 pub(crate) mod signals;
 pub(crate) mod summary;
 pub(crate) mod targets;
+pub(crate) mod timeseries_file;
 mod unreachable;
 
 use std::io::{Write, stderr, stdout};
@@ -50,26 +50,26 @@ use seawall_load::summary::Summary;
 pub(crate) use self::args::AttackArgs;
 use self::args::SummaryFormat;
 use self::control_socket::{CommandHandler, ControlSocket};
-use self::distributed::DistributedAttack;
-use self::distributed::records::{self, PodRecords};
-use self::interval_files::OutputFiles;
-use self::intervals::{IntervalsFooter, IntervalsWriter};
+use self::distributed_attack::DistributedAttack;
+use self::distributed_attack::records::{self, PodRecords};
+use self::hdr_log::PendingHdrLog;
+use self::interval_files::IntervalOutputFiles;
 use self::live::{LiveDisplay, LiveSetup};
 use self::load_args::RecordsOutput;
-use self::log::PendingHdrLog;
 use self::objectives::ObjectiveReport;
 use self::page::{AttackPage, AttackPageContent};
 use self::pods::{AttackPodStatus, PodTracker};
 use self::prometheus::Exporter;
-use self::run_header::RunMetadata;
-use self::running::{FinishedAttack, RunUpdate, RunningAttack};
+use self::run_metadata::RunMetadata;
+use self::running_attack::{FinishedAttack, RunUpdate, RunningAttack};
 use self::signals::{AttackSignals, PendingSignals};
+use self::timeseries_file::{IntervalsFooter, IntervalsWriter};
 use self::unreachable::UnreachableWarning;
+use crate::distributed::ready_pods::{self, AcquireOutcome};
+use crate::distributed::{self, DistributedOptions};
 use crate::exit;
 use crate::generator_state;
-use crate::on::ready_pods::{self, AcquireOutcome};
-use crate::on::{self, DistributedOptions};
-use crate::page::PageServer;
+use crate::live_page::PageServer;
 
 /// Runs the command, with no more than `cpus` threads that send unless `--threads` says otherwise.
 ///
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
     if let Some(asked) = args.distributed_options()? {
         return from_pods(args, &asked);
     }
-    let plan = plan::plan(
+    let plan = plan::plan_attack(
         args,
         cpus.map_or_else(generator_resources::available_cores, NonZero::get),
         &InputFiles::default(),
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
     )?;
     let beside = AttackOutputs::open(args, &plan)?;
     // After that, because it empties a file.
-    let results = plan::results(args)?;
+    let results = plan::open_results_output(args)?;
     let (setup, load) = plan.split();
     let mut session = LoadSession::open(setup)?;
     let signals = PendingSignals::catch()?;
@@ -100,28 +100,32 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
 /// The same from pods.
 fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<ExitCode> {
     let files = InputFiles::capturing();
-    let plan = plan::plan(args, generator_resources::available_cores(), &files, asked.pods())?;
-    let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pods());
+    let plan = plan::plan_attack(args, generator_resources::available_cores(), &files, asked.pod_count())?;
+    let (clients, pods) = (plan.load.in_flight.limit as u64, asked.pod_count());
     ensure!(
         clients >= pods,
         "the limit of {clients} requests in flight is below the number of pods, {pods}: each pod needs at least one request in flight"
     );
-    let asked = asked.with_duration(plan.load.ends().map(Duration::from_nanos));
-    if asked.records == on::RecordDestination::Local {
-        records::check(&plan.load, asked.pods())?;
+    let asked = asked.with_load_duration(plan.load.ends().map(Duration::from_nanos));
+    if asked.record_destination == distributed::RecordDestination::Local {
+        records::check_records_fit(&plan.load, asked.pod_count())?;
     }
-    if on::print_if_dry_run(&asked, &args.command_context(), &files)? {
+    if distributed::print_if_dry_run(&asked, &args.command_context(), &files)? {
         return Ok(ExitCode::SUCCESS);
     }
     let beside = AttackOutputs::open(args, &plan)?;
     // After that, because it empties a file.
-    let results = if asked.records == on::RecordDestination::Local { plan::results(args)? } else { None };
+    let results = if asked.record_destination == distributed::RecordDestination::Local {
+        plan::open_results_output(args)?
+    } else {
+        None
+    };
     let (crew, signals) = match ready_pods::acquire_pods(&asked, &args.command_context(), &files)? {
         AcquireOutcome::Ready(crew, signals) => (*crew, signals),
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
-    let pods = PodTracker::new(!beside.live.is_view());
+    let pods = PodTracker::new(!beside.live.is_full_screen());
     let records = results.map(PodRecords::new);
     let run = DistributedAttack::begin(crew, &plan.load, pods, records, asked.on_pod_loss)?;
     let signals = signals.listen(run.control())?;
@@ -145,26 +149,26 @@ struct AttackOutputs {
 impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
     fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
-        let facts = run_info::describe_run(args, plan);
-        if args.is_unbounded() {
+        let facts = run_info::build_run_info(args, plan);
+        if args.needs_default_duration() {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(
                 stderr(),
                 "seawall: {} (defaults; -q, -n, -c and -z change them)",
-                run_info::headline(&facts)
+                run_info::format_headline(&facts)
             );
         }
-        if args.slo.iter().any(Objectives::limits_wrong_answers) && !plan::has_conditions(plan) {
+        if args.slo.iter().any(Objectives::limits_wrong_answers) && !plan::can_fail_expectations(plan) {
             check_wrong_answers_are_possible(plan)?;
         }
         Ok(Self {
             metrics: metrics(args, plan)?,
-            live: LiveSetup::of(args, plan)?,
+            live: LiveSetup::from_args(args, plan)?,
             page_server: args.live_page.map(PageServer::bind).transpose()?,
             control_socket: args.control_socket.as_deref().map(ControlSocket::bind).transpose()?,
             log: args.hdr.as_deref().map(PendingHdrLog::create).transpose()?,
             intervals: args.timeseries.as_deref().map(IntervalsWriter::create).transpose()?,
-            metadata: RunMetadata::of(plan),
+            metadata: RunMetadata::from_plan(plan),
             facts,
             is_endless: is_endless(plan),
         })
@@ -208,33 +212,36 @@ fn run_to_end(
         is_endless,
     } = beside;
     if let Some(helm) = &mut helm {
-        helm.start(run.control(), plan::most_clients()?)?;
+        helm.start(run.control(), plan::max_closed_loop_clients()?)?;
     }
-    let load = run_info::headline(&facts);
+    let load = run_info::format_headline(&facts);
     // The view has the terminal for itself and says the same.
-    let unreachable = (!stage.is_view()).then(UnreachableWarning::default);
+    let unreachable = (!stage.is_full_screen()).then(UnreachableWarning::default);
     let live = stage.start(run.control(), run.pods())?;
     about.set_start(run.began_unix_ns());
     let mut page = site.map(|site| open(site, facts, &about, &*run)).transpose()?;
-    let mut written = OutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
+    let mut written = IntervalOutputFiles::begin(log, intervals, run.began_unix_ns(), &about);
     watch(&mut *run, &mut written, metrics.as_ref(), (live, unreachable), page.as_mut());
-    let FinishedAttack { carried: TrialResult { outcome, summary, judgement }, pods, mistakes } =
-        run.finish(Objectives::joined(&args.slo).as_ref());
-    let end = IntervalsFooter::of(&outcome, &judgement);
-    let mut errors = written.end(&end);
+    let FinishedAttack {
+        trial_result: TrialResult { outcome, summary, judgement },
+        pods,
+        pod_errors: mistakes,
+    } = run.finish(Objectives::joined(&args.slo).as_ref());
+    let end = IntervalsFooter::from_outcome(&outcome, &judgement);
+    let mut errors = written.finish(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
     let chart = latency_chart::render(outcome.total.all_times().response_time.distribution());
     let has_spent_errors = outcome.stop_reason == Some(RunStopReason::ErrorBudget);
-    let head = summary::headline(&load, &judgement, has_spent_errors);
+    let head = summary::format_headline(&load, &judgement, has_spent_errors);
     errors.extend(report(args, &about, (&judgement, &summary), &pods, (head, chart)).err());
     if let Some(page) = page {
-        page.end(end, summary::warnings(&judgement, &summary));
+        page.end(end, summary::format_warnings(&judgement, &summary));
     }
     let whole = check_results(outcome.written, outcome.input_error, signals.received())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
-    if let RecordsOutput::File(file) = args.records() {
-        errors.extend(generator_state::write_beside(file, &judgement).err());
+    if let RecordsOutput::File(file) = args.records_output() {
+        errors.extend(generator_state::write_generator_state(file, &judgement).err());
     }
     report_errors(errors)?;
     let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.was_repeated());
@@ -264,38 +271,38 @@ fn open(
     about: &RunMetadata,
     run: &dyn RunningAttack,
 ) -> anyhow::Result<AttackPage> {
-    let hand = CommandHandler { control: run.control(), most_clients: plan::most_clients()? };
+    let hand = CommandHandler { control: run.control(), max_clients: plan::max_closed_loop_clients()? };
     AttackPage::start(site, AttackPageContent::new(facts, about.start(), hand, run.pods()))
 }
 
 /// Sees the trial to its end, interval by interval; whoever shows it is done with it then.
 fn watch(
     run: &mut dyn RunningAttack,
-    written: &mut OutputFiles,
+    written: &mut IntervalOutputFiles,
     metrics: Option<&Exporter>,
     (mut live, mut unreachable): (Option<LiveDisplay>, Option<UnreachableWarning>),
     mut page: Option<&mut AttackPage>,
 ) {
     run.watch(&mut |news| {
-        let RunUpdate::Measured(interval) = news else {
+        let RunUpdate::IntervalMeasured(interval) = news else {
             if let Some(page) = &page {
                 page.notify_pods_changed();
             }
             return;
         };
-        written.add(interval);
+        written.write_interval(interval);
         if let Some(metrics) = metrics {
-            metrics.add(interval);
+            metrics.add_interval(interval);
         }
         if let Some(live) = &mut live {
-            live.add(interval);
+            live.add_interval(interval);
         }
         if let Some(warning) = unreachable.as_mut().and_then(|unreachable| unreachable.check(interval)) {
             // Standard error may be closed; the run goes on.
             let _ = writeln!(stderr(), "seawall: {warning}");
         }
         if let Some(page) = &mut page {
-            page.add(interval);
+            page.add_interval(interval);
         }
     });
 }
@@ -318,20 +325,31 @@ fn report(
     (head, chart): (String, String),
 ) -> anyhow::Result<()> {
     let machine = &judgement.machine[..];
-    let on_stdout = plan::results_on_stdout(args);
+    let on_stdout = plan::are_results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
         SummaryFormat::Text => {
-            head + &summary::text(judgement, summary) + &chart + &pods::table(pods) + &machine::notes(machine)
+            head + &summary::format_summary(judgement, summary)
+                + &chart
+                + &pods::format_table(pods)
+                + &attack_report::format_machine_notes(machine)
         }
         SummaryFormat::Json => {
             let (kind, version) = ("attack", DOCUMENT_VERSION);
-            let objectives = ObjectiveReport::all(judgement);
-            let report =
-                machine::AttackReport { kind, version, about, objectives, judgement, summary, machine, pods };
+            let objectives = ObjectiveReport::all_from_judgement(judgement);
+            let report = attack_report::AttackReport {
+                kind,
+                version,
+                metadata: about,
+                objectives,
+                judgement,
+                summary,
+                machine,
+                pods,
+            };
             serde_json::to_string(&report)? + "\n"
         }
-        SummaryFormat::None => summary::warnings(judgement, summary),
+        SummaryFormat::None => summary::format_warnings(judgement, summary),
     };
     let written = if on_stdout || format == SummaryFormat::None {
         stderr().write_all(text.as_bytes())
@@ -388,7 +406,7 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
     let spent = early == Some(RunStopReason::ErrorBudget);
     if spent {
         // Standard error may be closed; the exit code says it, too.
-        let _ = writeln!(stderr(), "seawall: {}", summary::STOPPED);
+        let _ = writeln!(stderr(), "seawall: {}", summary::STOPPED_BY_MAX_ERRORS);
     }
     if holds && !spent { 0 } else { exit::SLO_MISSED }
 }

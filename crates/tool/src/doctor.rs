@@ -77,7 +77,7 @@ Example: seawall doctor
 /// A file that cannot be read or written, named.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     if args.list {
-        return show(&screen::list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
+        return show(&screen::format_check_list(ALL, width(false)), false).map(|()| ExitCode::SUCCESS);
     }
     let checks = chosen(&args.checks);
     if let Some(path) = &args.resolv_conf {
@@ -87,12 +87,13 @@ pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let draft = args.json.as_deref().map(AtomicFile::create).transpose()?;
     let beside = args.json.as_deref().is_some_and(is_stdout);
     let width = width(beside);
-    let found = examine(&checks, args, |check, found| show(&screen::check(check.id, found, width), beside))?;
+    let found =
+        examine(&checks, args, |check, found| show(&screen::format_check(check.id, found, width), beside))?;
     let worst = found.iter().map(|finding| finding.status).max().unwrap_or(DoctorStatus::Ok);
     if let Some(draft) = draft {
-        draft.commit(&DoctorReport::new(worst, &found).to_json()?)?;
+        draft.write_and_commit(&DoctorReport::new(worst, &found).to_json()?)?;
     }
-    show(&screen::counts_line(&found), beside)?;
+    show(&screen::format_counts(&found), beside)?;
     Ok(ExitCode::from(exit_code(worst)))
 }
 
@@ -158,7 +159,7 @@ fn pass(clock: &Clock, time: Duration) -> Duration {
 fn width(beside: bool) -> usize {
     let size = if beside { tcgetwinsize(stderr()) } else { tcgetwinsize(stdout()) };
     // A terminal that does not know its size says 0.
-    screen::width(size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0))
+    screen::line_width(size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0))
 }
 
 fn show(text: &str, beside: bool) -> anyhow::Result<()> {

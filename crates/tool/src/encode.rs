@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use seawall_load::results::{EncodeError, Encoder, ResultFormat};
 
 use crate::report::input::{self, ClassifiedInputs, MergedInputs};
-use crate::report::output::Output;
+use crate::report::output::ReportOutput;
 
 /// Flags of `seawall encode`.
 #[derive(Debug, clap::Args)]
@@ -56,10 +56,11 @@ Examples:
 /// Inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: EncodeArgs) -> anyhow::Result<ExitCode> {
-    let inputs = ClassifiedInputs::of(input::open(&args.files)?)?.without_intervals("`seawall encode`")?;
-    let mut inputs = input::merged(inputs.results.into_iter().chain(inputs.logs));
+    let inputs =
+        ClassifiedInputs::classify(input::open_inputs(&args.files)?)?.reject_intervals("`seawall encode`")?;
+    let mut inputs = input::merge_inputs(inputs.results.into_iter().chain(inputs.hdr_logs));
     let live = input::reads_stdin(&args.files);
-    let mut encoder = Encoder::new(args.to, sink(Output::open(&args.output)?, live)?);
+    let mut encoder = Encoder::new(args.to, sink(ReportOutput::open(&args.output)?, live)?);
     let interrupted = interrupted()?;
     let written = copy(&mut inputs, &mut encoder, &interrupted, live);
     let (Ok(count) | Err(CopyError { count, .. })) = &written;
@@ -101,13 +102,13 @@ fn copy(
 }
 
 /// Unbuffered when results arrive as they happen, so that the next program sees each at once.
-fn sink(output: Output, live: bool) -> anyhow::Result<Box<dyn Write>> {
+fn sink(output: ReportOutput, live: bool) -> anyhow::Result<Box<dyn Write>> {
     Ok(match output {
-        Output::Stdout => {
+        ReportOutput::Stdout => {
             let stdout = std::fs::File::from(io::stdout().as_fd().try_clone_to_owned()?);
             if live { Box::new(stdout) } else { Box::new(buffered(stdout)) }
         }
-        Output::File(file, _) => Box::new(buffered(file)),
+        ReportOutput::File(file, _) => Box::new(buffered(file)),
     })
 }
 

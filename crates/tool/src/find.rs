@@ -2,24 +2,24 @@
 //!
 //! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`search_setup`] is where what offers the load is joined, `lab`
 //! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::atomic_file`] writes files that are
-//! there as a whole or not at all, [`first_request`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`sent_requests`]
-//! keeps what a continued run must send again, [`signals`] end it early, [`gate`] compares two runs. Knows no search and no cause.
+//! there as a whole or not at all, [`reach_check`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`request_fingerprint`]
+//! keeps what a continued run must send again, [`signals`] end it early, [`run_comparison`] compares two runs. Knows no search and no cause.
 
 pub(crate) mod args;
-pub(crate) mod first_request;
-pub(crate) mod gate;
+pub(crate) mod formatting;
 mod page;
 pub(crate) mod plan;
 mod pods;
 pub(crate) mod progress;
+pub(crate) mod reach_check;
+mod request_fingerprint;
 mod resumed;
+pub(crate) mod run_comparison;
 pub(crate) mod screen;
 pub(crate) mod search_setup;
-mod sent_requests;
 pub(crate) mod signals;
 #[cfg(test)]
 pub(crate) mod tests;
-pub(crate) mod words;
 
 use std::io::{Write as _, stderr, stdout};
 use std::num::NonZero;
@@ -36,15 +36,15 @@ use seawall_load::files::InputFiles as Read;
 pub(crate) use self::args::FindArgs;
 use self::plan::FindCommandPlan;
 use self::pods::FindPodGroup;
-use self::progress::{FindProgress, PageWatcher};
+use self::progress::{FindProgress, PageUpdater};
 use self::search_setup::{FindSessionConfig, SearchSetup};
 use self::signals::TerminationSignals;
 use crate::atomic_file::ReportFiles;
+use crate::distributed::ready_pods::{self, AcquireOutcome};
+use crate::distributed::{self, DistributedOptions};
 use crate::exit;
-use crate::on::ready_pods::{self, AcquireOutcome};
-use crate::on::{self, DistributedOptions};
-use crate::searching::SearchPage;
-use crate::wrap::columns;
+use crate::search_page::SearchPage;
+use crate::text_wrap::terminal_columns;
 
 /// Runs the command, with no more than `cpus` threads that send.
 ///
@@ -53,24 +53,24 @@ use crate::wrap::columns;
 pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Result<ExitCode> {
     args.check()?;
     if let [before, after] = &args.compare[..] {
-        return gate::run(before, after);
+        return run_comparison::run(before, after);
     }
     if let Some(asked) = args.distributed_options()? {
         let files = Read::capturing();
-        let planned = plan::plan(args, plan::available_cores(), &files)?;
-        let asked = asked.with_duration(planned.0.plan.budget);
-        if on::print_if_dry_run(&asked, &args.command_context(), &files)? {
+        let planned = plan::plan_find(args, plan::available_cores(), &files)?;
+        let asked = asked.with_load_duration(planned.0.plan.budget);
+        if distributed::print_if_dry_run(&asked, &args.command_context(), &files)? {
             return Ok(ExitCode::SUCCESS);
         }
         return from_pods(args, planned, &asked, &files);
     }
     let (order, kit) =
-        plan::plan(args, cpus.map_or_else(plan::available_cores, NonZero::get), &Read::default())?;
-    let page = args.live_page.map(crate::page::PageServer::bind).transpose()?;
+        plan::plan_find(args, cpus.map_or_else(plan::available_cores, NonZero::get), &Read::default())?;
+    let page = args.live_page.map(crate::live_page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
-    let progress = FindProgress::to_stderr()?;
-    let site = search_setup::build_search_setup(kit, progress.observer())?;
+    let progress = FindProgress::for_stderr()?;
+    let site = search_setup::build_search_setup(kit, progress.block_observer())?;
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
 }
 
@@ -81,24 +81,24 @@ fn from_pods(
     asked: &DistributedOptions,
     files: &Read,
 ) -> anyhow::Result<ExitCode> {
-    ensure!(order.closed.is_none(), "--closed-loop does not work with --on: pods send at rates");
-    let page = args.live_page.map(crate::page::PageServer::bind).transpose()?;
+    ensure!(order.closed_loop.is_none(), "--closed-loop does not work with --on: pods send at rates");
+    let page = args.live_page.map(crate::live_page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let drafts = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let crew = match ready_pods::acquire_pods(asked, &args.command_context(), files)? {
         AcquireOutcome::Ready(crew, _) => *crew,
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
-    let progress = FindProgress::to_stderr()?;
+    let progress = FindProgress::for_stderr()?;
     let most = asked.max_pods.map_or(crew.fleet.size(), |most| most as usize);
-    let pods = FindPodGroup::new(crew, asked.on_pod_loss, most, progress.observer());
-    let (stop, bound) = (pods::stop_callback(&pods.stop()), kit.latency_bound);
+    let pods = FindPodGroup::new(crew, asked.on_pod_loss, most, progress.block_observer());
+    let (stop, bound) = (pods::stop_callback(&pods.stop_switch()), kit.latency_bound);
     let site = SearchSetup {
-        ground: Box::new(pods),
-        stop,
-        sight: search_setup::sight(kit.server_side),
+        driver: Box::new(pods),
+        stop_callback: stop,
+        server_side_source: search_setup::server_side_source(kit.server_side),
         latency_bound: bound,
-        reach: None,
+        reach_check: None,
     };
     carry_out(&order, site, page, drafts, progress).map(ExitCode::from)
 }
@@ -107,7 +107,7 @@ const WHOLE: &str = "--live-page: the run of --resume is complete; use --html to
 
 /// Whether the run that is continued is at its end.
 fn is_complete(order: &FindCommandPlan) -> anyhow::Result<bool> {
-    let whole = order.previous.as_ref().map(|before| has_nothing_left(&order.plan, before));
+    let whole = order.previous_report.as_ref().map(|before| has_nothing_left(&order.plan, before));
     Ok(whole.transpose().context("--resume")?.unwrap_or(false))
 }
 
@@ -115,11 +115,17 @@ fn is_complete(order: &FindCommandPlan) -> anyhow::Result<bool> {
 fn carry_out(
     order: &FindCommandPlan,
     site: SearchSetup,
-    page: Option<crate::page::PageServer>,
+    page: Option<crate::live_page::PageServer>,
     files: ReportFiles,
     progress: FindProgress,
 ) -> anyhow::Result<u8> {
-    let SearchSetup { mut ground, stop, sight, latency_bound: bound, reach } = site;
+    let SearchSetup {
+        driver: mut ground,
+        stop_callback: stop,
+        server_side_source: sight,
+        latency_bound: bound,
+        reach_check: reach,
+    } = site;
     let signals = TerminationSignals::listen(boxed_stop(&stop), files.temporary_paths())?;
     if let Some(reach) = reach
         && let Err(error) = reach.run(&order.plan.target.url, || signals.received().is_some())
@@ -127,23 +133,23 @@ fn carry_out(
         progress.end();
         return Err(error);
     }
-    let known = || order.previous.clone().unwrap_or_else(|| empty_report(&order.plan));
-    let mut page = page.map(|site| SearchPage::open(site, known(), boxed_stop(&stop))).transpose()?;
+    let known = || order.previous_report.clone().unwrap_or_else(|| empty_report(&order.plan));
+    let mut page = page.map(|site| SearchPage::start(site, known(), boxed_stop(&stop))).transpose()?;
     let mut ground = InstrumentedDriver::new(&mut *ground, sight, bound);
-    let mut watcher = (progress, page.as_mut().map(PageWatcher::whole));
-    let found = match order.closed {
+    let mut watcher = (progress, page.as_mut().map(PageUpdater::for_run));
+    let found = match order.closed_loop {
         Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.max_clients, &mut watcher)),
-        None => find(&mut ground, &order.plan, order.previous.as_ref(), &mut watcher),
+        None => find(&mut ground, &order.plan, order.previous_report.as_ref(), &mut watcher),
     };
     watcher.0.end();
     let mut answer = found.context("--resume")?;
     // A whole run has had its word already.
-    if order.previous.as_ref() != Some(&answer) {
-        ground.add_server_evidence(&mut answer, order.previous.as_ref());
+    if order.previous_report.as_ref() != Some(&answer) {
+        ground.add_server_evidence(&mut answer, order.previous_report.as_ref());
     }
     let written = write(&answer, files);
     if let Some(why) =
-        order.previous.as_ref().and_then(|before| resumed::why_nothing_was_sent(before, &answer))
+        order.previous_report.as_ref().and_then(|before| resumed::why_nothing_was_sent(before, &answer))
     {
         writeln!(stderr(), "{why}")?;
     }
@@ -162,8 +168,8 @@ fn boxed_stop(stop: &Arc<dyn Fn() + Send + Sync>) -> Box<dyn Fn() + Send> {
 /// The screen after the files: it is the file that must not be lost.
 fn write(answer: &FindReport, files: ReportFiles) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
-    let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
-    let text = screen::text(answer, columns.unwrap_or(screen::WIDE));
+    let columns = if has_stdout { terminal_columns(stderr()) } else { terminal_columns(stdout()) };
+    let text = screen::format_screen(answer, columns.unwrap_or(screen::MAX_COLUMNS));
     let written = files.write(|| Ok(answer.to_json()?), || page::render(answer));
     written.and(if has_stdout { print_to_stderr(&text) } else { show(&text) })
 }

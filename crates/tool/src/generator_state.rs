@@ -38,7 +38,7 @@ fn path_beside(results: &str) -> PathBuf {
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn write_beside(results: &str, judgement: &Judgement) -> anyhow::Result<()> {
+pub(crate) fn write_generator_state(results: &str, judgement: &Judgement) -> anyhow::Result<()> {
     let Ok(metadata) = fs::metadata(results) else { return Ok(()) };
     if !metadata.is_file() {
         return Ok(());
@@ -56,7 +56,7 @@ pub(crate) fn write_beside(results: &str, judgement: &Judgement) -> anyhow::Resu
 }
 
 /// Returns the lines that a reader of these results must see: nothing for a generator that kept up, or for results without a state.
-pub(crate) fn warnings(results: &[String]) -> String {
+pub(crate) fn read_warnings(results: &[String]) -> String {
     results.iter().filter_map(|file| warning(file)).collect()
 }
 
@@ -94,16 +94,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let results = folder.path().join("results.gob").display().to_string();
         fs::write(&results, "records").unwrap();
-        write_beside(&results, &judgement(GeneratorVerdict::Degraded)).unwrap();
-        let text = warnings(std::slice::from_ref(&results));
+        write_generator_state(&results, &judgement(GeneratorVerdict::Degraded)).unwrap();
+        let text = read_warnings(std::slice::from_ref(&results));
         assert!(
             text.contains("the generator was too slow") && text.contains("  lag: p99 of 12 ms\n"),
             "{text}"
         );
         fs::write(&results, "other records").unwrap();
-        assert_eq!(warnings(std::slice::from_ref(&results)), "");
-        write_beside(&results, &judgement(GeneratorVerdict::Valid)).unwrap();
-        assert_eq!(warnings(&[results]), "");
+        assert_eq!(read_warnings(std::slice::from_ref(&results)), "");
+        write_generator_state(&results, &judgement(GeneratorVerdict::Valid)).unwrap();
+        assert_eq!(read_warnings(&[results]), "");
     }
 
     #[test]
@@ -113,9 +113,9 @@ mod tests {
         fs::write(&results, "records").unwrap();
         for text in ["", "{}", "[1]", "{\"kind\":\"generator\"}"] {
             fs::write(path_beside(&results), text).unwrap();
-            assert_eq!(warnings(std::slice::from_ref(&results)), "", "{text}");
+            assert_eq!(read_warnings(std::slice::from_ref(&results)), "", "{text}");
         }
-        write_beside("/dev/null", &judgement(GeneratorVerdict::Degraded)).unwrap();
+        write_generator_state("/dev/null", &judgement(GeneratorVerdict::Degraded)).unwrap();
         assert!(!PathBuf::from("/dev/null.generator.json").exists());
     }
 }

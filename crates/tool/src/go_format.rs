@@ -81,7 +81,7 @@ impl FromStr for GoDuration {
 ///
 /// As Go's `tabwriter` with width 0 and padding 2: a column is a run of adjacent lines that have a cell there which a
 /// tab ends; a line's last cell belongs to no column.
-pub(crate) fn aligned(text: &str) -> String {
+pub(crate) fn align_columns(text: &str) -> String {
     let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();
     let mut out = String::with_capacity(text.len() * 2);
     for (at, cells) in lines.iter().enumerate() {
@@ -157,6 +157,9 @@ mod tests {
 
     #[test]
     fn columns_end_where_a_line_lacks_them() {
-        assert_eq!(aligned("a\tb\tc\nlong\t\tx\nplain\nq\tr\n"), "a     b  c\nlong     x\nplain\nq  r\n");
+        assert_eq!(
+            align_columns("a\tb\tc\nlong\t\tx\nplain\nq\tr\n"),
+            "a     b  c\nlong     x\nplain\nq  r\n"
+        );
     }
 }

@@ -272,7 +272,7 @@ const HEADINGS: [(&str, &[&str]); 7] = [
 const ADVANCED: &str = "Advanced";
 
 /// The definition of all commands with their help arranged.
-pub(crate) fn arrange(command: clap::Command) -> clap::Command {
+pub(crate) fn arrange_help(command: clap::Command) -> clap::Command {
     LAYOUTS.iter().fold(command.after_help(topics()), |command, layout| {
         command.mut_subcommand(layout.command, |command| {
             arranged(command, layout.short)
@@ -319,7 +319,7 @@ fn topic_lines() -> String {
 /// # Errors
 /// There is no such command and no such topic.
 pub(crate) fn run(args: &HelpArgs) -> anyhow::Result<ExitCode> {
-    let mut command = arrange(Cli::command());
+    let mut command = arrange_help(Cli::command());
     command.build();
     let text = match &args.words[..] {
         [] => command.render_help().to_string(),
@@ -344,11 +344,11 @@ fn topic_text(name: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// Standard output cannot be written to.
-pub(crate) fn complete(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    let mut command = arrange(Cli::command());
+pub(crate) fn print_completions(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    let mut command = arrange_help(Cli::command());
     command.build();
     let topics = TOPICS.map(|(name, about, _)| (name, about));
-    show(completions::script(args.shell, &command, &topics).as_bytes())
+    show(completions::completion_script(args.shell, &command, &topics).as_bytes())
 }
 
 fn show(text: &[u8]) -> anyhow::Result<ExitCode> {
@@ -361,7 +361,7 @@ fn show(text: &[u8]) -> anyhow::Result<ExitCode> {
 }
 
 /// Says what is wrong with the command line, and answers with the exit code.
-pub(crate) fn usage_error(text: &str) -> ExitCode {
+pub(crate) fn print_usage_error(text: &str) -> ExitCode {
     // Standard error may be closed; the exit code says it, too.
     let _ = writeln!(stderr(), "error: {text}\n\nFor more information, try 'seawall help other-tools'.");
     ExitCode::from(exit::USAGE)
@@ -372,7 +372,7 @@ mod tests {
     use super::*;
 
     fn short_help(command: &str) -> String {
-        let mut all = arrange(Cli::command()).term_width(100);
+        let mut all = arrange_help(Cli::command()).term_width(100);
         all.build();
         all.find_subcommand_mut(command).unwrap().render_help().to_string()
     }

@@ -1,12 +1,12 @@
 //! `seawall isolate`: which of several ways to a target is slower, and which are not.
 //!
-//! [`args`] says what may be typed, [`factors`] which ways the built-in factors are, [`mod@file`] reads ways from an experiment file, [`plan`]
-//! makes of all of them a checked plan, `lab` carries it out, on [`pods`] where these are to send, [`limits`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
+//! [`args`] says what may be typed, [`factors`] which ways the built-in factors are, [`mod@experiment_file`] reads ways from an experiment file, [`plan`]
+//! makes of all of them a checked plan, `lab` carries it out, on [`pods`] where these are to send, [`capacity`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
 
 mod args;
+mod capacity;
+mod experiment_file;
 mod factors;
-mod file;
-mod limits;
 mod page;
 pub(crate) mod plan;
 mod pods;
@@ -33,14 +33,14 @@ pub(crate) use self::args::IsolateArgs;
 use self::plan::IsolateRun;
 use self::pods::IsolatePods;
 use crate::atomic_file::ReportFiles;
+use crate::distributed;
+use crate::distributed::ready_pods::{self, AcquireOutcome};
 use crate::exit;
+use crate::find::formatting::{format_wait, pluralize};
 use crate::find::signals::TerminationSignals;
-use crate::find::words::{format_wait, pluralize};
-use crate::on;
-use crate::on::ready_pods::{self, AcquireOutcome};
-use crate::page::PageServer;
-use crate::searching::{ActivityText, SearchPage};
-use crate::wrap::{columns, cut};
+use crate::live_page::PageServer;
+use crate::search_page::{ActivityText, SearchPage};
+use crate::text_wrap::{terminal_columns, truncate_line};
 
 /// Runs the command, with no more than `cpus` threads that send.
 ///
@@ -50,19 +50,24 @@ pub(crate) fn run(args: &IsolateArgs, cpus: Option<NonZero<usize>>) -> anyhow::R
     args.check()?;
     if let Some(asked) = args.distributed_options()? {
         let files = Read::capturing();
-        return from_pods(args, &asked.with_duration(Some(args.budget())), &files);
+        return from_pods(args, &asked.with_load_duration(Some(args.total_budget())), &files);
     }
-    let order = plan::plan(args, cpus.map_or_else(available_cores, NonZero::get), &Read::default())?;
+    let order =
+        plan::plan_local_run(args, cpus.map_or_else(available_cores, NonZero::get), &Read::default())?;
     let page = args.live_page.map(PageServer::bind).transpose()?;
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
-    carry_out(order, page, files, args.is_comparison()).map(ExitCode::from)
+    carry_out(order, page, files, args.compares_two_urls()).map(ExitCode::from)
 }
 
 /// The same from pods.
-fn from_pods(args: &IsolateArgs, asked: &on::DistributedOptions, read: &Read) -> anyhow::Result<ExitCode> {
-    ensure!(!args.has_searches(), plan::NO_SEARCH);
-    plan::check(args, read, usize::try_from(asked.pods()).unwrap_or(usize::MAX))?;
-    if on::print_if_dry_run(asked, &args.command_context(), read)? {
+fn from_pods(
+    args: &IsolateArgs,
+    asked: &distributed::DistributedOptions,
+    read: &Read,
+) -> anyhow::Result<ExitCode> {
+    ensure!(!args.searches_capacity(), plan::CAPACITY_NOT_WITH_PODS);
+    plan::check_plan_for_pods(args, read, usize::try_from(asked.pod_count()).unwrap_or(usize::MAX))?;
+    if distributed::print_if_dry_run(asked, &args.command_context(), read)? {
         return Ok(ExitCode::SUCCESS);
     }
     let page = args.live_page.map(PageServer::bind).transpose()?;
@@ -72,19 +77,19 @@ fn from_pods(args: &IsolateArgs, asked: &on::DistributedOptions, read: &Read) ->
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
     let mut pods = IsolatePods::new(*crew, asked.on_pod_loss);
-    let stop = pods.stop();
+    let stop = pods.stop_switch();
     let button = stop.clone();
     let signals = TerminationSignals::listen(Box::new(move || stop.stop()), files.temporary_paths())?;
-    let ways = match (pods.ways(), signals.received()) {
+    let ways = match (pods.fetch_variants(), signals.received()) {
         (_, Some(signal)) => return Ok(ExitCode::from(exit::from_signal(signal))),
         (ways, None) => ways?,
     };
-    let plan = plan::plan_from_pods(args, ways, pods.size())?;
+    let plan = plan::plan_from_pods(args, ways, pods.pod_count())?;
     let mut page =
-        page.map(|site| SearchPage::open(site, empty_report(&plan), stop_callback(button))).transpose()?;
+        page.map(|site| SearchPage::start(site, empty_report(&plan), stop_callback(button))).transpose()?;
     let answer = compared(&mut pods, &plan, None, page.as_mut());
     drop(pods);
-    ended(answer, page, files, &signals, args.is_comparison()).map(ExitCode::from)
+    ended(answer, page, files, &signals, args.compares_two_urls()).map(ExitCode::from)
 }
 
 fn stop_callback(stop: StopSwitch) -> Box<dyn Fn() + Send> {
@@ -97,14 +102,15 @@ fn carry_out(
     files: ReportFiles,
     is_comparison: bool,
 ) -> anyhow::Result<u8> {
-    let IsolateRun { plan, searches, mut bench, reach_checks: reaches } = order;
+    let IsolateRun { plan, capacity_plan: searches, runner: mut bench, reach_checks: reaches } = order;
     let signals = TerminationSignals::listen(stop_callback(bench.stop()), files.temporary_paths())?;
     plan::check_reachability(reaches, || signals.received().is_some())?;
     let mut page = page
-        .map(|site| SearchPage::open(site, empty_report(&plan), stop_callback(bench.stop())))
+        .map(|site| SearchPage::start(site, empty_report(&plan), stop_callback(bench.stop())))
         .transpose()?;
     let answer = compared(&mut bench, &plan, searches.as_ref(), page.as_mut());
-    let capacity = searches.map(|searches| limits::search(&bench, &searches, &answer, page.as_mut()));
+    let capacity =
+        searches.map(|searches| capacity::search_limits(&bench, &searches, &answer, page.as_mut()));
     ended(answer.with_capacity_report(capacity), page, files, &signals, is_comparison)
 }
 
@@ -118,7 +124,8 @@ fn compared(
     let is_live = stderr().is_terminal();
     // Standard error may be closed; the experiment goes on.
     let beforehand = screen::plan_summary(plan, searches) + "\n";
-    let beforehand = columns(stderr()).map_or(beforehand.clone(), |wide| screen::fitted(&beforehand, wide));
+    let beforehand =
+        terminal_columns(stderr()).map_or(beforehand.clone(), |wide| screen::wrap_lines(&beforehand, wide));
     let _ = write!(stderr(), "{beforehand}");
     let answer = isolate(paths, plan, &mut |study, so_far| {
         print_progress(plan, study, is_live);
@@ -152,8 +159,11 @@ fn ended(
 /// The screen after the files: it is the file that must not be lost.
 fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
-    let columns = if has_stdout { columns(stderr()) } else { columns(stdout()) };
-    let text = columns.map_or_else(|| screen::text(answer), |columns| screen::text_within(answer, columns));
+    let columns = if has_stdout { terminal_columns(stderr()) } else { terminal_columns(stdout()) };
+    let text = columns.map_or_else(
+        || screen::format_report(answer),
+        |columns| screen::format_report_in_columns(answer, columns),
+    );
     let json = || {
         Ok(format!("{}\n", serde_json::to_string_pretty(answer).context("cannot encode the report as JSON")?))
     };
@@ -186,8 +196,8 @@ fn print_progress(plan: &IsolatePlan, study: &Study, is_live: bool) {
     let line = progress_text(plan, study)(Duration::ZERO);
     let _ = if is_live {
         // A line that goes on below itself is not written over.
-        let wide = columns(stderr()).unwrap_or(80).saturating_sub(1).max(1);
-        write!(stderr(), "\r\x1b[K{}", cut(&line, wide))
+        let wide = terminal_columns(stderr()).unwrap_or(80).saturating_sub(1).max(1);
+        write!(stderr(), "\r\x1b[K{}", truncate_line(&line, wide))
     } else {
         writeln!(stderr(), "{line}")
     };
@@ -200,7 +210,7 @@ fn code(answer: &IsolateReport, signal: Option<i32>, is_comparison: bool) -> u8 
     });
     let is_unlike = answer
         .variants_with_verdict(VariantVerdict::Equal)
-        .any(|way| screen::suspicious_tail(answer, way).is_some());
+        .any(|way| screen::describe_suspicious_tail(answer, way).is_some());
     let is_untold = answer.capacity.as_ref().is_some_and(|found| !found.is_conclusive());
     let is_interrupted = answer.outcome == IsolateOutcome::Interrupted
         || answer.capacity.as_ref().is_some_and(CapacityReport::is_interrupted);

@@ -2,25 +2,25 @@
 
 mod atomic_file;
 mod attack;
+mod brief_time;
+mod distributed;
 mod doctor;
 mod emulate;
 mod encode;
-mod expect;
+mod expectation_args;
 mod find;
-mod flags;
 mod generator_state;
+mod go_flags;
 mod go_format;
 mod help;
 mod isolate;
-mod on;
+mod live_page;
 mod other_load_tools;
-mod page;
 mod plot;
 mod pod;
 mod report;
-mod searching;
-mod times;
-mod wrap;
+mod search_page;
+mod text_wrap;
 
 use std::ffi::OsString;
 use std::io::{Write as _, stderr};
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
     let done = match parse(&typed) {
         Ok(cli) => {
-            for note in other_load_tools::notes(&typed) {
+            for note in other_load_tools::notes_on_flags(&typed) {
                 // Standard error may be closed; the run goes on.
                 let _ = writeln!(stderr(), "seawall: note: {note}");
             }
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         // An API server, a kubelet and a pod have words of their own in it.
-        let text = wrap::clean_lines(&format!("{error:#}"));
+        let text = text_wrap::sanitize_lines(&format!("{error:#}"));
         // Nobody may read it any more; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: {text}");
         ExitCode::from(exit::ERROR)
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
 
 /// The command line; or the exit code once help, or what is wrong, has been shown.
 fn parse(typed: &[OsString]) -> Result<Cli, ExitCode> {
-    let words = flags::normalise(typed.iter().cloned());
+    let words = go_flags::normalise_flags(typed.iter().cloned());
     let error = match matched(&words) {
         Ok(cli) => return Ok(cli),
         Err(error) => error,
@@ -115,14 +115,15 @@ fn parse(typed: &[OsString]) -> Result<Cli, ExitCode> {
     let with_command = if has_command { None } else { error.with_command(typed) };
     let tip = match with_command {
         Some(words) => {
-            let rest =
-                matched(&flags::normalise(words.iter().cloned())).err().and_then(|error| error.tip(&words));
-            Some(other_load_tools::missing_command(&words, rest))
+            let rest = matched(&go_flags::normalise_flags(words.iter().cloned()))
+                .err()
+                .and_then(|error| error.tip(&words));
+            Some(other_load_tools::describe_missing_command(&words, rest))
         }
         None => error.tip(&words),
     };
     match (tip, error) {
-        (Some(tip), _) => Err(help::usage_error(&tip)),
+        (Some(tip), _) => Err(help::print_usage_error(&tip)),
         (None, UsageError::Mistake(_)) => Err(ExitCode::from(exit::USAGE)),
         (None, UsageError::Clap(error)) => {
             // Nothing is lost if nobody can read it; the exit code says it, too.
@@ -143,24 +144,24 @@ impl UsageError {
     fn tip(&self, words: &[OsString]) -> Option<String> {
         match self {
             Self::Mistake(mistake) => Some(mistake.clone()),
-            Self::Clap(error) => other_load_tools::tip(error, words),
+            Self::Clap(error) => other_load_tools::suggest_replacement(error, words),
         }
     }
 
     fn with_command(&self, typed: &[OsString]) -> Option<Vec<OsString>> {
         match self {
             Self::Mistake(_) => None,
-            Self::Clap(error) => other_load_tools::with_command(error, typed),
+            Self::Clap(error) => other_load_tools::insert_missing_command(error, typed),
         }
     }
 }
 
-/// The command line, from words that [`flags`] has spelled.
+/// The command line, from words that [`go_flags`] has spelled.
 fn matched(words: &[OsString]) -> Result<Cli, UsageError> {
-    if let Some(mistake) = other_load_tools::mistake(words) {
+    if let Some(mistake) = other_load_tools::find_mistake(words) {
         return Err(UsageError::Mistake(mistake));
     }
-    let parsed = help::arrange(Cli::command()).try_get_matches_from(words);
+    let parsed = help::arrange_help(Cli::command()).try_get_matches_from(words);
     parsed.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(UsageError::Clap)
 }
 
@@ -181,7 +182,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Pod(args) => Ok(pod::run(&args)),
         Command::Emulate(args) => emulate::run(args),
         Command::Help(args) => help::run(&args),
-        Command::Completions(args) => help::complete(&args),
+        Command::Completions(args) => help::print_completions(&args),
     }
 }
 

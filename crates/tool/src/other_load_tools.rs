@@ -68,8 +68,8 @@ const FLAGS: [(&str, &str); 42] = [
 
 /// Flags of hey, oha and ab whose meaning is certain, in our words; the others as they are.
 ///
-/// hey's `-disable-keepalive` has two dashes here already ([`crate::flags`]).
-pub(crate) fn translate(words: Vec<OsString>) -> Vec<OsString> {
+/// hey's `-disable-keepalive` has two dashes here already ([`crate::go_flags`]).
+pub(crate) fn translate_flags(words: Vec<OsString>) -> Vec<OsString> {
     let is_sending = |word: &OsString| SENDING.iter().any(|command| word == command);
     let Some(command) = words.iter().position(is_sending) else { return words };
     let mut translated = Vec::with_capacity(words.len());
@@ -109,8 +109,8 @@ pub(crate) fn translate(words: Vec<OsString>) -> Vec<OsString> {
     translated
 }
 
-/// What is wrong with words that clap would take, as [`crate::flags`] has spelled them.
-pub(crate) fn mistake(typed: &[OsString]) -> Option<String> {
+/// What is wrong with words that clap would take, as [`crate::go_flags`] has spelled them.
+pub(crate) fn find_mistake(typed: &[OsString]) -> Option<String> {
     let words: Vec<&str> = typed.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let command = words.iter().position(|word| SENDING.contains(word))?;
     let words: Vec<&str> = words[command + 1..].iter().copied().take_while(|word| *word != "--").collect();
@@ -163,8 +163,8 @@ fn output(value: &str) -> Option<String> {
 
 /// Notes on a command whose flags another tool reads otherwise: what they mean here, and how to get the other meaning.
 ///
-/// The words are as typed, because [`translate`] takes the spelling of other tools away.
-pub(crate) fn notes(typed: &[OsString]) -> Vec<String> {
+/// The words are as typed, because [`translate_flags`] takes the spelling of other tools away.
+pub(crate) fn notes_on_flags(typed: &[OsString]) -> Vec<String> {
     let words: Vec<&str> = typed.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let Some(command) = words.iter().position(|word| *word == "attack") else { return Vec::new() };
     let words: Vec<&str> = words[command + 1..].iter().copied().take_while(|word| *word != "--").collect();
@@ -204,7 +204,7 @@ fn short_value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
 }
 
 /// What to write for a word that clap does not know, if another tool knows it.
-pub(crate) fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
+pub(crate) fn suggest_replacement(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
         _ => None,
@@ -224,7 +224,7 @@ pub(crate) fn tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
 }
 
 /// The line with a command, for a line of flags and URLs without one, such as `seawall -z 10s URL`.
-pub(crate) fn with_command(error: &clap::Error, typed: &[OsString]) -> Option<Vec<OsString>> {
+pub(crate) fn insert_missing_command(error: &clap::Error, typed: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = typed.split_first()?;
     let first = rest.first()?;
     let is_run = first == "run";
@@ -241,7 +241,7 @@ pub(crate) fn with_command(error: &clap::Error, typed: &[OsString]) -> Option<Ve
 }
 
 /// What to write for a line without a command, from the line with it and what is still wrong with that.
-pub(crate) fn missing_command(words: &[OsString], mistake: Option<String>) -> String {
+pub(crate) fn describe_missing_command(words: &[OsString], mistake: Option<String>) -> String {
     let (line, mistake) = match respelled(words) {
         Some(line) => (line, None),
         None => (spelled(words.get(2..).unwrap_or_default()), mistake),
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     fn of(words: &str) -> Option<String> {
-        mistake(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        find_mistake(&words.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn flags_of_hey_oha_and_ab_are_said_in_our_words() {
         let of = |words: &str| {
-            let words = translate(words.split_whitespace().map(OsString::from).collect());
+            let words = translate_flags(words.split_whitespace().map(OsString::from).collect());
             words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
         };
         for (typed, meant) in [
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_flag_that_hey_or_ab_reads_otherwise_gets_a_note() {
-        let of = |line: &str| notes(&words(&format!("seawall attack {line} http://a/"))).join("\n");
+        let of = |line: &str| notes_on_flags(&words(&format!("seawall attack {line} http://a/"))).join("\n");
         for line in ["-c 10 -q 5", "-z 10s -q5 -c10"] {
             assert!(of(line).contains("hey's -q 5 is per client: write -q 50."), "{line}");
         }
@@ -428,7 +428,7 @@ mod tests {
         ] {
             assert_eq!(of(line), "", "{line}");
         }
-        assert_eq!(notes(&words("seawall find -c 10 -q 5")), [""; 0]);
+        assert_eq!(notes_on_flags(&words("seawall find -c 10 -q 5")), [""; 0]);
     }
 
     #[test]

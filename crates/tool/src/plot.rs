@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 
+use crate::report::glossary::{GLOSSARY, RESULTS_LIMITS_NOTE};
 use crate::report::input::{self, ClassifiedInputs, InputReader, InputSource, WakeReason};
-use crate::report::output::Output;
+use crate::report::output::ReportOutput;
 use crate::report::runs::Runs;
 use crate::report::series::RunSeries;
-use crate::report::words::{GLOSSARY, OF_RESULTS};
-use crate::report::{html, logs, report_problems, svg};
+use crate::report::{hdr_logs, html, report_problems, svg};
 
 /// Flags of `seawall plot`.
 #[derive(Debug, clap::Args)]
@@ -22,7 +22,7 @@ pub(crate) struct PlotArgs {
     #[arg(long, default_value = "Load report")]
     title: String,
     /// Maximum of points per line; a longer run gets wider intervals
-    #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::POINTS, value_parser = points)]
+    #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::MAX_POINTS, value_parser = points)]
     threshold: usize,
     /// Output file: .html for a page, .svg for a picture
     #[arg(long, value_name = "FILE", default_value = "stdout")]
@@ -73,27 +73,27 @@ fn points(text: &str) -> anyhow::Result<usize> {
 /// Bad flags, inputs that cannot be opened or hold no results, an output that cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "the command owns its arguments")]
 pub(crate) fn run(args: PlotArgs) -> anyhow::Result<ExitCode> {
-    let inputs = match args.opened(input::open(&args.files)?)? {
+    let inputs = match args.opened(input::open_inputs(&args.files)?)? {
         PlotInputs::Curves(curves) => return args.curves(curves),
         PlotInputs::Others(inputs) => inputs,
     };
     let format = args.format()?;
-    let ClassifiedInputs { results, logs, .. } =
-        ClassifiedInputs::of(inputs)?.without_intervals("`seawall plot`")?;
-    ensure!(!results.is_empty(), logs::TIMES_ALONE);
+    let ClassifiedInputs { results, hdr_logs: logs, .. } =
+        ClassifiedInputs::classify(inputs)?.reject_intervals("`seawall plot`")?;
+    ensure!(!results.is_empty(), hdr_logs::LOG_HOLDS_ONLY_TIMES);
     let runs = Runs::new(&results);
-    let inputs = input::merged(results);
-    let mut output = Output::open(&args.output)?;
+    let inputs = input::merge_inputs(results);
+    let mut output = ReportOutput::open(&args.output)?;
     let mut reading = InputReader::start(inputs, runs, input::reads_stdin(&args.files))?;
     let mut problems = match reading.wait(None) {
         WakeReason::Finished(problems) => problems,
         WakeReason::Interrupted | WakeReason::Tick => Vec::new(),
     };
-    let mut runs = reading.sum();
-    if runs.named().next().is_none() {
+    let mut runs = reading.lock_sum();
+    if runs.iter_with_names().next().is_none() {
         bail!("no results{}", problems.iter().map(|problem| format!(": {problem}")).collect::<String>());
     }
-    problems.extend(logs::add_to(&mut runs, logs));
+    problems.extend(hdr_logs::add_logs_to_runs(&mut runs, logs));
     output.write(&args.draw(format, &runs)?, false)?;
     Ok(report_problems(&problems))
 }
@@ -111,7 +111,7 @@ impl PlotArgs {
     fn opened(&self, mut inputs: Vec<InputSource>) -> anyhow::Result<PlotInputs> {
         let mut curves = 0;
         for input in &mut inputs {
-            curves += usize::from(curves::is_curve(input.head()?));
+            curves += usize::from(curves::is_curve_input(input.peek_start()?));
         }
         match curves {
             0 => Ok(PlotInputs::Others(inputs)),
@@ -131,7 +131,7 @@ impl PlotArgs {
             !html,
             "JSON from `find` or `attack` can only be drawn as SVG: give an output file that ends in .svg. For an HTML page of a search, use `find --html`"
         );
-        Output::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
+        ReportOutput::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -151,11 +151,15 @@ impl PlotArgs {
 
     fn draw(&self, format: Format, runs: &Runs) -> anyhow::Result<String> {
         let series: Vec<RunSeries> =
-            runs.named().map(|(name, run)| RunSeries::new(name, run, self.threshold)).collect();
+            runs.iter_with_names().map(|(name, run)| RunSeries::new(name, run, self.threshold)).collect();
         match format {
-            Format::Html => {
-                html::render(&self.title, html::subtitle(runs), Some(OF_RESULTS), &series, GLOSSARY)
-            }
+            Format::Html => html::render(
+                &self.title,
+                html::format_subtitle(runs),
+                Some(RESULTS_LIMITS_NOTE),
+                &series,
+                GLOSSARY,
+            ),
             Format::Svg => Ok(svg::render(&self.title, &series)),
         }
     }

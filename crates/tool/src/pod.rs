@@ -2,17 +2,17 @@
 //!
 //! Reads the user's own command line, gets ready as that command would by itself, and then does what it is told on standard input; what comes
 //! of it goes to standard output, a line each ([`seawall_fleet::protocol`]). [`pod_output`] writes those lines, [`command_listener`] hears
-//! orders and that nobody gives any, [`trial_control`] is what both have on the trial under way; [`sending`] does what `attack` asks for,
-//! [`searching`] what `find` does, [`comparing`] what `isolate` does. Knows nothing of Kubernetes: its place among the pods is all that it is
+//! orders and that nobody gives any, [`trial_control`] is what both have on the trial under way; [`attack_worker`] does what `attack` asks for,
+//! [`find_worker`] what `find` does, [`isolate_worker`] what `isolate` does. Knows nothing of Kubernetes: its place among the pods is all that it is
 //! told.
 
+mod attack_worker;
 mod command_listener;
-mod comparing;
+mod find_worker;
+mod isolate_worker;
 mod pod_output;
+mod pod_share;
 mod records;
-mod searching;
-mod sending;
-mod share;
 mod trial_control;
 
 use std::ffi::OsString;
@@ -34,7 +34,7 @@ use serde::de::DeserializeOwned;
 use self::command_listener::TrialReceiver;
 use self::pod_output::PodOutput;
 use self::trial_control::{PodExitReason, TrialController};
-use crate::{Cli, Command, exit, flags};
+use crate::{Cli, Command, exit, go_flags};
 
 /// What a pod is told when it is made.
 #[derive(Debug, clap::Args)]
@@ -73,9 +73,9 @@ fn run_pod(args: &PodArgs, voice: &Arc<PodOutput>) -> anyhow::Result<ExitCode> {
     let Cli { cpus, command, .. } = command(&args.arguments)?;
     let cpus = cpus.map_or_else(generator_resources::available_cores, NonZero::get);
     match command {
-        Command::Attack(attack) => sending::run(*attack, cpus, place, voice),
-        Command::Find(find) => searching::run(*find, cpus, place, voice),
-        Command::Isolate(isolate) => comparing::run(&isolate, cpus, place, voice),
+        Command::Attack(attack) => attack_worker::run(*attack, cpus, place, voice),
+        Command::Find(find) => find_worker::run(*find, cpus, place, voice),
+        Command::Isolate(isolate) => isolate_worker::run(&isolate, cpus, place, voice),
         _ => bail!("a pod runs attack, find or isolate only"),
     }
 }
@@ -91,7 +91,7 @@ fn command(file: &Path) -> anyhow::Result<Cli> {
     let words: Vec<String> = serde_json::from_slice(&text)
         .with_context(|| format!("{} is not a list of arguments", file.display()))?;
     let words = std::iter::once("seawall".to_owned()).chain(words).map(OsString::from);
-    Ok(Cli::try_parse_from(flags::normalise(words))?)
+    Ok(Cli::try_parse_from(go_flags::normalise_flags(words))?)
 }
 
 /// What is said before anything is sent.
@@ -115,7 +115,7 @@ fn serve<W: DeserializeOwned + Send + 'static>(
 ) -> ExitCode {
     while let Some(begin) = ears.next() {
         if let Err(error) = carry_out(&begin) {
-            hand.cancel_next();
+            hand.cancel_next_trial();
             voice.send_failure(format!("{error:#}"));
         }
         if hand.exit_reason().is_some() {

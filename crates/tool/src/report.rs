@@ -1,27 +1,27 @@
 //! `seawall report`: what a set of results says, as text, JSON, histograms or one HTML page.
 //!
 //! This file reads the flags and chooses; [`input`] reads results, [`totals`] and [`runs`] add them up, and each kind of
-//! report has its own module that turns sums into text. [`intervals`] and [`logs`] are read instead of results.
+//! report has its own module that turns sums into text. [`intervals`] and [`hdr_logs`] are read instead of results.
 
+pub(crate) mod axis_scale;
 pub(crate) mod chart;
+pub(crate) mod glossary;
+pub(crate) mod hdr_logs;
 pub(crate) mod hdrplot;
 pub(crate) mod hist;
 pub(crate) mod html;
 pub(crate) mod input;
 pub(crate) mod intervals;
 pub(crate) mod json;
-pub(crate) mod logs;
 pub(crate) mod output;
-pub(crate) mod pods;
+pub(crate) mod pod_table;
 pub(crate) mod rates;
 pub(crate) mod runs;
-pub(crate) mod scale;
 pub(crate) mod series;
 pub(crate) mod summary;
 pub(crate) mod svg;
 pub(crate) mod text;
 pub(crate) mod totals;
-pub(crate) mod words;
 
 use std::io::{Write as _, stderr};
 use std::process::ExitCode;
@@ -30,13 +30,13 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use seawall_load::record::Record;
 
-use self::hist::{BucketCounts, Buckets};
+use self::glossary::{GLOSSARY, RESULTS_LIMITS_NOTE};
+use self::hist::{BucketBounds, BucketCounts};
 use self::input::{ClassifiedInputs, InputReader, InputSource, RecordSink, WakeReason};
-use self::output::Output;
+use self::output::ReportOutput;
 use self::runs::Runs;
 use self::series::RunSeries;
 use self::totals::Totals;
-use self::words::{GLOSSARY, OF_RESULTS};
 use crate::generator_state;
 use crate::go_format::GoDuration;
 
@@ -50,7 +50,7 @@ pub(crate) struct ReportArgs {
     kind: Option<String>,
     /// Lower bounds of latency buckets for hist and json, such as `[0,1ms,10ms]`
     #[arg(long, value_name = "BOUNDS")]
-    buckets: Option<Buckets>,
+    buckets: Option<BucketBounds>,
     /// Write the report again at this interval while results arrive
     #[arg(long, value_name = "DURATION", default_value = "0")]
     every: GoDuration,
@@ -115,7 +115,7 @@ enum ReportKind {
     Summary,
     Text,
     Json,
-    Hist(Buckets),
+    Hist(BucketBounds),
     HdrPlot,
     Html,
 }
@@ -132,9 +132,9 @@ impl ReportArgs {
             "plot" => bail!("for plots see `seawall plot`, or -type=html"),
             other => match (other.strip_prefix("hist"), &self.buckets) {
                 (Some(_), Some(buckets)) => ReportKind::Hist(buckets.clone()),
-                (Some(bounds), None) => {
-                    ReportKind::Hist(Buckets::from_str(bounds).with_context(|| format!("bad -type={other}"))?)
-                }
+                (Some(bounds), None) => ReportKind::Hist(
+                    BucketBounds::from_str(bounds).with_context(|| format!("bad -type={other}"))?,
+                ),
                 (None, _) => {
                     bail!(
                         "unknown report type {other:?}: expected summary, text, json, hist[...], hdrplot or html"
@@ -153,19 +153,20 @@ impl ReportArgs {
 pub(crate) fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
     // Whatever is wrong with a flag is said before an existing report is emptied.
     let kind = args.kind(output::is_terminal(&args.output))?;
-    let ClassifiedInputs { mut results, logs, intervals } = ClassifiedInputs::of(input::open(&args.files)?)?;
+    let ClassifiedInputs { mut results, hdr_logs: logs, intervals } =
+        ClassifiedInputs::classify(input::open_inputs(&args.files)?)?;
     if !intervals.is_empty() {
-        input::only_intervals(&intervals, &mut results, &logs)?;
+        input::reject_mixed_inputs(&intervals, &mut results, &logs)?;
         return intervals::run(&kind, &args, intervals);
     }
     match (&kind, results.is_empty(), logs.is_empty()) {
         (_, _, true) | (ReportKind::Html, false, _) => {}
-        (_, true, _) => return logs::run(&kind, &args, logs),
+        (_, true, _) => return hdr_logs::run(&kind, &args, logs),
         _ => bail!("HDR logs together with results need -type=html or `seawall plot`"),
     }
     let sum = ReportData::new(&kind, &args, &results);
-    let inputs = input::merged(results);
-    let mut output = Output::open(&args.output)?;
+    let inputs = input::merge_inputs(results);
+    let mut output = ReportOutput::open(&args.output)?;
     let every = u64::try_from(args.every.0).ok().filter(|ns| *ns > 0).map(std::time::Duration::from_nanos);
     let mut reading = InputReader::start(inputs, sum, input::reads_stdin(&args.files))?;
     let mut again = false;
@@ -173,23 +174,23 @@ pub(crate) fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
         match reading.wait(every) {
             WakeReason::Tick => {
                 again = true;
-                let report = reading.sum().render(&kind)?;
+                let report = reading.lock_sum().render(&kind)?;
                 output.write(&report, again)?;
             }
             WakeReason::Interrupted => break Vec::new(),
             WakeReason::Finished(problems) => break problems,
         }
     };
-    let mut sum = reading.sum();
+    let mut sum = reading.lock_sum();
     if sum.totals.requests == 0 && !problems.is_empty() {
         bail!(problems.join("; "));
     }
     if let Some(runs) = &mut sum.runs {
-        problems.extend(logs::add_to(runs, logs));
+        problems.extend(hdr_logs::add_logs_to_runs(runs, logs));
     }
     output.write(&sum.render(&kind)?, again)?;
     // Standard error may be closed; the report stands.
-    let _ = stderr().write_all(generator_state::warnings(&args.files).as_bytes());
+    let _ = stderr().write_all(generator_state::read_warnings(&args.files).as_bytes());
     Ok(report_problems(&problems))
 }
 
@@ -233,9 +234,13 @@ impl ReportData {
     fn render(&self, kind: &ReportKind) -> anyhow::Result<String> {
         Ok(match (kind, &self.histogram, &self.runs) {
             (ReportKind::Hist(_), Some(histogram), _) => histogram.render(),
-            (ReportKind::Html, _, Some(runs)) => {
-                html::render("Load report", html::subtitle(runs), Some(OF_RESULTS), &drawn(runs), GLOSSARY)?
-            }
+            (ReportKind::Html, _, Some(runs)) => html::render(
+                "Load report",
+                html::format_subtitle(runs),
+                Some(RESULTS_LIMITS_NOTE),
+                &drawn(runs),
+                GLOSSARY,
+            )?,
             (ReportKind::Summary, _, Some(runs)) => summary::render(runs),
             (ReportKind::Json, histogram, _) => json::render(&self.totals, histogram.as_ref()),
             (ReportKind::HdrPlot, ..) => hdrplot::render(&self.totals.latency),
@@ -245,14 +250,14 @@ impl ReportData {
 }
 
 fn drawn(runs: &Runs) -> Vec<RunSeries> {
-    runs.named().map(|(name, run)| RunSeries::new(name, run, series::POINTS)).collect()
+    runs.iter_with_names().map(|(name, run)| RunSeries::new(name, run, series::MAX_POINTS)).collect()
 }
 
 impl RecordSink for ReportData {
     fn add(&mut self, source: usize, record: &Record) {
-        self.totals.add(record);
+        self.totals.add_record(record);
         if let Some(histogram) = &mut self.histogram {
-            histogram.add(record.latency_ns);
+            histogram.add_latency(record.latency_ns);
         }
         if let Some(runs) = &mut self.runs {
             runs.add(source, record);

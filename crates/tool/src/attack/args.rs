@@ -17,9 +17,9 @@ use seawall_load::{recorder, results, target};
 use super::connection_args::ConnectionArgs;
 use super::load_args::RecordsOutput;
 use super::request_args::RequestArgs;
-use crate::expect::ExpectationArgs;
-use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT};
-use crate::page::Loopback;
+use crate::distributed::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT_NAME};
+use crate::expectation_args::ExpectationArgs;
+use crate::live_page::LoopbackAddress;
 
 /// vegeta's flags with vegeta's defaults, then ours.
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) struct AttackArgs {
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) connection_timings: bool,
     #[command(flatten)]
-    pub(crate) request: RequestArgs,
+    pub(crate) request_args: RequestArgs,
     /// Send bodies in chunked transfer coding
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
@@ -155,24 +155,24 @@ pub(crate) struct AttackArgs {
     pub(crate) control_socket: Option<PathBuf>,
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) live_page: Option<Loopback>,
+    pub(crate) live_page: Option<LoopbackAddress>,
     /// Summary: text, json or none [default: text; none if stdout has records]
     #[arg(long, value_name = "FORMAT", hide_possible_values = true)]
     pub(crate) summary: Option<SummaryFormat>,
     #[command(flatten)]
-    pub(crate) expect: ExpectationArgs,
+    pub(crate) expectation_args: ExpectationArgs,
     #[command(flatten)]
-    pub(crate) travel: ConnectionArgs,
+    pub(crate) connection_args: ConnectionArgs,
     #[command(flatten)]
-    pub(crate) on: DistributedArgs,
+    pub(crate) distributed_args: DistributedArgs,
 }
 
 impl AttackArgs {
     /// What of it matters to pods.
     pub(crate) fn command_context(&self) -> CommandContext<'_> {
-        let output = match self.records() {
+        let output = match self.records_output() {
             RecordsOutput::Nowhere => None,
-            RecordsOutput::Stdout => Some(STDOUT),
+            RecordsOutput::Stdout => Some(STDOUT_NAME),
             RecordsOutput::File(file) => Some(file),
         };
         CommandContext { command: LoadCommand::Attack, targets: &self.targets, output }
@@ -183,7 +183,7 @@ impl AttackArgs {
     /// # Errors
     /// All that does not go together.
     pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
-        self.on.distributed_options(&self.command_context(), self.unsupported_in_pods())
+        self.distributed_args.distributed_options(&self.command_context(), self.unsupported_in_pods())
     }
 
     /// What pods cannot do.
@@ -208,7 +208,7 @@ impl AttackArgs {
         ];
         let refused =
             refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}"));
-        refused.chain(self.travel.unsupported_in_pods()).collect()
+        refused.chain(self.connection_args.unsupported_in_pods()).collect()
     }
 }
 
@@ -340,7 +340,7 @@ impl FromStr for MaxErrors {
 pub(crate) struct MaxBody(pub(crate) usize);
 
 /// No body is kept beyond this, whatever the flag says: a server must not be able to fill our memory.
-pub(crate) const MOST_BODY: usize = 64 << 20;
+pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
 
 impl FromStr for MaxBody {
     type Err = String;
@@ -348,7 +348,7 @@ impl FromStr for MaxBody {
     /// A number with an optional unit, as vegeta's `-max-body` takes it (c2h5oh/datasize: powers of 1024).
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "-1" {
-            return Ok(Self(MOST_BODY));
+            return Ok(Self(MAX_BODY_BYTES));
         }
         let malformed =
             || format!("{text:?} is not a size: expected -1 or a number such as 512, 10KB or 1 MB");
@@ -361,6 +361,6 @@ impl FromStr for MaxBody {
             _ => return Err(malformed()),
         };
         let number: usize = number.parse().map_err(|_| malformed())?;
-        Ok(Self(number.saturating_mul(1 << shift).min(MOST_BODY)))
+        Ok(Self(number.saturating_mul(1 << shift).min(MAX_BODY_BYTES)))
     }
 }

@@ -172,7 +172,7 @@ impl FromStr for DnsTtl {
 
 impl ConnectionArgs {
     /// What no single flag can know.
-    pub(crate) fn mistakes(&self) -> Vec<String> {
+    pub(crate) fn validation_errors(&self) -> Vec<String> {
         let mut mistakes: Vec<String> =
             self.proxy_header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
         let mut refuse = |wrong: bool, text: &str| {
@@ -193,7 +193,7 @@ impl ConnectionArgs {
     }
 
     /// Whether `-connections` is another number than the default.
-    pub(crate) fn bounds_idle_connections(&self) -> bool {
+    pub(crate) fn has_custom_idle_limit(&self) -> bool {
         self.connections != IDLE_CONNECTIONS
     }
 
@@ -210,7 +210,7 @@ impl ConnectionArgs {
     }
 
     /// How requests are framed on the way.
-    pub(crate) fn style(&self, chunked: bool) -> anyhow::Result<RequestFraming> {
+    pub(crate) fn request_framing(&self, chunked: bool) -> anyhow::Result<RequestFraming> {
         Ok(RequestFraming {
             chunked,
             close: !self.keepalive,
@@ -263,7 +263,7 @@ impl ConnectionArgs {
     }
 
     /// The client certificate's file.
-    pub(crate) fn certificate(&self) -> Option<&Path> {
+    pub(crate) fn client_certificate_path(&self) -> Option<&Path> {
         (!self.cert.is_empty()).then_some(Path::new(&self.cert))
     }
 
@@ -298,7 +298,7 @@ impl ConnectionArgs {
         Ok(TransportOptions {
             timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),
             deadline: waits.deadline,
-            redirects: u32::try_from(waits.redirects).ok(),
+            redirects: u32::try_from(waits.max_redirects).ok(),
             retries: self.retries,
             keep_alive: self.keepalive,
             connections: unlimited(self.max_connections),

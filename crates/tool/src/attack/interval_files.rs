@@ -5,18 +5,18 @@
 
 use seawall_load::interval::IntervalStats;
 
-use super::intervals::{IntervalsFooter, IntervalsWriter};
-use super::log::{HdrLogFile, PendingHdrLog};
-use super::run_header::RunMetadata;
+use super::hdr_log::{HdrLogFile, PendingHdrLog};
+use super::run_metadata::RunMetadata;
+use super::timeseries_file::{IntervalsFooter, IntervalsWriter};
 
 /// The files that were asked for and can be written.
-pub(super) struct OutputFiles {
+pub(super) struct IntervalOutputFiles {
     log: Option<HdrLogFile>,
     intervals: Option<IntervalsWriter>,
     failed: Vec<anyhow::Error>,
 }
 
-impl OutputFiles {
+impl IntervalOutputFiles {
     /// Of a run that begins then, in nanoseconds since the Unix epoch, and is about this.
     pub(super) fn begin(
         log: Option<PendingHdrLog>,
@@ -29,19 +29,19 @@ impl OutputFiles {
             .transpose()
             .map_or_else(|error| (None, Some(error)), |log| (log, None));
         let mut written = Self { log, intervals, failed: error.into_iter().collect() };
-        attempt(&mut written.intervals, &mut written.failed, |intervals| intervals.begin(about));
+        attempt(&mut written.intervals, &mut written.failed, |intervals| intervals.write_header(about));
         written
     }
 
     /// Writes down what was measured.
-    pub(super) fn add(&mut self, interval: &IntervalStats) {
-        attempt(&mut self.log, &mut self.failed, |log| log.add(interval));
-        attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.add(interval));
+    pub(super) fn write_interval(&mut self, interval: &IntervalStats) {
+        attempt(&mut self.log, &mut self.failed, |log| log.write_interval(interval));
+        attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.write_interval(interval));
     }
 
     /// Writes down how it ended; answers with what could not be written, one error per file, which it names.
-    pub(super) fn end(mut self, end: &IntervalsFooter) -> Vec<anyhow::Error> {
-        attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.end(end));
+    pub(super) fn finish(mut self, end: &IntervalsFooter) -> Vec<anyhow::Error> {
+        attempt(&mut self.intervals, &mut self.failed, |intervals| intervals.write_footer(end));
         self.failed
     }
 }

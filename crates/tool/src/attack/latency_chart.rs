@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use seawall_load::latency_distribution::Distribution;
 
-use crate::times::brief_time;
+use crate::brief_time::format_brief_time;
 
 /// The longest bar, in columns.
 const LONGEST: u64 = 40;
@@ -28,7 +28,7 @@ pub(super) fn render(times: &Distribution) -> String {
         let length = (count * LONGEST).div_ceil(most);
         let bar = "■".repeat(usize::try_from(length).unwrap_or(0));
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{:>9}  {bar:<40}  {count}", brief_time(up_to));
+        let _ = writeln!(out, "{:>9}  {bar:<40}  {count}", format_brief_time(up_to));
     }
     out
 }

@@ -1,16 +1,16 @@
 //! What a person sees while an attack runs: a view that fills the terminal, or one plain line per second.
 //!
 //! The collector hands over a [`LiveRow`] per second and never waits for this: the channel is bounded, a row that finds no
-//! room is left out, and a thread of its own draws. The library makes rows of intervals, [`lines`] and [`view`] make text
+//! room is left out, and a thread of its own draws. The library makes rows of intervals, [`plain_line`] and [`view`] make text
 //! and cells of rows, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
 
+mod formatting;
 mod keys;
-mod lines;
-#[cfg(test)]
-mod sample;
+mod plain_line;
 mod screen;
+#[cfg(test)]
+mod test_fixtures;
 mod view;
-mod words;
 
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -31,7 +31,7 @@ use self::screen::Screen;
 use self::view::LiveFrame;
 use super::args::{AttackArgs, LiveMode, SummaryFormat};
 use super::load_args::is_ci;
-use super::plan::results_on_stdout;
+use super::plan::are_results_on_stdout;
 use super::pods::PodTracker;
 use super::run_info;
 
@@ -54,18 +54,18 @@ impl LiveSetup {
     ///
     /// # Errors
     /// `--live view` without a terminal.
-    pub(crate) fn of(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
+    pub(crate) fn from_args(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
         let show = match args.live {
             LiveMode::None => None,
             LiveMode::Lines => Some(LiveOutput::Lines),
             LiveMode::View => Some(LiveOutput::View(Screen::open().context("--live view")?)),
             LiveMode::Auto => default_medium(args),
         };
-        Ok(Self { facts: run_info::describe_run(args, plan), show })
+        Ok(Self { facts: run_info::build_run_info(args, plan), show })
     }
 
     /// Whether what shows the run has the terminal for itself.
-    pub(crate) fn is_view(&self) -> bool {
+    pub(crate) fn is_full_screen(&self) -> bool {
         matches!(self.show, Some(LiveOutput::View(_)))
     }
 
@@ -95,7 +95,7 @@ impl LiveSetup {
 /// Without a word from the user: the view where nobody else writes to the terminal, lines elsewhere, nothing where a
 /// program reads standard error.
 fn default_medium(args: &AttackArgs) -> Option<LiveOutput> {
-    if args.summary == Some(SummaryFormat::Json) && results_on_stdout(args) {
+    if args.summary == Some(SummaryFormat::Json) && are_results_on_stdout(args) {
         return None;
     }
     // What reads a pipe may write to the terminal; what types targets there needs its keys; whoever opens the page needs the link
@@ -127,7 +127,7 @@ pub(crate) struct LiveDisplay {
 
 impl LiveDisplay {
     /// Shows what was measured, once that is a second of it, if there is time to.
-    pub(crate) fn add(&mut self, interval: &IntervalStats) {
+    pub(crate) fn add_interval(&mut self, interval: &IntervalStats) {
         let due = |at| self.control.due_before(at, self.end, self.hits);
         let row = self.meter.row(interval, RunStatus::of(&self.control, self.end), due);
         if let Some((rows, row)) = self.rows.as_ref().zip(row) {
@@ -152,7 +152,7 @@ fn print(facts: &RunInfo, pods: &PodTracker, rows: &Receiver<LiveRow>) {
     for row in rows {
         let told = pods.reporting_text(row.now.elapsed);
         // Standard error may be closed; the run goes on.
-        let _ = writeln!(stderr(), "{}", lines::line(facts, &row, told.as_deref()));
+        let _ = writeln!(stderr(), "{}", plain_line::format_plain_line(facts, &row, told.as_deref()));
     }
 }
 
@@ -173,11 +173,17 @@ fn watch(
     }
     loop {
         let now = RunStatus::of(control, facts.end);
-        let scene = LiveFrame { facts, history: &history, now, pods, steered: helm.requested_rate.is_some() };
+        let scene = LiveFrame {
+            run_info: facts,
+            history: &history,
+            status: now,
+            pods,
+            is_rate_changed_by_keys: helm.requested_rate.is_some(),
+        };
         if screen.draw(|frame| view::draw(frame, &scene)).is_err() {
             return;
         }
-        let Ok(keys) = screen.keys() else { return };
+        let Ok(keys) = screen.wait_for_keys() else { return };
         keys.into_iter().for_each(|key| helm.apply_key(key));
         loop {
             match rows.try_recv() {
@@ -202,7 +208,7 @@ impl KeyControl<'_> {
         match key {
             // The same way as Ctrl-C, so that there is one way to end a run and one exit code for it.
             ViewKey::Quit => _ = kill_process(getpid(), Signal::INT),
-            ViewKey::Scale(factor) => self.scale(factor),
+            ViewKey::ScaleRate(factor) => self.scale(factor),
         }
     }
 

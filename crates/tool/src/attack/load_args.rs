@@ -19,7 +19,7 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 impl AttackArgs {
     /// Whether clients wait for their responses, so that there is no rate.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed_loop(&self) -> bool {
         let is_sized = self.concurrency.is_some()
             || !self.urls.is_empty() && (self.requests.is_some() || self.duration.is_some());
         self.stages.is_none()
@@ -31,7 +31,7 @@ impl AttackArgs {
     }
 
     /// The rate of an open loop; vegeta's default where none is given.
-    pub(crate) fn rate(&self) -> Option<RequestRate> {
+    pub(crate) fn open_loop_rate(&self) -> Option<RequestRate> {
         match self.rate {
             Some(RateSetting::Exact(rate)) => Some(rate),
             Some(RateSetting::Unlimited) => None,
@@ -40,21 +40,21 @@ impl AttackArgs {
     }
 
     /// The bound on requests in flight: clients of a closed loop, workers at a rate; none: open files are the bound.
-    pub(crate) fn clients(&self) -> Option<u64> {
+    pub(crate) fn in_flight_limit(&self) -> Option<u64> {
         let workers = (self.max_workers != u64::MAX).then_some(self.max_workers);
-        let usual = (self.is_closed() && !self.urls.is_empty())
+        let usual = (self.is_closed_loop() && !self.urls.is_empty())
             .then(|| DEFAULT_CLIENTS.min(self.requests.unwrap_or(u64::MAX)));
         self.concurrency.or(workers).or(usual)
     }
 
     /// Time after which no more requests are sent; 0: nothing but `--requests`, stages or a signal ends the run.
-    pub(crate) fn duration(&self) -> Duration {
-        let usual = if self.is_unbounded() { DEFAULT_DURATION } else { Duration::ZERO };
+    pub(crate) fn send_duration(&self) -> Duration {
+        let usual = if self.needs_default_duration() { DEFAULT_DURATION } else { Duration::ZERO };
         self.duration.unwrap_or(usual)
     }
 
     /// Whether URLs are typed and nothing says when to end.
-    pub(crate) fn is_unbounded(&self) -> bool {
+    pub(crate) fn needs_default_duration(&self) -> bool {
         !self.urls.is_empty()
             && self.duration.is_none()
             && self.requests.is_none()
@@ -63,7 +63,7 @@ impl AttackArgs {
     }
 
     /// Where records go.
-    pub(crate) fn records(&self) -> RecordsOutput<'_> {
+    pub(crate) fn records_output(&self) -> RecordsOutput<'_> {
         RecordsOutput::choose(self.output.as_deref(), !self.urls.is_empty(), StdoutKind::now(), is_ci())
     }
 }

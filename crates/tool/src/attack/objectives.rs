@@ -37,7 +37,7 @@ enum ObjectiveVerdict {
 
 impl<'a> ObjectiveReport<'a> {
     /// All objectives of a run, in the order in which `--slo` names them.
-    pub(crate) fn all(judgement: &'a Judgement) -> Vec<Self> {
+    pub(crate) fn all_from_judgement(judgement: &'a Judgement) -> Vec<Self> {
         judgement.objectives.iter().map(|checked| Self::of(checked, judgement)).collect()
     }
 
@@ -99,7 +99,7 @@ mod tests {
                 checked("errors < 1 %", ratio(0.01), ratio(0.2), false),
             ];
             let judgement = Judgement { objectives, ..Judgement::from_reasons(reasons) };
-            serde_json::to_value(ObjectiveReport::all(&judgement)).unwrap()
+            serde_json::to_value(ObjectiveReport::all_from_judgement(&judgement)).unwrap()
         };
         assert_eq!(
             of(GeneratorVerdict::Valid),

@@ -12,13 +12,13 @@ use seawall_load::summary::Summary;
 use serde::Serialize;
 
 use super::control_socket::CommandHandler;
-use super::intervals::IntervalsFooter;
 use super::pods::PodTracker;
-use crate::page::{PageContent, PageFeed, PageServer};
+use super::timeseries_file::IntervalsFooter;
+use crate::live_page::{PageContent, PageFeed, PageServer};
+use crate::report::glossary;
 use crate::report::html::{self, ReportPageData};
-use crate::report::intervals::drawn::{self, IntervalRows};
-use crate::report::series::{POINTS, RunSeries};
-use crate::report::words;
+use crate::report::intervals::interval_series::{self, IntervalRows};
+use crate::report::series::{MAX_POINTS, RunSeries};
 
 /// A run that is being shown; dropping it ends the page.
 pub(super) struct AttackPage {
@@ -31,21 +31,21 @@ impl AttackPage {
     /// Serves the page, and says where.
     ///
     /// # Errors
-    /// As [`PageServer::open`].
+    /// As [`PageServer::start`].
     pub(super) fn start(site: PageServer, shown: AttackPageContent) -> anyhow::Result<Self> {
-        Ok(Self { pending: IntervalStats::default(), feed: site.open(shown)? })
+        Ok(Self { pending: IntervalStats::default(), feed: site.start(shown)? })
     }
 
     /// Shows what was measured, once that is a second of it and the page has room.
-    pub(super) fn add(&mut self, interval: &IntervalStats) {
+    pub(super) fn add_interval(&mut self, interval: &IntervalStats) {
         self.pending.to = interval.to;
         self.pending.stats.add(&interval.stats);
         if self.pending.to.saturating_sub(self.pending.from) < SECOND {
             return;
         }
         let next = IntervalStats { from: self.pending.to, to: self.pending.to, ..IntervalStats::default() };
-        let news = AttackPageUpdate::Measured(Box::new(std::mem::replace(&mut self.pending, next)));
-        if let Err(AttackPageUpdate::Measured(interval)) = self.feed.try_send(news) {
+        let news = AttackPageUpdate::IntervalMeasured(Box::new(std::mem::replace(&mut self.pending, next)));
+        if let Err(AttackPageUpdate::IntervalMeasured(interval)) = self.feed.try_send(news) {
             self.pending = *interval;
         }
     }
@@ -57,18 +57,18 @@ impl AttackPage {
 
     /// Shows how it ended and what is to be said of it; an open page has a moment to hear that.
     pub(super) fn end(self, end: IntervalsFooter, warnings: String) {
-        self.feed.finish(AttackPageUpdate::Over(Box::new(self.pending), end, warnings));
+        self.feed.send_last(AttackPageUpdate::Finished(Box::new(self.pending), end, warnings));
     }
 }
 
 /// What the page's thread is told.
 pub(super) enum AttackPageUpdate {
     /// What was measured next.
-    Measured(Box<IntervalStats>),
+    IntervalMeasured(Box<IntervalStats>),
     /// Nothing, but its pods are others than they were.
     PodsChanged,
     /// The rest, how it ended, and what is to be said of that.
-    Over(Box<IntervalStats>, IntervalsFooter, String),
+    Finished(Box<IntervalStats>, IntervalsFooter, String),
 }
 
 /// A run as its page shows it.
@@ -96,7 +96,7 @@ impl AttackPageContent {
             facts,
             hand,
             pods,
-            rows: IntervalRows::new(POINTS),
+            rows: IntervalRows::new(MAX_POINTS),
             whole: IntervalStats::default(),
             meter: LiveRowBuilder::default(),
             row: None,
@@ -108,7 +108,7 @@ impl AttackPageContent {
         let (control, facts) = (&self.hand.control, &self.facts);
         let due = |at| control.due_before(at, facts.end, facts.hits);
         let between = due(interval.to).zip(due(interval.from));
-        self.rows.add(interval, between.map(|(to, from)| to.saturating_sub(from)));
+        self.rows.add_interval(interval, between.map(|(to, from)| to.saturating_sub(from)));
         self.row = self.meter.row(interval, RunStatus::of(control, facts.end), due).or(self.row.take());
         self.whole.to = interval.to;
         self.whole.stats.add(&interval.stats);
@@ -119,7 +119,9 @@ impl AttackPageContent {
         let warm_up = self.facts.warm_up;
         (self.whole.to > warm_up || self.over.is_some()).then(|| {
             let outcome = self.outcome();
-            let series = |summary| drawn::series("run".to_owned(), (&outcome, &summary), &self.rows, warm_up);
+            let series = |summary| {
+                interval_series::build_run_series("run".to_owned(), (&outcome, &summary), &self.rows, warm_up)
+            };
             let mut series = series(Summary::new(&outcome));
             if self.over.is_none() {
                 self.correct(&mut series, &outcome);
@@ -166,7 +168,14 @@ impl AttackPageContent {
         let runs: Vec<_> = self.series().into_iter().collect();
         let pods = self.pods.to_table(self.hand.control.elapsed(), self.facts.warm_up);
         then(
-            ReportPageData::of(TITLE, self.subtitle.clone(), note, &runs, &words::of_a_run()).with_pods(pods),
+            ReportPageData::from_runs(
+                TITLE,
+                self.subtitle.clone(),
+                note,
+                &runs,
+                &glossary::live_run_glossary(),
+            )
+            .with_pods(pods),
         )
     }
 
@@ -275,9 +284,9 @@ impl PageContent for AttackPageContent {
 
     fn update(&mut self, news: AttackPageUpdate) {
         match news {
-            AttackPageUpdate::Measured(interval) => self.add(&interval),
+            AttackPageUpdate::IntervalMeasured(interval) => self.add(&interval),
             AttackPageUpdate::PodsChanged => {}
-            AttackPageUpdate::Over(rest, end, warnings) => {
+            AttackPageUpdate::Finished(rest, end, warnings) => {
                 if rest.to > rest.from {
                     self.add(&rest);
                 }
@@ -292,7 +301,7 @@ impl PageContent for AttackPageContent {
 
     fn page(&self) -> anyhow::Result<String> {
         let live = serde_json::to_value(self.live()?)?;
-        self.shown(self.note(), |data| html::live_page(&data.with_live(live)))
+        self.shown(self.note(), |data| html::render_live_page(&data.with_live(live)))
     }
 
     fn event(&self) -> anyhow::Result<String> {
@@ -306,7 +315,7 @@ impl PageContent for AttackPageContent {
         }
         let cut = format!("Saved during the attack, {} s after its start.", self.whole.to / SECOND);
         let note = if self.is_final() { self.note() } else { Some(cut.as_str()) };
-        self.shown(note, |data| html::page(TITLE, &data)).map(Some)
+        self.shown(note, |data| html::render_page(TITLE, &data)).map(Some)
     }
 
     fn run_command(&self, line: &str) -> String {

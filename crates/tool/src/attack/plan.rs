@@ -20,20 +20,26 @@ use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender;
 
-use super::args::{self, AttackArgs, MOST_BODY, OnSaturationFlag};
+use super::args::{self, AttackArgs, MAX_BODY_BYTES, OnSaturationFlag};
 use super::load_args::RecordsOutput;
 use super::targets::{RequestLimits, TargetFlags};
 
 /// The plan of an attack that sends with so many cores at most, of files that are read so.
-pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64) -> anyhow::Result<RunPlan> {
+pub(crate) fn plan_attack(
+    args: &AttackArgs,
+    cpus: usize,
+    files: &InputFiles,
+    pods: u64,
+) -> anyhow::Result<RunPlan> {
     check(args)?;
     let arrivals = arrivals(args, files)?;
-    let style = args.travel.style(args.chunked)?;
-    let waits = RequestLimits { timeout: args.timeout, deadline: args.deadline, redirects: args.redirects };
-    let mut travel = args.travel.to_transport_options(waits, &style, files)?;
+    let style = args.connection_args.request_framing(args.chunked)?;
+    let waits =
+        RequestLimits { timeout: args.timeout, deadline: args.deadline, max_redirects: args.redirects };
+    let mut travel = args.connection_args.to_transport_options(waits, &style, files)?;
     let source = source(args, &style, files)?;
     if let RequestSource::List(list) = &source {
-        args.travel.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
+        args.connection_args.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
     }
     let in_flight = in_flight(args, &source, &mut travel, pods)?;
     let threads = args.threads.unwrap_or_else(|| threads(&arrivals, args.shard, cpus));
@@ -69,7 +75,7 @@ pub(crate) fn plan(args: &AttackArgs, cpus: usize, files: &InputFiles, pods: u64
 /// What no single flag can know. All of it is said at once.
 fn check(args: &AttackArgs) -> anyhow::Result<()> {
     let has_urls = !args.urls.is_empty();
-    let mut mistakes = args.request.mistakes(has_urls);
+    let mut mistakes = args.request_args.validation_errors(has_urls);
     let mut refuse = |wrong: bool, text: &str| {
         if wrong {
             mistakes.push(text.to_owned());
@@ -81,12 +87,12 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
         "-lazy reads targets from a file until its end: give -targets instead of a URL",
     );
     refuse(
-        has_urls && args.travel.bounds_idle_connections(),
+        has_urls && args.connection_args.has_custom_idle_limit(),
         "-connections limits idle connections, as in vegeta. With a URL, give -c N for N clients (wrk's --connections), or --max-connections N",
     );
-    let closed = args.is_closed();
+    let closed = args.is_closed_loop();
     refuse(
-        closed && args.clients().is_none(),
+        closed && args.in_flight_limit().is_none(),
         "-rate=0 is a closed loop: give its number of clients with -max-workers",
     );
     refuse(
@@ -115,10 +121,10 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     refuse(args.threads == Some(0), "--threads must be above 0");
     refuse(args.redirects < -1, "-redirects must be at least -1");
     refuse(
-        !args.duration().is_zero() && args.warm_up >= args.duration(),
+        !args.send_duration().is_zero() && args.warm_up >= args.send_duration(),
         "--warm-up must be shorter than -duration",
     );
-    mistakes.extend(args.travel.mistakes());
+    mistakes.extend(args.connection_args.validation_errors());
     if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
 }
 
@@ -136,14 +142,14 @@ fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalMode
         }
         return Ok(ArrivalModel::Open(schedule));
     }
-    Ok(match args.rate().filter(|_| !args.is_closed()) {
+    Ok(match args.open_loop_rate().filter(|_| !args.is_closed_loop()) {
         Some(rate) => ArrivalModel::Open(Schedule::constant(rate, spacing)),
         None => ArrivalModel::Closed,
     })
 }
 
 fn until(args: &AttackArgs) -> StopCondition {
-    let after = if args.duration().is_zero() { Nanos::MAX } else { nanos(args.duration()) };
+    let after = if args.send_duration().is_zero() { Nanos::MAX } else { nanos(args.send_duration()) };
     StopCondition { stop_time: after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
@@ -156,7 +162,7 @@ fn in_flight(
 ) -> anyhow::Result<InFlightLimit> {
     let files = raise_open_files()?;
     let room = files.saturating_sub(OTHER_FILES);
-    let whole = args.clients().unwrap_or(u64::MAX);
+    let whole = args.in_flight_limit().unwrap_or(u64::MAX);
     let wanted = if whole == u64::MAX { whole } else { whole.div_ceil(pods) };
     let spread = ConnectionPlan::of(source, travel, wanted != u64::MAX);
     let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
@@ -178,7 +184,7 @@ fn in_flight(
 }
 
 /// Clients that a closed loop may be told to have: each needs a connection.
-pub(crate) fn most_clients() -> anyhow::Result<usize> {
+pub(crate) fn max_closed_loop_clients() -> anyhow::Result<usize> {
     let room = raise_open_files()?.saturating_sub(OTHER_FILES);
     Ok(usize::try_from(room.min(MOST_IN_FLIGHT))?)
 }
@@ -199,38 +205,45 @@ fn threads(arrivals: &ArrivalModel, shard: ScheduleShard, cpus: usize) -> usize 
 
 fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyhow::Result<RequestSource> {
     let aim = TargetFlags {
-        name: &args.name,
+        attack_name: &args.name,
         urls: args.urls.iter().map(String::as_str).collect(),
         targets: &args.targets,
         format: args.format,
-        request: &args.request,
-        expect: &args.expect,
-        template: args.template.then_some(args.seed),
+        request_args: &args.request_args,
+        expectation_args: &args.expectation_args,
+        template_seed: args.template.then_some(args.seed),
         files,
     };
-    let intake = aim.open_intake(style)?;
-    if args.lazy { Ok(RequestSource::Lazy(intake)) } else { aim.read_list(intake).map(RequestSource::List) }
+    let intake = aim.open_request_reader(style)?;
+    if args.lazy {
+        Ok(RequestSource::Lazy(intake))
+    } else {
+        aim.read_request_list(intake).map(RequestSource::List)
+    }
 }
 
 /// Where results go, if anywhere.
-pub(crate) fn results(args: &AttackArgs) -> anyhow::Result<Option<ResultsOutput>> {
-    let output: Box<dyn std::io::Write + Send> = match args.records() {
+pub(crate) fn open_results_output(args: &AttackArgs) -> anyhow::Result<Option<ResultsOutput>> {
+    let output: Box<dyn std::io::Write + Send> = match args.records_output() {
         RecordsOutput::Nowhere => return Ok(None),
         RecordsOutput::Stdout => Box::new(stdout()),
         RecordsOutput::File(file) => {
             Box::new(File::create(file).with_context(|| format!("cannot write {file}"))?)
         }
     };
-    Ok(Some(results_to(args, output)))
+    Ok(Some(build_results_output(args, output)))
 }
 
 /// Results that are written there.
-pub(crate) fn results_to(args: &AttackArgs, output: Box<dyn std::io::Write + Send>) -> ResultsOutput {
+pub(crate) fn build_results_output(
+    args: &AttackArgs,
+    output: Box<dyn std::io::Write + Send>,
+) -> ResultsOutput {
     ResultsOutput {
         format: args.to,
         output,
         max_body: args.max_body.0,
-        warn_of_cut_body: (args.max_body.0 == MOST_BODY).then_some(warn_of_cut_body),
+        warn_of_cut_body: (args.max_body.0 == MAX_BODY_BYTES).then_some(warn_of_cut_body),
         connection_timings: args.connection_timings,
         on_slow_output: args.on_slow_output.into(),
     }
@@ -249,12 +262,12 @@ fn warn_of_cut_body(bytes: u64) {
 }
 
 /// True when results and not the summary go to standard output.
-pub(crate) fn results_on_stdout(args: &AttackArgs) -> bool {
-    args.records() == RecordsOutput::Stdout
+pub(crate) fn are_results_on_stdout(args: &AttackArgs) -> bool {
+    args.records_output() == RecordsOutput::Stdout
 }
 
 /// Whether a response may fail a condition. Targets that are read during the run may bring conditions of their own.
-pub(crate) fn has_conditions(plan: &RunPlan) -> bool {
+pub(crate) fn can_fail_expectations(plan: &RunPlan) -> bool {
     match &plan.setup.source {
         RequestSource::List(list) => list.requests().iter().any(|request| request.expected().is_some()),
         _ => true,

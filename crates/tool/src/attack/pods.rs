@@ -1,10 +1,10 @@
 //! What is known of each pod of an attack, for whoever shows it: while it goes on and in the end.
 //!
-//! [`PodTracker`] is told by the run and asked by whoever shows it, in any thread; [`drawn`] makes of it what a page has, [`words`] what stands in
+//! [`PodTracker`] is told by the run and asked by whoever shows it, in any thread; [`page_table`] makes of it what a page has, [`text`] what stands in
 //! lines and in the terminal's view.
 
-mod drawn;
-mod words;
+mod page_table;
+mod text;
 
 use std::io::{Write as _, stderr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,11 +17,11 @@ use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::interval::IntervalStats;
 use serde::Serialize;
 
-use self::drawn::{PodCompletions, merge_gap};
-pub(super) use self::words::{problem, table};
-use super::distributed::AttackFleet;
-use crate::times::brief_time;
-use crate::wrap::clean;
+use self::page_table::{PodCompletions, merge_gap};
+pub(super) use self::text::{describe_problem, format_table};
+use super::distributed_attack::AttackFleet;
+use crate::brief_time::format_brief_time;
+use crate::text_wrap::clean;
 
 /// Doubts that are kept of a pod: the first say what there is to be said.
 const KEPT: usize = 8;
@@ -71,7 +71,7 @@ pub(crate) struct MeasuredOffset {
     pub(crate) offset: i64,
     /// The largest error of the offset.
     #[serde(rename = "error_seconds", with = "seawall_load::duration_json")]
-    pub(crate) error: Nanos,
+    pub(crate) max_error: Nanos,
 }
 
 /// The status of a pod, as data. Times hold nanoseconds, and documents seconds.
@@ -109,7 +109,7 @@ pub(crate) struct AttackPodStatus {
     pub(crate) lost_at: Option<Nanos>,
     /// How long the share of the pod is missing in the figures.
     #[serde(rename = "missing_seconds", with = "seawall_load::duration_json")]
-    pub(crate) missing: Nanos,
+    pub(crate) missing_time: Nanos,
     /// The first things that spoke against the pod while it sent.
     pub(crate) warnings: Vec<String>,
     /// What speaks against the pod in the end.
@@ -126,7 +126,7 @@ pub(crate) struct AttackPodStatus {
     pub(super) is_done: bool,
     /// That it is late was said.
     #[serde(skip)]
-    pub(super) is_late: bool,
+    pub(super) was_reported_late: bool,
 }
 
 /// What was seen of a pod.
@@ -139,7 +139,7 @@ pub(super) enum PodObservation<'s> {
         within: Duration,
     },
     /// What it measured.
-    Measured {
+    IntervalMeasured {
         /// In the last interval.
         interval: &'s IntervalStats,
         /// What speaks against it.
@@ -155,9 +155,9 @@ pub(super) enum PodObservation<'s> {
         at: Nanos,
     },
     /// Nothing comes of it for now.
-    Silent(String),
+    ReportsUnreadable(String),
     /// Its share is missing.
-    Missing {
+    ShareMissing {
         /// From.
         from: Nanos,
         /// To.
@@ -177,24 +177,24 @@ impl PodTracker {
     }
 
     /// Of these pods, which begin.
-    pub(super) fn begin(&self, crew: &AttackFleet) {
+    pub(super) fn track_pods(&self, crew: &AttackFleet) {
         let mut known = self.lock();
         known.rows = (0..crew.size())
             .map(|index| {
                 let clock_offset = crew
                     .offset(index)
-                    .map(|clock| MeasuredOffset { offset: clock.ahead_nanos, error: clock.error_nanos });
+                    .map(|clock| MeasuredOffset { offset: clock.ahead_nanos, max_error: clock.error_nanos });
                 let name = clean(crew.name(index));
                 AttackPodStatus { index, name, clock_offset, ..AttackPodStatus::default() }
             })
             .collect();
         known.parts = (0..crew.size()).map(|_| None).collect();
-        known.tracks = PodCompletions::of(crew.size());
+        known.tracks = PodCompletions::new(crew.size());
     }
 
     /// Of which this is known.
     #[cfg(test)]
-    pub(crate) fn of(rows: Vec<AttackPodStatus>) -> Self {
+    pub(crate) fn from_rows(rows: Vec<AttackPodStatus>) -> Self {
         Self { known: Arc::new(Mutex::new(PodTrackerState { rows, ..PodTrackerState::default() })) }
     }
 
@@ -203,7 +203,7 @@ impl PodTracker {
     }
 
     /// All pods, as of now.
-    pub(crate) fn rows(&self) -> Vec<AttackPodStatus> {
+    pub(crate) fn statuses(&self) -> Vec<AttackPodStatus> {
         self.lock().rows.clone()
     }
 
@@ -213,7 +213,7 @@ impl PodTracker {
     }
 
     /// What pods came to that have told all of their run.
-    pub(super) fn parts(&self) -> impl Iterator<Item = LoadPartResult> {
+    pub(super) fn finished_results(&self) -> impl Iterator<Item = LoadPartResult> {
         let parts: Vec<LoadPartResult> =
             self.lock().parts.iter().flatten().map(|part| (**part).clone()).collect();
         parts.into_iter()
@@ -225,8 +225,8 @@ impl PodTracker {
         let PodTrackerState { rows, parts, gaps, tracks, .. } = &mut *known;
         let Some((row, part)) = rows.get_mut(pod).zip(parts.get_mut(pod)) else { return false };
         match &seen {
-            PodObservation::Missing { from, to } => merge_gap(gaps, (*from, *to)),
-            PodObservation::Measured { interval, .. } => tracks.add(pod, interval),
+            PodObservation::ShareMissing { from, to } => merge_gap(gaps, (*from, *to)),
+            PodObservation::IntervalMeasured { interval, .. } => tracks.add_interval(pod, interval),
             _ => {}
         }
         let said = row.apply(seen, part).map(|said| format!("{}: {said}", row.name));
@@ -283,9 +283,9 @@ impl AttackPodStatus {
     fn apply(&mut self, seen: PodObservation<'_>, part: &mut Option<Box<LoadPartResult>>) -> Option<String> {
         match seen {
             PodObservation::Began { late, within } => {
-                self.start_delay = Some(MeasuredOffset { offset: late, error: nanos(within) });
+                self.start_delay = Some(MeasuredOffset { offset: late, max_error: nanos(within) });
             }
-            PodObservation::Measured { interval, doubts } => {
+            PodObservation::IntervalMeasured { interval, doubts } => {
                 self.measured(interval);
                 return self.doubted(&doubts);
             }
@@ -302,15 +302,15 @@ impl AttackPodStatus {
                 *part = Some(done);
             }
             PodObservation::Lost { why, at } => {
-                let why = format!("{}, after {}", clean(&why), brief_time(at));
+                let why = format!("{}, after {}", clean(&why), format_brief_time(at));
                 self.lost_reason = Some(why.clone());
                 self.lost_at.get_or_insert(at);
                 return Some(why);
             }
-            PodObservation::Silent(why) => {
+            PodObservation::ReportsUnreadable(why) => {
                 return self.doubted(&[format!("cannot read its reports at the moment: {why}")]);
             }
-            PodObservation::Missing { from, to } => self.missing += to - from,
+            PodObservation::ShareMissing { from, to } => self.missing_time += to - from,
         }
         None
     }
@@ -327,7 +327,7 @@ impl AttackPodStatus {
     }
 
     /// What it could not do, with its name.
-    pub(super) fn mistakes(&self) -> impl Iterator<Item = String> {
+    pub(super) fn errors_with_pod_name(&self) -> impl Iterator<Item = String> {
         self.errors.iter().map(|mistake| format!("{}: {mistake}", self.name))
     }
 
@@ -345,14 +345,14 @@ impl AttackPodStatus {
     /// What is to be said of that, if it is new.
     fn check_lateness(&mut self, now: Nanos) -> Option<String> {
         let is_late = self.state(now) == PodRunState::Late;
-        if is_late == self.is_late {
+        if is_late == self.was_reported_late {
             return None;
         }
-        self.is_late = is_late;
+        self.was_reported_late = is_late;
         match self.state(now) {
             PodRunState::Late => Some(format!(
                 "late: its last report covers only the first {} of the load",
-                brief_time(self.reported_until)
+                format_brief_time(self.reported_until)
             )),
             PodRunState::Running | PodRunState::Finished => Some("reports again".to_owned()),
             // That is said by itself.

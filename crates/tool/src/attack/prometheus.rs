@@ -44,7 +44,7 @@ impl Exporter {
     }
 
     /// Adds what was measured since the last time.
-    pub(crate) fn add(&self, interval: &IntervalStats) {
+    pub(crate) fn add_interval(&self, interval: &IntervalStats) {
         self.figures.lock().add(&interval.stats.outcomes);
     }
 }
@@ -63,7 +63,7 @@ impl ExportedMetrics {
 
     fn text(&self, dialect: ScrapeFormat) -> String {
         let outcomes = self.lock().clone();
-        text::text(&self.names, &outcomes, dialect)
+        text::format_metrics(&self.names, &outcomes, dialect)
     }
 }
 

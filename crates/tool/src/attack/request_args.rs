@@ -43,7 +43,7 @@ pub(crate) enum BodySource<'a> {
 
 impl RequestArgs {
     /// What no single flag can know, of requests to URLs or to targets of a file.
-    pub(crate) fn mistakes(&self, has_urls: bool) -> Vec<String> {
+    pub(crate) fn validation_errors(&self, has_urls: bool) -> Vec<String> {
         let mut mistakes: Vec<String> =
             self.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
         if self.method.is_some() && !has_urls {
@@ -63,7 +63,7 @@ impl RequestArgs {
     }
 
     /// The body of targets without one.
-    pub(crate) fn body(&self) -> BodySource<'_> {
+    pub(crate) fn body_source(&self) -> BodySource<'_> {
         match (&self.data, self.body.as_str()) {
             (Some(text), _) => BodySource::Text(text),
             (None, "") => BodySource::None,
@@ -73,7 +73,7 @@ impl RequestArgs {
 
     /// The method of requests to URLs; with a body POST, as curl has it.
     pub(crate) fn method(&self) -> &str {
-        let usual = if self.body() == BodySource::None { "GET" } else { "POST" };
+        let usual = if self.body_source() == BodySource::None { "GET" } else { "POST" };
         self.method.as_deref().unwrap_or(usual)
     }
 }

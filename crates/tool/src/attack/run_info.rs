@@ -7,11 +7,11 @@ use seawall_load::request_source::RequestSource;
 use seawall_load::schedule::ArrivalModel;
 
 use crate::attack::args::AttackArgs;
-use crate::find::words::pluralize;
-use crate::times::brief_time;
+use crate::brief_time::format_brief_time;
+use crate::find::formatting::pluralize;
 
 /// Facts of a plan that came from these flags.
-pub(super) fn describe_run(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
+pub(super) fn build_run_info(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
     let open = matches!(plan.load.arrivals, ArrivalModel::Open(_));
     RunInfo {
         target: target(args, &plan.setup.source),
@@ -27,13 +27,13 @@ pub(super) fn describe_run(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
 }
 
 /// The target, the load and its end, on one line.
-pub(super) fn headline(facts: &RunInfo) -> String {
+pub(super) fn format_headline(facts: &RunInfo) -> String {
     let mut text = format!("{}, {}", facts.target, facts.load);
     if let Some(hits) = facts.hits {
         text += &format!(", {}", pluralize(hits, "request"));
     }
     if let Some(end) = facts.end {
-        text += &format!(", for {}", brief_time(end));
+        text += &format!(", for {}", format_brief_time(end));
     }
     text
 }

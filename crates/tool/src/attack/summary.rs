@@ -8,11 +8,11 @@ use seawall_lab::verdict::GeneratorVerdict;
 use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
 
-use crate::go_format::aligned;
-use crate::times::brief_time;
+use crate::brief_time::format_brief_time;
+use crate::go_format::align_columns;
 
 /// How a summary may begin, for programs that read one in place of records.
-pub(crate) const BEGINNINGS: [&str; 8] = [
+pub(crate) const SUMMARY_PREFIXES: [&str; 8] = [
     "STOPPED: ",
     "PASSED: ",
     "MISSED: ",
@@ -24,17 +24,17 @@ pub(crate) const BEGINNINGS: [&str; 8] = [
 ];
 
 /// Everything, one fact per line.
-pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
+pub(crate) fn format_summary(judgement: &Judgement, summary: &Summary) -> String {
     let mut out = verdict(judgement);
     rates(&mut out, summary);
     row(
         &mut out,
         "Duration",
         "schedule, last answer at",
-        &format!("{}, {}", brief_time(summary.duration), brief_time(summary.elapsed)),
+        &format!("{}, {}", format_brief_time(summary.duration), format_brief_time(summary.elapsed)),
     );
     after(&mut out, summary);
-    out.push_str(&aligned(&latencies(summary)));
+    out.push_str(&align_columns(&latencies(summary)));
     row(&mut out, "In flight", "most", &summary.in_flight_peak.to_string());
     row(&mut out, "Connections", "opened", &summary.connections.to_string());
     row(&mut out, "Bytes", "in, out", &format!("{}, {}", summary.bytes_in, summary.bytes_out));
@@ -56,12 +56,12 @@ pub(crate) fn text(judgement: &Judgement, summary: &Summary) -> String {
 }
 
 /// Why a run ended early that `--max-errors` ended.
-pub(crate) const STOPPED: &str = "stopped: there were more errors than --max-errors";
+pub(crate) const STOPPED_BY_MAX_ERRORS: &str = "stopped: there were more errors than --max-errors";
 
 /// Whether the objectives hold (`PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit), and the load.
 ///
 /// A run that `--max-errors` ended (`has_spent_errors`) has not passed, whatever its objectives say.
-pub(crate) fn headline(load: &str, judgement: &Judgement, has_spent_errors: bool) -> String {
+pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_errors: bool) -> String {
     let mut out = String::new();
     if judgement.objectives.is_empty() {
         out.push_str(if has_spent_errors {
@@ -132,7 +132,7 @@ fn rates(out: &mut String, summary: &Summary) {
 fn after(out: &mut String, summary: &Summary) {
     let AfterSchedule { completed: ended, good } = summary.after_schedule;
     if ended > 0 {
-        let time = brief_time(summary.elapsed.saturating_sub(summary.duration));
+        let time = format_brief_time(summary.elapsed.saturating_sub(summary.duration));
         row(out, "After it", "ended, good, in", &format!("{ended}, {good}, {time}"));
     }
 }
@@ -156,13 +156,13 @@ fn notes(out: &mut String, summary: &Summary) {
         let _ = writeln!(
             out,
             "Note: senders waited {} for a slow reader of the results",
-            brief_time(summary.output_blocked)
+            format_brief_time(summary.output_blocked)
         );
     }
 }
 
 /// For standard error when no summary is asked for: only what the results do not show of themselves.
-pub(crate) fn warnings(judgement: &Judgement, summary: &Summary) -> String {
+pub(crate) fn format_warnings(judgement: &Judgement, summary: &Summary) -> String {
     let mut out = verdict(judgement);
     let given_up = ["dropped", "shed", "template"].iter().filter_map(|kind| summary.failures.get(kind));
     let unsent = summary.not_sent.saturating_sub(given_up.sum());
@@ -204,7 +204,7 @@ fn latencies(summary: &Summary) -> String {
         let Latencies { count, min, mean, p50, p90, p95, p99, p999, max, .. } = *times;
         let columns =
             [(1, min), (1, mean), (2, p50), (10, p90), (20, p95), (100, p99), (1_000, p999), (1, max)];
-        let shown = |(least, value)| if count < least { "-".to_owned() } else { brief_time(value) };
+        let shown = |(least, value)| if count < least { "-".to_owned() } else { format_brief_time(value) };
         let values = columns.map(shown).join("\t");
         // Writing to a string cannot fail.
         let _ = writeln!(rows, "{name}\t{values}");
@@ -291,7 +291,7 @@ mod tests {
                 generator_verdict: GeneratorVerdict::Valid,
                 ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
             };
-            headline("GET http://127.0.0.1:8080/, open loop at 3/s", &judgement, false)
+            format_headline("GET http://127.0.0.1:8080/, open loop at 3/s", &judgement, false)
         };
         let sent =
             format!("{:<14}{:<39}GET http://127.0.0.1:8080/, open loop at 3/s\n", "Load", "[what was sent]");
@@ -313,7 +313,7 @@ mod tests {
                 generator_verdict: GeneratorVerdict::Valid,
                 ..Judgement::new(&outcome, &summary, Vec::new(), objectives.as_ref())
             };
-            headline("", &judgement, true).lines().next().unwrap().to_owned()
+            format_headline("", &judgement, true).lines().next().unwrap().to_owned()
         };
         let stopped = "STOPPED: there were more errors than --max-errors";
         assert_eq!(of(None), stopped);
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn times_have_three_digits_and_stand_in_columns() {
         let (outcome, summary) = (outcome(), Summary::new(&outcome()));
-        let text = text(&Judgement::new(&outcome, &summary, Vec::new(), None), &summary);
+        let text = format_summary(&Judgement::new(&outcome, &summary, Vec::new(), None), &summary);
         let rows: Vec<_> = text.lines().skip_while(|line| !line.contains(" mean ")).take(6).collect();
         let column = |row: &str, at: usize| row.char_indices().skip(at).map(|(_, c)| c).collect::<String>();
         let largest = rows[0].find("max").unwrap();

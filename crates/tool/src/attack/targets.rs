@@ -13,12 +13,12 @@ use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
 use seawall_load::template::TemplateReader;
 
 use super::request_args::{self, BodySource, RequestArgs};
-use crate::expect::ExpectationArgs;
+use crate::expectation_args::ExpectationArgs;
 
 /// The flags that say it.
 pub(crate) struct TargetFlags<'a> {
     /// Sent along, if it is not empty.
-    pub(crate) name: &'a str,
+    pub(crate) attack_name: &'a str,
     /// URLs as typed. Without any, targets are read.
     pub(crate) urls: Vec<&'a str>,
     /// A file of targets, `stdin` or `-`.
@@ -26,11 +26,11 @@ pub(crate) struct TargetFlags<'a> {
     /// Format of that file.
     pub(crate) format: TargetFormat,
     /// Header lines, method and body.
-    pub(crate) request: &'a RequestArgs,
+    pub(crate) request_args: &'a RequestArgs,
     /// What their responses must be like.
-    pub(crate) expect: &'a ExpectationArgs,
+    pub(crate) expectation_args: &'a ExpectationArgs,
     /// The seed of placeholders, if they are to be filled.
-    pub(crate) template: Option<u64>,
+    pub(crate) template_seed: Option<u64>,
     /// What reads the files that it names.
     pub(crate) files: &'a InputFiles,
 }
@@ -43,21 +43,21 @@ pub(crate) struct RequestLimits {
     /// From the intended instant.
     pub(crate) deadline: Option<Duration>,
     /// Redirects to follow; -1 takes one as the answer.
-    pub(crate) redirects: i64,
+    pub(crate) max_redirects: i64,
 }
 
 impl TargetFlags<'_> {
     /// The targets, not yet read.
-    pub(crate) fn open_intake(&self, style: &RequestFraming) -> anyhow::Result<RequestReader> {
+    pub(crate) fn open_request_reader(&self, style: &RequestFraming) -> anyhow::Result<RequestReader> {
         let templates = |seed| TemplateReader::new(seed).with_files(self.files.clone());
-        Ok(RequestReader::new(self.reader(self.open()?)?, style.clone(), self.template.map(templates)))
+        Ok(RequestReader::new(self.reader(self.open()?)?, style.clone(), self.template_seed.map(templates)))
     }
 
     /// All of them, read.
-    pub(crate) fn read_list(&self, intake: RequestReader) -> anyhow::Result<RequestList> {
+    pub(crate) fn read_request_list(&self, intake: RequestReader) -> anyhow::Result<RequestList> {
         intake.list().map_err(|bad| match bad {
             RequestInputError::Mistake(mistake) => mistake.into(),
-            RequestInputError::List(bad) => anyhow::Error::from(bad).context(self.source().to_owned()),
+            RequestInputError::List(bad) => anyhow::Error::from(bad).context(self.source_name().to_owned()),
         })
     }
 
@@ -72,15 +72,15 @@ impl TargetFlags<'_> {
     }
 
     /// Where targets come from, for messages.
-    pub(crate) fn source(&self) -> &str {
+    pub(crate) fn source_name(&self) -> &str {
         if self.urls.is_empty() { self.targets } else { "URL" }
     }
 
     fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<TargetReader> {
         let format = if self.urls.is_empty() { self.format } else { TargetFormat::Http };
-        let reader = TargetReader::new(self.source(), input, format, self.defaults()?);
+        let reader = TargetReader::new(self.source_name(), input, format, self.defaults()?);
         let reader = reader.with_files(self.files.clone());
-        Ok(if self.template.is_some() {
+        Ok(if self.template_seed.is_some() {
             reader
         } else {
             reader.with_placeholder_warning(warn_of_placeholder)
@@ -93,24 +93,24 @@ impl TargetFlags<'_> {
         }
         let mut lines = String::new();
         for url in &self.urls {
-            writeln!(lines, "{} {}\n", self.request.method(), request_args::parse_url(url)?)?;
+            writeln!(lines, "{} {}\n", self.request_args.method(), request_args::parse_url(url)?)?;
         }
         Ok(Box::new(Cursor::new(lines)))
     }
 
     fn defaults(&self) -> anyhow::Result<TargetDefaults> {
-        let mut headers = self.request.headers()?;
-        if !self.name.is_empty() {
-            headers.push(("X-Vegeta-Attack".to_owned(), self.name.to_owned()));
+        let mut headers = self.request_args.headers()?;
+        if !self.attack_name.is_empty() {
+            headers.push(("X-Vegeta-Attack".to_owned(), self.attack_name.to_owned()));
         }
-        let body = match self.request.body() {
+        let body = match self.request_args.body_source() {
             BodySource::None => Arc::default(),
             BodySource::Text(text) => text.as_bytes().into(),
             BodySource::File(file) => {
                 self.files.read(file).with_context(|| format!("cannot read {file}"))?.into()
             }
         };
-        Ok(TargetDefaults { headers, body, expect: self.expect.conditions() })
+        Ok(TargetDefaults { headers, body, expect: self.expectation_args.expectation_set() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use seawall_doctor::{ALL, DoctorCheck, DoctorFinding, DoctorStatus};
 
-use crate::wrap::wrap_without_truncating;
+use crate::text_wrap::wrap_without_truncating;
 
 /// Columns of text on a wide terminal, and in a file: a longer line is hard to follow to the next.
 const WIDEST: usize = 100;
@@ -10,7 +10,7 @@ const WIDEST: usize = 100;
 const NARROWEST: usize = 60;
 
 /// Columns to break lines at, where a terminal has so many.
-pub(super) fn width(terminal: Option<u16>) -> usize {
+pub(super) fn line_width(terminal: Option<u16>) -> usize {
     terminal.map_or(WIDEST, |columns| usize::from(columns).clamp(NARROWEST, WIDEST))
 }
 
@@ -23,7 +23,7 @@ fn longest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 }
 
 /// What one check found, under its name.
-pub(super) fn check(name: &str, found: &[DoctorFinding], width: usize) -> String {
+pub(super) fn format_check(name: &str, found: &[DoctorFinding], width: usize) -> String {
     // Of all checks, so that the texts of each stand below those of the one before.
     let names = longest(ALL.iter().flat_map(|check| check.findings).copied());
     let mut out = format!("{name}\n");
@@ -42,7 +42,7 @@ pub(super) fn check(name: &str, found: &[DoctorFinding], width: usize) -> String
 }
 
 /// How many findings there were of each kind, the worst first.
-pub(super) fn counts_line(found: &[DoctorFinding]) -> String {
+pub(super) fn format_counts(found: &[DoctorFinding]) -> String {
     let count = |status| found.iter().filter(|finding| finding.status == status).count();
     let (errors, warnings) = (count(DoctorStatus::Error), count(DoctorStatus::Warning));
     let (unknown, fine) = (count(DoctorStatus::Unknown), count(DoctorStatus::Ok));
@@ -51,7 +51,7 @@ pub(super) fn counts_line(found: &[DoctorFinding]) -> String {
 }
 
 /// Which checks there are, and the names of their findings.
-pub(super) fn list(checks: &[DoctorCheck], width: usize) -> String {
+pub(super) fn format_check_list(checks: &[DoctorCheck], width: usize) -> String {
     let names = longest(checks.iter().map(|check| check.id));
     checks.iter().fold(String::new(), |mut out, check| {
         paragraph(&mut out, width, &format!("{:<names$} ", check.id), check.about);
@@ -86,8 +86,11 @@ mod tests {
 
     #[test]
     fn what_is_ok_takes_a_line_and_what_is_not_says_why_and_what_to_do() {
-        let text =
-            check("a", &[finding(DoctorStatus::Ok, "fine"), finding(DoctorStatus::Error, "broken")], WIDEST);
+        let text = format_check(
+            "a",
+            &[finding(DoctorStatus::Ok, "fine"), finding(DoctorStatus::Error, "broken")],
+            WIDEST,
+        );
         let heads = ["a", "  ok       a.b                 fine", "  ERROR    a.b                 broken"];
         let rest = ["why: the reason", "fix: the reason"].map(|line| format!("{:26}{line}", ""));
         assert_eq!(text.lines().collect::<Vec<_>>(), [&heads.map(str::to_owned)[..], &rest[..]].concat());
@@ -97,7 +100,8 @@ mod tests {
     fn columns_are_as_wide_as_the_longest_name_of_a_check_and_of_a_finding() {
         let names = ALL.iter().flat_map(|check| check.findings);
         let widths = names.map(|id| {
-            let text = check("a", &[DoctorFinding { id, ..finding(DoctorStatus::Unknown, "fine") }], WIDEST);
+            let text =
+                format_check("a", &[DoctorFinding { id, ..finding(DoctorStatus::Unknown, "fine") }], WIDEST);
             let lines: Vec<_> =
                 text.lines().map(|line| line.find("fine").or_else(|| line.find("the reason"))).collect();
             assert_eq!(lines[1..], [lines[1]; 3], "{text}");
@@ -106,7 +110,7 @@ mod tests {
         });
         let widths: std::collections::BTreeSet<_> = widths.collect();
         assert_eq!(widths.len(), 1, "{widths:?}");
-        let listed = list(ALL, WIDEST);
+        let listed = format_check_list(ALL, WIDEST);
         let heads: Vec<_> = listed.lines().filter(|line| !line.starts_with(' ')).collect();
         assert!(heads.len() == ALL.len() && heads.iter().all(|head| head[..9].ends_with(' ')), "{listed}");
     }
@@ -114,7 +118,8 @@ mod tests {
     #[test]
     fn long_texts_are_broken_between_words() {
         for (terminal, most) in [(None, 100), (Some(300), 100), (Some(80), 80), (Some(20), 60)] {
-            let text = check("a", &[finding(DoctorStatus::Ok, &"word ".repeat(60))], width(terminal));
+            let text =
+                format_check("a", &[finding(DoctorStatus::Ok, &"word ".repeat(60))], line_width(terminal));
             let longest = text.lines().map(str::len).max().unwrap();
             assert!(longest <= most && longest + "word ".len() > most, "{terminal:?}: {text}");
         }
@@ -124,13 +129,13 @@ mod tests {
     #[test]
     fn a_word_that_is_longer_than_a_line_is_not_cut() {
         let word = "x".repeat(2 * WIDEST);
-        assert!(check("a", &[finding(DoctorStatus::Ok, &word)], WIDEST).contains(&word));
+        assert!(format_check("a", &[finding(DoctorStatus::Ok, &word)], WIDEST).contains(&word));
     }
 
     #[test]
     fn findings_are_counted() {
         let found =
             [DoctorStatus::Ok, DoctorStatus::Ok, DoctorStatus::Warning].map(|status| finding(status, ""));
-        assert_eq!(counts_line(&found), "0 errors, 1 warning, 0 unknown, 2 ok\n");
+        assert_eq!(format_counts(&found), "0 errors, 1 warning, 0 unknown, 2 ok\n");
     }
 }

@@ -25,9 +25,9 @@ async fn serve(args: EmulateAwsArgs) -> anyhow::Result<()> {
     args.apply_faults(&running);
     // Only now that the address is ours: another emulator's pods may live in the same folder.
     plan.pods.iter().try_for_each(AwsDemoPod::write_token)?;
-    plan.write_keys()?;
+    plan.write_user_keys()?;
     announce(&args, &plan, &running)?;
-    end.received().await;
+    end.wait().await;
     running.shutdown().await;
     lifecycle::remove_ready_file(args.ready_file.as_deref())
 }
@@ -36,5 +36,5 @@ fn announce(args: &EmulateAwsArgs, plan: &AwsEmulatorPlan, running: &AwsEmulator
     let mut lines = vec![format!("aws listens on {}", running.url())];
     lines.extend(plan.pods.iter().map(|pod| format!("token     {}", pod.token_file.display())));
     lines.extend(plan.users.iter().map(|user| format!("keys      {}", user.file.display())));
-    lifecycle::announce(&plan.ready_document(running), args.ready_file.as_deref(), args.json, &lines)
+    lifecycle::announce_ready(&plan.ready_document(running), args.ready_file.as_deref(), args.json, &lines)
 }

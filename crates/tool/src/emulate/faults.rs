@@ -52,7 +52,7 @@ enum ExcessPolicy {
 }
 
 impl FaultArgs {
-    pub(super) fn faults(&self) -> Faults {
+    pub(super) fn to_faults(&self) -> Faults {
         let excess = match self.above {
             ExcessPolicy::Refuse => ExcessAction::Refuse,
             ExcessPolicy::Queue => ExcessAction::Queue,

@@ -8,20 +8,20 @@ use std::path::Path;
 use anyhow::Context as _;
 
 /// Permissions of a file with a secret in it, and of any other.
-pub(super) const SECRET: u32 = 0o600;
-pub(super) const PUBLIC: u32 = 0o644;
+pub(super) const SECRET_FILE_MODE: u32 = 0o600;
+pub(super) const PUBLIC_FILE_MODE: u32 = 0o644;
 
 /// Largest file that is read: keys and key sets have a few KiB.
 const LARGEST: u64 = 1024 * 1024;
 
-pub(super) fn read(path: &Path) -> anyhow::Result<String> {
+pub(super) fn read_file(path: &Path) -> anyhow::Result<String> {
     let size = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
     anyhow::ensure!(size <= LARGEST, "{} has more than {LARGEST} bytes", path.display());
     fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Writes beside the file and renames, so that a reader sees the old content or the new, and never wider permissions.
-pub(super) fn write(path: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
+pub(super) fn write_file_atomically(path: &Path, content: &str, mode: u32) -> anyhow::Result<()> {
     let name = path.file_name().with_context(|| format!("{} is not a file name", path.display()))?;
     let beside = path.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
     let written = OpenOptions::new()
@@ -37,7 +37,7 @@ pub(super) fn write(path: &Path, content: &str, mode: u32) -> anyhow::Result<()>
 }
 
 /// Removes a file; one that is not there is as good as removed.
-pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
+pub(super) fn remove_file_if_exists(path: &Path) -> anyhow::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -46,7 +46,7 @@ pub(super) fn remove(path: &Path) -> anyhow::Result<()> {
 }
 
 /// A folder that only its owner may enter, made if it is not there.
-pub(super) fn secret_directory(path: &Path) -> anyhow::Result<()> {
+pub(super) fn create_secret_directory(path: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.with_context(|| format!("cannot create the directory {}", path.display()))
 }

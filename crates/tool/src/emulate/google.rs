@@ -26,7 +26,7 @@ async fn serve(args: EmulateGoogleArgs) -> anyhow::Result<()> {
     // Only now that the address is ours: another emulator's pods may live in the same folder.
     plan.pods.iter().try_for_each(GoogleDemoPod::write_token)?;
     announce(&args, &plan, &running)?;
-    end.received().await;
+    end.wait().await;
     running.shutdown().await;
     lifecycle::remove_ready_file(args.ready_file.as_deref())
 }
@@ -39,5 +39,5 @@ fn announce(
     let mut lines =
         vec![format!("google listens on {}", running.url()), format!("provider  {}", plan.provider)];
     lines.extend(plan.pods.iter().map(|pod| format!("token     {}", pod.token_file.display())));
-    lifecycle::announce(&plan.ready_document(running), args.ready_file.as_deref(), args.json, &lines)
+    lifecycle::announce_ready(&plan.ready_document(running), args.ready_file.as_deref(), args.json, &lines)
 }

@@ -41,14 +41,18 @@ pub(super) fn run(args: &EmulateIssuerArgs) -> anyhow::Result<()> {
         "{} exists: delete it, or give another --directory",
         key_file.display()
     );
-    files::secret_directory(&args.directory)?;
+    files::create_secret_directory(&args.directory)?;
     let algorithm = match args.algorithm {
         IssuerAlgorithm::Rs256 => Algorithm::Rs256,
         IssuerAlgorithm::Es256 => Algorithm::Es256,
     };
     let key = SigningKey::generate(algorithm).context("cannot make a key")?;
-    files::write(&key_file, key.to_pem().context("cannot write the key")?.expose(), files::SECRET)?;
-    files::write(&jwks_file, &format!("{}\n", key.jwks()), files::PUBLIC)?;
+    files::write_file_atomically(
+        &key_file,
+        key.to_pem().context("cannot write the key")?.expose(),
+        files::SECRET_FILE_MODE,
+    )?;
+    files::write_file_atomically(&jwks_file, &format!("{}\n", key.jwks()), files::PUBLIC_FILE_MODE)?;
     print_line(&format!("key       {}", key_file.display()))?;
     print_line(&format!("key set   {}", jwks_file.display()))
 }

@@ -22,7 +22,7 @@ impl ShutdownSignals {
     }
 
     /// Returns when one has come.
-    pub(super) async fn received(mut self) {
+    pub(super) async fn wait(mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -31,14 +31,14 @@ impl ShutdownSignals {
 }
 
 /// Says what runs: in a file if one is named, and on standard output as JSON or as these lines.
-pub(super) fn announce(
+pub(super) fn announce_ready(
     statement: &Value,
     ready_file: Option<&Path>,
     as_json: bool,
     lines: &[String],
 ) -> anyhow::Result<()> {
     if let Some(file) = ready_file {
-        files::write(file, &format!("{statement:#}\n"), files::PUBLIC)?;
+        files::write_file_atomically(file, &format!("{statement:#}\n"), files::PUBLIC_FILE_MODE)?;
     }
     if as_json {
         return print_line(&statement.to_string());
@@ -48,5 +48,5 @@ pub(super) fn announce(
 
 /// Takes back what an earlier run said, so that nobody believes it of this one.
 pub(super) fn remove_ready_file(ready_file: Option<&Path>) -> anyhow::Result<()> {
-    ready_file.map_or(Ok(()), files::remove)
+    ready_file.map_or(Ok(()), files::remove_file_if_exists)
 }

@@ -110,15 +110,15 @@ fn is_role(text: &str) -> bool {
 
 /// A user of IAM and the file for its keys: `NAME=FILE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UserFile {
+pub(super) struct UserKeyFileArg {
     pub(super) name: String,
     pub(super) file: PathBuf,
 }
 
-pub(super) fn parse_user_file(text: &str) -> Result<UserFile, String> {
+pub(super) fn parse_user_key_file(text: &str) -> Result<UserKeyFileArg, String> {
     let parts = text.split_once('=').filter(|(name, file)| is_role(name) && !file.is_empty());
     let (name, file) = parts.ok_or_else(|| "expected NAME=FILE".to_owned())?;
-    Ok(UserFile { name: name.to_owned(), file: file.into() })
+    Ok(UserKeyFileArg { name: name.to_owned(), file: file.into() })
 }
 
 /// An account of AWS's.
@@ -159,9 +159,9 @@ mod tests {
         }
         assert_eq!(parse_aws_pod("a/b").unwrap().role, None);
         assert!(
-            parse_user_file("kiam=./keys").is_ok()
-                && parse_user_file("kiam=").is_err()
-                && parse_user_file("kiam").is_err()
+            parse_user_key_file("kiam=./keys").is_ok()
+                && parse_user_key_file("kiam=").is_err()
+                && parse_user_key_file("kiam").is_err()
         );
         assert!(parse_aws_account("123456789012").is_ok() && parse_aws_account("12").is_err());
     }

@@ -88,8 +88,8 @@ async fn serve(args: &EmulateServerArgs, options: &FaultServerOptions) -> anyhow
     let end = ShutdownSignals::listen()?;
     lifecycle::remove_ready_file(args.ready_file.as_deref())?;
     let running = plant::start(options).with_context(|| format!("cannot listen on {}", args.listen))?;
-    lifecycle::announce(&ready_document(&running, options), args.ready_file.as_deref(), true, &[])?;
-    end.received().await;
+    lifecycle::announce_ready(&ready_document(&running, options), args.ready_file.as_deref(), true, &[])?;
+    end.wait().await;
     running.shutdown().context("the server had stopped")?;
     lifecycle::remove_ready_file(args.ready_file.as_deref())
 }

@@ -50,14 +50,14 @@ pub(super) struct EmulateTokenArgs {
 }
 
 pub(super) fn run(args: &EmulateTokenArgs) -> anyhow::Result<()> {
-    let key = SigningKey::from_pem(&files::read(&args.key)?);
+    let key = SigningKey::from_pem(&files::read_file(&args.key)?);
     let key = key.with_context(|| format!("{} cannot be used", args.key.display()))?;
     let audiences: Vec<_> = args.audience.iter().map(String::as_str).collect();
     let token = Issuer::new(&args.issuer, key)
         .mint(&args.workload(), &audiences, args.lifetime, Clock::system().wall_time())
         .context("cannot sign the token")?;
     match &args.output {
-        Some(file) => files::write(file, token.expose(), files::SECRET),
+        Some(file) => files::write_file_atomically(file, token.expose(), files::SECRET_FILE_MODE),
         None => print_line(token.expose()),
     }
 }

@@ -17,9 +17,9 @@ use seawall_search::goal::SearchGoal;
 use crate::atomic_file::ReportFiles;
 use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::expect::ExpectationArgs;
-use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
-use crate::page::Loopback;
+use crate::distributed::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
+use crate::expectation_args::ExpectationArgs;
+use crate::live_page::LoopbackAddress;
 
 /// What is asked, of whom, and where the answer goes.
 #[derive(Debug, clap::Args)]
@@ -68,7 +68,7 @@ pub(crate) struct FindArgs {
     pub(crate) html: Option<PathBuf>,
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) live_page: Option<Loopback>,
+    pub(crate) live_page: Option<LoopbackAddress>,
     /// Continue the run that --json has written to this file; --json keeps the result
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
@@ -82,7 +82,7 @@ pub(crate) struct FindArgs {
     #[arg(long, default_value = "http")]
     pub(crate) format: target::TargetFormat,
     #[command(flatten)]
-    pub(crate) request: RequestArgs,
+    pub(crate) request_args: RequestArgs,
     /// Send bodies in chunked transfer coding
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
@@ -101,11 +101,11 @@ pub(crate) struct FindArgs {
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
     #[command(flatten)]
-    pub(crate) expect: ExpectationArgs,
+    pub(crate) expectation_args: ExpectationArgs,
     #[command(flatten)]
-    pub(crate) travel: ConnectionArgs,
+    pub(crate) connection_args: ConnectionArgs,
     #[command(flatten)]
-    pub(crate) on: DistributedArgs,
+    pub(crate) distributed_args: DistributedArgs,
 }
 
 /// `--arrivals`.
@@ -147,7 +147,7 @@ const SLOWEST: f64 = 1.0;
 
 impl MaxRate {
     /// Why no search can keep to it; none: one can.
-    pub(crate) fn mistake(self) -> Option<String> {
+    pub(crate) fn validation_error(self) -> Option<String> {
         let why =
             format!("--max-rate must be at least {SLOWEST}/s: a trial with fewer requests cannot be judged");
         (self.0 < SLOWEST).then_some(why)
@@ -158,7 +158,7 @@ impl MaxRate {
 ///
 /// # Errors
 /// No search can be made of it.
-pub(crate) fn goal(slo: &[Objectives]) -> Result<SearchGoal, UnsearchableObjective> {
+pub(crate) fn search_goal(slo: &[Objectives]) -> Result<SearchGoal, UnsearchableObjective> {
     Objectives::joined(slo).map_or(Ok(SearchGoal::CLIFF), |objectives| objectives.goal())
 }
 
@@ -168,7 +168,7 @@ impl FindArgs {
     /// # Errors
     /// Flags that do not go together.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let mut mistakes = self.request.mistakes(self.url.is_some());
+        let mut mistakes = self.request_args.validation_errors(self.url.is_some());
         let mut refuse = |wrong: bool, text: &str| {
             if wrong {
                 mistakes.push(text.to_owned());
@@ -195,9 +195,9 @@ impl FindArgs {
             ReportFiles::is_same_file(self.json.as_deref(), self.html.as_deref()),
             "--json and --html need two different files",
         );
-        mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
-        mistakes.extend(self.travel.mistakes());
-        mistakes.extend(goal(&self.slo).err().map(|error| format!("--slo: {error}")));
+        mistakes.extend(self.max_rate.and_then(MaxRate::validation_error));
+        mistakes.extend(self.connection_args.validation_errors());
+        mistakes.extend(search_goal(&self.slo).err().map(|error| format!("--slo: {error}")));
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
     }
 }
@@ -213,7 +213,8 @@ impl FindArgs {
     /// # Errors
     /// All that does not go together.
     pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
-        self.on.distributed_options(&self.command_context(), self.travel.unsupported_in_pods())
+        self.distributed_args
+            .distributed_options(&self.command_context(), self.connection_args.unsupported_in_pods())
     }
 
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {

@@ -10,12 +10,14 @@ use seawall_lab::find::answer::{
 use seawall_search::observation::BLOCK_SECONDS;
 use serde::Serialize;
 
-use super::screen::{self, limit_range};
-use super::words::{clients, figure, format_confidence, percent, rate, seconds};
-use crate::report::chart::{ChartLine, Charts, OmittedLine, Panel, Points, Stroke};
+use super::formatting::{
+    format_clients, format_confidence, format_figure, format_percent, format_rate, format_seconds,
+};
+use super::screen::{self, format_limit_range};
+use crate::report::axis_scale::AxisScale;
+use crate::report::chart::{ChartLine, ChartPoints, Charts, OmittedLine, Panel, Stroke};
 use crate::report::html;
-use crate::report::scale::Scale;
-use crate::searching::{AnswerPage, SearchStatus};
+use crate::search_page::{SearchPageReport, SearchStatus};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,15 +55,15 @@ struct Table {
 /// None that is known: everything in it has a form.
 pub(super) fn render(answer: &FindReport) -> anyhow::Result<String> {
     let data = data(answer);
-    html::page(&data.title, &data)
+    html::render_page(&data.title, &data)
 }
 
 fn data(answer: &FindReport) -> Data {
-    let (headline, rest) = screen::summary(answer);
+    let (headline, rest) = screen::format_summary(answer);
     Data {
         title: headline,
         subtitle: rest.join(" · "),
-        note: screen::stop_reason(answer).map(|(name, text)| format!("{name} {text}")),
+        note: screen::describe_stop_reason(answer).map(|(name, text)| format!("{name} {text}")),
         tiles: tiles(answer),
         charts: charts(answer),
         tables: tables(answer).into_iter().filter(|table| !table.rows.is_empty()).collect(),
@@ -84,28 +86,28 @@ fn so_far(answer: &FindReport) -> String {
         } else {
             ("the target breaks", &answer.breaking_rate)
         };
-        return format!("So far: {what} {}", limit_range(limit));
+        return format!("So far: {what} {}", format_limit_range(limit));
     }
     match (&answer.closed_loop, answer.breaking_rate.highest_good_rate) {
         (Some(closed), _) => match closed.client_limit.most_good_clients {
-            Some(good) => format!("So far: {} sustained", clients(good)),
+            Some(good) => format!("So far: {} sustained", format_clients(good)),
             None => NOTHING.to_owned(),
         },
-        (None, Some(good)) => format!("So far: {}/s sustained", rate(good)),
+        (None, Some(good)) => format!("So far: {}/s sustained", format_rate(good)),
         (None, None) => NOTHING.to_owned(),
     }
 }
 
-impl AnswerPage for FindReport {
+impl SearchPageReport for FindReport {
     fn offline_page(&self, note: Option<&str>) -> anyhow::Result<String> {
         let Some(note) = note else { return render(self) };
         let data = Data { note: Some(note.to_owned()), ..data_so_far(self) };
-        html::page(&data.title, &data)
+        html::render_page(&data.title, &data)
     }
 
     fn live_page(&self, live: SearchStatus) -> anyhow::Result<String> {
         let data = data_live(self, live);
-        html::search_page(&data.title, &data)
+        html::render_search_page(&data.title, &data)
     }
 
     fn live_event(&self, live: SearchStatus) -> anyhow::Result<String> {
@@ -153,18 +155,19 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
         limit.highest_good_rate,
         limit.lowest_bad_rate,
     ) {
-        (Some(lower), Some(upper), ..) => Some(format!("{} – {}", rate(lower), rate(upper))),
-        (_, _, Some(good), Some(bad)) => Some(format!("{} / {}", rate(good), rate(bad))),
-        (_, _, Some(good), None) => Some(format!("> {}", rate(good))),
+        (Some(lower), Some(upper), ..) => Some(format!("{} – {}", format_rate(lower), format_rate(upper))),
+        (_, _, Some(good), Some(bad)) => Some(format!("{} / {}", format_rate(good), format_rate(bad))),
+        (_, _, Some(good), None) => Some(format!("> {}", format_rate(good))),
         _ => None,
     };
     let named = |limit: &ReportedLimit, [bracket, tested]: [&'static str; 2]| {
         if limit.lower.is_some() { bracket } else { tested }
     };
-    let clients = answer.closed_loop.as_ref().map(screen::clients::tile);
-    let saturation = answer.closed_loop.and_then(|closed| closed.saturation).map(|found| rate(found.rate));
+    let clients = answer.closed_loop.as_ref().map(screen::closed_loop::format_bracket);
+    let saturation =
+        answer.closed_loop.and_then(|closed| closed.saturation).map(|found| format_rate(found.rate));
     let (candidates, is_unknown) =
-        (screen::candidates(answer), answer.cause.as_ref().is_some_and(screen::is_unknown));
+        (screen::candidate_causes(answer), answer.cause.as_ref().is_some_and(screen::is_unknown_cause));
     let tiles = [
         (clients.flatten(), "clients"),
         (saturation, "most good responses/s"),
@@ -179,8 +182,8 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
                 ["latency knee, requests/s", "latency knee, tested good / bad"],
             ),
         ),
-        (answer.goodput.map(rate), "good responses/s in overload"),
-        (answer.recovery.time_seconds.map(seconds), "from the end of the overload to fast responses"),
+        (answer.goodput.map(format_rate), "good responses/s in overload"),
+        (answer.recovery.time_seconds.map(format_seconds), "from the end of the overload to fast responses"),
         (
             answer.cause.as_ref().map(|_| candidates.join(" or ")),
             if is_unknown { "cause: no known cause fits" } else { "cause" },
@@ -189,12 +192,12 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
             answer
                 .cause
                 .as_ref()
-                .filter(|cause| !is_unknown && !screen::is_observed(cause))
+                .filter(|cause| !is_unknown && !screen::is_generator_cause(cause))
                 .map(|cause| format_confidence(cause.score)),
             if candidates.len() > 1 { "sure that one of these is the cause" } else { "sure of the cause" },
         ),
         (Some(answer.trials.len().to_string()), "trials"),
-        (Some(seconds(answer.duration_seconds)), "in total"),
+        (Some(format_seconds(answer.duration_seconds)), "in total"),
     ];
     tiles.into_iter().filter_map(|(value, name)| Some(Tile { value: value?, name })).collect()
 }
@@ -224,11 +227,15 @@ fn below(answer: &FindReport) -> &'static str {
 
 /// One line for each group of which there is anything. What only spends what was saved up, or asks whether the target is quick again, would
 /// bend the axes of all that was.
-fn grouped(answer: &FindReport, stroke: Stroke, points: impl Fn(&ReportedTrial) -> Points) -> Vec<ChartLine> {
+fn grouped(
+    answer: &FindReport,
+    stroke: Stroke,
+    points: impl Fn(&ReportedTrial) -> ChartPoints,
+) -> Vec<ChartLine> {
     let lines = GROUPS.iter().enumerate().map(|(at, (name, colour))| {
         let shown =
             |trial: &&ReportedTrial| group(trial) == at && (stroke != Stroke::Dots || trial.tests_rate());
-        let mut all: Points = answer.trials.iter().filter(shown).flat_map(&points).collect();
+        let mut all: ChartPoints = answer.trials.iter().filter(shown).flat_map(&points).collect();
         if stroke == Stroke::Dots {
             all.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
@@ -274,7 +281,7 @@ fn rates_over_time(answer: &FindReport) -> Panel {
             points,
         }));
     }
-    let (x, y) = (Scale::clock(end), Scale::counts(values(&lines)));
+    let (x, y) = (AxisScale::linear_seconds(end), AxisScale::linear_counts(values(&lines)));
     let (name, units) = match answer.closed_loop {
         Some(_) => ("Tested clients", ["clients", "", "time since the start"]),
         None => ("Tested rates", ["requests per second", " /s", "time since the start"]),
@@ -287,7 +294,7 @@ fn latency(answer: &FindReport) -> Panel {
     let nanos = |seconds: f64| seconds * 1e9;
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), trial.mean().map(nanos))]);
     let shown = answer.trials.iter().filter(|trial| trial.tests_rate());
-    let mut slowest: Points = shown.map(|trial| (load(trial), trial.slowest().map(nanos))).collect();
+    let mut slowest: ChartPoints = shown.map(|trial| (load(trial), trial.slowest().map(nanos))).collect();
     slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
     if slowest.iter().any(|point| point.1.is_some()) {
         let name = "slowest of each trial".to_owned();
@@ -297,7 +304,7 @@ fn latency(answer: &FindReport) -> Panel {
         line.name =
             if line.colour == "c7" { std::mem::take(&mut line.name) } else { format!("mean, {}", line.name) };
     }
-    let (x, y) = (rates(answer), Scale::times(values(&lines)));
+    let (x, y) = (rates(answer), AxisScale::log_nanoseconds(values(&lines)));
     panel(
         if answer.closed_loop.is_some() { "Response time by clients" } else { "Response time by rate" },
         ["response time of good responses", "", below(answer)],
@@ -316,7 +323,7 @@ fn goodput(answer: &FindReport) -> Panel {
         let points = vec![(0.0, Some(0.0)), (most, Some(most))];
         lines.push(ChartLine { name: "offered".to_owned(), colour: "plain", stroke: Stroke::Dashed, points });
     }
-    let (x, y) = (rates(answer), Scale::counts(values(&lines)));
+    let (x, y) = (rates(answer), AxisScale::linear_counts(values(&lines)));
     panel(
         if answer.closed_loop.is_some() { "Good responses by clients" } else { "Good responses by rate" },
         ["good responses per second", " /s", below(answer)],
@@ -337,15 +344,15 @@ fn in_flight(answer: &FindReport) -> Panel {
         let gap = (trial.start_seconds + trial.sending_seconds() + BLOCK_SECONDS, None);
         trial.blocks.iter().enumerate().map(at).chain([gap]).collect()
     });
-    let (x, y) = (Scale::clock(end(answer)), Scale::counts(values(&lines)));
+    let (x, y) = (AxisScale::linear_seconds(end(answer)), AxisScale::linear_counts(values(&lines)));
     panel("In flight during each trial", ["requests in flight", "", "time since the start"], x, y, lines)
 }
 
 fn panel(
     name: &'static str,
     [unit, suffix, below]: [&'static str; 3],
-    x: Scale,
-    y: Scale,
+    x: AxisScale,
+    y: AxisScale,
     lines: Vec<ChartLine>,
 ) -> Panel {
     Panel { name, unit, suffix, below, x, y, few: None, lines }
@@ -355,8 +362,8 @@ fn values(lines: &[ChartLine]) -> impl Iterator<Item = f64> {
     lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1))
 }
 
-fn rates(answer: &FindReport) -> Scale {
-    Scale::counts(answer.trials.iter().filter(|trial| trial.tests_rate()).map(load))
+fn rates(answer: &FindReport) -> AxisScale {
+    AxisScale::linear_counts(answer.trials.iter().filter(|trial| trial.tests_rate()).map(load))
 }
 
 fn end(answer: &FindReport) -> f64 {
@@ -438,11 +445,11 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
                 empty(),
                 sign.observation.clone(),
                 sign.experiment.clone(),
-                sign.likelihood_ratio.map_or_else(empty, rate),
+                sign.likelihood_ratio.map_or_else(empty, format_rate),
             ]
         })
         .collect();
-    let figures: Vec<_> = cause.estimates.iter().filter_map(figure).collect();
+    let figures: Vec<_> = cause.estimates.iter().filter_map(format_figure).collect();
     if !figures.is_empty() {
         rows.push(vec![empty(), empty(), figures.join(", "), "size".to_owned(), empty()]);
     }
@@ -450,7 +457,7 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
         rows.push(vec![empty(); 5]);
     }
     if let Some(first) = rows.first_mut() {
-        let sure = if screen::is_unknown(cause) || screen::is_observed(cause) {
+        let sure = if screen::is_unknown_cause(cause) || screen::is_generator_cause(cause) {
             "–".to_owned()
         } else {
             format_confidence(cause.score)
@@ -464,7 +471,7 @@ fn evidence(cause: &ReportedCause) -> Vec<Vec<String>> {
 fn window(window: &ServerSideWindow) -> Vec<Vec<String>> {
     let row = |what: &str, of: &str, ratio: Option<f64>| {
         let times = ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-        let (from, to) = (seconds(window.start_seconds), seconds(window.end_seconds));
+        let (from, to) = (format_seconds(window.start_seconds), format_seconds(window.end_seconds));
         vec![from, to, window.phase.clone(), what.to_owned(), of.to_owned(), times]
     };
     let said = |said: &ServerSideFact| {
@@ -478,14 +485,14 @@ fn trial(trial: &ReportedTrial) -> Vec<String> {
     let dash = || "–".to_owned();
     let (name, _) = GROUPS[group(trial)];
     vec![
-        seconds(trial.start_seconds),
-        rate(load(trial)),
-        seconds(trial.sending_seconds()),
-        rate(trial.goodput),
-        trial.mean().map_or_else(dash, seconds),
-        trial.slowest().map_or_else(dash, seconds),
-        percent(trial.error_ratio),
-        trial.late_ratio.map_or_else(dash, percent),
+        format_seconds(trial.start_seconds),
+        format_rate(load(trial)),
+        format_seconds(trial.sending_seconds()),
+        format_rate(trial.goodput),
+        trial.mean().map_or_else(dash, format_seconds),
+        trial.slowest().map_or_else(dash, format_seconds),
+        format_percent(trial.error_ratio),
+        trial.late_ratio.map_or_else(dash, format_percent),
         trial.in_flight().to_string(),
         trial.purpose.clone(),
         name.to_owned(),

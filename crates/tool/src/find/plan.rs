@@ -16,9 +16,9 @@ use seawall_load::request_source::RequestList;
 use seawall_probe::files::LocalFiles;
 use seawall_search::profile::Profile;
 
-use super::args::{FindArgs, FindArrivals, goal};
+use super::args::{FindArgs, FindArrivals, search_goal};
+use super::request_fingerprint;
 use super::search_setup::FindSessionConfig;
-use super::sent_requests;
 use crate::attack::targets::{RequestLimits, TargetFlags};
 pub(super) use seawall_lab::generator_resources::available_cores;
 
@@ -26,9 +26,9 @@ pub(super) use seawall_lab::generator_resources::available_cores;
 #[derive(Debug)]
 pub(crate) struct FindCommandPlan {
     pub(super) plan: FindPlan,
-    pub(super) previous: Option<FindReport>,
+    pub(super) previous_report: Option<FindReport>,
     /// Of clients in place of a rate.
-    pub(super) closed: Option<ClosedLoopOptions>,
+    pub(super) closed_loop: Option<ClosedLoopOptions>,
 }
 
 /// What `--closed-loop` asks for.
@@ -39,41 +39,46 @@ pub(super) struct ClosedLoopOptions {
 }
 
 /// The plan of a run that sends with so many threads at most, of files that are read so.
-pub(crate) fn plan(
+pub(crate) fn plan_find(
     args: &FindArgs,
     cpus: usize,
     files: &InputFiles,
 ) -> anyhow::Result<(FindCommandPlan, FindSessionConfig)> {
-    let style = args.travel.style(args.chunked)?;
-    let waits = RequestLimits { timeout: args.timeout, deadline: None, redirects: args.redirects };
-    let travel = args.travel.to_transport_options(waits, &style, files)?;
+    let style = args.connection_args.request_framing(args.chunked)?;
+    let waits = RequestLimits { timeout: args.timeout, deadline: None, max_redirects: args.redirects };
+    let travel = args.connection_args.to_transport_options(waits, &style, files)?;
     let before = args.resume.as_deref().map(super::read_earlier_report).transpose()?;
     let list = targets(args, &style, files)?;
-    args.travel.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
+    args.connection_args.warn_of_unused_connect_to(list.requests().iter().map(PreparedRequest::origin));
     let profile = if args.thorough { Profile::THOROUGH } else { Profile::QUICK };
     let plan = FindPlan {
-        goal: goal(&args.slo)?,
+        goal: search_goal(&args.slo)?,
         profile,
         max_rate: args.max_rate.map(|most| most.0),
         budget: args.budget.or((!args.thorough).then_some(QUICK_BUDGET)),
         looks_for_cause: !args.no_cause,
-        target: target(list.requests(), &travel),
+        target: target_info(list.requests(), &travel),
         arrivals: match args.arrivals {
             FindArrivals::Constant => ReportedArrivals::Constant,
             FindArrivals::Poisson => ReportedArrivals::Poisson,
         },
-        connections: connections(&travel, list.requests()),
+        connections: connection_policy(&travel, list.requests()),
         timeout: travel.timeout,
-        fingerprint: Some(sent_requests::fingerprint(&args.travel, &travel, &list, args.redirects)?),
+        fingerprint: Some(request_fingerprint::fingerprint_requests(
+            &args.connection_args,
+            &travel,
+            &list,
+            args.redirects,
+        )?),
     };
     // Before anybody is asked whether they are there: another way may lead to somebody else.
     before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--resume")?;
     let late = plan.goal.late.map(|late| late.than);
     let kit = FindSessionConfig {
-        list,
-        travel,
-        style,
-        cpus,
+        requests: list,
+        transport: travel,
+        framing: style,
+        max_threads: cpus,
         arrivals: plan.arrivals,
         seed: args.seed,
         latency_bound: late,
@@ -81,7 +86,7 @@ pub(crate) fn plan(
     };
     let closed =
         args.closed_loop.then(|| ClosedLoopOptions { max_clients: args.max_clients.map(NonZero::get) });
-    Ok((FindCommandPlan { plan, previous: before, closed }, kit))
+    Ok((FindCommandPlan { plan, previous_report: before, closed_loop: closed }, kit))
 }
 
 /// What is asked of the target's own side; whether it answers is found out when it is asked.
@@ -106,20 +111,20 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
         "no target: give a URL, -targets FILE, or targets on standard input"
     );
     let aim = TargetFlags {
-        name: "",
+        attack_name: "",
         urls: args.url.as_deref().into_iter().collect(),
         targets: &args.targets,
         format: args.format,
-        request: &args.request,
-        expect: &args.expect,
-        template: args.template.then_some(args.seed),
+        request_args: &args.request_args,
+        expectation_args: &args.expectation_args,
+        template_seed: args.template.then_some(args.seed),
         files,
     };
-    aim.read_list(aim.open_intake(style)?)
+    aim.read_request_list(aim.open_request_reader(style)?)
 }
 
 /// Whom these requests ask.
-pub(crate) fn target(requests: &[PreparedRequest], travel: &TransportOptions) -> TargetInfo {
+pub(crate) fn target_info(requests: &[PreparedRequest], travel: &TransportOptions) -> TargetInfo {
     let is_name = |request: &PreparedRequest| request.origin().host.parse::<IpAddr>().is_err();
     TargetInfo {
         url: requests.first().map(|request| redact_url(request.url())).unwrap_or_default(),
@@ -139,7 +144,7 @@ pub(crate) fn redact_url(url: &str) -> String {
 }
 
 /// What becomes of their connections.
-pub(crate) fn connections(travel: &TransportOptions, requests: &[PreparedRequest]) -> ConnectionPolicy {
+pub(crate) fn connection_policy(travel: &TransportOptions, requests: &[PreparedRequest]) -> ConnectionPolicy {
     let bound = |most: u64, none: u64| (most != none).then_some(most);
     let origins = || requests.iter().map(PreparedRequest::origin);
     let tls = origins().any(|origin| origin.tls);

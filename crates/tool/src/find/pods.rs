@@ -24,8 +24,8 @@ use seawall_search::offer::TrialSpec;
 use seawall_search::target::SearchTarget;
 
 use super::progress::BlockObserver;
-use crate::on::OnPodLoss;
-use crate::on::ready_pods::{self, ReadyPods};
+use crate::distributed::OnPodLoss;
+use crate::distributed::ready_pods::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -86,7 +86,7 @@ impl FindPodGroup {
     }
 
     /// What ends everything at once.
-    pub(super) fn stop(&self) -> StopSwitch {
+    pub(super) fn stop_switch(&self) -> StopSwitch {
         self.stop.clone()
     }
 
@@ -224,7 +224,7 @@ impl FindPodGroup {
             return false;
         }
         let stop = self.stop.clone();
-        match self.crew.grow(more, || !stop.is_stopped()) {
+        match self.crew.scale_up_to(more, || !stop.is_stopped()) {
             Ok(()) => true,
             Err(error) => {
                 self.growth_error = Some(format!("{error:#}"));

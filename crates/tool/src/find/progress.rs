@@ -17,8 +17,8 @@ use seawall_load::clock::{Nanos, RunClock};
 use seawall_search::observation::BlockCounts;
 use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 
-use super::words::{clients, format_duration, percent, rate, seconds};
-use crate::searching::{AnswerPage, SearchPage};
+use super::formatting::{format_clients, format_duration, format_percent, format_rate, format_seconds};
+use crate::search_page::{SearchPage, SearchPageReport};
 
 /// How often the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -68,7 +68,7 @@ impl FindProgress {
     ///
     /// # Errors
     /// The system has no thread left.
-    pub(crate) fn to_stderr() -> anyhow::Result<Self> {
+    pub(crate) fn for_stderr() -> anyhow::Result<Self> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         if dumb || !stderr().is_terminal() {
             return Ok(Self::Lines);
@@ -83,7 +83,7 @@ impl FindProgress {
     }
 
     /// Who is to hear of a trial while it goes on, if anybody wants to.
-    pub(crate) fn observer(&self) -> Option<BlockObserver> {
+    pub(crate) fn block_observer(&self) -> Option<BlockObserver> {
         let Self::Live(_, sender, _) = self else { return None };
         let sender = sender.clone();
         Some(Box::new(move |offer, blocks| {
@@ -127,7 +127,7 @@ impl FindWatcher for FindProgress {
 }
 
 /// Tells a page of a run: what is done, and what is known.
-pub(crate) struct PageWatcher<'p, A> {
+pub(crate) struct PageUpdater<'p, A> {
     page: &'p mut SearchPage<A>,
     /// What each step is part of; nothing, or with what stands behind it.
     prefix: String,
@@ -135,9 +135,9 @@ pub(crate) struct PageWatcher<'p, A> {
     knows: fn(&mut SearchPage<A>, &dyn Fn() -> FindReport),
 }
 
-impl<'p> PageWatcher<'p, FindReport> {
+impl<'p> PageUpdater<'p, FindReport> {
     /// The page of the run itself.
-    pub(crate) fn whole(page: &'p mut SearchPage<FindReport>) -> Self {
+    pub(crate) fn for_run(page: &'p mut SearchPage<FindReport>) -> Self {
         Self {
             page,
             prefix: String::new(),
@@ -147,9 +147,9 @@ impl<'p> PageWatcher<'p, FindReport> {
     }
 }
 
-impl<'p, A> PageWatcher<'p, A> {
+impl<'p, A> PageUpdater<'p, A> {
     /// A page of more than the run, which is this part of it.
-    pub(crate) fn part(page: &'p mut SearchPage<A>, name: &str) -> Self {
+    pub(crate) fn for_part_of_run(page: &'p mut SearchPage<A>, name: &str) -> Self {
         Self { page, prefix: format!("{name}: "), tally: VerdictTally::default(), knows: |_, _| () }
     }
 }
@@ -157,7 +157,7 @@ impl<'p, A> PageWatcher<'p, A> {
 /// A shorter silence is over before anybody has read of it.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-impl<A: AnswerPage> FindWatcher for PageWatcher<'_, A> {
+impl<A: SearchPageReport> FindWatcher for PageUpdater<'_, A> {
     fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus) {
         if matches!(step, FindStep::Rest(rest) if *rest < SHORTEST) {
             return;
@@ -201,8 +201,10 @@ fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> 
 fn named(step: &FindStep<'_>) -> String {
     match step {
         FindStep::Calibrate => "measuring the generator".to_owned(),
-        FindStep::Offer(offer) => format!("{} {}/s", purpose_name(offer.purpose), rate(offer.rate)),
-        FindStep::Clients(offer) => format!("{} {}", purpose_name(offer.purpose), clients(offer.clients)),
+        FindStep::Offer(offer) => format!("{} {}/s", purpose_name(offer.purpose), format_rate(offer.rate)),
+        FindStep::Clients(offer) => {
+            format!("{} {}", purpose_name(offer.purpose), format_clients(offer.clients))
+        }
         FindStep::Rest(time) => format!("pause of {}", format_duration(*time)),
         FindStep::Experiment(name) => format!("cause: {name}"),
     }
@@ -210,7 +212,7 @@ fn named(step: &FindStep<'_>) -> String {
 
 /// The rate, or how many clients.
 fn offered(trial: &ReportedTrial) -> String {
-    trial.clients.map_or_else(|| format!("{}/s", rate(trial.rate)), clients)
+    trial.clients.map_or_else(|| format!("{}/s", format_rate(trial.rate)), format_clients)
 }
 
 fn word(verdict: ReportedVerdict) -> &'static str {
@@ -232,11 +234,12 @@ fn came_to(trial: &ReportedTrial) -> &'static str {
 
 /// Returns rate, verdict, reason, requests in flight and errors of a trial, or the name of any other step.
 fn line(step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus) -> String {
-    let at = seconds(time.spent.as_secs_f64());
+    let at = format_seconds(time.spent.as_secs_f64());
     let Some(trial) = came else { return format!("{at:>9}  {}", named(step)) };
     // Of a trial that is not decided the figures are all that there is to say.
     let why = if trial.verdict == ReportedVerdict::Undecided { "" } else { &trial.reason };
-    let figures = format!("in flight {:>5}, errors {:>6}", trial.in_flight(), percent(trial.error_ratio));
+    let figures =
+        format!("in flight {:>5}, errors {:>6}", trial.in_flight(), format_percent(trial.error_ratio));
     let line = format!(
         "{at:>9}  {:<21} {:>11}  {:<9}  {figures}  {why}",
         trial.purpose,
@@ -327,7 +330,7 @@ mod tests {
     #[test]
     fn the_live_line_ends_although_somebody_observes_still() {
         let progress = FindProgress::live().unwrap();
-        let mut observer = progress.observer().unwrap();
+        let mut observer = progress.block_observer().unwrap();
         progress.end();
         let standard = TrialCriteria {
             goal: SearchGoal::CLIFF,

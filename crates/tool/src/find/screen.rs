@@ -3,8 +3,8 @@
 //! What does not fit is counted, and stands in the files. A bracket is shown where there is one, beside the rates that were tested; a rate
 //! that was only passed on the way up is never called what the target can do.
 
-pub(super) mod clients;
-mod server;
+pub(super) mod closed_loop;
+mod server_side;
 
 use seawall_cause::class::CauseClass;
 use seawall_lab::find::answer::{
@@ -12,14 +12,16 @@ use seawall_lab::find::answer::{
     ReportedFailureMode, ReportedLimit, ReportedRecovery, ReportedTrial,
 };
 
-use super::words::{count, figure, format_confidence, percent, rate, seconds};
-use crate::wrap::{cut, wrapped};
+use super::formatting::{
+    format_confidence, format_count, format_figure, format_percent, format_rate, format_seconds,
+};
+use crate::text_wrap::{truncate_line, wrap_and_truncate};
 
 /// Columns of a screen at most, and at least, of which the first are names.
-pub(super) const WIDE: usize = 80;
+pub(super) const MAX_COLUMNS: usize = 80;
 const NARROW: usize = 40;
 const NAMES: usize = 15;
-/// Lines of a screen of [`WIDE`] columns; of a narrower one as many more as it takes to hold the same.
+/// Lines of a screen of [`MAX_COLUMNS`] columns; of a narrower one as many more as it takes to hold the same.
 const HIGH: usize = 40;
 /// Of each list that could be long, and lines of one text.
 const EVIDENCE: usize = 3;
@@ -27,8 +29,8 @@ const WORDS: usize = 3;
 const TEXT: usize = 4;
 
 /// The whole screen, of so many columns.
-pub(super) fn text(answer: &FindReport, columns: usize) -> String {
-    let mut sheet = FindScreen::new(columns.clamp(NARROW, WIDE));
+pub(super) fn format_screen(answer: &FindReport, columns: usize) -> String {
+    let mut sheet = FindScreen::new(columns.clamp(NARROW, MAX_COLUMNS));
     sheet.head(answer);
     sheet.limits(answer);
     sheet.target_traits(answer);
@@ -53,11 +55,11 @@ impl FindScreen {
     }
 
     fn head(&mut self, answer: &FindReport) {
-        let (headline, [target, goal]) = summary(answer);
-        self.lines.extend(wrapped("", &headline, 2, self.wide));
+        let (headline, [target, goal]) = format_summary(answer);
+        self.lines.extend(wrap_and_truncate("", &headline, 2, self.wide));
         self.row("target", &target);
         self.row("goal", &goal);
-        if let Some((name, text)) = stop_reason(answer) {
+        if let Some((name, text)) = describe_stop_reason(answer) {
             self.row(name, &text);
         }
     }
@@ -65,7 +67,9 @@ impl FindScreen {
     fn limits(&mut self, answer: &FindReport) {
         self.gap();
         if let Some(closed) = &answer.closed_loop {
-            return clients::rows(closed, answer).into_iter().for_each(|(name, text)| self.row(name, &text));
+            return closed_loop::closed_loop_rows(closed, answer)
+                .into_iter()
+                .for_each(|(name, text)| self.row(name, &text));
         }
         self.row("error cliff", &limit(&answer.breaking_rate, answer));
         if answer.config.slo.latency.is_some() {
@@ -75,13 +79,13 @@ impl FindScreen {
             self.row("overloaded", in_words_of(fails));
         }
         if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
-            self.row("goodput", &format!("{} good responses/s in overload", rate(goodput)));
+            self.row("goodput", &format!("{} good responses/s in overload", format_rate(goodput)));
         }
     }
 
     fn target_traits(&mut self, answer: &FindReport) {
         if let Some(found) = answer.quota_exhaustion {
-            let (after, goodput) = (count(found.after_requests), rate(found.goodput));
+            let (after, goodput) = (format_count(found.after_requests), format_rate(found.goodput));
             self.row(
                 "depletes",
                 &format!("after {after} requests, the target serves only {goodput} requests/s: it does not sustain higher rates"),
@@ -92,7 +96,7 @@ impl FindScreen {
                 "burst",
                 &format!(
                     "the target serves about {} requests above its limit before it breaks",
-                    count(burst)
+                    format_count(burst)
                 ),
             );
         }
@@ -102,7 +106,8 @@ impl FindScreen {
         }
         if let Some(held) = answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline)
         {
-            let (rate, time, requests) = (rate(held.rate), seconds(held.held_seconds), count(held.requests));
+            let (rate, time, requests) =
+                (format_rate(held.rate), format_seconds(held.held_seconds), format_count(held.requests));
             self.row(
                 "not tested",
                 &format!(
@@ -117,7 +122,7 @@ impl FindScreen {
         let sent: u64 = answer.trials.iter().map(ReportedTrial::sent_requests).sum();
         let targets = answer.config.target_count as u64;
         if sent < targets && answer.is_found() {
-            let (sent, targets) = (count(sent as f64), count(targets as f64));
+            let (sent, targets) = (format_count(sent as f64), format_count(targets as f64));
             self.row(
                 "not covered",
                 &format!("the trials sent {sent} requests to a list of {targets} targets: the targets without a request can have a lower limit"),
@@ -132,8 +137,8 @@ impl FindScreen {
                 self.row("cause", "not searched with --closed-loop");
             }
             None => self.row("cause", "not searched"),
-            Some(cause) if is_unknown(cause) => self.cause("cause", &unknown(answer), cause),
-            Some(cause) => self.cause("cause", &held(cause, &candidates(answer)), cause),
+            Some(cause) if is_unknown_cause(cause) => self.cause("cause", &unknown(answer), cause),
+            Some(cause) => self.cause("cause", &held(cause, &candidate_causes(answer)), cause),
         }
         answer
             .other_causes
@@ -144,7 +149,9 @@ impl FindScreen {
         for tie in answer.ambiguous_causes.iter().take(2) {
             self.row("cannot tell", &format!("{}: {}", tie.causes.join(" from "), tie.how_to_tell));
         }
-        server::rows(answer, self.wide).into_iter().for_each(|(name, text)| self.row(name, &text));
+        server_side::evidence_rows(answer, self.wide)
+            .into_iter()
+            .for_each(|(name, text)| self.row(name, &text));
     }
 
     /// That the target is no longer there, and what it said of itself around that, beyond what speaks for a cause.
@@ -164,13 +171,13 @@ impl FindScreen {
     }
 
     fn cause(&mut self, name: &str, class: &str, cause: &ReportedCause) {
-        let figures: Vec<_> = cause.estimates.iter().filter_map(figure).collect();
+        let figures: Vec<_> = cause.estimates.iter().filter_map(format_figure).collect();
         let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
         self.row(name, &format!("{class}{figures}"));
         for sign in cause.evidence.iter().take(EVIDENCE) {
             let times = sign
                 .likelihood_ratio
-                .map_or_else(String::new, |ratio| format!(", {} times likelier", rate(ratio)));
+                .map_or_else(String::new, |ratio| format!(", {} times likelier", format_rate(ratio)));
             self.row("", &format!("- {} ({}{times})", sign.observation, sign.experiment));
         }
     }
@@ -180,7 +187,7 @@ impl FindScreen {
         let excluded = answer.excluded_causes.iter().map(|out| (&*out.name, &*out.reason));
         more.classes("excluded", excluded);
         more.classes("undecided", answer.undecided_causes.iter().map(|not| (&*not.name, &*not.reason)));
-        let silent = server::unchanged_rows(answer, self.wide);
+        let silent = server_side::unchanged_counter_rows(answer, self.wide);
         silent.into_iter().for_each(|(name, text)| more.row(name, &text));
         self.more = more.lines;
         let number =
@@ -191,7 +198,10 @@ impl FindScreen {
         foot.gap();
         let disturbed =
             disturbed_trials(answer).map_or_else(String::new, |disturbed| format!("; {disturbed}"));
-        foot.row("", &format!("{trials} and {tried} in {}{disturbed}", seconds(answer.duration_seconds)));
+        foot.row(
+            "",
+            &format!("{trials} and {tried} in {}{disturbed}", format_seconds(answer.duration_seconds)),
+        );
         self.foot = foot.lines;
     }
 
@@ -206,7 +216,7 @@ impl FindScreen {
         }
         for (at, (classes, why)) in groups.iter().enumerate() {
             let classes = classes.join(", ");
-            let text = server::shortened(why, self.wide, |why| format!("{classes}: {why}"));
+            let text = server_side::shorten_list(why, self.wide, |why| format!("{classes}: {why}"));
             self.row(if at == 0 { name } else { "" }, &text);
         }
     }
@@ -219,7 +229,8 @@ impl FindScreen {
     /// A name and a text that goes on below itself, for some lines.
     fn row(&mut self, name: &str, text: &str) {
         let begin = format!("  {name:<width$}", width = NAMES - 2);
-        let (mut lines, most) = (wrapped(&begin, text, NAMES, self.wide), lines_of(TEXT, self.wide));
+        let (mut lines, most) =
+            (wrap_and_truncate(&begin, text, NAMES, self.wide), lines_of(TEXT, self.wide));
         if lines.len() > most {
             lines.truncate(most);
             lines.push(format!("{:NAMES$}…", ""));
@@ -234,7 +245,10 @@ impl FindScreen {
         if more.len() > room {
             let left = more.len() + 1 - room;
             more.truncate(room.saturating_sub(1));
-            more.push(cut(&format!("{:NAMES$}… {left} more lines: see --json or --html", ""), wide));
+            more.push(truncate_line(
+                &format!("{:NAMES$}… {left} more lines: see --json or --html", ""),
+                wide,
+            ));
         }
         lines.extend(more);
         // Only evidence without end could have come so far.
@@ -245,9 +259,9 @@ impl FindScreen {
 }
 
 /// What a reader must know if they read no more; then of whom, and by what goal.
-pub(super) fn summary(answer: &FindReport) -> (String, [String; 2]) {
+pub(super) fn format_summary(answer: &FindReport) -> (String, [String; 2]) {
     let goal = match &answer.closed_loop {
-        Some(closed) => clients::goal(closed, &answer.config),
+        Some(closed) => closed_loop::format_goal(closed, &answer.config),
         None => goal(&answer.config),
     };
     (headline(answer), [asked(&answer.config), goal])
@@ -272,16 +286,16 @@ fn disturbed_trials(answer: &FindReport) -> Option<String> {
 
 /// As many lines as hold what so many of the widest do.
 fn lines_of(most: usize, wide: usize) -> usize {
-    (most * WIDE).div_ceil(wide)
+    (most * MAX_COLUMNS).div_ceil(wide)
 }
 
 /// Whether a row has room for the whole of a text.
 fn fits(text: &str, wide: usize) -> bool {
-    wrapped(&" ".repeat(NAMES), text, NAMES, wide).len() <= lines_of(TEXT, wide)
+    wrap_and_truncate(&" ".repeat(NAMES), text, NAMES, wide).len() <= lines_of(TEXT, wide)
 }
 
 /// The likeliest cause, and before it is said how sure that is, those that cannot be told from it.
-pub(super) fn candidates(answer: &FindReport) -> Vec<&str> {
+pub(super) fn candidate_causes(answer: &FindReport) -> Vec<&str> {
     let Some(cause) = &answer.cause else { return Vec::new() };
     let is_open = |class: &str| answer.other_causes.iter().all(|also| also.name != class);
     let tied =
@@ -299,7 +313,7 @@ pub(super) fn candidates(answer: &FindReport) -> Vec<&str> {
 fn held(cause: &ReportedCause, candidates: &[&str]) -> String {
     let sure = format_confidence(cause.score);
     match candidates {
-        [] | [_] if is_observed(cause) => cause.name.clone(),
+        [] | [_] if is_generator_cause(cause) => cause.name.clone(),
         [] | [_] => format!("{} ({sure} sure)", cause.name),
         several => format!("{} ({sure} sure that one of these is the cause)", several.join(" or ")),
     }
@@ -316,33 +330,33 @@ fn unknown(answer: &FindReport) -> String {
 }
 
 /// Whether it is no class at all.
-pub(super) fn is_unknown(cause: &ReportedCause) -> bool {
+pub(super) fn is_unknown_cause(cause: &ReportedCause) -> bool {
     cause.name == "unknown"
 }
 
 /// Whether this machine's own checks name the cause: such a cause has no probability.
-pub(super) fn is_observed(cause: &ReportedCause) -> bool {
+pub(super) fn is_generator_cause(cause: &ReportedCause) -> bool {
     cause.name == CauseClass::Generator.slug()
 }
 
 fn headline(answer: &FindReport) -> String {
     if let Some(closed) = &answer.closed_loop {
-        return clients::headline(closed, answer);
+        return closed_loop::format_headline(closed, answer);
     }
     let is_roughly = answer.outcome == FindOutcome::Found && is_rough(answer);
-    outcome_line(answer) + if is_roughly { "; --thorough narrows this range" } else { "" }
+    format_outcome_line(answer) + if is_roughly { "; --thorough narrows this range" } else { "" }
 }
 
 /// How it ended, and the limit or what was held, in one line.
-pub(crate) fn outcome_line(answer: &FindReport) -> String {
+pub(crate) fn format_outcome_line(answer: &FindReport) -> String {
     let ReportedLimit { lower, highest_good_rate: good, .. } = answer.breaking_rate;
-    let between = limit_range(&answer.breaking_rate);
+    let between = format_limit_range(&answer.breaking_rate);
     // Errors below one in a thousand take thousands of answers to tell: what only broke nothing is said so.
-    let offered = answer
-        .untested_burst
-        .map(|held| format!("{}/s was sustained for {}", rate(held.rate), seconds(held.held_seconds)));
+    let offered = answer.untested_burst.map(|held| {
+        format!("{}/s was sustained for {}", format_rate(held.rate), format_seconds(held.held_seconds))
+    });
     let held = match good {
-        Some(good) => format!("{}/s was sustained", rate(good)),
+        Some(good) => format!("{}/s was sustained", format_rate(good)),
         None => offered.unwrap_or_else(|| "no rate was sustained".to_owned()),
     };
     match answer.outcome {
@@ -352,7 +366,7 @@ pub(crate) fn outcome_line(answer: &FindReport) -> String {
         FindOutcome::Found if answer.is_latency_limit() => {
             format!(
                 "FOUND: the target does not break, but responses become late {}",
-                limit_range(&answer.latency_breaking_rate)
+                format_limit_range(&answer.latency_breaking_rate)
             )
         }
         FindOutcome::Found if is_rough(answer) => format!("FOUND, roughly: the target breaks {between}"),
@@ -380,17 +394,19 @@ pub(crate) fn outcome_line(answer: &FindReport) -> String {
 }
 
 /// In which a limit is.
-pub(crate) fn limit_range(limit: &ReportedLimit) -> String {
+pub(crate) fn format_limit_range(limit: &ReportedLimit) -> String {
     match (
         limit.lower.zip(limit.upper),
         limit.highest_good_rate.zip(limit.lowest_bad_rate),
         limit.lowest_bad_rate,
     ) {
-        (Some((lower, upper)), ..) => format!("between {} and {} requests/s", rate(lower), rate(upper)),
-        (None, Some((good, bad)), _) => {
-            format!("between {} and {} requests/s, as far as tested", rate(good), rate(bad))
+        (Some((lower, upper)), ..) => {
+            format!("between {} and {} requests/s", format_rate(lower), format_rate(upper))
         }
-        (None, None, Some(bad)) => format!("at {} requests/s or below", rate(bad)),
+        (None, Some((good, bad)), _) => {
+            format!("between {} and {} requests/s, as far as tested", format_rate(good), format_rate(bad))
+        }
+        (None, None, Some(bad)) => format!("at {} requests/s or below", format_rate(bad)),
         (None, None, None) => "at an unknown rate".to_owned(),
     }
 }
@@ -410,11 +426,11 @@ fn unstable(answer: &FindReport) -> String {
     let highest = answer.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
     match answer.trials.as_slice() {
         [] => "UNSTABLE BASELINE: the target misses the goal even at very low load".to_owned(),
-        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", rate(only.rate), only.reason),
+        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", format_rate(only.rate), only.reason),
         [first, ..] => format!(
             "UNSTABLE BASELINE: the target misses the goal at every tested rate from {}/s to {}/s",
-            rate(first.rate),
-            rate(highest)
+            format_rate(first.rate),
+            format_rate(highest)
         ),
     }
 }
@@ -434,26 +450,26 @@ fn goal(asked: &FindConfig) -> String {
         ReportedArrivals::Poisson => "poisson",
     };
     let connections = if asked.connections.keep_alive { "keep-alive" } else { "one connection per request" };
-    let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", rate(most)));
+    let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", format_rate(most)));
     format!(
         "{}; {arrivals} arrivals, {connections} ({}), {}{most}",
-        bounds(asked),
+        format_slo(asked),
         asked.connections.protocol,
         asked.effort
     )
 }
 
 /// Of latency and errors.
-pub(crate) fn bounds(asked: &FindConfig) -> String {
+pub(crate) fn format_slo(asked: &FindConfig) -> String {
     let late = asked.slo.latency.map(|late| {
-        let quantile = percent(1.0 - late.max_late_ratio);
-        format!("p{} below {}, ", quantile.trim_end_matches(" %"), seconds(late.limit_seconds))
+        let quantile = format_percent(1.0 - late.max_late_ratio);
+        format!("p{} below {}, ", quantile.trim_end_matches(" %"), format_seconds(late.limit_seconds))
     });
-    format!("{}errors below {}", late.unwrap_or_default(), percent(asked.slo.max_error_ratio))
+    format!("{}errors below {}", late.unwrap_or_default(), format_percent(asked.slo.max_error_ratio))
 }
 
 /// What ended a run early, with a name for it; of one that has its limit only what was left out.
-pub(super) fn stop_reason(answer: &FindReport) -> Option<(&'static str, String)> {
+pub(super) fn describe_stop_reason(answer: &FindReport) -> Option<(&'static str, String)> {
     let left_out = answer.not_run.join("; ");
     if let Some(reason) = &answer.undecided_reason {
         return Some(("undecided", reason.clone()));
@@ -487,25 +503,31 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
     let bracket = match (limit.lower, limit.estimate, limit.upper) {
         (Some(lower), Some(point), Some(upper)) => {
             let so_far = if answer.is_found() { "" } else { " so far" };
-            format!("{}/s, 97 % interval {} to {}{so_far}; ", rate(point), rate(lower), rate(upper))
+            format!(
+                "{}/s, 97 % interval {} to {}{so_far}; ",
+                format_rate(point),
+                format_rate(lower),
+                format_rate(upper)
+            )
         }
         _ if answer.is_found() => "no interval; tested: ".to_owned(),
         _ => "not found; tested: ".to_owned(),
     };
     let good = limit.highest_good_rate.map(|good| {
-        let time = limit.held_seconds.map_or_else(String::new, |time| format!(" for {}", seconds(time)));
-        format!("GOOD {}/s{time}", rate(good))
+        let time =
+            limit.held_seconds.map_or_else(String::new, |time| format!(" for {}", format_seconds(time)));
+        format!("GOOD {}/s{time}", format_rate(good))
     });
-    let bad = limit.lowest_bad_rate.map(|bad| format!("BAD {}/s", rate(bad)));
+    let bad = limit.lowest_bad_rate.map(|bad| format!("BAD {}/s", format_rate(bad)));
     let tested: Vec<_> = good.into_iter().chain(bad).collect();
     // What was held so briefly that its errors cannot be told is held all the same, and no verdict.
     let briefly =
         answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline).map(|held| {
-            let goal = percent(answer.config.slo.max_error_ratio);
+            let goal = format_percent(answer.config.slo.max_error_ratio);
             format!(
                 "{}/s for {}, too few responses to judge an error share below {goal}",
-                rate(held.rate),
-                seconds(held.held_seconds)
+                format_rate(held.rate),
+                format_seconds(held.held_seconds)
             )
         });
     let tested = match briefly {
@@ -520,10 +542,10 @@ fn recovery(answer: &FindReport) -> String {
     let calm = answer
         .recovery
         .time_seconds
-        .map(|calm| format!("responses are fast again {} after the overload", seconds(calm)));
+        .map(|calm| format!("responses are fast again {} after the overload", format_seconds(calm)));
     let holds = match answer.recovery.is_recovered {
         Some(true) => {
-            let queue = seconds(answer.recovery.queue_seconds.unwrap_or_default());
+            let queue = format_seconds(answer.recovery.queue_seconds.unwrap_or_default());
             return calm
                 .into_iter()
                 .chain([format!(

@@ -16,20 +16,20 @@ use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
 use seawall_probe::files::LocalFiles;
 
-use super::first_request::ReachCheck;
 use super::progress::BlockObserver;
+use super::reach_check::ReachCheck;
 
 /// What is sent, and how.
 #[derive(Debug)]
 pub(crate) struct FindSessionConfig {
     /// The requests, sent in turn again and again.
-    pub(super) list: RequestList,
+    pub(super) requests: RequestList,
     /// How they travel.
-    pub(crate) travel: TransportOptions,
+    pub(crate) transport: TransportOptions,
     /// How they are framed.
-    pub(super) style: RequestFraming,
+    pub(super) framing: RequestFraming,
     /// Most threads that send.
-    pub(super) cpus: usize,
+    pub(super) max_threads: usize,
     /// How they are spaced.
     pub(super) arrivals: ReportedArrivals,
     /// Of everything random.
@@ -42,13 +42,13 @@ pub(crate) struct FindSessionConfig {
 
 /// A ground, and what stops at once what happens on it.
 pub(super) struct SearchSetup {
-    pub(super) ground: Box<dyn TargetDriver>,
-    pub(super) stop: Arc<dyn Fn() + Send + Sync>,
+    pub(super) driver: Box<dyn TargetDriver>,
+    pub(super) stop_callback: Arc<dyn Fn() + Send + Sync>,
     /// Who looks at the target's own side, and when an answer is late.
-    pub(super) sight: ServerSideSource,
+    pub(super) server_side_source: ServerSideSource,
     pub(super) latency_bound: Option<Duration>,
     /// What finds out whether there is a target at all; none where that is known.
-    pub(super) reach: Option<ReachCheck>,
+    pub(super) reach_check: Option<ReachCheck>,
 }
 
 /// The ground that a kit is for, which tells of each offer while it goes on.
@@ -59,7 +59,7 @@ pub(super) fn build_search_setup(
     kit: FindSessionConfig,
     observer: Option<BlockObserver>,
 ) -> anyhow::Result<SearchSetup> {
-    let reach = Some(ReachCheck::of(kit.list.requests(), &kit.travel, &kit.style)?);
+    let reach = Some(ReachCheck::for_first_target(kit.requests.requests(), &kit.transport, &kit.framing)?);
     let (bound, (rig, side)) = (kit.latency_bound, build_local_driver(kit)?);
     let rig = match observer {
         Some(observer) => rig.with_observer(observer),
@@ -67,7 +67,13 @@ pub(super) fn build_search_setup(
     };
     let stop = rig.stop_switch();
     let stop = Arc::new(move || stop.stop());
-    Ok(SearchSetup { ground: Box::new(rig), stop, sight: sight(side), latency_bound: bound, reach })
+    Ok(SearchSetup {
+        driver: Box::new(rig),
+        stop_callback: stop,
+        server_side_source: server_side_source(side),
+        latency_bound: bound,
+        reach_check: reach,
+    })
 }
 
 /// What sends what is in a kit, and the target's own side.
@@ -76,10 +82,10 @@ pub(super) fn build_search_setup(
 /// The system refuses so many open files.
 pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, ServerSide)> {
     let FindSessionConfig {
-        list,
-        travel,
-        style,
-        cpus,
+        requests: list,
+        transport: travel,
+        framing: style,
+        max_threads: cpus,
         arrivals,
         seed,
         latency_bound: late,
@@ -95,7 +101,7 @@ pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(Loca
 }
 
 /// A look at the target's own side, from this machine and by its clock.
-pub(super) fn sight(side: ServerSide) -> ServerSideSource {
+pub(super) fn server_side_source(side: ServerSide) -> ServerSideSource {
     let clock = RunClock::start();
     ServerSideSource {
         side,

@@ -30,10 +30,10 @@ use serde_json::Value;
 
 use super::plan::FindCommandPlan;
 use super::progress::FindProgress;
-use super::search_setup::{SearchSetup, sight};
+use super::search_setup::{SearchSetup, server_side_source};
 use super::{ReportFiles, carry_out, exit_code, page, screen};
 use crate::exit;
-use crate::searching::{AnswerPage, SearchStatus};
+use crate::search_page::{SearchPageReport, SearchStatus};
 
 /// A simulated target, of which experiments say nothing.
 pub(crate) struct Field {
@@ -137,8 +137,14 @@ pub(crate) fn field(class: SimulatedClass, seed: u64) -> Field {
 
 /// Of a ground whose side nobody can ask.
 fn site(field: Field) -> SearchSetup {
-    let sight = sight(ServerSide::new(None, None));
-    SearchSetup { ground: Box::new(field), stop: Arc::new(|| ()), sight, latency_bound: None, reach: None }
+    let sight = server_side_source(ServerSide::new(None, None));
+    SearchSetup {
+        driver: Box::new(field),
+        stop_callback: Arc::new(|| ()),
+        server_side_source: sight,
+        latency_bound: None,
+        reach_check: None,
+    }
 }
 
 pub(crate) fn searched(plan: &FindPlan, field: &mut Field) -> FindReport {
@@ -216,7 +222,7 @@ pub(super) fn found() -> FindReport {
 
 /// On a terminal of the usual width.
 fn shown(answer: &FindReport) -> String {
-    screen::text(answer, screen::WIDE)
+    screen::format_screen(answer, screen::MAX_COLUMNS)
 }
 
 /// A process that was killed for its memory was nowhere on the screen.
@@ -306,7 +312,7 @@ fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
         (never.outcome, exit_code(&never, None)),
         (FindOutcome::UnstableBaseline, exit::UNSTABLE_BASELINE)
     );
-    let line = |answer: &FindReport| screen::summary(answer).0;
+    let line = |answer: &FindReport| screen::format_summary(answer).0;
     assert!(
         line(&never)
             .starts_with("UNSTABLE BASELINE: the target misses the goal at every tested rate from 20/s to ")
@@ -337,10 +343,10 @@ fn every_line_is_wrapped_to_the_terminal_and_the_headline_is_whole() {
     (wide.breaking_rate.lower, wide.breaking_rate.upper) = (Some(200.0), Some(606.0));
     for columns in [40, 60, 80] {
         for (name, answer) in each().into_iter().chain([("wide", wide.clone())]) {
-            let text = screen::text(&answer, columns);
+            let text = screen::format_screen(&answer, columns);
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns} {name}: {text}");
             assert!(text.contains("trials and") || text.contains("trial and"), "{columns} {name}: {text}");
-            let (headline, _) = screen::summary(&answer);
+            let (headline, _) = screen::format_summary(&answer);
             let words = text.split_whitespace().take(headline.split_whitespace().count());
             assert!(words.eq(headline.split_whitespace()), "{columns} {name}: {text}");
         }
@@ -418,7 +424,7 @@ fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
     (answer.breaking_rate.highest_good_rate, answer.latency_breaking_rate.highest_good_rate) = (None, None);
     let text = shown(&answer);
     let headline = "NO LIMIT FOUND: the target did not break up to --max-rate; 100/s was sustained for 8.0 s";
-    assert_eq!(screen::summary(&answer).0, headline);
+    assert_eq!(screen::format_summary(&answer).0, headline);
     assert!(text.contains("100/s for 8.0 s, too few responses") && !text.contains("no rate"), "{text}");
 }
 
@@ -487,7 +493,7 @@ fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
     answer.quota_exhaustion = Some(ReportedQuotaExhaustion { after_requests: 3120.0, goodput: 98.4 });
     let text = shown(&answer);
-    assert!(screen::summary(&answer).0.ends_with("once its burst allowance is used up"), "{text}");
+    assert!(screen::format_summary(&answer).0.ends_with("once its burst allowance is used up"), "{text}");
     assert!(text.contains("the target serves only 98.4 requests/s"), "{text}");
 }
 
@@ -497,8 +503,11 @@ fn a_run_writes_its_files_and_ends_with_the_code_of_its_outcome() {
     let (json, html) = (room.path().join("run.json"), room.path().join("run.html"));
     let files = ReportFiles::create(Some(&json), Some(&html)).unwrap();
     let site = site(field(SimulatedClass::QueueExponential, 7));
-    let capped =
-        FindCommandPlan { plan: FindPlan { max_rate: Some(100.0), ..plan() }, previous: None, closed: None };
+    let capped = FindCommandPlan {
+        plan: FindPlan { max_rate: Some(100.0), ..plan() },
+        previous_report: None,
+        closed_loop: None,
+    };
     assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::NO_LIMIT_FOUND);
     assert_eq!(super::read_earlier_report(&json).unwrap().outcome, FindOutcome::NoLimitFound);
     assert!(std::fs::read_to_string(&html).unwrap().contains("</html>"));
@@ -515,8 +524,8 @@ fn each_outcome_has_a_code_and_a_signal_comes_first() {
 
 /// What a page in the middle of a search is told.
 fn event(answer: &FindReport, state: &'static str) -> Value {
-    let live = SearchStatus::of(state);
-    serde_json::from_str(&AnswerPage::live_event(answer, live).unwrap()).unwrap()
+    let live = SearchStatus::with_state(state);
+    serde_json::from_str(&SearchPageReport::live_event(answer, live).unwrap()).unwrap()
 }
 
 #[test]
@@ -541,15 +550,15 @@ fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
         "{}",
         title(&clients)
     );
-    let saved = AnswerPage::offline_page(&answer, Some("Saved.")).unwrap();
+    let saved = SearchPageReport::offline_page(&answer, Some("Saved.")).unwrap();
     assert!(
         saved.contains("\"note\":\"Saved.\"")
             && !saved.contains("INTERRUPTED")
             && !saved.contains("connect-src")
     );
-    let page = AnswerPage::live_page(&answer, SearchStatus::of("running")).unwrap();
+    let page = SearchPageReport::live_page(&answer, SearchStatus::with_state("running")).unwrap();
     assert!(page.contains("connect-src 'self'") && page.contains("EventSource"));
-    assert_eq!(AnswerPage::offline_page(&answer, None).unwrap(), page::render(&answer).unwrap());
+    assert_eq!(SearchPageReport::offline_page(&answer, None).unwrap(), page::render(&answer).unwrap());
 }
 
 #[test]
@@ -606,8 +615,8 @@ fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let plan = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
     let capped = FindCommandPlan {
         plan,
-        previous: None,
-        closed: Some(super::plan::ClosedLoopOptions { max_clients: Some(8) }),
+        previous_report: None,
+        closed_loop: Some(super::plan::ClosedLoopOptions { max_clients: Some(8) }),
     };
     assert_eq!(carry_out(&capped, site, None, files, FindProgress::Lines).unwrap(), exit::NO_LIMIT_FOUND);
     assert_eq!(

@@ -33,7 +33,11 @@ struct CompletionFlag {
 }
 
 /// The script for a shell. `topics` may follow `help`, beside commands.
-pub(super) fn script(shell: CompletionShell, command: &Command, topics: &[(&str, &str)]) -> String {
+pub(super) fn completion_script(
+    shell: CompletionShell,
+    command: &Command,
+    topics: &[(&str, &str)],
+) -> String {
     let mut places = Vec::new();
     add(&mut places, "", command);
     let commands = places.first().map(|place| place.names.clone()).unwrap_or_default();

@@ -15,10 +15,10 @@ use super::factors::FactorSpec;
 use crate::atomic_file::ReportFiles;
 use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::expect::ExpectationArgs;
-use crate::find::args::{MaxRate, goal};
-use crate::on::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
-use crate::page::Loopback;
+use crate::distributed::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
+use crate::expectation_args::ExpectationArgs;
+use crate::find::args::{MaxRate, search_goal};
+use crate::live_page::LoopbackAddress;
 
 /// What is compared, at what load, and where the answer goes.
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ pub(crate) struct IsolateArgs {
     pub(super) html: Option<PathBuf>,
     /// Serve the experiment's page at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
-    pub(super) live_page: Option<Loopback>,
+    pub(super) live_page: Option<LoopbackAddress>,
     /// Targets file
     #[arg(long, value_name = "FILE", default_value = "stdin")]
     pub(super) targets: String,
@@ -75,7 +75,7 @@ pub(crate) struct IsolateArgs {
     #[arg(long, default_value = "http")]
     pub(super) format: target::TargetFormat,
     #[command(flatten)]
-    pub(super) request: RequestArgs,
+    pub(super) request_args: RequestArgs,
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
@@ -86,11 +86,11 @@ pub(crate) struct IsolateArgs {
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(super) redirects: i64,
     #[command(flatten)]
-    pub(super) expect: ExpectationArgs,
+    pub(super) expectation_args: ExpectationArgs,
     #[command(flatten)]
-    pub(super) travel: ConnectionArgs,
+    pub(super) connection_args: ConnectionArgs,
     #[command(flatten)]
-    pub(super) on: DistributedArgs,
+    pub(super) distributed_args: DistributedArgs,
 }
 
 /// `--rate`, requests a second.
@@ -136,13 +136,13 @@ const SLOWEST: f64 = 1.0;
 
 impl IsolateArgs {
     /// Whether ways are searched after they were compared.
-    pub(crate) fn has_searches(&self) -> bool {
+    pub(crate) fn searches_capacity(&self) -> bool {
         self.capacity
     }
 
     /// Whether targets may come on standard input.
     pub(crate) fn reads_stdin(&self) -> bool {
-        let is_said = self.url.is_some() || self.is_comparison() || self.experiment.is_some();
+        let is_said = self.url.is_some() || self.compares_two_urls() || self.experiment.is_some();
         matches!(self.targets.as_str(), "-") || (self.targets == "stdin" && !is_said)
     }
 
@@ -156,22 +156,23 @@ impl IsolateArgs {
     /// # Errors
     /// All that does not go together.
     pub(super) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
-        self.on.distributed_options(&self.command_context(), self.travel.unsupported_in_pods())
+        self.distributed_args
+            .distributed_options(&self.command_context(), self.connection_args.unsupported_in_pods())
     }
 
     /// Whether two URLs are compared.
-    pub(super) fn is_comparison(&self) -> bool {
+    pub(super) fn compares_two_urls(&self) -> bool {
         self.a.is_some()
     }
 
     /// Time for everything together.
-    pub(super) fn budget(&self) -> Duration {
+    pub(super) fn total_budget(&self) -> Duration {
         self.budget.unwrap_or(USUAL[usize::from(self.capacity)])
     }
 
     /// Time for the comparison.
-    pub(super) fn budget_of_comparison(&self) -> Duration {
-        if self.capacity { limits::study_budget(self.budget()) } else { self.budget() }
+    pub(super) fn comparison_budget(&self) -> Duration {
+        if self.capacity { limits::study_budget(self.total_budget()) } else { self.total_budget() }
     }
 
     /// What no single flag can know. All of it is said at once.
@@ -179,14 +180,14 @@ impl IsolateArgs {
     /// # Errors
     /// Flags that do not go together.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        let has_urls = self.url.is_some() || self.is_comparison() || self.experiment.is_some();
-        let mut mistakes = self.request.mistakes(has_urls);
+        let has_urls = self.url.is_some() || self.compares_two_urls() || self.experiment.is_some();
+        let mut mistakes = self.request_args.validation_errors(has_urls);
         let mut refuse = |wrong: bool, text: &str| {
             if wrong {
                 mistakes.push(text.to_owned());
             }
         };
-        let two = self.is_comparison();
+        let two = self.compares_two_urls();
         let targets = self.url.is_some() || self.targets != "stdin";
         let ways = !self.factors.is_empty() || self.experiment.is_some();
         refuse(!two && !ways, "nothing to compare: give --factors, --experiment, or --a and --b");
@@ -208,19 +209,19 @@ impl IsolateArgs {
             ReportFiles::is_same_file(self.json.as_deref(), self.html.as_deref()),
             "--json and --html need two different files",
         );
-        mistakes.extend(self.max_rate.and_then(MaxRate::mistake));
-        mistakes.extend(goal(&self.slo).err().map(|error| format!("--slo: {error}")));
-        mistakes.extend(self.travel.mistakes());
+        mistakes.extend(self.max_rate.and_then(MaxRate::validation_error));
+        mistakes.extend(search_goal(&self.slo).err().map(|error| format!("--slo: {error}")));
+        mistakes.extend(self.connection_args.validation_errors());
         if mistakes.is_empty() { Ok(()) } else { bail!("{}", mistakes.join("\n")) }
     }
 
     fn check_budget(&self, refuse: &mut impl FnMut(bool, &str)) {
         refuse(
-            !self.capacity && self.budget() < LEAST,
+            !self.capacity && self.total_budget() < LEAST,
             &format!("--budget must be at least {LEAST:?}: the first evaluation takes that long"),
         );
         refuse(
-            self.capacity && self.budget() < limits::MIN_BUDGET,
+            self.capacity && self.total_budget() < limits::MIN_BUDGET,
             &format!(
                 "--budget must be at least {:?} with --capacity: the first evaluation and two searches take that long",
                 limits::MIN_BUDGET
@@ -245,14 +246,14 @@ impl IsolateArgs {
 mod tests {
     use seawall_lab::isolate::answer::VariantVerdict;
 
-    use super::super::factors::FACTORS;
+    use super::super::factors::FACTOR_NAMES;
     use super::*;
 
     const FACTOR_HELP: &str = include_str!("../help/comparison.txt");
 
     #[test]
     fn every_factor_that_can_be_typed_is_in_the_help() {
-        for factor in FACTORS {
+        for factor in FACTOR_NAMES {
             let begins = |rest: &str| rest.starts_with([' ', '=']);
             let line = FACTOR_HELP.lines().find_map(|line| line.strip_prefix("  ")?.strip_prefix(factor));
             assert!(line.is_some_and(begins), "{factor}");

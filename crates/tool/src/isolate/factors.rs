@@ -11,9 +11,9 @@ use seawall_load::resolve::HostPort;
 use seawall_load::variant::{VariantProtocol, parse_host_port};
 
 use super::variant_draft::{
-    self, MOST_BODY, VariantDraft, is_ip_address, protocol_name, proxies, takes_body,
+    self, MAX_BODY_BYTES, VariantDraft, is_ip_address, method_takes_body, parse_proxy_rules, protocol_name,
 };
-use crate::find::words::pluralize;
+use crate::find::formatting::pluralize;
 
 /// One of `--factors`, with a value that it can have.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ enum Factor {
 }
 
 /// As they are typed.
-pub(super) const FACTORS: [&str; 10] = [
+pub(super) const FACTOR_NAMES: [&str; 10] = [
     "name",
     "address",
     "keep-alive",
@@ -77,8 +77,8 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             number.map(Factor::Connections).ok_or_else(|| expected("a number above 0"))
         }
         "protocol" => {
-            let asked =
-                value.map(|text| variant_draft::protocol(text).ok_or_else(|| expected("http1 or http2")));
+            let asked = value
+                .map(|text| variant_draft::parse_protocol(text).ok_or_else(|| expected("http1 or http2")));
             asked.transpose().map(Factor::Protocol)
         }
         "tls" => Ok(Factor::Tls(value.map(str::to_owned))),
@@ -87,7 +87,7 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             .map(Factor::ConnectTo)
             .ok_or_else(|| expected("connect-to=HOST:PORT, with an IPv6 address in brackets")),
         "body" => {
-            let bytes = value.and_then(|text| text.parse().ok()).filter(|bytes| *bytes <= MOST_BODY);
+            let bytes = value.and_then(|text| text.parse().ok()).filter(|bytes| *bytes <= MAX_BODY_BYTES);
             bytes.map(Factor::Body).ok_or_else(|| expected("body=BYTES"))
         }
         "source" => {
@@ -95,21 +95,21 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             source.map(Factor::Source).ok_or_else(|| expected("source=IP"))
         }
         "proxy" => {
-            let proxies = value.and_then(proxies);
+            let proxies = value.and_then(parse_proxy_rules);
             proxies.map(Factor::Proxy).ok_or_else(|| expected("proxy=URL or proxy=none"))
         }
-        _ => Err(format!("{word:?} is not a factor: expected one of {}", FACTORS.join(", "))),
+        _ => Err(format!("{word:?} is not a factor: expected one of {}", FACTOR_NAMES.join(", "))),
     }
 }
 
 /// What ways are made for.
 pub(super) struct FactorContext<'a> {
     /// The first of the targets, as the reference sends it.
-    pub(super) request: &'a PreparedRequest,
+    pub(super) first_request: &'a PreparedRequest,
     /// All of them.
     pub(super) requests: &'a [PreparedRequest],
     /// As the reference travels.
-    pub(super) travel: &'a TransportOptions,
+    pub(super) transport: &'a TransportOptions,
     /// Addresses that it is connected to now.
     pub(super) addresses: &'a [SocketAddr],
     /// The name with its final dot that leads there; none that was found.
@@ -147,7 +147,7 @@ impl FactorSpec {
     ///
     /// # Errors
     /// There are none for this target, and why.
-    pub(super) fn drafts(&self, aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
+    pub(super) fn build_drafts(&self, aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
         let ways = match &self.factor {
             Factor::Name => by_name(aimed),
             Factor::Address => by_address(aimed),
@@ -165,30 +165,30 @@ impl FactorSpec {
 
     fn connect_to(&self, to: &HostPort) -> VariantDraft {
         let what = format!("connected to {}:{}", to.0, to.1);
-        VariantDraft { address: Some(to.clone()), ..VariantDraft::named(&self.text, what) }
+        VariantDraft { address: Some(to.clone()), ..VariantDraft::new(&self.text, what) }
     }
 
     fn body(&self, aimed: &FactorContext<'_>, bytes: usize) -> Result<Vec<VariantDraft>, String> {
         if let Some(method) =
-            aimed.requests.iter().map(PreparedRequest::method).find(|method| !takes_body(method))
+            aimed.requests.iter().map(PreparedRequest::method).find(|method| !method_takes_body(method))
         {
             return Err(format!("a {method} request has no body; give targets with a body with -targets"));
         }
         let what = format!("a body of {}", pluralize(bytes as u64, "byte"));
-        Ok(vec![VariantDraft { body: Some(bytes), ..VariantDraft::named(&self.text, what) }])
+        Ok(vec![VariantDraft { body_bytes: Some(bytes), ..VariantDraft::new(&self.text, what) }])
     }
 
     fn source(&self, source: IpAddr) -> VariantDraft {
         VariantDraft {
-            source: Some(source),
-            ..VariantDraft::named(&self.text, format!("sent from {source}"))
+            source_address: Some(source),
+            ..VariantDraft::new(&self.text, format!("sent from {source}"))
         }
     }
 }
 
 /// A way leads all requests to one place.
 fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
-    let is_there = |request: &PreparedRequest| request.origin() == aimed.request.origin();
+    let is_there = |request: &PreparedRequest| request.origin() == aimed.first_request.origin();
     if aimed.requests.iter().all(is_there) {
         return Ok(());
     }
@@ -198,12 +198,13 @@ fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
 
 fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
-    let (host, port) = connect_address(aimed.request.origin());
+    let (host, port) = connect_address(aimed.first_request.origin());
     if is_ip_address(&host) {
         return Err(format!("{host} is an address, not a name"));
     }
     let first = aimed.addresses.first().ok_or("the name has no address")?;
-    let literal = VariantDraft { lookup: true, ..to("literal address", "no DNS lookup: ", *first) };
+    let literal =
+        VariantDraft { lookup_per_connection: true, ..to("literal address", "no DNS lookup: ", *first) };
     if host.ends_with('.') {
         return Ok(vec![literal]);
     }
@@ -213,8 +214,8 @@ fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     };
     let absolute = VariantDraft {
         address: Some((name.clone(), port)),
-        lookup: true,
-        ..VariantDraft::named("absolute name", format!("looked up as {name}"))
+        lookup_per_connection: true,
+        ..VariantDraft::new("absolute name", format!("looked up as {name}"))
     };
     Ok(vec![absolute, literal])
 }
@@ -222,44 +223,47 @@ fn by_name(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
 fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
     to_one_place(aimed)?;
     if aimed.addresses.len() < 2 {
-        return Err(format!("{} has only one address, but this factor needs two", aimed.request.origin()));
+        return Err(format!(
+            "{} has only one address, but this factor needs two",
+            aimed.first_request.origin()
+        ));
     }
     let each = aimed.addresses.iter();
     Ok(each.map(|address| to(&address.ip().to_string(), "connected to ", *address)).collect())
 }
 
 fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDraft>, String> {
-    if aimed.travel.connections == number {
+    if aimed.transport.connections == number {
         return Err(format!("the reference already has this limit (--max-connections {number})"));
     }
     let name = if number == 1 { "one connection".to_owned() } else { pluralize(number as u64, "connection") };
     let what = "at most this many connections; alternates with the reference, each at the whole rate";
-    Ok(vec![VariantDraft { connections: Some(number), ..VariantDraft::named(name, what) }])
+    Ok(vec![VariantDraft { connections: Some(number), ..VariantDraft::new(name, what) }])
 }
 
 fn protocol(aimed: &FactorContext<'_>, asked: Option<VariantProtocol>) -> Result<Vec<VariantDraft>, String> {
-    let speaks_2 = aimed.travel.multiplexes(aimed.request.origin());
+    let speaks_2 = aimed.transport.multiplexes(aimed.first_request.origin());
     let other = if speaks_2 { VariantProtocol::Http1 } else { VariantProtocol::Http2 };
     let asked = asked.unwrap_or(other);
     if asked != other {
         return Err("the reference already uses this protocol".into());
     }
     let name = protocol_name(asked);
-    Ok(vec![VariantDraft { protocol: Some(asked), ..VariantDraft::named(name, format!("speaks {name}")) }])
+    Ok(vec![VariantDraft { protocol: Some(asked), ..VariantDraft::new(name, format!("speaks {name}")) }])
 }
 
 fn tls(aimed: &FactorContext<'_>, url: Option<&str>) -> Result<Vec<VariantDraft>, String> {
     let url = match url {
         Some(url) => url.to_owned(),
-        None => other_scheme(aimed.request.url())?,
+        None => other_scheme(aimed.first_request.url())?,
     };
     let tls = url.starts_with("https:");
-    if tls == aimed.request.origin().tls {
+    if tls == aimed.first_request.origin().tls {
         return Err(format!("expected a URL {} TLS", if tls { "without" } else { "with" }));
     }
     let name = if tls { "TLS" } else { "without TLS" };
     let what = crate::find::plan::redact_url(&url);
-    Ok(vec![VariantDraft { url: Some(url), ..VariantDraft::named(name, what) }])
+    Ok(vec![VariantDraft { url: Some(url), ..VariantDraft::new(name, what) }])
 }
 
 fn proxy(proxies: &Arc<ProxyRules>) -> VariantDraft {
@@ -268,22 +272,22 @@ fn proxy(proxies: &Arc<ProxyRules>) -> VariantDraft {
     } else {
         ["proxy", "through a proxy"]
     };
-    VariantDraft { proxies: Some(Arc::clone(proxies)), ..VariantDraft::named(name, what) }
+    VariantDraft { proxies: Some(Arc::clone(proxies)), ..VariantDraft::new(name, what) }
 }
 
 fn to(name: &str, what: &str, address: SocketAddr) -> VariantDraft {
     let place = (address.ip().to_string(), address.port());
-    VariantDraft { address: Some(place), ..VariantDraft::named(name, format!("{what}{address}")) }
+    VariantDraft { address: Some(place), ..VariantDraft::new(name, format!("{what}{address}")) }
 }
 
 fn keep_alive(aimed: &FactorContext<'_>) -> VariantDraft {
-    let kept = aimed.request.closes();
+    let kept = aimed.first_request.closes();
     let [name, what] = if kept {
         ["kept connections", "keep-alive"]
     } else {
         ["new connections", "a new connection for each request"]
     };
-    VariantDraft { keep_alive: Some(kept), ..VariantDraft::named(name, what) }
+    VariantDraft { keep_alive: Some(kept), ..VariantDraft::new(name, what) }
 }
 
 /// The same with the other scheme, where the port is the scheme's own.
@@ -321,14 +325,14 @@ mod tests {
         let requests: Vec<_> = targets.iter().map(request).collect();
         let addresses = ["10.0.0.1:80", "[::1]:80"].map(|address| address.parse().unwrap());
         let aimed = FactorContext {
-            request: &requests[0],
+            first_request: &requests[0],
             requests: &requests,
-            travel: &TransportOptions::default(),
+            transport: &TransportOptions::default(),
             addresses: &addresses,
             absolute_name: Some("a.test.".into()),
         };
-        let ways = text.parse::<FactorSpec>()?.drafts(&aimed)?;
-        assert!(ways.iter().all(VariantDraft::differs), "{ways:?}");
+        let ways = text.parse::<FactorSpec>()?.build_drafts(&aimed)?;
+        assert!(ways.iter().all(VariantDraft::has_differences), "{ways:?}");
         Ok(ways.into_iter().map(|way| way.name).collect())
     }
 

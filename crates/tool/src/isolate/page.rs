@@ -9,13 +9,13 @@ use seawall_lab::isolate::answer::{
 use seawall_lab::isolate::limits::CapacityReport;
 use serde::Serialize;
 
-use super::{limits, screen};
-use crate::find::words::{format_wait, pluralize, seconds};
+use super::{capacity, screen};
+use crate::find::formatting::{format_seconds, format_wait, pluralize};
+use crate::report::axis_scale::AxisScale;
 use crate::report::chart::{ChartLine, Panel, Stroke, run_colour};
 use crate::report::html;
-use crate::report::scale::Scale;
 use crate::report::svg;
-use crate::searching::{AnswerPage, SearchStatus};
+use crate::search_page::{SearchPageReport, SearchStatus};
 
 const STYLE: &str = include_str!("../report/page/page.css");
 
@@ -56,16 +56,16 @@ struct Data {
     page: String,
 }
 
-impl AnswerPage for IsolateReport {
+impl SearchPageReport for IsolateReport {
     fn offline_page(&self, note: Option<&str>) -> anyhow::Result<String> {
         Ok(offline(self, note))
     }
 
     fn live_page(&self, live: SearchStatus) -> anyhow::Result<String> {
         let mut out = String::new();
-        page(&mut out, self, html::LIVE_POLICY, None)?;
-        let data = html::script_json(&Data { live, page: String::new() })?;
-        let script = html::SEARCH_SCRIPT;
+        page(&mut out, self, html::LIVE_PAGE_CSP, None)?;
+        let data = html::to_script_json(&Data { live, page: String::new() })?;
+        let script = html::SEARCH_PAGE_SCRIPT;
         writeln!(
             out,
             "<script type=\"application/json\" id=\"data\">{data}</script>\n\
@@ -99,7 +99,7 @@ fn page(out: &mut String, answer: &IsolateReport, policy: &str, note: Option<&st
 
 /// The headline as a title, which begins with a capital letter or the name of a variant.
 fn title(answer: &IsolateReport) -> String {
-    let headline = screen::headline(answer);
+    let headline = screen::format_headline(answer);
     let begins_with_name = |way: &VariantStats| headline.starts_with(way.name.as_str());
     let mut letters = headline.chars();
     match letters.next() {
@@ -248,7 +248,7 @@ fn bar(
 ) -> fmt::Result {
     let ForestLayout { left, right, is_stacked, .. } = *layout;
     let name = escaped(&shortened(&way.way.name));
-    let verdict = escaped(&screen::verdict_text(way));
+    let verdict = escaped(&screen::format_verdict(way));
     let [(name_x, name_y, anchor), (verdict_x, verdict_y, _)] = if is_stacked {
         [(left, y - 30.0, "start"), (left, y - 13.0, "start")]
     } else {
@@ -273,7 +273,7 @@ fn bar(
         x(lower),
         x(upper),
         x(gain.estimate),
-        screen::interval(gain)
+        screen::format_interval(gain)
     )
 }
 
@@ -293,7 +293,7 @@ fn cross(out: &mut String, way: &VariantResult, y: f64, x: f64) -> fmt::Result {
             x - 6.0,
             x + 6.0,
             escaped(&way.way.name),
-            escaped(&screen::verdict_text(way))
+            escaped(&screen::format_verdict(way))
         )?;
     }
     Ok(())
@@ -363,8 +363,8 @@ fn curves(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         return writeln!(out, "<p class=\"empty\">No variant has a response.</p>");
     }
     let points = || lines.iter().flat_map(|line| &line.points);
-    let x = Scale::nines(points().map(|point| point.0).fold(1.0, f64::max));
-    let y = Scale::times(points().filter_map(|point| point.1));
+    let x = AxisScale::percentile_nines(points().map(|point| point.0).fold(1.0, f64::max));
+    let y = AxisScale::log_nanoseconds(points().filter_map(|point| point.1));
     let panel = Panel {
         name: "Times by percentile",
         unit: "from the send to the end of the response",
@@ -375,40 +375,40 @@ fn curves(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         few: None,
         lines,
     };
-    writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))
+    writeln!(out, "<div class=\"curves\">{}</div>", svg::render_panel(&panel))
 }
 
 /// What was searched: times by rate of each way, its limit, and what was not.
 fn bears(out: &mut String, found: &CapacityReport) -> fmt::Result {
-    match limits::curves(found) {
-        Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::alone(&panel))?,
+    match capacity::response_time_panel(found) {
+        Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::render_panel(&panel))?,
         None => {
             let why = found.skipped_because.as_deref().unwrap_or("no search has a response");
             writeln!(out, "<p class=\"empty\">Not searched: {}.</p>", escaped(why))?;
         }
     }
-    let rows = limits::rows(found);
-    if rows.is_empty() { Ok(()) } else { table(out, &limits::COLUMNS, rows.into_iter(), 5) }
+    let rows = capacity::table_rows(found);
+    if rows.is_empty() { Ok(()) } else { table(out, &capacity::TABLE_COLUMNS, rows.into_iter(), 5) }
 }
 
 fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let said = |way: &VariantResult| match way.verdict {
         VariantVerdict::Undecided => {
-            screen::why_not_equal(answer, way).unwrap_or_else(|| screen::time_to_decide(way))
+            screen::why_not_equal(answer, way).unwrap_or_else(|| screen::describe_time_to_decide(way))
         }
         VariantVerdict::Invalid => screen::describe_invalid(way),
         VariantVerdict::Equal => {
             let after = way
                 .decided_after_seconds
                 .map_or_else(String::new, |after| format!(", decided after {}", format_wait(after)));
-            let unlike = screen::suspicious_tail(answer, way).unwrap_or_default();
+            let unlike = screen::describe_suspicious_tail(answer, way).unwrap_or_default();
             let what = match way.time_saved_ratio {
-                Some(_) => format!("equal within {}", screen::share(answer.config.margin)),
+                Some(_) => format!("equal within {}", screen::format_share(answer.config.margin)),
                 None => screen::describe_equal(answer, way),
             };
             format!("{what}{after}{unlike}")
         }
-        _ => screen::difference(way),
+        _ => screen::describe_difference(way),
     };
     let row = |way: &&VariantResult| {
         [way.way.name.clone(), word(way.verdict).to_owned(), said(way), way.way.description.clone()]
@@ -417,12 +417,12 @@ fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 }
 
 fn figures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    table(out, &reordered(screen::COLUMNS), screen::rows(answer).into_iter().map(reordered), 1)
+    table(out, &reordered(screen::TABLE_COLUMNS), screen::table_rows(answer).into_iter().map(reordered), 1)
 }
 
 /// The time saved directly behind the name: a phone shows the first columns, and this one is the point of the table.
-fn reordered<T>(mut row: [T; screen::COLUMNS.len()]) -> [T; screen::COLUMNS.len()] {
-    row[1..=screen::TIME_SAVED].rotate_right(1);
+fn reordered<T>(mut row: [T; screen::TABLE_COLUMNS.len()]) -> [T; screen::TABLE_COLUMNS.len()] {
+    row[1..=screen::TIME_SAVED_COLUMN].rotate_right(1);
     row
 }
 
@@ -438,7 +438,7 @@ fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 fn cells(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let names: Vec<_> = answer.variant_stats().map(|way| way.name.as_str()).collect();
     let name = |at: usize| names.get(at).copied().unwrap_or_default().to_owned();
-    let time = |took: Option<f64>| took.map_or_else(|| "–".to_owned(), seconds);
+    let time = |took: Option<f64>| took.map_or_else(|| "–".to_owned(), format_seconds);
     let rows = answer.time_buckets.iter().map(|row| {
         let limited = if row.is_generator_limited { "the generator was the limit" } else { "" };
         [
@@ -486,9 +486,9 @@ fn table<const N: usize>(
 }
 
 fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    let margin = screen::share(answer.config.margin);
+    let margin = screen::format_share(answer.config.margin);
     let words = [
-        ("faster, slower", format!("The middle half of the response times differs by more than {}. Each interval has the error rate of a single evaluation: it misses the true difference in at most 1.6 % of cases.", screen::share(null_difference(answer.config.margin)))),
+        ("faster, slower", format!("The middle half of the response times differs by more than {}. Each interval has the error rate of a single evaluation: it misses the true difference in at most 1.6 % of cases.", screen::format_share(null_difference(answer.config.margin)))),
         ("more errors or fewer errors", "The share of failed requests differs by more than 1 % of requests, whatever the response times. The chart shows such a variant as a cross at the edge.".to_owned()),
         ("not the cause", format!("The response times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time isolate probably needs to decide.".to_owned()),

@@ -26,22 +26,22 @@ use seawall_load::variant::MOST_NAME;
 use seawall_search::profile::Profile;
 
 use super::args::IsolateArgs;
+use super::experiment_file::{self, MAX_VARIANTS, VariantDrafts};
 use super::factors::{self, FactorContext, FactorSpec};
-use super::file::{self, MAX_VARIANTS, VariantDrafts};
-use super::pods::gap;
-use super::variant_draft::{VariantDraft, takes_body};
+use super::pods::segment_overhead;
+use super::variant_draft::{VariantDraft, method_takes_body};
 use crate::attack::request_args;
 use crate::attack::targets::{RequestLimits, TargetFlags};
-use crate::find::args::goal;
-use crate::find::first_request::ReachCheck;
-use crate::find::plan::{connections, redact_url, target};
+use crate::find::args::search_goal;
+use crate::find::plan::{connection_policy, redact_url, target_info};
+use crate::find::reach_check::ReachCheck;
 
 /// An experiment, and what it takes to carry it out.
 pub(crate) struct IsolateRun {
     pub(crate) plan: IsolatePlan,
     /// What follows it.
-    pub(super) searches: Option<CapacityPlan>,
-    pub(crate) bench: LocalVariantRunner,
+    pub(super) capacity_plan: Option<CapacityPlan>,
+    pub(crate) runner: LocalVariantRunner,
     pub(crate) reach_checks: Vec<VariantReachCheck>,
 }
 
@@ -72,7 +72,11 @@ struct PreparedVariants {
 }
 
 /// The plan of an experiment that sends with so many threads at most, of files that are read so.
-pub(super) fn plan(args: &IsolateArgs, cpus: usize, files: &InputFiles) -> anyhow::Result<IsolateRun> {
+pub(super) fn plan_local_run(
+    args: &IsolateArgs,
+    cpus: usize,
+    files: &InputFiles,
+) -> anyhow::Result<IsolateRun> {
     build_run(args, cpus, prepare_variants(args, files, LookupScope::Local)?)
 }
 
@@ -86,14 +90,22 @@ pub(crate) fn plan_inside_pod(
 }
 
 /// What can be known to be wrong of an experiment that others send, who say then which ways there are.
-pub(super) fn check(args: &IsolateArgs, files: &InputFiles, pods: usize) -> anyhow::Result<()> {
+pub(super) fn check_plan_for_pods(args: &IsolateArgs, files: &InputFiles, pods: usize) -> anyhow::Result<()> {
     let drawn = prepare_variants(args, files, LookupScope::Remote)?;
-    enough(args, &asked(args, drawn.drafts.variants.iter().map(VariantDraft::design), gap(pods)), pods)
+    enough(
+        args,
+        &asked(
+            args,
+            drawn.drafts.variants.iter().map(VariantDraft::effective_design),
+            segment_overhead(pods),
+        ),
+        pods,
+    )
 }
 
 /// The plan of an experiment whose ways so many pods have told.
 pub(super) fn plan_from_pods(args: &IsolateArgs, told: Told, pods: usize) -> anyhow::Result<IsolatePlan> {
-    let asked = asked(args, told.ways.iter().skip(1).map(|way| way.design), gap(pods));
+    let asked = asked(args, told.ways.iter().skip(1).map(|way| way.design), segment_overhead(pods));
     enough(args, &asked, pods)?;
     let ways =
         told.ways.into_iter().map(|way| VariantLabel { name: way.name, description: way.what }).collect();
@@ -110,7 +122,7 @@ fn enough(args: &IsolateArgs, asked: &StudyConfig, pods: usize) -> anyhow::Resul
 }
 
 /// Why pods search nothing after a comparison.
-pub(crate) const NO_SEARCH: &str =
+pub(crate) const CAPACITY_NOT_WITH_PODS: &str =
     "--capacity does not work with --on: search the limit of each variant with seawall find --on";
 
 fn prepare_variants(
@@ -118,11 +130,15 @@ fn prepare_variants(
     files: &InputFiles,
     looks: LookupScope,
 ) -> anyhow::Result<PreparedVariants> {
-    let mut style = args.travel.style(false)?;
-    let waits = RequestLimits { timeout: args.timeout, deadline: None, redirects: args.redirects };
-    let mut travel = args.travel.to_transport_options(waits, &style, files)?;
-    let file = args.experiment.as_deref().map(|path| file::read(path, files)).transpose()?;
-    let targets = targets(args, file.as_ref().and_then(VariantDrafts::url), files)?;
+    let mut style = args.connection_args.request_framing(false)?;
+    let waits = RequestLimits { timeout: args.timeout, deadline: None, max_redirects: args.redirects };
+    let mut travel = args.connection_args.to_transport_options(waits, &style, files)?;
+    let file = args
+        .experiment
+        .as_deref()
+        .map(|path| experiment_file::read_experiment_file(path, files))
+        .transpose()?;
+    let targets = targets(args, file.as_ref().and_then(VariantDrafts::target_url), files)?;
     // What a factor comes to depends on it.
     if args.factors.iter().any(FactorSpec::needs_lookup)
         || file.as_ref().is_some_and(VariantDrafts::any_looks_up_per_connection)
@@ -141,12 +157,12 @@ fn prepare_variants(
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     let mut mistakes = contradictions(&all, &ways, &travel);
     // Two URLs may be one, to see what is told of nothing.
-    if mistakes.is_empty() && !args.is_comparison() {
+    if mistakes.is_empty() && !args.compares_two_urls() {
         mistakes = repetitions(&all, &ways, &travel);
     }
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
     let requests = ways.iter().flat_map(|way| &way.requests);
-    args.travel.warn_of_unused_connect_to(requests.map(PreparedRequest::origin));
+    args.connection_args.warn_of_unused_connect_to(requests.map(PreparedRequest::origin));
     Ok(PreparedVariants { drafts, ways, travel, style })
 }
 
@@ -159,13 +175,13 @@ fn build_run(args: &IsolateArgs, cpus: usize, drawn: PreparedVariants) -> anyhow
     let ways_of_plan = all
         .iter()
         .map(|draft| VariantLabel { name: draft.name.clone(), description: draft.description.clone() });
-    let asked = asked(args, drafts.variants.iter().map(VariantDraft::design), Duration::ZERO);
+    let asked = asked(args, drafts.variants.iter().map(VariantDraft::effective_design), Duration::ZERO);
     enough_time(&asked, args.capacity)?;
     let plan = IsolatePlan { config: asked, variants: ways_of_plan.collect(), target };
     let searches = args.capacity.then(|| searches(args, &ways, &travel)).transpose()?;
     let bench =
         LocalVariantRunner::new(ways, travel, style, cpus).context("cannot raise the open files limit")?;
-    Ok(IsolateRun { plan, searches, bench, reach_checks: reaches })
+    Ok(IsolateRun { plan, capacity_plan: searches, runner: bench, reach_checks: reaches })
 }
 
 /// A lookup shows where there is one for each request, and in all ways alike.
@@ -179,7 +195,7 @@ fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duratio
         rate: args.rate.0,
         margin: args.margin.0,
         tail: args.until_p99,
-        budget: args.budget_of_comparison(),
+        budget: args.comparison_budget(),
         times: SegmentTimes { gap, ..SegmentTimes::USUAL },
         seed: args.seed,
     }
@@ -202,7 +218,7 @@ fn searches(
     ways: &[VariantSetup],
     travel: &TransportOptions,
 ) -> anyhow::Result<CapacityPlan> {
-    let goal = goal(&args.slo)?;
+    let goal = search_goal(&args.slo)?;
     let plan = |way: &VariantSetup| {
         let travel = way.travel(travel);
         Search {
@@ -211,16 +227,20 @@ fn searches(
             max_rate: args.max_rate.map(|most| most.0),
             budget: None,
             looks_for_cause: false,
-            target: target(&way.requests, travel),
+            target: target_info(&way.requests, travel),
             arrivals: ReportedArrivals::Constant,
-            connections: connections(travel, &way.requests),
+            connections: connection_policy(travel, &way.requests),
             timeout: travel.timeout,
             fingerprint: None,
         }
     };
     // Two builds were named to be held beside each other.
-    let all = args.is_comparison();
-    Ok(CapacityPlan { plans: ways.iter().map(plan).collect(), budget: args.budget(), searches_all: all })
+    let all = args.compares_two_urls();
+    Ok(CapacityPlan {
+        plans: ways.iter().map(plan).collect(),
+        budget: args.total_budget(),
+        searches_all: all,
+    })
 }
 
 /// Asks every way for one answer.
@@ -246,7 +266,7 @@ fn reach_check(
     travel: &TransportOptions,
     style: &RequestFraming,
 ) -> anyhow::Result<VariantReachCheck> {
-    let reach = ReachCheck::of(&way.requests, way.travel(travel), style)?;
+    let reach = ReachCheck::for_first_target(&way.requests, way.travel(travel), style)?;
     let url = way.requests.first().map(|request| redact_url(request.url())).unwrap_or_default();
     Ok(VariantReachCheck { name: draft.name.clone(), url, reach })
 }
@@ -261,17 +281,17 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
         "no target: give a URL, -targets FILE, or targets on standard input"
     );
     let aim = TargetFlags {
-        name: "",
+        attack_name: "",
         urls: url.into_iter().collect(),
         targets: &args.targets,
         format: args.format,
-        request: &args.request,
-        expect: &args.expect,
-        template: None,
+        request_args: &args.request_args,
+        expectation_args: &args.expectation_args,
+        template_seed: None,
         files,
     };
     let targets = aim.read_targets()?;
-    ensure!(!targets.is_empty(), "{}: no targets", aim.source());
+    ensure!(!targets.is_empty(), "{}: no targets", aim.source_name());
     Ok(targets)
 }
 
@@ -285,12 +305,12 @@ fn drafts(
 ) -> anyhow::Result<VariantDrafts> {
     if let (Some(a), Some(b)) = (&args.a, &args.b) {
         let (a, b) = (request_args::parse_url(a)?, request_args::parse_url(b)?);
-        let reference = VariantDraft::named("a", redact_url(&a));
-        let b = VariantDraft { url: Some(b.clone()), ..VariantDraft::named("b", redact_url(&b)) };
+        let reference = VariantDraft::new("a", redact_url(&a));
+        let b = VariantDraft { url: Some(b.clone()), ..VariantDraft::new("b", redact_url(&b)) };
         return Ok(VariantDrafts { reference, variants: vec![b] });
     }
     let flags_alone = || VariantDrafts {
-        reference: VariantDraft::named("reference", "as given by the flags"),
+        reference: VariantDraft::new("reference", "as given by the flags"),
         variants: Vec::new(),
     };
     let mut ways = file.unwrap_or_else(flags_alone);
@@ -306,16 +326,16 @@ fn drafts(
     let is_named = is_known && args.factors.iter().any(FactorSpec::needs_lookup);
     let absolute = is_named.then(|| absolute_name(requests[0].origin(), travel, &addresses)).flatten();
     let aimed = FactorContext {
-        request: &requests[0],
+        first_request: &requests[0],
         requests: &requests,
-        travel,
+        transport: travel,
         addresses: &addresses,
         absolute_name: absolute,
     };
     let mut mistakes = Vec::new();
     for vary in args.factors.iter().filter(|vary| is_known || !vary.varies_address()) {
-        match vary.drafts(&aimed) {
-            Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.based_on(&ways.reference))),
+        match vary.build_drafts(&aimed) {
+            Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.inherit_from(&ways.reference))),
             // The same factor twice is one mistake.
             Err(why) if mistakes.contains(&why) => {}
             Err(why) => mistakes.push(why),
@@ -323,7 +343,7 @@ fn drafts(
     }
     mistakes.extend(unfit(&ways));
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways.in_blocks())
+    Ok(ways.use_blocks_if_reference_does())
 }
 
 /// What is wrong with ways together, wherever they come from: how many there are, and what they are called.
@@ -363,13 +383,13 @@ fn requests(
     targets: &[Target],
     style: &RequestFraming,
 ) -> Result<Vec<PreparedRequest>, RequestBuildError> {
-    let variant = Arc::new(draft.variant());
+    let variant = Arc::new(draft.to_variant());
     let request = |target: &Target| {
         let mut target = Target { variant: Some(Arc::clone(&variant)), ..target.clone() };
         if let Some(url) = &draft.url {
             target.url.clone_from(url);
         }
-        if let Some(bytes) = draft.body {
+        if let Some(bytes) = draft.body_bytes {
             target.body = vec![b'x'; bytes].into();
         }
         PreparedRequest::new(&target, style)
@@ -390,11 +410,12 @@ fn way(
         "url replaces a single URL, but the targets have {urls} different URLs"
     );
     let requests = requests(draft, targets, style)?;
-    let bodiless = requests.iter().map(PreparedRequest::method).find(|method| !takes_body(method));
-    if let (Some(_), Some(method)) = (draft.body, bodiless) {
+    let bodiless = requests.iter().map(PreparedRequest::method).find(|method| !method_takes_body(method));
+    if let (Some(_), Some(method)) = (draft.body_bytes, bodiless) {
         bail!("body: a {method} request has no body; give targets with a body with -targets");
     }
-    let apart = (draft.design() == Design::Blocks).then(|| separate_session_transport(draft, travel));
+    let apart =
+        (draft.effective_design() == Design::Blocks).then(|| separate_session_transport(draft, travel));
     if looks != LookupScope::Remote {
         check_sendable(draft, &requests, apart.as_ref().unwrap_or(travel))?;
     }
@@ -407,7 +428,7 @@ fn check_sendable(
     requests: &[PreparedRequest],
     travel: &TransportOptions,
 ) -> anyhow::Result<()> {
-    if let Some(source) = draft.source {
+    if let Some(source) = draft.source_address {
         UdpSocket::bind((source, 0)).with_context(|| format!("cannot send from {source}"))?;
     }
     let dial = &travel.dial;
@@ -512,7 +533,7 @@ impl<'a> VariantKey<'a> {
         Self {
             connections: travel.connections,
             sources: &travel.sources,
-            body: draft.body,
+            body: draft.body_bytes,
             insecure: draft.insecure,
             requests: way.requests.iter().map(sent).collect(),
         }
@@ -524,7 +545,7 @@ fn separate_session_transport(draft: &VariantDraft, travel: &TransportOptions) -
     if let Some(connections) = draft.connections {
         (travel.connections, travel.idle) = (connections, connections);
     }
-    if let Some(source) = draft.source {
+    if let Some(source) = draft.source_address {
         travel.sources = vec![source];
     }
     travel

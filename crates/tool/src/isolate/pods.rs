@@ -15,8 +15,8 @@ use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, SentSegmentP
 use seawall_lab::rig::StopSwitch;
 use seawall_load::clock::nanos;
 
-use crate::on::OnPodLoss;
-use crate::on::ready_pods::{self, ReadyPods};
+use crate::distributed::OnPodLoss;
+use crate::distributed::ready_pods::{self, ReadyPods};
 
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const GAP: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1));
 
 /// What goes by before each piece that so many pods send.
-pub(super) fn gap(pods: usize) -> Duration {
+pub(super) fn segment_overhead(pods: usize) -> Duration {
     GAP.0 + GAP.1 * u32::try_from(pods).unwrap_or(u32::MAX)
 }
 
@@ -59,12 +59,12 @@ impl IsolatePods {
     }
 
     /// What ends everything at once.
-    pub(super) fn stop(&self) -> StopSwitch {
+    pub(super) fn stop_switch(&self) -> StopSwitch {
         self.stop.clone()
     }
 
     /// How many there are.
-    pub(super) fn size(&self) -> usize {
+    pub(super) fn pod_count(&self) -> usize {
         self.crew.fleet.size()
     }
 
@@ -72,7 +72,7 @@ impl IsolatePods {
     ///
     /// # Errors
     /// They have not, or it was not said.
-    pub(super) fn ways(&mut self) -> anyhow::Result<VariantList> {
+    pub(super) fn fetch_variants(&mut self) -> anyhow::Result<VariantList> {
         let told = self.carry_out_work(&SegmentTask::Ways, AROUND);
         if let Some(lost) = &self.first_loss {
             bail!("{lost}");

@@ -11,9 +11,9 @@ use seawall_lab::isolate::answer::{
 };
 use seawall_lab::isolate::limits::CapacityPlan;
 
-use super::limits;
-use crate::find::words::{count, format_wait, rate, seconds};
-use crate::wrap::{cut, wrapped};
+use super::capacity;
+use crate::find::formatting::{format_count, format_rate, format_seconds, format_wait};
+use crate::text_wrap::{truncate_line, wrap_and_truncate};
 
 /// What is said before anything is sent: what the time is enough for.
 pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) -> String {
@@ -36,7 +36,7 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
     });
     format!(
         "{ways} variants at {}/s in total, for at most {}. On an ordinary path, detecting a difference of {:.0} % at the median takes {}; {tail}.{searches}",
-        rate(asked.rate),
+        format_rate(asked.rate),
         format_wait(asked.budget.as_secs_f64()),
         100.0 * effect,
         format_wait(middle.as_secs_f64()),
@@ -47,7 +47,7 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
 const COLUMNS_OF_A_SCREEN: (usize, usize) = (40, 100);
 
 /// The whole screen where it is no terminal's: each line as long as it is.
-pub(super) fn text(answer: &IsolateReport) -> String {
+pub(super) fn format_report(answer: &IsolateReport) -> String {
     let mut out = words(answer);
     // Formatting into memory cannot fail.
     let _ = table(&mut out, answer, usize::MAX);
@@ -55,9 +55,9 @@ pub(super) fn text(answer: &IsolateReport) -> String {
 }
 
 /// The same in the columns of a terminal.
-pub(super) fn text_within(answer: &IsolateReport, columns: usize) -> String {
+pub(super) fn format_report_in_columns(answer: &IsolateReport, columns: usize) -> String {
     let wide = columns.clamp(COLUMNS_OF_A_SCREEN.0, COLUMNS_OF_A_SCREEN.1);
-    let mut out = fitted(&words(answer), wide);
+    let mut out = wrap_lines(&words(answer), wide);
     let _ = table(&mut out, answer, wide);
     out
 }
@@ -70,13 +70,13 @@ fn words(answer: &IsolateReport) -> String {
 }
 
 /// Lines, those that are too long broken between words: each further line begins where the text behind a name did.
-pub(super) fn fitted(text: &str, wide: usize) -> String {
+pub(super) fn wrap_lines(text: &str, wide: usize) -> String {
     let broken = |line: &str| {
         if line.chars().count() <= wide {
             return vec![line.to_owned()];
         }
         let (begin, text, indent) = behind_name(line, wide);
-        wrapped(begin, text, indent, wide)
+        wrap_and_truncate(begin, text, indent, wide)
     };
     text.lines().flat_map(broken).map(|line| line + "\n").collect()
 }
@@ -92,8 +92,8 @@ fn behind_name(line: &str, wide: usize) -> (&str, &str, usize) {
 }
 
 /// What it came to, in one line: of the comparison, and of what the ways bear where that differs.
-pub(super) fn headline(answer: &IsolateReport) -> String {
-    let bears = limits::headline(answer).map_or_else(String::new, |bears| format!("; {bears}"));
+pub(super) fn format_headline(answer: &IsolateReport) -> String {
+    let bears = capacity::format_headline(answer).map_or_else(String::new, |bears| format!("; {bears}"));
     compared(answer) + &bears
 }
 
@@ -106,14 +106,14 @@ fn compared(answer: &IsolateReport) -> String {
             answer.stop_detail.clone().unwrap_or_default()
         }
         _ if answer.reference.all_failed() => {
-            let best = ranked.first().map(|way| format!("; {}: {}", way.way.name, verdict_text(way)));
+            let best = ranked.first().map(|way| format!("; {}: {}", way.way.name, format_verdict(way)));
             let [name, why] = [answer.reference.name.as_str(), &describe_failures(&answer.reference)];
             format!("no request of {name} got a good response: {why}{}", best.unwrap_or_default())
         }
         (_, Some(first)) => format!("{}: faster by {}", first.way.name, of_gain(first)),
         _ if !ranked.is_empty() => {
             let named: Vec<_> =
-                ranked.iter().map(|way| format!("{}: {}", way.way.name, verdict_text(way))).collect();
+                ranked.iter().map(|way| format!("{}: {}", way.way.name, format_verdict(way))).collect();
             named.join("; ")
         }
         _ if equal == answer.variants.len() => {
@@ -123,7 +123,7 @@ fn compared(answer: &IsolateReport) -> String {
             };
             let is_told = answer.outcome == IsolateOutcome::Decided;
             let but = if is_told { "" } else { "; the 99th percentile is undecided" };
-            format!("no variant differs: {all} within {}{but}", share(answer.config.margin))
+            format!("no variant differs: {all} within {}{but}", format_share(answer.config.margin))
         }
         (IsolateOutcome::GeneratorLimited, _) => {
             "the generator was the limit, so no variant was compared".to_owned()
@@ -141,18 +141,18 @@ fn compared(answer: &IsolateReport) -> String {
 }
 
 fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    writeln!(out, "{}", headline(answer))?;
-    let together = rate(answer.config.rate);
+    writeln!(out, "{}", format_headline(answer))?;
+    let together = format_rate(answer.config.rate);
     let (took, budget) = (format_wait(answer.duration_seconds), format_wait(answer.config.budget_seconds));
     writeln!(out, "{}, {together}/s in total, {took} of {budget}", answer.config.target)?;
     if let Some(detail) = &answer.stop_detail {
         writeln!(out, "cut short: {detail}")?;
     }
     differing(out, answer)?;
-    let margin = share(answer.config.margin);
+    let margin = format_share(answer.config.margin);
     let title = format!("Not the cause (the middle half of the response times is the same within {margin})");
     list(out, &title, answer.variants_with_verdict(VariantVerdict::Equal), |way| {
-        describe_equal(answer, way) + &suspicious_tail(answer, way).unwrap_or_default()
+        describe_equal(answer, way) + &describe_suspicious_tail(answer, way).unwrap_or_default()
     })?;
     list(out, "Undecided", answer.variants_with_verdict(VariantVerdict::Undecided), |way| {
         why_not_equal(answer, way).unwrap_or_else(|| undecided(way))
@@ -163,7 +163,7 @@ fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     }
     tails(out, answer)?;
     failures(out, answer)?;
-    limits::write(out, answer)
+    capacity::write_screen_section(out, answer)
 }
 
 fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
@@ -178,7 +178,14 @@ fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     )?;
     let widest = width(ranked.iter().map(|way| &way.way));
     for (at, way) in ranked.iter().enumerate() {
-        writeln!(out, "  {}. {:widest$}  {}{}", at + 1, way.way.name, difference(way), described(&way.way))?;
+        writeln!(
+            out,
+            "  {}. {:widest$}  {}{}",
+            at + 1,
+            way.way.name,
+            describe_difference(way),
+            described(&way.way)
+        )?;
     }
     Ok(())
 }
@@ -206,9 +213,10 @@ fn described(way: &VariantStats) -> String {
 }
 
 /// A verdict in few words.
-pub(super) fn verdict_text(way: &VariantResult) -> String {
-    let size =
-        |gain: Option<ConfidenceInterval>| gain.map_or_else(String::new, |gain| share(gain.estimate.abs()));
+pub(super) fn format_verdict(way: &VariantResult) -> String {
+    let size = |gain: Option<ConfidenceInterval>| {
+        gain.map_or_else(String::new, |gain| format_share(gain.estimate.abs()))
+    };
     match way.verdict {
         VariantVerdict::Faster => format!("faster by {}", size(way.time_saved_ratio)),
         VariantVerdict::Slower => format!("slower by {}", size(way.time_saved_ratio)),
@@ -231,7 +239,7 @@ pub(super) fn verdict_text(way: &VariantResult) -> String {
 }
 
 /// What differs, in words.
-pub(super) fn difference(way: &VariantResult) -> String {
+pub(super) fn describe_difference(way: &VariantResult) -> String {
     match way.verdict {
         VariantVerdict::MoreErrors | VariantVerdict::FewerErrors => {
             let (word, of): (_, fn(ConfidenceInterval) -> ConfidenceInterval) = match way.verdict {
@@ -242,11 +250,11 @@ pub(super) fn difference(way: &VariantResult) -> String {
             };
             way.error_ratio_difference.map_or_else(
                 || word.to_owned(),
-                |failing| format!("{word} {}{}", interval(of(failing)), slower_too(way)),
+                |failing| format!("{word} {}{}", format_interval(of(failing)), slower_too(way)),
             )
         }
         VariantVerdict::Slower => {
-            let gain = way.time_saved_ratio.map_or_else(String::new, |gain| interval(negated(gain)));
+            let gain = way.time_saved_ratio.map_or_else(String::new, |gain| format_interval(negated(gain)));
             format!("slower by {gain}{}{}", in_time(way), fails_too(way))
         }
         VariantVerdict::P99Slower | VariantVerdict::P99Faster => {
@@ -263,7 +271,7 @@ pub(super) fn difference(way: &VariantResult) -> String {
 fn fails_too(way: &VariantResult) -> String {
     let more = way.error_ratio_difference.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
     more.map_or_else(String::new, |more| {
-        format!("; and the share of failed requests is higher by {}", interval(more))
+        format!("; and the share of failed requests is higher by {}", format_interval(more))
     })
 }
 
@@ -271,7 +279,7 @@ fn fails_too(way: &VariantResult) -> String {
 fn slower_too(way: &VariantResult) -> String {
     let more = way.time_saved_ratio.filter(|gain| gain.upper.is_some_and(|upper| upper < 0.0));
     more.map_or_else(String::new, |more| {
-        format!("; and good responses are slower by {}", interval(negated(more)))
+        format!("; and good responses are slower by {}", format_interval(negated(more)))
     })
 }
 
@@ -289,10 +297,14 @@ pub(super) fn other_outcomes(way: &VariantStats) -> impl Iterator<Item = (&'stat
 pub(super) fn describe_failures(way: &VariantStats) -> String {
     let shown: Vec<_> = way.failures.iter().take(REASONS).collect();
     let others: u64 = way.failures.iter().skip(REASONS).map(|failure| failure.count).sum();
-    let mut told: Vec<_> =
-        shown.iter().map(|failure| format!("{} ({})", failure.reason, count(failure.count as f64))).collect();
-    told.extend((others > 0).then(|| format!("other reasons ({})", count(others as f64))));
-    told.extend(other_outcomes(way).map(|(what, number)| format!("{what} ({})", count(number as f64))));
+    let mut told: Vec<_> = shown
+        .iter()
+        .map(|failure| format!("{} ({})", failure.reason, format_count(failure.count as f64)))
+        .collect();
+    told.extend((others > 0).then(|| format!("other reasons ({})", format_count(others as f64))));
+    told.extend(
+        other_outcomes(way).map(|(what, number)| format!("{what} ({})", format_count(number as f64))),
+    );
     told.join(", ")
 }
 
@@ -323,7 +335,7 @@ fn negated(gain: ConfidenceInterval) -> ConfidenceInterval {
 /// Says by how much a 99th percentile is faster or slower.
 fn of_tail(tail: &TailResult) -> String {
     let said = |of: fn(ConfidenceInterval) -> ConfidenceInterval| {
-        tail.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| interval(of(gain)))
+        tail.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| format_interval(of(gain)))
     };
     if tail.verdict == VariantVerdict::Slower {
         format!("slower by {}", said(negated))
@@ -336,7 +348,7 @@ fn of_tail(tail: &TailResult) -> String {
 const UNLIKE: f64 = 2.0;
 
 /// That the tail of a way whose middle is the same looks other, where cells have too few answers to tell.
-pub(super) fn suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
+pub(super) fn describe_suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
     let times = way.way.percentile(99.0)? / answer.reference.percentile(99.0)?;
     let is_told =
         matches!(way.p99.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
@@ -352,12 +364,13 @@ pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> Str
 }
 
 fn of_gain(way: &VariantResult) -> String {
-    way.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| format!("{}{}", interval(gain), in_time(way)))
+    way.time_saved_ratio
+        .map_or_else(|| "–".to_owned(), |gain| format!("{}{}", format_interval(gain), in_time(way)))
 }
 
 fn in_time(way: &VariantResult) -> String {
     way.time_saved_seconds.map_or_else(String::new, |gain| {
-        format!(", {} (mean of the middle half)", seconds(gain.estimate.abs()))
+        format!(", {} (mean of the middle half)", format_seconds(gain.estimate.abs()))
     })
 }
 
@@ -371,16 +384,16 @@ pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Opti
         "; but its 99th percentile or its share of failures seems to differ: --until-p99 or a higher rate decides it"
             .to_owned()
     };
-    Some(of_gain(way) + &suspicious_tail(answer, way).unwrap_or_else(seems))
+    Some(of_gain(way) + &describe_suspicious_tail(answer, way).unwrap_or_else(seems))
 }
 
 fn undecided(way: &VariantResult) -> String {
-    let more = time_to_decide(way);
-    way.time_saved_ratio.map_or_else(|| more.clone(), |gain| format!("{}; {more}", interval(gain)))
+    let more = describe_time_to_decide(way);
+    way.time_saved_ratio.map_or_else(|| more.clone(), |gain| format!("{}; {more}", format_interval(gain)))
 }
 
 /// How much longer an undecided variant needs until it is decided.
-pub(super) fn time_to_decide(way: &VariantResult) -> String {
+pub(super) fn describe_time_to_decide(way: &VariantResult) -> String {
     way.estimated_remaining_seconds.map_or_else(
         || "too few time buckets for a forecast".to_owned(),
         |more| format!("needs about {} more time at this rate", format_wait(more)),
@@ -390,7 +403,7 @@ pub(super) fn time_to_decide(way: &VariantResult) -> String {
 pub(super) fn describe_invalid(way: &VariantResult) -> String {
     format!(
         "the generator, not the target, was the limit in {} of the time buckets",
-        share(way.generator_limited_ratio.unwrap_or(1.0))
+        format_share(way.generator_limited_ratio.unwrap_or(1.0))
     )
 }
 
@@ -402,10 +415,10 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     }
     let widest = width(answer.variants.iter().map(|way| &way.way));
     for VariantResult { way, p99: tail, .. } in &answer.variants {
-        let gain = tail.time_saved_ratio.map_or_else(|| "–".to_owned(), interval);
+        let gain = tail.time_saved_ratio.map_or_else(|| "–".to_owned(), format_interval);
         let said = match tail.verdict {
             VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
-            VariantVerdict::Equal => format!("equal within {}: {gain}", share(TAIL_MARGIN)),
+            VariantVerdict::Equal => format!("equal within {}: {gain}", format_share(TAIL_MARGIN)),
             VariantVerdict::Invalid => {
                 format!(
                     "invalid: {gain}; the generator, not the target, was the limit in too many time buckets"
@@ -424,10 +437,10 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 }
 
 /// Columns of the table of all ways.
-/// Place of the time saved in [`COLUMNS`].
-pub(super) const TIME_SAVED: usize = 6;
+/// Place of the time saved in [`TABLE_COLUMNS`].
+pub(super) const TIME_SAVED_COLUMN: usize = 6;
 
-pub(super) const COLUMNS: [&str; 10] = [
+pub(super) const TABLE_COLUMNS: [&str; 10] = [
     "variant",
     "responses",
     "failed",
@@ -441,9 +454,9 @@ pub(super) const COLUMNS: [&str; 10] = [
 ];
 
 /// Its rows.
-pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {
+pub(super) fn table_rows(answer: &IsolateReport) -> Vec<[String; 10]> {
     let none = || "–".to_owned();
-    let time = |way: &VariantStats, percent: f64| way.percentile(percent).map_or_else(none, seconds);
+    let time = |way: &VariantStats, percent: f64| way.percentile(percent).map_or_else(none, format_seconds);
     let of = |way: &VariantStats, [gain, cells, differs, equal]: [String; 4]| {
         let [p50, p90, p99] = [50.0, 90.0, 99.0].map(|percent| time(way, percent));
         let (answers, failed) = (way.responses.to_string(), (way.failed + way.no_response).to_string());
@@ -451,7 +464,7 @@ pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {
     };
     let reference = of(&answer.reference, [none(), none(), none(), none()]);
     let variants = answer.variants.iter().map(|variant| {
-        let gain = variant.time_saved_ratio.map_or_else(none, interval);
+        let gain = variant.time_saved_ratio.map_or_else(none, format_interval);
         let told = |p: Option<f64>| p.map_or_else(none, |p| format!("{p:.4}"));
         let [differs, equal] = [variant.p_difference, variant.p_equivalence].map(told);
         of(&variant.way, [gain, variant.time_buckets.to_string(), differs, equal])
@@ -461,13 +474,13 @@ pub(super) fn rows(answer: &IsolateReport) -> Vec<[String; 10]> {
 
 /// In so many columns: what has no room beside the names follows below.
 fn table(out: &mut String, answer: &IsolateReport, columns: usize) -> fmt::Result {
-    let mut rows = vec![COLUMNS.map(str::to_owned)];
-    rows.extend(self::rows(answer));
+    let mut rows = vec![TABLE_COLUMNS.map(str::to_owned)];
+    rows.extend(table_rows(answer));
     for row in &mut rows {
-        row[0] = cut(&row[0], columns / 3);
+        row[0] = truncate_line(&row[0], columns / 3);
     }
     let wide = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..COLUMNS.len()).map(wide).collect();
+    let widths: Vec<_> = (0..TABLE_COLUMNS.len()).map(wide).collect();
     for group in groups(&widths, columns) {
         writeln!(out)?;
         for row in &rows {
@@ -475,7 +488,7 @@ fn table(out: &mut String, answer: &IsolateReport, columns: usize) -> fmt::Resul
             for &at in &group {
                 write!(line, "  {:>wide$}", row[at], wide = widths[at])?;
             }
-            writeln!(out, "{}", cut(&line, columns))?;
+            writeln!(out, "{}", truncate_line(&line, columns))?;
         }
     }
     Ok(())
@@ -506,7 +519,7 @@ fn width<'a>(ways: impl Iterator<Item = &'a VariantStats>) -> usize {
 const MANY: f64 = 10.0;
 
 /// `5.2 % (3.1 to 7.4 %)`, and `125.9 × (120.3 to 131.1 ×)`; the point alone where no interval is known.
-pub(super) fn interval(gain: ConfidenceInterval) -> String {
+pub(super) fn format_interval(gain: ConfidenceInterval) -> String {
     let (scale, unit) = scale(gain.estimate);
     let point = format!("{:.1} {unit}", scale * gain.estimate);
     if gain.lower.is_none() && gain.upper.is_none() {
@@ -520,7 +533,7 @@ fn scale(share: f64) -> (f64, &'static str) {
     if share.abs() < MANY { (100.0, "%") } else { (1.0, "×") }
 }
 
-pub(super) fn share(share: f64) -> String {
+pub(super) fn format_share(share: f64) -> String {
     let (scale, unit) = scale(share);
     let scaled = scale * share;
     let digits = usize::from((scaled - scaled.round()).abs() >= 0.05);

@@ -26,7 +26,7 @@ use super::args::IsolateArgs;
 use super::{code, page, plan, screen};
 use crate::exit;
 use crate::find::tests::{field, plan as search, searched};
-use crate::searching::{AnswerPage, SearchStatus};
+use crate::search_page::{SearchPageReport, SearchStatus};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(SimulatedPath, usize, Option<IsolateStopReason>);
@@ -123,7 +123,7 @@ fn plan_of(rate: f64, names: &[&str]) -> IsolatePlan {
 fn who_is_to_blame_stands_first_with_what_it_saves_and_who_is_not_is_named() {
     let ways = [("name", 0.0, 0.0), ("a <proxy>", -0.2, 0.0), ("tls", 0.1, 0.0), ("flaky", 0.0, 0.1)];
     let answer = experiment(QUIET, 400.0, &ways, None);
-    let text = screen::text(&answer);
+    let text = screen::format_report(&answer);
     let places = [
         "a <proxy>: faster by 1",
         "1. a <proxy>",
@@ -177,7 +177,7 @@ fn the_title_of_a_page_begins_with_a_capital_letter_or_a_name() {
 fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_pages() {
     let plan = plan_of(200.0, &["mesh", "direct"]);
     let nothing = empty_report(&plan);
-    assert_eq!(screen::headline(&nothing), "nothing is decided yet");
+    assert_eq!(screen::format_headline(&nothing), "nothing is decided yet");
     let (mut told, mut paths) =
         (Vec::new(), Simulated(SimulatedPath::new(QUIET, vec![Effect::default(); 2], 200.0, 2), 0, None));
     let whole = isolate(&mut paths, &plan, &mut |_, so_far| told.push(so_far()));
@@ -185,28 +185,28 @@ fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_p
     assert!(cells.len() > 1 && cells.is_sorted(), "{cells:?}");
     assert_eq!(told.last(), Some(&whole));
     for answer in [&nothing, &told[0]] {
-        let event = AnswerPage::live_event(answer, SearchStatus::of("running")).unwrap();
+        let event = SearchPageReport::live_event(answer, SearchStatus::with_state("running")).unwrap();
         let event: serde_json::Value = serde_json::from_str(&event).unwrap();
         assert_eq!(
             (&event["live"]["state"], event["page"].as_str()),
             (&"running".into(), Some(&*page::render(answer)))
         );
-        let open = AnswerPage::live_page(answer, SearchStatus::of("running")).unwrap();
+        let open = SearchPageReport::live_page(answer, SearchStatus::with_state("running")).unwrap();
         assert!(open.contains("connect-src 'self'") && open.contains("EventSource"));
-        let saved = AnswerPage::offline_page(answer, Some("Saved <now>.")).unwrap();
+        let saved = SearchPageReport::offline_page(answer, Some("Saved <now>.")).unwrap();
         assert!(
             saved.contains("Saved &lt;now&gt;.")
                 && !saved.contains("<script")
                 && !saved.contains("connect-src")
         );
     }
-    assert_eq!(AnswerPage::offline_page(&whole, None).unwrap(), page::render(&whole));
+    assert_eq!(SearchPageReport::offline_page(&whole, None).unwrap(), page::render(&whole));
 }
 
 #[test]
 fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
     let ways = [("worse", 0.4, 0.1), ("flaky", 0.0, 0.1)];
-    let text = screen::text(&experiment(QUIET, 400.0, &ways, None));
+    let text = screen::format_report(&experiment(QUIET, 400.0, &ways, None));
     let line = |name: &str| text.lines().find(|line| line.contains(&format!(". {name}"))).unwrap();
     assert!(
         line("worse").contains("the share of failed requests is higher by ")
@@ -219,13 +219,13 @@ fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
 #[test]
 fn a_share_is_told_in_percent_below_ten_times_and_without_an_interval_where_none_is_known() {
     let interval =
-        |lower, point, upper| screen::interval(ConfidenceInterval { lower, estimate: point, upper });
+        |lower, point, upper| screen::format_interval(ConfidenceInterval { lower, estimate: point, upper });
     assert_eq!(interval(Some(0.031), 0.052, Some(0.074)), "5.2 % (3.1 to 7.4 %)");
     assert_eq!(interval(None, -9.99, Some(-9.0)), "-999.0 % (? to -900.0 %)");
     assert_eq!(interval(Some(120.25), 125.9, None), "125.9 × (120.2 to ? ×)");
     assert_eq!(interval(None, -125.89, None), "-125.9 ×");
     assert_eq!(
-        [0.05, 0.052, 9.994, 12.0, 125.9].map(screen::share),
+        [0.05, 0.052, 9.994, 12.0, 125.9].map(screen::format_share),
         ["5 %", "5.2 %", "999.4 %", "12 ×", "125.9 ×"]
     );
 }
@@ -237,7 +237,7 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
     let answer = beside(fails, QUIET, 400.0, &ways, None);
     let ranked: Vec<_> = answer.ranked().iter().map(|way| way.way.name.as_str()).collect();
     assert_eq!(ranked, ["well", "slower and well"]);
-    let text = screen::text(&answer);
+    let text = screen::format_report(&answer);
     assert!(
         text.contains("1. well             the share of failed requests is lower by 100.0 % ("),
         "{text}"
@@ -253,7 +253,7 @@ fn a_reference_that_only_fails_is_told_in_the_first_line_and_reasons_beyond_four
     answer.reference.failed = answer.reference.requests;
     answer.reference.failures =
         [("503", 1200), ("500", 9), ("502", 8), ("504", 7), ("404", 2), ("410", 1)].map(failure).to_vec();
-    let text = screen::text(&answer);
+    let text = screen::format_report(&answer);
     let told = "503 (1,200), 500 (9), 502 (8), 504 (7), other reasons (3)";
     assert!(
         text.starts_with(&format!("no request of mesh got a good response: {told}; b: faster by 1")),
@@ -272,9 +272,9 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
     let mut answer = experiment(QUIET, 400.0, &ways, None);
     answer.variants[0].way.description =
         "no more connections than these, and some more words of it".to_owned();
-    let whole = screen::text(&answer);
+    let whole = screen::format_report(&answer);
     for columns in [1, 40, 53, 60, 80, 100, 300] {
-        let text = screen::text_within(&answer, columns);
+        let text = screen::format_report_in_columns(&answer, columns);
         let most = columns.clamp(40, 100);
         assert!(text.lines().all(|line| line.chars().count() <= most), "{columns}: {text}");
         for word in whole.split_whitespace() {
@@ -288,7 +288,7 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
 #[test]
 fn what_could_not_be_told_comes_with_the_time_that_it_would_take() {
     let answer = experiment(NOISY, 30.0, &[("dns", 0.03, 0.0)], None);
-    let text = screen::text(&answer);
+    let text = screen::format_report(&answer);
     assert!(text.contains("Undecided\n  dns") && text.contains(" more time at this rate"), "{text}");
     assert!(text.contains("too few responses per time bucket: use a higher rate"), "{text}");
     assert_eq!(code(&answer, None, false), exit::UNDECIDED);
@@ -309,12 +309,12 @@ fn each_end_has_a_code_of_its_own() {
     );
     let overloaded = cut(IsolateStopReason::Overloaded(1));
     assert_eq!(code(&overloaded, None, false), exit::UNDECIDED);
-    assert!(screen::text(&overloaded).contains("most of these are requests of \"b\""));
+    assert!(screen::format_report(&overloaded).contains("most of these are requests of \"b\""));
     // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
     let mut hangs = overloaded;
     hangs.variants[0].way.no_response = hangs.variants[0].way.requests;
     assert_eq!([true, false].map(|gate| code(&hangs, None, gate)), [exit::SLO_MISSED, exit::UNDECIDED]);
-    assert!(screen::text(&hangs).contains("b  all requests: no response at the end ("));
+    assert!(screen::format_report(&hangs).contains("b  all requests: no response at the end ("));
     assert_eq!(code(&cut(IsolateStopReason::Failed("no way".to_owned())), None, false), exit::ERROR);
 }
 
@@ -346,7 +346,7 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
         (IsolateOutcome::Undecided, 1)
     );
     assert_eq!([false, true].map(|two| code(&equal, None, two)), [exit::UNDECIDED; 2]);
-    let text = screen::text(&equal);
+    let text = screen::format_report(&equal);
     assert!(
         text.starts_with(
             "no variant differs: b equals the reference within 5 %; the 99th percentile is undecided"
@@ -388,7 +388,7 @@ fn what_each_way_bears_stands_beside_the_reference_on_screen_and_page_and_in_jso
     let found = answer.capacity.as_ref().unwrap();
     let names: Vec<_> = found.variants.iter().map(|way| way.name.as_str()).collect();
     assert_eq!(names, ["mesh", "direct", "slow"], "what is the same does not matter");
-    let text = screen::text(&answer);
+    let text = screen::format_report(&answer);
     let parts = [
         "Limit of each variant (p99 below 250 ms, errors below 0.1 %)\n  mesh    FOUND: the target breaks between ",
         "\n  direct  NO LIMIT FOUND: the target did not break up to --max-rate; 1,000/s was sustained\n          compared with mesh: better: breaking rate: at least +",
@@ -418,10 +418,12 @@ fn what_each_way_bears_stands_beside_the_reference_on_screen_and_page_and_in_jso
 #[test]
 fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_said() {
     let answer = experiment(QUIET, 400.0, &[("same", 0.0, 0.0)], None);
-    assert!(!screen::text(&answer).contains("Limit of") && !page::render(&answer).contains("Limit of"));
+    assert!(
+        !screen::format_report(&answer).contains("Limit of") && !page::render(&answer).contains("Limit of")
+    );
     assert!(serde_json::to_value(&answer).unwrap().get("capacity").is_none());
     let nothing = searched_too(answer, &[], false);
-    let text = screen::text(&nothing);
+    let text = screen::format_report(&nothing);
     assert!(
         text.contains("not searched: the experiment found no variant that differs from the reference"),
         "{text}"
@@ -429,7 +431,7 @@ fn what_was_not_searched_is_named_with_the_reason_and_without_find_nothing_is_sa
     assert!(page::render(&nothing).contains("Not searched: the experiment found no variant that differs"));
     let ways = [("a", -0.3, 0.0), ("b", -0.25, 0.0), ("c", -0.2, 0.0), ("d", -0.15, 0.0)];
     let four = searched_too(experiment(QUIET, 1000.0, &ways, None), &[], false);
-    let text = screen::text(&four);
+    let text = screen::format_report(&four);
     assert!(text.contains("\n  d     not searched: three other variants differ more"), "{text}");
     assert!(page::render(&four).contains("not searched: three other variants differ more"));
 }
@@ -447,7 +449,7 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
         let worse = IsolateReport { outcome, ..worse.clone() };
         assert_eq!(code(&worse, None, true), exit::SLO_MISSED, "however the comparison ended");
     }
-    let first = |answer: &IsolateReport| screen::text(answer).lines().next().unwrap().to_owned();
+    let first = |answer: &IsolateReport| screen::format_report(answer).lines().next().unwrap().to_owned();
     assert!(
         first(&worse).ends_with("b equals the reference within 5 %; b breaks at a lower rate"),
         "{}",
@@ -466,13 +468,14 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     (run.stop_reason, run.outcome) = (Some(Ended::Signal), End::Interrupted);
     let capacity = cut.capacity.take();
     let mut cut = cut.with_capacity_report(capacity);
-    assert!(screen::text(&cut).contains("\ncut short: a signal stopped the searches\n"));
+    assert!(screen::format_report(&cut).contains("\ncut short: a signal stopped the searches\n"));
     assert_eq!((code(&cut, Some(2), true), code(&cut, Some(15), false)), (130, 143));
     assert!(
-        screen::text(&cut).contains("INTERRUPTED: ") && !screen::text(&cut).contains("a longer --budget")
+        screen::format_report(&cut).contains("INTERRUPTED: ")
+            && !screen::format_report(&cut).contains("a longer --budget")
     );
     cut.capacity.as_mut().unwrap().variants[1].find.stop_reason = Some(Ended::Budget);
-    assert!(screen::text(&cut).contains("; use a longer --budget\n"));
+    assert!(screen::format_report(&cut).contains("; use a longer --budget\n"));
 }
 
 /// Flags as they are typed.
@@ -492,8 +495,8 @@ fn typed(words: &str) -> IsolateArgs {
 #[test]
 fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comparisons() {
     let words = "http://127.0.0.1:8080/ --factors keep-alive,protocol,connections=3 --capacity --max-rate 900/s --slo p99<250ms";
-    let order = plan::plan(&typed(words), 1, &InputFiles::default()).unwrap();
-    let searches = order.searches.unwrap();
+    let order = plan::plan_local_run(&typed(words), 1, &InputFiles::default()).unwrap();
+    let searches = order.capacity_plan.unwrap();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     assert_eq!(
         (order.plan.config.budget, searches.budget, searches.searches_all),
@@ -515,13 +518,14 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
         |plan: &Search| plan.goal == search().goal && plan.max_rate == Some(900.0) && !plan.looks_for_cause;
     assert!(searches.plans.iter().all(is_asked));
     let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --capacity");
-    let searches = plan::plan(&two, 1, &InputFiles::default()).unwrap().searches.unwrap();
+    let searches = plan::plan_local_run(&two, 1, &InputFiles::default()).unwrap().capacity_plan.unwrap();
     let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
     assert!(searches.searches_all && searches.plans.iter().all(|plan| plan.goal == SearchGoal::CLIFF));
     let alone =
-        plan::plan(&typed("http://127.0.0.1:1/ --factors keep-alive"), 1, &InputFiles::default()).unwrap();
-    assert!(alone.searches.is_none() && alone.plan.config.budget == minutes(2), "as it was");
+        plan::plan_local_run(&typed("http://127.0.0.1:1/ --factors keep-alive"), 1, &InputFiles::default())
+            .unwrap();
+    assert!(alone.capacity_plan.is_none() && alone.plan.config.budget == minutes(2), "as it was");
 }
 
 /// The plan of an experiment file beside these flags.
@@ -529,7 +533,11 @@ fn planned(file: &str, words: &str) -> anyhow::Result<plan::IsolateRun> {
     let room = tempfile::tempdir().unwrap();
     let path = room.path().join("ways.yaml");
     std::fs::write(&path, file).unwrap();
-    plan::plan(&typed(&format!("{words} --experiment {}", path.display())), 1, &InputFiles::default())
+    plan::plan_local_run(
+        &typed(&format!("{words} --experiment {}", path.display())),
+        1,
+        &InputFiles::default(),
+    )
 }
 
 /// Why a plan is none.
@@ -549,12 +557,12 @@ fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
         ("variants: [{name: x, lookup: true, protocol: http2}]", [false, false, true]),
         ("variants: [{name: x, protocol: http2}]", [true, true, false]),
     ] {
-        let plans = planned(file, words).unwrap().searches.unwrap().plans;
+        let plans = planned(file, words).unwrap().capacity_plan.unwrap().plans;
         let told: Vec<_> = plans.iter().map(|plan| plan.connections.keep_alive).collect();
         assert_eq!(told, kept, "{file}");
     }
     let file = "reference: {protocol: http2}\nvariants: [{name: x, keep-alive: false}]";
-    let plans = planned(file, words).unwrap().searches.unwrap().plans;
+    let plans = planned(file, words).unwrap().capacity_plan.unwrap().plans;
     let told: Vec<_> = plans.iter().map(|plan| plan.connections.protocol.as_str()).collect();
     assert_eq!(told, ["h2c", "http/1.1", "h2c"], "what a file's way does not name is as the flags have it");
 }
@@ -575,7 +583,12 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
     let told = refused(planned(file, "http://127.0.0.1:1/ --factors connect-to=127.0.0.1:2"));
     assert!(told.starts_with("connect-to=127.0.0.1:2: it does not differ from"), "{told}");
-    plan::plan(&typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"), 1, &InputFiles::default()).unwrap();
+    plan::plan_local_run(
+        &typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"),
+        1,
+        &InputFiles::default(),
+    )
+    .unwrap();
 }
 
 /// A way with a URL of its own asked for that alone, and the reference for all.
@@ -594,7 +607,7 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
         told.starts_with("x: url replaces a single URL, but the targets have 2 different URLs"),
         "{told}"
     );
-    let tls = refused(plan::plan(
+    let tls = refused(plan::plan_local_run(
         &typed(&format!("{several} --factors tls=https://127.0.0.1:2/")),
         1,
         &InputFiles::default(),
@@ -608,7 +621,7 @@ fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
 fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     let told = |factors: &str| {
         let words = format!("http://127.0.0.1:1/ --budget 1h --factors {factors}");
-        plan::plan(&typed(&words), 1, &InputFiles::default())
+        plan::plan_local_run(&typed(&words), 1, &InputFiles::default())
             .map(|order| order.plan.variants.len())
             .map_err(|error| error.to_string())
     };
@@ -623,7 +636,7 @@ fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
 #[test]
 fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
     let told = |words: &str| {
-        plan::plan(&typed(&format!("http://127.0.0.1:1/ {words}")), 1, &InputFiles::default())
+        plan::plan_local_run(&typed(&format!("http://127.0.0.1:1/ {words}")), 1, &InputFiles::default())
             .err()
             .map(|error| error.to_string())
     };

@@ -9,7 +9,7 @@ use seawall_load::resolve::HostPort;
 use seawall_load::variant::{self, Variant, VariantProtocol};
 
 /// Largest body, in bytes.
-pub(super) const MOST_BODY: usize = 64 << 20;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// A way as it was asked for. What it does not name is as the flags have it.
 #[derive(Debug, Clone, Default)]
@@ -25,26 +25,26 @@ pub(super) struct VariantDraft {
     pub(super) insecure: bool,
     pub(super) proxies: Option<Arc<ProxyRules>>,
     /// Each connection asks for its address: of all ways, or of none.
-    pub(super) lookup: bool,
+    pub(super) lookup_per_connection: bool,
     pub(super) connections: Option<usize>,
-    pub(super) source: Option<IpAddr>,
+    pub(super) source_address: Option<IpAddr>,
     /// Bytes.
-    pub(super) body: Option<usize>,
+    pub(super) body_bytes: Option<usize>,
     pub(super) design: Option<Design>,
 }
 
 impl VariantDraft {
-    pub(super) fn named(name: impl Into<String>, what: impl Into<String>) -> Self {
+    pub(super) fn new(name: impl Into<String>, what: impl Into<String>) -> Self {
         Self { name: name.into(), description: what.into(), ..Self::default() }
     }
 
     /// The same in which everything else is as the reference has it, so that one thing differs alone.
-    pub(super) fn based_on(self, reference: &Self) -> Self {
+    pub(super) fn inherit_from(self, reference: &Self) -> Self {
         // Each field by name, so that another one is not forgotten here.
         Self {
             name: self.name,
             description: self.description,
-            lookup: self.lookup,
+            lookup_per_connection: self.lookup_per_connection,
             design: self.design,
             url: self.url.or_else(|| reference.url.clone()),
             address: self.address.or_else(|| reference.address.clone()),
@@ -54,24 +54,24 @@ impl VariantDraft {
             insecure: self.insecure || reference.insecure,
             proxies: self.proxies.or_else(|| reference.proxies.clone()),
             connections: self.connections.or(reference.connections),
-            source: self.source.or(reference.source),
-            body: self.body.or(reference.body),
+            source_address: self.source_address.or(reference.source_address),
+            body_bytes: self.body_bytes.or(reference.body_bytes),
         }
     }
 
     /// Whether it takes a session that the others do not share.
-    pub(super) fn needs_a_session(&self) -> bool {
-        self.connections.is_some() || self.source.is_some()
+    pub(super) fn needs_own_session(&self) -> bool {
+        self.connections.is_some() || self.source_address.is_some()
     }
 
     /// How it takes its turns: alone where it would disturb the others.
-    pub(super) fn design(&self) -> Design {
-        let alone = self.needs_a_session() || self.body.is_some();
+    pub(super) fn effective_design(&self) -> Design {
+        let alone = self.needs_own_session() || self.body_bytes.is_some();
         self.design.unwrap_or(if alone { Design::Blocks } else { Design::Interleaved })
     }
 
     /// Whether anything is different.
-    pub(super) fn differs(&self) -> bool {
+    pub(super) fn has_differences(&self) -> bool {
         self.url.is_some()
             || self.address.is_some()
             || self.server_name.is_some()
@@ -79,12 +79,12 @@ impl VariantDraft {
             || self.keep_alive.is_some()
             || self.insecure
             || self.proxies.is_some()
-            || self.body.is_some()
-            || self.needs_a_session()
+            || self.body_bytes.is_some()
+            || self.needs_own_session()
     }
 
     /// As the engine has it.
-    pub(super) fn variant(&self) -> Variant {
+    pub(super) fn to_variant(&self) -> Variant {
         Variant {
             name: self.name.clone(),
             address: self.address.clone(),
@@ -98,12 +98,12 @@ impl VariantDraft {
 }
 
 /// A proxy's URL, or none.
-pub(super) fn proxies(text: &str) -> Option<Arc<ProxyRules>> {
+pub(super) fn parse_proxy_rules(text: &str) -> Option<Arc<ProxyRules>> {
     variant::parse_proxy(text).ok().map(Arc::new)
 }
 
 /// A protocol's word; none of another.
-pub(super) fn protocol(text: &str) -> Option<VariantProtocol> {
+pub(super) fn parse_protocol(text: &str) -> Option<VariantProtocol> {
     match text {
         "http1" => Some(VariantProtocol::Http1),
         "http2" => Some(VariantProtocol::Http2),
@@ -112,7 +112,7 @@ pub(super) fn protocol(text: &str) -> Option<VariantProtocol> {
 }
 
 /// Whether requests of this method carry a body: others are other requests with one (RFC 9110 section 9.3).
-pub(super) fn takes_body(method: &str) -> bool {
+pub(super) fn method_takes_body(method: &str) -> bool {
     matches!(method, "POST" | "PUT" | "PATCH")
 }
 

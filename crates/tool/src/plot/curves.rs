@@ -12,9 +12,9 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::report::chart::{ChartLine, Charts, Panel, Points, Stroke, run_colour};
+use crate::report::axis_scale::AxisScale;
+use crate::report::chart::{ChartLine, ChartPoints, Charts, Panel, Stroke, run_colour};
 use crate::report::input::InputSource;
-use crate::report::scale::Scale;
 use crate::report::svg;
 
 /// More than any search writes: some thousand trials with their windows.
@@ -118,7 +118,7 @@ impl Trial {
 }
 
 /// True for what a search wrote, and for summaries: objects with keys that neither results nor intervals have.
-pub(super) fn is_curve(head: &[u8]) -> bool {
+pub(super) fn is_curve_input(head: &[u8]) -> bool {
     let has = |key: &[u8]| head.windows(key.len()).any(|part| part == key);
     let attack = has(b"\"offered_rate\"") && has(b"\"error_ratio\"");
     head.trim_ascii_start().starts_with(b"{") && (has(b"\"outcome\"") || attack)
@@ -130,7 +130,7 @@ pub(super) fn is_curve(head: &[u8]) -> bool {
 /// A file that is of neither kind, or holds no trial.
 pub(super) fn render(title: &str, inputs: Vec<InputSource>) -> anyhow::Result<String> {
     let curves = inputs.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(svg::draw(title, &charts(&curves)))
+    Ok(svg::render_charts(title, &charts(&curves)))
 }
 
 const KINDS: &str =
@@ -177,20 +177,20 @@ fn limited(reader: impl BufRead) -> anyhow::Result<String> {
 /// One panel for each thing that any trial has.
 fn charts(curves: &[(String, Curve)]) -> Charts {
     let fastest = curves.iter().filter_map(|(_, curve)| curve.trials.last()).map(|trial| trial.rate);
-    let x = Scale::counts(fastest);
+    let x = AxisScale::linear_counts(fastest);
     // The first one's, for that is whose story it is.
     let few = curves
         .first()
         .and_then(|(_, curve)| Some((curve.cliff?, "above the breaking rate of the first file")));
-    let panel = |name, unit, suffix, of: fn(&Trial) -> Option<f64>, scale: fn(Vec<f64>) -> Scale| {
+    let panel = |name, unit, suffix, of: fn(&Trial) -> Option<f64>, scale: fn(Vec<f64>) -> AxisScale| {
         let lines = lines(curves, of);
         let values: Vec<f64> =
             lines.iter().flat_map(|line| &line.points).filter_map(|point| point.1).collect();
         let (x, y) = (x.clone(), (!values.is_empty()).then(|| scale(values))?);
         Some(Panel { name, unit, suffix, below: "requests offered per second", x, y, few, lines })
     };
-    let counts = |values: Vec<f64>| Scale::counts(values.into_iter());
-    let times = |values: Vec<f64>| Scale::times(values.into_iter());
+    let counts = |values: Vec<f64>| AxisScale::linear_counts(values.into_iter());
+    let times = |values: Vec<f64>| AxisScale::log_nanoseconds(values.into_iter());
     let p99 = |trial: &Trial| trial.p99.map(|seconds| seconds * 1e9);
     let panels = [
         panel("Good responses", "good responses per second", " /s", |trial| trial.goodput, counts),
@@ -211,7 +211,7 @@ fn lines(curves: &[(String, Curve)], of: fn(&Trial) -> Option<f64>) -> Vec<Chart
 }
 
 /// One point for each rate: the median of its trials, of those in which there is a value.
-fn points(trials: &[Trial], of: fn(&Trial) -> Option<f64>) -> Points {
+fn points(trials: &[Trial], of: fn(&Trial) -> Option<f64>) -> ChartPoints {
     let point = |same: &[Trial]| {
         let mut values: Vec<f64> = same.iter().filter_map(of).filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -248,10 +248,10 @@ mod tests {
 
     #[test]
     fn what_makes_a_curve_is_told_from_results() {
-        assert!(is_curve(MANAGED.as_bytes()) && is_curve(AGENT.as_bytes()));
-        assert!(!is_curve(b"{\"attack\":\"\",\"seq\":0,\"code\":200}\n"));
-        assert!(!is_curve(b"\"outcome\""));
-        assert!(!is_curve(b""));
+        assert!(is_curve_input(MANAGED.as_bytes()) && is_curve_input(AGENT.as_bytes()));
+        assert!(!is_curve_input(b"{\"attack\":\"\",\"seq\":0,\"code\":200}\n"));
+        assert!(!is_curve_input(b"\"outcome\""));
+        assert!(!is_curve_input(b""));
     }
 
     #[test]

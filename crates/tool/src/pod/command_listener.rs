@@ -106,7 +106,7 @@ impl<W> Clone for PodShutdown<W> {
 impl<W> PodShutdown<W> {
     /// Has the trial aborted and told of. A program that stands still does not hold the pod.
     fn end(&self, why: PodExitReason) {
-        self.hand.end(why);
+        self.hand.end_pod(why);
         // Whoever carries trials out may be gone, and the program with him.
         let _ = self.orders.send(None);
         wait(LAST_WORDS);
@@ -154,14 +154,14 @@ impl<W: DeserializeOwned> CommandListener<W> {
                 self.voice.send(&PodReport::<(), ()>::Pong(Pong { ping, at }));
             }
             Ok(PodCommand::Begin(begin)) => {
-                self.hand.expect_next();
+                self.hand.expect_next_trial();
                 // If nobody carries trials out any more, the program is about to end.
                 let _ = self.orders.send(Some(begin));
             }
             Ok(PodCommand::Steer(steer)) => self.hand.steer(steer),
-            Ok(PodCommand::Stop) => self.hand.stop(),
+            Ok(PodCommand::Stop) => self.hand.stop_trial(),
             Ok(PodCommand::Leave) => {
-                self.hand.end(PodExitReason::Requested);
+                self.hand.end_pod(PodExitReason::Requested);
                 let _ = self.orders.send(None);
             }
             // An empty line is a sound, and no order.

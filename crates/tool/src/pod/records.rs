@@ -16,7 +16,7 @@ use super::pod_output::PodOutput;
 const CHUNK: usize = 11 << 10;
 
 /// Where the records of a trial go: nowhere, to a file, or into lines.
-pub(super) fn output(
+pub(super) fn open_records_output(
     name: &str,
     index: u64,
     told: impl FnOnce() -> RecordLineWriter,

@@ -49,12 +49,12 @@ enum PendingCommand {
 
 impl TrialController {
     /// A trial was ordered.
-    pub(super) fn expect_next(&self) {
+    pub(super) fn expect_next_trial(&self) {
         self.lock().queued.push_back(Vec::new());
     }
 
     /// The next trial begins, in which what was ordered since it was is done first.
-    pub(super) fn attach(&self, grip: Box<dyn TrialHandle>) {
+    pub(super) fn attach_trial(&self, grip: Box<dyn TrialHandle>) {
         let mut held = self.lock();
         held.handle = Some(grip);
         held.doubts.clear();
@@ -67,12 +67,12 @@ impl TrialController {
     }
 
     /// The trial is over. To be said before anybody is told so: what is ordered then is of the next one.
-    pub(super) fn detach(&self) {
+    pub(super) fn detach_trial(&self) {
         self.lock().handle = None;
     }
 
     /// The next trial does not begin.
-    pub(super) fn cancel_next(&self) {
+    pub(super) fn cancel_next_trial(&self) {
         self.lock().queued.pop_front();
     }
 
@@ -82,12 +82,12 @@ impl TrialController {
     }
 
     /// Ends the trial, and not the pod.
-    pub(super) fn stop(&self) {
+    pub(super) fn stop_trial(&self) {
         self.lock().apply(PendingCommand::Stop);
     }
 
     /// Ends everything; the first reason stays.
-    pub(super) fn end(&self, why: PodExitReason) {
+    pub(super) fn end_pod(&self, why: PodExitReason) {
         let mut held = self.lock();
         held.end.get_or_insert(why);
         held.abort();
@@ -99,7 +99,7 @@ impl TrialController {
     }
 
     /// What is to be said of the trial since this was asked last.
-    pub(super) fn take_doubts(&self) -> Vec<String> {
+    pub(super) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().doubts)
     }
 
@@ -162,14 +162,14 @@ mod tests {
     fn what_is_ordered_while_a_trial_gets_ready_is_done_when_it_begins() {
         let (hand, noted) = (TrialController::default(), Arc::default());
         hand.steer(steer("of nothing"));
-        hand.expect_next();
+        hand.expect_next_trial();
         hand.steer(steer("rate 5"));
-        hand.stop();
-        hand.attach(Box::new(Noting(Arc::clone(&noted))));
+        hand.stop_trial();
+        hand.attach_trial(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["rate 5", "stop"]);
-        assert_eq!((hand.take_doubts(), hand.take_doubts()), (vec!["late".to_owned()], vec![]));
-        hand.end(PodExitReason::HeartbeatLost);
-        hand.end(PodExitReason::Requested);
+        assert_eq!((hand.take_warnings(), hand.take_warnings()), (vec!["late".to_owned()], vec![]));
+        hand.end_pod(PodExitReason::HeartbeatLost);
+        hand.end_pod(PodExitReason::Requested);
         assert_eq!(
             (noted.lock().unwrap().last().unwrap().as_str(), hand.exit_reason()),
             ("abort", Some(PodExitReason::HeartbeatLost))
@@ -180,28 +180,28 @@ mod tests {
     #[test]
     fn an_end_that_is_ordered_of_the_next_trial_as_soon_as_the_last_is_over_is_kept_for_it() {
         let (hand, noted) = (TrialController::default(), Arc::default());
-        hand.expect_next();
-        hand.attach(Box::new(Noting(Arc::default())));
-        hand.expect_next();
-        hand.detach();
-        hand.stop();
-        hand.attach(Box::new(Noting(Arc::clone(&noted))));
+        hand.expect_next_trial();
+        hand.attach_trial(Box::new(Noting(Arc::default())));
+        hand.expect_next_trial();
+        hand.detach_trial();
+        hand.stop_trial();
+        hand.attach_trial(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["stop"]);
-        hand.detach();
-        hand.expect_next();
-        hand.stop();
-        hand.cancel_next();
-        hand.expect_next();
-        hand.attach(Box::new(Noting(Arc::clone(&noted))));
+        hand.detach_trial();
+        hand.expect_next_trial();
+        hand.stop_trial();
+        hand.cancel_next_trial();
+        hand.expect_next_trial();
+        hand.attach_trial(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["stop"], "what did not begin needs no end");
     }
 
     #[test]
     fn a_trial_that_begins_after_the_end_is_over_at_once() {
         let (hand, noted) = (TrialController::default(), Arc::default());
-        hand.expect_next();
-        hand.end(PodExitReason::Signal(15));
-        hand.attach(Box::new(Noting(Arc::clone(&noted))));
+        hand.expect_next_trial();
+        hand.end_pod(PodExitReason::Signal(15));
+        hand.attach_trial(Box::new(Noting(Arc::clone(&noted))));
         assert_eq!(*noted.lock().unwrap(), ["abort"]);
     }
 }

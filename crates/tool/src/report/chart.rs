@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::scale::Scale;
+use super::axis_scale::AxisScale;
 use super::series::RunSeries;
 
 /// All charts of a report.
@@ -26,25 +26,25 @@ pub(crate) struct Panel {
     pub(crate) suffix: &'static str,
     /// What is measured to the right.
     pub(crate) below: &'static str,
-    pub(crate) x: Scale,
-    pub(crate) y: Scale,
+    pub(crate) x: AxisScale,
+    pub(crate) y: AxisScale,
     /// Where on `x` fewer than four answers remain, if that is on it, and what is written there.
     pub(crate) few: Option<(f64, &'static str)>,
     pub(crate) lines: Vec<ChartLine>,
 }
 
 /// Where, and how much; nothing where it is not known.
-pub(crate) type Points = Vec<(f64, Option<f64>)>;
+pub(crate) type ChartPoints = Vec<(f64, Option<f64>)>;
 
 /// One line of a chart.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChartLine {
     /// Empty where it belongs to one that has a name and the same colour.
     pub(crate) name: String,
-    /// One of [`COLOURS`].
+    /// One of [`COLOUR_NAMES`].
     pub(crate) colour: &'static str,
     pub(crate) stroke: Stroke,
-    pub(crate) points: Points,
+    pub(crate) points: ChartPoints,
 }
 
 /// How a line is drawn.
@@ -68,12 +68,12 @@ pub(crate) struct OmittedLine {
 }
 
 /// Names of colours; what they look like in light and dark is said by `page/page.css` and the picture's own style.
-pub(crate) const COLOURS: [&str; 10] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "plain"];
+pub(crate) const COLOUR_NAMES: [&str; 10] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "plain"];
 
 /// The colour of a run beside others, in charts and tables.
 pub(crate) fn run_colour(at: usize) -> &'static str {
     const RUNS: usize = 8;
-    COLOURS[at % RUNS]
+    COLOUR_NAMES[at % RUNS]
 }
 
 /// Said of a part of a run that nothing is known of over time, or at all.
@@ -85,7 +85,7 @@ const NOT_SENT: &str = "Results do not hold the real send time. Log it with atta
                         together with the results.";
 
 /// The charts of these runs: one run shows its quantiles and outcomes, several show one line each.
-pub(crate) fn charts(runs: &[RunSeries]) -> Charts {
+pub(crate) fn build_charts(runs: &[RunSeries]) -> Charts {
     let drafts: Vec<PanelDraft> = match runs {
         [run] => single_run(run).into(),
         _ => several_runs(runs).into(),
@@ -128,9 +128,11 @@ fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
     use Stroke::{Dashed, Solid, Thin};
     let line =
         |name: &str, colour, points| ChartLine { name: name.to_owned(), colour, stroke: Solid, points };
-    let [not_due, not_sent] = if run.closed { [NOTHING_DUE; 2] } else { [NOT_DUE, NOT_SENT] };
-    let service =
-        ChartLine { stroke: Dashed, ..line("99 % from the real send", "plain", logged(run, &run.service)) };
+    let [not_due, not_sent] = if run.is_closed_loop { [NOTHING_DUE; 2] } else { [NOT_DUE, NOT_SENT] };
+    let service = ChartLine {
+        stroke: Dashed,
+        ..line("99 % from the real send", "plain", logged(run, &run.service_time_p99))
+    };
     [
         PanelDraft::new(CURVE, PanelKind::Curve, NO_TIMES, vec![line("all requests", "c1", curve(run))]),
         PanelDraft::new(
@@ -138,10 +140,10 @@ fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
             PanelKind::Times,
             NO_TIMES,
             vec![
-                ChartLine { stroke: Thin, ..line("largest", "c5", times(run, &run.max)) },
-                line("99 %", "c2", times(run, &run.p99)),
-                line("90 %", "c6", times(run, &run.p90)),
-                line("median", "c1", times(run, &run.p50)),
+                ChartLine { stroke: Thin, ..line("largest", "c5", times(run, &run.max_response_time)) },
+                line("99 %", "c2", times(run, &run.response_time_p99)),
+                line("90 %", "c6", times(run, &run.response_time_p90)),
+                line("median", "c1", times(run, &run.response_time_p50)),
             ],
         )
         .with_line(service, NOT_SENT),
@@ -150,28 +152,33 @@ fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
             PanelKind::Rates,
             NOTHING_OVER_TIME,
             vec![
-                line("achieved", "c1", counts(run, &run.achieved)),
-                line("good", "c3", counts(run, &run.good)),
-                line("errors", "bad", counts(run, &run.bad)),
+                line("achieved", "c1", counts(run, &run.achieved_rate)),
+                line("good", "c3", counts(run, &run.good_rate)),
+                line("errors", "bad", counts(run, &run.error_rate)),
             ],
         )
         .with_line(
-            ChartLine { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered)) },
+            ChartLine { stroke: Dashed, ..line("offered", "plain", counts(run, &run.offered_rate)) },
             not_due,
         ),
         PanelDraft::new(
             FLYING,
             PanelKind::InFlight,
             NOTHING_OVER_TIME,
-            vec![line("in flight", "c4", counts(run, &run.inflight))],
+            vec![line("in flight", "c4", counts(run, &run.mean_in_flight))],
         ),
-        PanelDraft::new(LAG, PanelKind::Lag, not_sent, vec![line("lag", "c7", logged(run, &run.lag))]),
+        PanelDraft::new(
+            LAG,
+            PanelKind::Lag,
+            not_sent,
+            vec![line("lag", "c7", logged(run, &run.send_lag_p99))],
+        ),
     ]
 }
 
 /// The charts of several runs, in which each has a line.
 fn several_runs(runs: &[RunSeries]) -> [PanelDraft; 9] {
-    let draft = |name, kind, why, points: fn(&RunSeries) -> Points| {
+    let draft = |name, kind, why, points: fn(&RunSeries) -> ChartPoints| {
         let line = |(at, run): (usize, &RunSeries)| {
             let (name, colour) = (run.name.clone(), run_colour(at));
             ChartLine { name, colour, stroke: Stroke::Solid, points: points(run) }
@@ -181,14 +188,18 @@ fn several_runs(runs: &[RunSeries]) -> [PanelDraft; 9] {
     let rate = |name, points| draft(name, PanelKind::Rates, NOTHING_OVER_TIME, points);
     [
         draft(CURVE, PanelKind::Curve, NO_TIMES, curve),
-        draft("Median response time over time", PanelKind::Times, NO_TIMES, |run| times(run, &run.p50)),
-        draft("99 % response time over time", PanelKind::Times, NO_TIMES, |run| times(run, &run.p99)),
-        draft("Offered rate over time", PanelKind::Rates, NOT_DUE, |run| counts(run, &run.offered)),
-        rate("Achieved rate over time", |run| counts(run, &run.achieved)),
-        rate("Good responses over time", |run| counts(run, &run.good)),
-        rate("Errors over time", |run| counts(run, &run.bad)),
-        draft(FLYING, PanelKind::InFlight, NOTHING_OVER_TIME, |run| counts(run, &run.inflight)),
-        draft(LAG, PanelKind::Lag, NOT_SENT, |run| logged(run, &run.lag)),
+        draft("Median response time over time", PanelKind::Times, NO_TIMES, |run| {
+            times(run, &run.response_time_p50)
+        }),
+        draft("99 % response time over time", PanelKind::Times, NO_TIMES, |run| {
+            times(run, &run.response_time_p99)
+        }),
+        draft("Offered rate over time", PanelKind::Rates, NOT_DUE, |run| counts(run, &run.offered_rate)),
+        rate("Achieved rate over time", |run| counts(run, &run.achieved_rate)),
+        rate("Good responses over time", |run| counts(run, &run.good_rate)),
+        rate("Errors over time", |run| counts(run, &run.error_rate)),
+        draft(FLYING, PanelKind::InFlight, NOTHING_OVER_TIME, |run| counts(run, &run.mean_in_flight)),
+        draft(LAG, PanelKind::Lag, NOT_SENT, |run| logged(run, &run.send_lag_p99)),
     ]
 }
 
@@ -207,7 +218,7 @@ impl PanelDraft {
 
 impl Charts {
     /// A line each for those who shared a run's load.
-    pub(crate) fn add_rates(&mut self, of: &[(String, Points)], runs: &[RunSeries]) {
+    pub(crate) fn add_pod_rates(&mut self, of: &[(String, ChartPoints)], runs: &[RunSeries]) {
         let lines = of.iter().enumerate().map(|(at, (name, points))| ChartLine {
             name: name.clone(),
             colour: run_colour(at),
@@ -243,15 +254,22 @@ impl Panel {
     fn new(name: &'static str, kind: PanelKind, lines: Vec<ChartLine>, runs: &[RunSeries]) -> Self {
         let (unit, suffix) = kind.unit();
         let values = lines.iter().flat_map(|line| line.points.iter().filter_map(|point| point.1));
-        let y = if kind.is_of_times() { Scale::times(values) } else { Scale::counts(values) };
+        let y = if kind.is_of_times() {
+            AxisScale::log_nanoseconds(values)
+        } else {
+            AxisScale::linear_counts(values)
+        };
         let (x, below) = match kind {
-            PanelKind::Curve => (Scale::nines(last(runs, |run| run.curve.last().map(|at| at.0))), FASTER),
+            PanelKind::Curve => (
+                AxisScale::percentile_nines(last(runs, |run| run.quantile_curve.last().map(|at| at.0))),
+                FASTER,
+            ),
             _ if runs.len() == 1 => (clock(runs), "time since the start"),
             _ => (clock(runs), "time since the start of each run"),
         };
         let few = match runs {
-            [run] if kind == PanelKind::Curve && x.share(run.few) < 1.0 => {
-                Some((run.few, "fewer than 4 responses"))
+            [run] if kind == PanelKind::Curve && x.relative_position(run.few_responses_from) < 1.0 => {
+                Some((run.few_responses_from, "fewer than 4 responses"))
             }
             _ => None,
         };
@@ -260,8 +278,8 @@ impl Panel {
 }
 
 /// One axis for every chart over time, for a page shows the same part of all of them.
-fn clock(runs: &[RunSeries]) -> Scale {
-    Scale::clock(last(runs, |run| run.t.last().copied()))
+fn clock(runs: &[RunSeries]) -> AxisScale {
+    AxisScale::linear_seconds(last(runs, |run| run.point_start_seconds.last().copied()))
 }
 
 fn last(runs: &[RunSeries], of: fn(&RunSeries) -> Option<f64>) -> f64 {
@@ -291,20 +309,24 @@ impl ChartLine {
     }
 }
 
-fn curve(run: &RunSeries) -> Points {
-    run.curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect()
+fn curve(run: &RunSeries) -> ChartPoints {
+    run.quantile_curve.iter().map(|(at, ns)| (*at, Some(*ns as f64))).collect()
 }
 
-fn times(run: &RunSeries, values: &[Option<i64>]) -> Points {
-    run.t.iter().copied().zip(values.iter().map(|value| value.map(|ns| ns as f64))).collect()
+fn times(run: &RunSeries, values: &[Option<i64>]) -> ChartPoints {
+    run.point_start_seconds
+        .iter()
+        .copied()
+        .zip(values.iter().map(|value| value.map(|ns| ns as f64)))
+        .collect()
 }
 
-fn counts(run: &RunSeries, values: &[Option<f64>]) -> Points {
-    run.t.iter().copied().zip(values.iter().copied()).collect()
+fn counts(run: &RunSeries, values: &[Option<f64>]) -> ChartPoints {
+    run.point_start_seconds.iter().copied().zip(values.iter().copied()).collect()
 }
 
 /// Logged once a second, whatever the width of the points: the line goes on over those without a value.
-fn logged(run: &RunSeries, values: &[Option<i64>]) -> Points {
+fn logged(run: &RunSeries, values: &[Option<i64>]) -> ChartPoints {
     times(run, values).into_iter().filter(|(_, value)| value.is_some()).collect()
 }
 

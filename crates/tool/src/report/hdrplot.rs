@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use seawall_load::latency_distribution::Distribution;
 
-use crate::go_format::aligned;
+use crate::go_format::align_columns;
 
 /// The whole report.
 pub(crate) fn render(values: &Distribution) -> String {
@@ -17,7 +17,7 @@ pub(crate) fn render(values: &Distribution) -> String {
         // Formatting into memory cannot fail.
         let _ = writeln!(rows, "{ms:.6}\t{q:.6}\t{count}\t{one_by:.6}");
     }
-    aligned(&rows)
+    align_columns(&rows)
 }
 
 /// vegeta's `logarithmic` (lib/reporters.go).

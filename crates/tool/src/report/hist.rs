@@ -7,13 +7,13 @@ use anyhow::Context as _;
 
 use seawall_load::latency_distribution::Distribution;
 
-use crate::go_format::{GoDuration, aligned};
+use crate::go_format::{GoDuration, align_columns};
 
 /// Lower bounds; the last bucket is open.
 #[derive(Debug, Clone)]
-pub(crate) struct Buckets(Vec<GoDuration>);
+pub(crate) struct BucketBounds(Vec<GoDuration>);
 
-impl FromStr for Buckets {
+impl FromStr for BucketBounds {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
@@ -40,18 +40,18 @@ pub(crate) struct BucketCounts {
 
 impl BucketCounts {
     /// Nothing counted yet.
-    pub(crate) fn new(buckets: Buckets) -> Self {
+    pub(crate) fn new(buckets: BucketBounds) -> Self {
         let counts = vec![0; buckets.0.len()];
         Self { bounds: buckets.0, counts, total: 0 }
     }
 
     /// Counts a latency where `lower <= latency < upper`; what fits nowhere is counted in the last bucket, as in vegeta.
-    pub(crate) fn add(&mut self, latency_ns: i64) {
+    pub(crate) fn add_latency(&mut self, latency_ns: i64) {
         self.add_many(latency_ns, 1);
     }
 
     /// Of a distribution, each value as large as quantiles say: at most 0.1 % above the true one.
-    pub(crate) fn of(buckets: Buckets, times: &Distribution) -> Self {
+    pub(crate) fn from_distribution(buckets: BucketBounds, times: &Distribution) -> Self {
         let mut histogram = Self::new(buckets);
         for (most, count) in times.buckets() {
             histogram.add_many(i64::try_from(most).unwrap_or(i64::MAX), count);
@@ -76,11 +76,11 @@ impl BucketCounts {
             // Formatting into memory cannot fail.
             let _ = writeln!(rows, "[{},\t{upper}]\t{count}\t{:.2}%\t{bar}", self.bounds[at], ratio * 100.0);
         }
-        aligned(&rows)
+        align_columns(&rows)
     }
 
     /// The `buckets` of a JSON report: counts by lower bound in nanoseconds.
-    pub(super) fn json(&self) -> String {
+    pub(super) fn to_json(&self) -> String {
         let bars =
             self.bounds.iter().zip(&self.counts).map(|(bound, count)| format!("\"{}\":{count}", bound.0));
         format!("{{{}}}", bars.collect::<Vec<_>>().join(","))

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::chart::{self, Charts};
-use super::pods::PodTable;
+use super::pod_table::PodTable;
 use super::runs::Runs;
 use super::series::RunSeries;
 
@@ -18,14 +18,15 @@ const SCRIPT: &str = include_str!("page/page.js");
 const LIVE_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/live.js"));
 
 /// Of the page of a search that goes on; what draws stands behind it.
-pub(crate) const SEARCH_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/search.js"));
+pub(crate) const SEARCH_PAGE_SCRIPT: &str =
+    concat!(include_str!("page/link.js"), include_str!("page/search.js"));
 
 /// Nothing is loaded, from anywhere.
 const OFFLINE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// Nothing but what is new, from where the page came from.
-pub(crate) const LIVE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
+pub(crate) const LIVE_PAGE_CSP: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
 /// What a report's page shows.
 #[derive(Serialize)]
@@ -58,12 +59,12 @@ pub(crate) fn render(
     runs: &[RunSeries],
     words: &[(&str, &str)],
 ) -> anyhow::Result<String> {
-    page(title, &ReportPageData::of(title, subtitle, note, runs, words))
+    render_page(title, &ReportPageData::from_runs(title, subtitle, note, runs, words))
 }
 
 impl<'a> ReportPageData<'a> {
     /// Of runs, the first of which the others are compared with.
-    pub(crate) fn of(
+    pub(crate) fn from_runs(
         title: &'a str,
         subtitle: String,
         note: Option<&'a str>,
@@ -71,9 +72,10 @@ impl<'a> ReportPageData<'a> {
         words: &'a [(&'a str, &'a str)],
     ) -> Self {
         let first = runs.first().map(|first| first.figures.rates);
-        let is_other = |run: &RunSeries| first.is_some_and(|first| run.figures.rates.is_other_load(&first));
+        let is_other =
+            |run: &RunSeries| first.is_some_and(|first| run.figures.rates.differs_in_offered_load(&first));
         let other_load = runs.iter().map(is_other).collect();
-        let charts = chart::charts(runs);
+        let charts = chart::build_charts(runs);
         let colours = (0..runs.len()).map(chart::run_colour).collect();
         Self { title, subtitle, note, runs, colours, charts, other_load, words, pods: None, live: None }
     }
@@ -81,7 +83,7 @@ impl<'a> ReportPageData<'a> {
     /// Of a load that these pods have shared.
     pub(crate) fn with_pods(mut self, pods: Option<PodTable>) -> Self {
         if let Some(pods) = &pods {
-            self.charts.add_rates(&pods.rates, self.runs);
+            self.charts.add_pod_rates(&pods.completion_rates, self.runs);
         }
         Self { pods, ..self }
     }
@@ -93,27 +95,27 @@ impl<'a> ReportPageData<'a> {
 }
 
 /// The page of whatever data its script knows.
-pub(crate) fn page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
+pub(crate) fn render_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     fill_in((OFFLINE_POLICY, ""), title, data)
 }
 
 /// The page of a search that goes on, of whatever data the script knows, for a server that has more to say.
-pub(crate) fn search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
-    fill_in((LIVE_POLICY, SEARCH_SCRIPT), title, data)
+pub(crate) fn render_search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
+    fill_in((LIVE_PAGE_CSP, SEARCH_PAGE_SCRIPT), title, data)
 }
 
 /// The page of a run that goes on, for a server that has more to say.
-pub(crate) fn live_page(data: &ReportPageData<'_>) -> anyhow::Result<String> {
-    fill_in((LIVE_POLICY, LIVE_SCRIPT), data.title, data)
+pub(crate) fn render_live_page(data: &ReportPageData<'_>) -> anyhow::Result<String> {
+    fill_in((LIVE_PAGE_CSP, LIVE_SCRIPT), data.title, data)
 }
 
 /// As it may stand in a script element, which ends at the first "</script" whatever it holds.
-pub(crate) fn script_json(data: &impl Serialize) -> anyhow::Result<String> {
+pub(crate) fn to_script_json(data: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string(data)?.replace('<', "\\u003c"))
 }
 
 fn fill_in((policy, live): (&str, &str), title: &str, data: &impl Serialize) -> anyhow::Result<String> {
-    let data = script_json(data)?;
+    let data = to_script_json(data)?;
     Ok(fill([
         ("{{policy}}", policy),
         ("{{title}}", &escaped(title)),
@@ -139,10 +141,12 @@ fn fill(values: [(&str, &str); 6]) -> String {
 }
 
 /// When it was and what was asked, of results.
-pub(crate) fn subtitle(runs: &Runs) -> String {
-    let named: Vec<_> = runs.named().collect();
+pub(crate) fn format_subtitle(runs: &Runs) -> String {
+    let named: Vec<_> = runs.iter_with_names().collect();
     let start = named.iter().map(|(_, run)| run.totals.earliest()).min_by_key(|at| at.unix_ns());
-    let start = start.and_then(super::json::second).map_or_else(String::new, |at| format!("Started {at}. "));
+    let start = start
+        .and_then(super::json::format_to_second)
+        .map_or_else(String::new, |at| format!("Started {at}. "));
     let [(_, run)] = named.as_slice() else { return format!("{start}{} runs", named.len()) };
     match run.targets.iter().collect::<Vec<_>>().as_slice() {
         [only] => format!("{start}{}", only.name()),

@@ -15,7 +15,7 @@ use seawall_load::record::Record;
 use seawall_load::results::{RecordMerge, hdr};
 
 use super::intervals;
-use crate::attack::summary::BEGINNINGS;
+use crate::attack::summary::SUMMARY_PREFIXES;
 
 /// Something that results are added to.
 pub(crate) trait RecordSink: Send + 'static {
@@ -45,13 +45,13 @@ impl InputSource {
     }
 
     /// What it begins with, once there is anything; consumes nothing.
-    pub(crate) fn head(&mut self) -> anyhow::Result<&[u8]> {
+    pub(crate) fn peek_start(&mut self) -> anyhow::Result<&[u8]> {
         self.reader.fill_buf().with_context(|| format!("cannot read {}", self.name))
     }
 }
 
 /// Opens files, or standard input if there are none.
-pub(crate) fn open(files: &[String]) -> anyhow::Result<Vec<InputSource>> {
+pub(crate) fn open_inputs(files: &[String]) -> anyhow::Result<Vec<InputSource>> {
     if files.is_empty() {
         return Ok(vec![InputSource::open("stdin")?]);
     }
@@ -64,26 +64,26 @@ pub(crate) struct ClassifiedInputs {
     /// Results, or nothing that is known.
     pub(crate) results: Vec<InputSource>,
     /// HDR logs.
-    pub(crate) logs: Vec<InputSource>,
+    pub(crate) hdr_logs: Vec<InputSource>,
     /// What `attack --timeseries` writes.
     pub(crate) intervals: Vec<InputSource>,
 }
 
 impl ClassifiedInputs {
     /// Looks at how each begins.
-    pub(crate) fn of(inputs: Vec<InputSource>) -> anyhow::Result<Self> {
+    pub(crate) fn classify(inputs: Vec<InputSource>) -> anyhow::Result<Self> {
         let mut sorted = Self::default();
         for mut input in inputs {
-            let head = input.head()?;
+            let head = input.peek_start()?;
             ensure!(
-                !BEGINNINGS.iter().any(|text| head.starts_with(text.as_bytes())),
+                !SUMMARY_PREFIXES.iter().any(|text| head.starts_with(text.as_bytes())),
                 "{} holds a summary, not records: add --output - to the attack, as in seawall attack --output - URL | \
                  seawall report",
                 input.name
             );
             let kind = if hdr::is_log(head) {
-                &mut sorted.logs
-            } else if intervals::is_intervals(head) {
+                &mut sorted.hdr_logs
+            } else if intervals::is_intervals_file(head) {
                 &mut sorted.intervals
             } else {
                 &mut sorted.results
@@ -94,21 +94,23 @@ impl ClassifiedInputs {
     }
 
     /// Refuses intervals where single results are wanted.
-    pub(crate) fn without_intervals(self, wanted: &str) -> anyhow::Result<Self> {
-        self.intervals.first().map_or(Ok(()), |input| Err(intervals::refuse(&input.name, wanted)))?;
+    pub(crate) fn reject_intervals(self, wanted: &str) -> anyhow::Result<Self> {
+        self.intervals
+            .first()
+            .map_or(Ok(()), |input| Err(intervals::needs_results_error(&input.name, wanted)))?;
         Ok(self)
     }
 }
 
 /// Refuses anything else beside intervals: the same requests would be counted twice, or some in part.
-pub(crate) fn only_intervals(
+pub(crate) fn reject_mixed_inputs(
     intervals: &[InputSource],
     results: &mut [InputSource],
     logs: &[InputSource],
 ) -> anyhow::Result<()> {
     let (other, held) = match (results, logs) {
         ([result, ..], _) => {
-            let nothing = result.head()?.is_empty();
+            let nothing = result.peek_start()?.is_empty();
             ensure!(!nothing, "{} is empty", result.name);
             (&*result, "results")
         }
@@ -120,7 +122,7 @@ pub(crate) fn only_intervals(
 }
 
 /// Inputs that hold results, as one.
-pub(crate) fn merged(inputs: impl IntoIterator<Item = InputSource>) -> MergedInputs {
+pub(crate) fn merge_inputs(inputs: impl IntoIterator<Item = InputSource>) -> MergedInputs {
     let mut merged = RecordMerge::new();
     for InputSource { name, reader } in inputs {
         merged.add(&name, reader);
@@ -201,7 +203,7 @@ impl<S: RecordSink> InputReader<S> {
     }
 
     /// The sum so far.
-    pub(crate) fn sum(&self) -> MutexGuard<'_, S> {
+    pub(crate) fn lock_sum(&self) -> MutexGuard<'_, S> {
         self.sum.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

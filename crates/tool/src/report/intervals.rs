@@ -1,12 +1,12 @@
 //! Intervals instead of results: what `attack --timeseries` writes, of one generator or of several that sent shards of one run.
 //!
 //! Files that begin at one instant are one run. Their intervals are added up exactly, and the report has the same summary as
-//! `attack`. [`generator`] reads a file, and [`drawn`] makes series for the page. A report that needs single results is refused.
+//! `attack`. [`generator_file`] reads a file, and [`interval_series`] makes series for the page. A report that needs single results is refused.
 
-pub(crate) mod drawn;
-mod generator;
-mod plans;
-mod shards;
+mod generator_file;
+pub(crate) mod interval_series;
+mod missing_shards;
+mod same_run;
 
 use std::process::ExitCode;
 
@@ -22,19 +22,19 @@ use seawall_load::summary::Summary;
 use serde::Serialize;
 use serde_json::Value;
 
-use self::drawn::IntervalRows;
-pub(crate) use self::generator::is_intervals;
-use self::generator::{GeneratorConfig, GeneratorFile, IntervalsHeader};
-use super::hist::{BucketCounts, Buckets};
+pub(crate) use self::generator_file::is_intervals_file;
+use self::generator_file::{GeneratorConfig, GeneratorFile, IntervalsHeader};
+use self::interval_series::IntervalRows;
+use super::hist::{BucketBounds, BucketCounts};
 use super::input::InputSource;
-use super::output::Output;
-use super::series::{POINTS, RunSeries};
-use super::{KEPT, ReportArgs, ReportKind, hdrplot, html, warn_and_exit_code, words};
-use crate::attack::intervals::IntervalsFooter;
+use super::output::ReportOutput;
+use super::series::{MAX_POINTS, RunSeries};
+use super::{KEPT, ReportArgs, ReportKind, glossary, hdrplot, html, warn_and_exit_code};
 use crate::attack::summary;
+use crate::attack::timeseries_file::IntervalsFooter;
 
 /// The error for a report that needs single results, about a file that has intervals only.
-pub(crate) fn refuse(name: &str, wanted: &str) -> anyhow::Error {
+pub(crate) fn needs_results_error(name: &str, wanted: &str) -> anyhow::Error {
     anyhow!(
         "{name} holds intervals, but {wanted} needs single results; every type of `seawall report` takes intervals"
     )
@@ -51,7 +51,7 @@ pub(super) fn run(
     }
     let generators = inputs.into_iter().map(GeneratorFile::open).collect::<anyhow::Result<Vec<_>>>()?;
     let runs = group_by_run(generators);
-    runs.iter().try_for_each(|run| plans::belong_together(run))?;
+    runs.iter().try_for_each(|run| same_run::check_same_run(run))?;
     let runs: Vec<_> =
         runs.into_iter().map(|run| IntervalsRun::sum(run, matches!(kind, ReportKind::Html))).collect();
     let problems: Vec<_> = runs.iter().flat_map(|run| run.problems.iter().cloned()).collect();
@@ -62,7 +62,7 @@ pub(super) fn run(
         ReportKind::Html => page(&runs)?,
         _ => only_run(&runs)?.render(kind, args)?,
     };
-    Output::open(&args.output)?.write(&report, false)?;
+    ReportOutput::open(&args.output)?.write(&report, false)?;
     let kept = problems.iter().map(|problem| format!("{problem}; {KEPT}"));
     Ok(warn_and_exit_code(kept.chain(runs.iter().flat_map(|run| run.missing.iter().cloned()))))
 }
@@ -134,19 +134,19 @@ struct IntervalsReport<'a> {
 impl IntervalsRun {
     /// Adds up one generator or more.
     fn sum(mut generators: Vec<GeneratorFile>, drawn: bool) -> Self {
-        let (mut whole, mut rows) = (IntervalStats::default(), IntervalRows::new(POINTS));
+        let (mut whole, mut rows) = (IntervalStats::default(), IntervalRows::new(MAX_POINTS));
         let added = IntervalsMerge::new(generators.iter_mut()).try_for_each(|interval| {
             let interval = interval?;
             if drawn {
-                rows.add(&interval, None);
+                rows.add_interval(&interval, None);
             }
             whole.extend(&interval)
         });
-        let broken = generators.iter().filter_map(|generator| generator.problem.clone());
+        let broken = generators.iter().filter_map(|generator| generator.read_problem.clone());
         let problems = broken.chain(added.err().map(|gap| gap.to_string())).collect();
         let parts: Vec<_> =
             generators.iter().map(|one| (one.name.as_str(), one.header.config.shard)).collect();
-        let missing = shards::missing(&parts);
+        let missing = missing_shards::describe_missing_shards(&parts);
         let reasons = reasons(&generators);
         let outcome = outcome(&generators, whole.stats);
         let IntervalsHeader { start, config: GeneratorConfig { name, warm_up, .. }, .. } =
@@ -157,7 +157,7 @@ impl IntervalsRun {
             file,
             start: start.clone(),
             warm_up: *warm_up,
-            generators: generators.iter().map(|generator| generator.about.clone()).collect(),
+            generators: generators.iter().map(|generator| generator.raw_header.clone()).collect(),
             outcome,
             reasons,
             rows,
@@ -171,10 +171,12 @@ impl IntervalsRun {
         Ok(match kind {
             ReportKind::Text | ReportKind::Summary => {
                 let summary = Summary::new(&self.outcome);
-                summary::text(&Judgement::from_reasons(self.reasons.clone()), &summary)
+                summary::format_summary(&Judgement::from_reasons(self.reasons.clone()), &summary)
             }
             ReportKind::Json => self.json(args)?,
-            ReportKind::Hist(buckets) => BucketCounts::of(buckets.clone(), times().distribution()).render(),
+            ReportKind::Hist(buckets) => {
+                BucketCounts::from_distribution(buckets.clone(), times().distribution()).render()
+            }
             ReportKind::HdrPlot => hdrplot::render(times().distribution()),
             ReportKind::Html => page(std::slice::from_ref(self))?,
         })
@@ -182,7 +184,9 @@ impl IntervalsRun {
 
     fn json(&self, args: &ReportArgs) -> anyhow::Result<String> {
         let times = self.outcome.total.all_times().response_time;
-        let counts = |buckets: &Buckets| BucketCounts::of(buckets.clone(), times.distribution()).json();
+        let counts = |buckets: &BucketBounds| {
+            BucketCounts::from_distribution(buckets.clone(), times.distribution()).to_json()
+        };
         let buckets = args.buckets.as_ref().map(|buckets| serde_json::from_str(&counts(buckets)));
         let report = IntervalsReport {
             kind: "report",
@@ -205,14 +209,14 @@ fn reasons(generators: &[GeneratorFile]) -> Vec<VerdictReason> {
             measured: file.clone() + &reason.measured,
             ..reason
         };
-        generator.end().findings.into_iter().map(named)
+        generator.footer().findings.into_iter().map(named)
     };
     generators.iter().flat_map(of).collect()
 }
 
 /// The outcome of a run.
 fn outcome(generators: &[GeneratorFile], total: LoadStats) -> RunOutcome {
-    let ends: Vec<_> = generators.iter().map(GeneratorFile::end).collect();
+    let ends: Vec<_> = generators.iter().map(GeneratorFile::footer).collect();
     let scheduled = ends.iter().try_fold(0_u64, |sum, end| Some(sum.saturating_add(end.offered?)));
     let longest = |of: fn(&IntervalsFooter) -> Nanos| ends.iter().map(of).max().unwrap_or(0);
     RunOutcome {
@@ -234,12 +238,12 @@ fn page(runs: &[IntervalsRun]) -> anyhow::Result<String> {
     };
     let first = runs.iter().filter_map(|run| run.start.as_deref()).min();
     let started = first.map_or_else(String::new, |first| format!("Started {first}. "));
-    html::render("Load report", started + &of, None, &series, &words::of_intervals())
+    html::render("Load report", started + &of, None, &series, &glossary::intervals_glossary())
 }
 
 fn series(run: &IntervalsRun, name: &str) -> RunSeries {
     let figures = (&run.outcome, &Summary::new(&run.outcome));
-    drawn::series(name.to_owned(), figures, &run.rows, run.warm_up)
+    interval_series::build_run_series(name.to_owned(), figures, &run.rows, run.warm_up)
 }
 
 /// The name of a run, with a number if an earlier run has the same name.

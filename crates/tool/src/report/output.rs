@@ -7,14 +7,14 @@ use anyhow::Context as _;
 
 /// An opened destination.
 #[derive(Debug)]
-pub(crate) enum Output {
+pub(crate) enum ReportOutput {
     /// The screen or a pipe.
     Stdout,
     /// A file, with its name for messages.
     File(File, String),
 }
 
-impl Output {
+impl ReportOutput {
     /// `stdout` is a keyword, as in vegeta; anything else is created, or emptied if it exists.
     pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
         if is_stdout(name) {

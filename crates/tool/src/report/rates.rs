@@ -16,7 +16,7 @@ use super::totals::{Totals, is_never_sent};
 
 /// Seconds. Within less, requests are as far apart as their sender took to get round to them, which is no rate; a run in
 /// which all were due at once has none at all and shows plain counts, as in vegeta.
-pub(crate) const SHORTEST: f64 = 1e-3;
+pub(crate) const MIN_SCHEDULE_SECONDS: f64 = 1e-3;
 
 /// The rates of a whole run.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -34,8 +34,8 @@ pub(crate) struct Rates {
 
 impl Rates {
     /// Of a run.
-    pub(crate) fn of(run: &RunResults) -> Self {
-        let (totals, due) = (&run.totals, due_seconds(&run.totals));
+    pub(crate) fn from_run(run: &RunResults) -> Self {
+        let (totals, due) = (&run.totals, due_span_seconds(&run.totals));
         let all = AfterSchedule { completed: totals.requests - totals.unsent, good: totals.successes };
         if due == 0.0 {
             let [offered, achieved, good] =
@@ -43,7 +43,8 @@ impl Rates {
             return Self { offered, achieved, good, after_schedule: AfterSchedule::default() };
         }
         let seconds = schedule_seconds(totals);
-        let inside = run.ends.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
+        let inside =
+            run.completion_times.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
         Self {
             offered: totals.requests.saturating_sub(1) as f64 / due,
             achieved: inside.completed as f64 / seconds,
@@ -62,20 +63,20 @@ const OTHER_LOAD: f64 = 0.02;
 impl Rates {
     /// Whether it was offered another load than the other run, so that times and rates of the two do not compare. Two closed
     /// loops mostly were: their load follows from the answers.
-    pub(crate) fn is_other_load(&self, than: &Self) -> bool {
+    pub(crate) fn differs_in_offered_load(&self, than: &Self) -> bool {
         (self.offered - than.offered).abs() > than.offered.abs() * OTHER_LOAD
     }
 }
 
 /// From the first request due to the last, for rates.
-pub(crate) fn due_seconds(totals: &Totals) -> f64 {
+pub(crate) fn due_span_seconds(totals: &Totals) -> f64 {
     let seconds = totals.duration().seconds();
-    if seconds > 0.0 { seconds.max(SHORTEST) } else { 0.0 }
+    if seconds > 0.0 { seconds.max(MIN_SCHEDULE_SECONDS) } else { 0.0 }
 }
 
 /// From the first request due to when the one after the last would have been: N requests fill N intervals.
 pub(crate) fn schedule_seconds(totals: &Totals) -> f64 {
-    let due = due_seconds(totals);
+    let due = due_span_seconds(totals);
     due + due / totals.requests.saturating_sub(1).max(1) as f64
 }
 
@@ -98,7 +99,7 @@ impl Default for CompletionTimes {
 
 impl CompletionTimes {
     /// Adds a result.
-    pub(crate) fn add(&mut self, record: &Record) {
+    pub(crate) fn add_record(&mut self, record: &Record) {
         if is_never_sent(record) {
             return;
         }
@@ -158,7 +159,7 @@ mod tests {
                 Record { code: 200, latency_ns: latency_ms(i) * MILLI, timestamp, ..Record::default() };
             runs.add(0, &record);
         }
-        Rates::of(runs.named().next().unwrap().1)
+        Rates::from_run(runs.iter_with_names().next().unwrap().1)
     }
 
     /// A server of 20/s that is offered 40/s for 5 s works for 10 s.
@@ -172,8 +173,8 @@ mod tests {
     #[test]
     fn loads_are_other_loads_from_two_percent_on() {
         let [base, near, far] = [100, 99, 50].map(|every_ms| rates(1000, every_ms, |_| 1));
-        assert!(!base.is_other_load(&base) && !near.is_other_load(&base));
-        assert!(far.is_other_load(&base) && base.is_other_load(&far));
+        assert!(!base.differs_in_offered_load(&base) && !near.differs_in_offered_load(&base));
+        assert!(far.differs_in_offered_load(&base) && base.differs_in_offered_load(&far));
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub(crate) struct RunResults {
     attack: String,
     pub(crate) totals: Totals,
     pub(crate) timeline: Timeline,
-    pub(crate) ends: CompletionTimes,
-    pub(crate) targets: Targets,
+    pub(crate) completion_times: CompletionTimes,
+    pub(crate) targets: RunTargets,
 }
 
 impl Runs {
@@ -51,7 +51,7 @@ impl Runs {
     }
 
     /// The runs and their names, which differ from each other: what two would share gets a number.
-    pub(crate) fn named(&self) -> impl Iterator<Item = (String, &RunResults)> {
+    pub(crate) fn iter_with_names(&self) -> impl Iterator<Item = (String, &RunResults)> {
         let mut taken = HashSet::new();
         self.runs.iter().map(move |run| {
             let name = self.name(run);
@@ -62,7 +62,7 @@ impl Runs {
     }
 
     /// Adds what an HDR log says to the run that went on then; `false` if none did, or the log's tag is not known.
-    pub(crate) fn add_logged(&mut self, logged: &HdrLogEntry) -> bool {
+    pub(crate) fn add_log_entry(&mut self, logged: &HdrLogEntry) -> bool {
         let at = (logged.start * 1e9) as i128;
         let Some(run) = self.runs.iter_mut().find(|run| run.goes_on(at)) else { return false };
         let row = run.timeline.row_mut(at);
@@ -106,8 +106,8 @@ impl Runs {
             attack: attack.to_owned(),
             totals: Totals::default(),
             timeline: Timeline::default(),
-            ends: CompletionTimes::default(),
-            targets: Targets::default(),
+            completion_times: CompletionTimes::default(),
+            targets: RunTargets::default(),
         });
         self.runs.len() - 1
     }
@@ -126,9 +126,9 @@ impl RunResults {
 impl RecordSink for Runs {
     fn add(&mut self, source: usize, record: &Record) {
         let run = self.run_mut(source, &record.attack);
-        run.totals.add(record);
+        run.totals.add_record(record);
         run.timeline.add(record);
-        run.ends.add(record);
+        run.completion_times.add_record(record);
         if is_never_sent(record) {
             // Where its failure is counted, so that one can be taken from the other.
             run.timeline.row_mut(record.end_unix_ns()).dropped += 1;
@@ -139,7 +139,7 @@ impl RecordSink for Runs {
 
 /// Counts and latencies per method and URL.
 #[derive(Debug, Default)]
-pub(crate) struct Targets {
+pub(crate) struct RunTargets {
     targets: Vec<TargetTotals>,
     places: HashMap<(String, String), usize>,
     last: usize,
@@ -162,7 +162,7 @@ impl TargetTotals {
     }
 }
 
-impl Targets {
+impl RunTargets {
     /// In the order of their first result.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &TargetTotals> {
         self.targets.iter()

@@ -4,20 +4,20 @@ use seawall_load::latency_distribution::Distribution;
 use seawall_load::timeline::{Timeline, TimelineRow};
 use serde::Serialize;
 
-use super::rates::{Rates, SHORTEST, schedule_seconds};
+use super::rates::{MIN_SCHEDULE_SECONDS, Rates, schedule_seconds};
 use super::runs::{RunResults, TargetTotals};
 use super::totals::Totals;
 
 /// More points than this cannot be told apart on a screen.
-pub(crate) const POINTS: usize = 300;
+pub(crate) const MAX_POINTS: usize = 300;
 
 /// One request more or less must not move a rate visibly: rows with fewer are put together, down to [`MIN_POINTS`].
-pub(super) const ENOUGH: u64 = 100;
+pub(super) const MIN_REQUESTS_PER_POINT: u64 = 100;
 pub(super) const MIN_POINTS: usize = 15;
 
 /// Answers that a quantile must have above it to be more than a guess (load-testing practice: below about four there is
 /// no upper bound at 95 % confidence).
-pub(crate) const FEW: f64 = 4.0;
+pub(crate) const MIN_RESPONSES_ABOVE_QUANTILE: f64 = 4.0;
 
 /// One run. What is drawn of it a page is told as [`super::chart::Charts`].
 #[derive(Debug, Serialize)]
@@ -26,7 +26,7 @@ pub(crate) struct RunSeries {
     pub(crate) name: String,
     /// Whether it is known that nothing was due at a rate.
     #[serde(skip)]
-    pub(crate) closed: bool,
+    pub(crate) is_closed_loop: bool,
     pub(crate) figures: RunFigures,
     pub(crate) codes: Vec<(u16, u64)>,
     /// Texts with counts; a last one without a count says what was left out.
@@ -34,35 +34,35 @@ pub(crate) struct RunSeries {
     pub(crate) targets: Vec<TargetFigures>,
     /// `-log10(1 - q)` and the response time at q, in nanoseconds.
     #[serde(skip)]
-    pub(crate) curve: Vec<(f64, i64)>,
+    pub(crate) quantile_curve: Vec<(f64, i64)>,
     /// Where on the curve fewer than four answers remain.
     #[serde(skip)]
-    pub(crate) few: f64,
+    pub(crate) few_responses_from: f64,
     /// Seconds since the first request was due, where each point starts.
     #[serde(skip)]
-    pub(crate) t: Vec<f64>,
+    pub(crate) point_start_seconds: Vec<f64>,
     #[serde(skip)]
-    pub(crate) offered: Vec<Option<f64>>,
+    pub(crate) offered_rate: Vec<Option<f64>>,
     #[serde(skip)]
-    pub(crate) achieved: Vec<Option<f64>>,
+    pub(crate) achieved_rate: Vec<Option<f64>>,
     #[serde(skip)]
-    pub(crate) good: Vec<Option<f64>>,
+    pub(crate) good_rate: Vec<Option<f64>>,
     #[serde(skip)]
-    pub(crate) bad: Vec<Option<f64>>,
+    pub(crate) error_rate: Vec<Option<f64>>,
     #[serde(skip)]
-    pub(crate) inflight: Vec<Option<f64>>,
+    pub(crate) mean_in_flight: Vec<Option<f64>>,
     #[serde(skip)]
-    pub(crate) p50: Vec<Option<i64>>,
+    pub(crate) response_time_p50: Vec<Option<i64>>,
     #[serde(skip)]
-    pub(crate) p90: Vec<Option<i64>>,
+    pub(crate) response_time_p90: Vec<Option<i64>>,
     #[serde(skip)]
-    pub(crate) p99: Vec<Option<i64>>,
+    pub(crate) response_time_p99: Vec<Option<i64>>,
     #[serde(skip)]
-    pub(crate) max: Vec<Option<i64>>,
+    pub(crate) max_response_time: Vec<Option<i64>>,
     #[serde(skip)]
-    pub(crate) service: Vec<Option<i64>>,
+    pub(crate) service_time_p99: Vec<Option<i64>>,
     #[serde(skip)]
-    pub(crate) lag: Vec<Option<i64>>,
+    pub(crate) send_lag_p99: Vec<Option<i64>>,
 }
 
 /// One number each about a whole run; nanoseconds unless said otherwise.
@@ -108,22 +108,22 @@ impl RunFigures {
     /// From the sums.
     pub(crate) fn new(run: &RunResults) -> Self {
         let totals = &run.totals;
-        let quantile = |q| totals.quantile(q).0;
+        let quantile = |q| totals.latency_quantile(q).0;
         Self {
             requests: totals.requests,
             timed: totals.requests,
             seconds: totals.duration().seconds(),
-            rates: Rates::of(run),
+            rates: Rates::from_run(run),
             after_seconds: (totals.duration_with_wait().seconds() - schedule_seconds(totals)).max(0.0),
-            success: totals.success(),
+            success: totals.success_ratio(),
             min: totals.latency.min(),
-            mean: totals.mean().0,
+            mean: totals.mean_latency().0,
             p50: quantile(0.5),
             p90: quantile(0.9),
             p95: quantile(0.95),
             p99: quantile(0.99),
             p999: quantile(0.999),
-            max: totals.max().0,
+            max: totals.max_latency().0,
             bytes_in: totals.bytes_in,
             bytes_out: totals.bytes_out,
         }
@@ -163,25 +163,28 @@ impl RunSeries {
         Self {
             name,
             // Results do not say.
-            closed: false,
+            is_closed_loop: false,
             figures: RunFigures::new(run),
             codes: run.totals.codes.iter().map(|(code, count)| (*code, *count)).collect(),
             errors: errors(&run.totals),
             targets: run.targets.iter().map(TargetFigures::new).collect(),
-            curve: curve(&run.totals.latency, run.totals.requests),
-            few: (run.totals.requests as f64 / FEW).max(1.0).log10(),
-            t: all.clone().map(|at| time.since_start(at)).collect(),
-            offered: all.clone().map(|at| due(at, |row| row.offered).flatten()).collect(),
-            achieved: all.clone().map(|at| rate(at, |row| row.good + row.errors - row.dropped)).collect(),
-            good: all.clone().map(|at| rate(at, |row| row.good)).collect(),
-            bad: all.clone().map(|at| rate(at, |row| row.errors)).collect(),
-            inflight: timeline.in_flight().enumerate().map(|(at, mean)| time.mean(at, mean)).collect(),
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            max: quantile(1.0),
-            service: tails(&rows, |row| &row.service),
-            lag: tails(&rows, |row| &row.lag),
+            quantile_curve: quantile_curve(&run.totals.latency, run.totals.requests),
+            few_responses_from: (run.totals.requests as f64 / MIN_RESPONSES_ABOVE_QUANTILE).max(1.0).log10(),
+            point_start_seconds: all.clone().map(|at| time.since_start(at)).collect(),
+            offered_rate: all.clone().map(|at| due(at, |row| row.offered).flatten()).collect(),
+            achieved_rate: all
+                .clone()
+                .map(|at| rate(at, |row| row.good + row.errors - row.dropped))
+                .collect(),
+            good_rate: all.clone().map(|at| rate(at, |row| row.good)).collect(),
+            error_rate: all.clone().map(|at| rate(at, |row| row.errors)).collect(),
+            mean_in_flight: timeline.in_flight().enumerate().map(|(at, mean)| time.mean(at, mean)).collect(),
+            response_time_p50: quantile(0.5),
+            response_time_p90: quantile(0.9),
+            response_time_p99: quantile(0.99),
+            max_response_time: quantile(1.0),
+            service_time_p99: tails(&rows, |row| &row.service),
+            send_lag_p99: tails(&rows, |row| &row.lag),
         }
     }
 }
@@ -199,7 +202,7 @@ fn errors(totals: &Totals) -> Vec<(String, Option<u64>)> {
     let mut errors: Vec<_> =
         totals.errors.iter().map(|(text, count)| (text.to_owned(), Some(count))).collect();
     errors.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    errors.extend(totals.errors.remainder().map(|note| (note, None)));
+    errors.extend(totals.errors.omitted_message().map(|note| (note, None)));
     errors
 }
 
@@ -208,7 +211,7 @@ fn readable(timeline: &Timeline, most_points: usize) -> Timeline {
     let mut readable = timeline.clone();
     let requests: u64 = readable.rows().flatten().map(|row| row.offered).sum();
     while readable.span() > most_points.max(2)
-        || readable.span() > MIN_POINTS && requests < ENOUGH * readable.span() as u64
+        || readable.span() > MIN_POINTS && requests < MIN_REQUESTS_PER_POINT * readable.span() as u64
     {
         readable.double();
     }
@@ -216,7 +219,7 @@ fn readable(timeline: &Timeline, most_points: usize) -> Timeline {
 }
 
 /// Response times at quantiles that are evenly spaced in nines, up to the last one that the count supports.
-pub(super) fn curve(times: &Distribution, count: u64) -> Vec<(f64, i64)> {
+pub(super) fn quantile_curve(times: &Distribution, count: u64) -> Vec<(f64, i64)> {
     const STEPS: u32 = 240;
     let end = (count.max(1) as f64).log10();
     let mut curve: Vec<_> = (0..=STEPS)
@@ -266,7 +269,7 @@ impl TimeAxis {
         if self.due_length == 0.0 {
             return Some(count as f64);
         }
-        self.covered(at, length).map(|covered| count as f64 / covered.max(SHORTEST))
+        self.covered(at, length).map(|covered| count as f64 / covered.max(MIN_SCHEDULE_SECONDS))
     }
 
     /// A mean over the whole row as one over the part that the run covers.
@@ -300,8 +303,8 @@ mod tests {
             let timestamp = ZonedTimestamp::from_unix_ns(JUST_BEFORE_A_ROW_ENDS + due, Zone::Utc);
             runs.add(0, &Record { code: 200, latency_ns: 1_000_000, timestamp, ..Record::default() });
         }
-        let (name, run) = runs.named().next().unwrap();
-        RunSeries::new(name, run, POINTS)
+        let (name, run) = runs.iter_with_names().next().unwrap();
+        RunSeries::new(name, run, MAX_POINTS)
     }
 
     fn most(values: &[Option<f64>]) -> f64 {
@@ -313,10 +316,10 @@ mod tests {
         for (due, count) in [(&[0][..], 1.0), (&[0, 0], 2.0)] {
             let series = drawn(due);
             assert_eq!((series.figures.rates.offered, series.figures.rates.good), (count, count), "{due:?}");
-            assert_eq!((most(&series.offered), most(&series.good)), (count, count), "{due:?}");
+            assert_eq!((most(&series.offered_rate), most(&series.good_rate)), (count, count), "{due:?}");
         }
         let series = drawn(&[0, 1]);
-        assert!(most(&series.offered) <= 2000.0 && most(&series.good) <= 2000.0, "{series:?}");
+        assert!(most(&series.offered_rate) <= 2000.0 && most(&series.good_rate) <= 2000.0, "{series:?}");
         assert_eq!((series.figures.rates.offered, series.figures.rates.good), (1000.0, 1000.0), "{series:?}");
     }
 
@@ -334,10 +337,10 @@ mod tests {
             };
             runs.add(0, &Record { code, error, latency_ns: 1, timestamp, ..Record::default() });
         }
-        let (name, run) = runs.named().next().unwrap();
-        let series = RunSeries::new(name, run, POINTS);
+        let (name, run) = runs.iter_with_names().next().unwrap();
+        let series = RunSeries::new(name, run, MAX_POINTS);
         let Rates { offered, achieved, good, .. } = series.figures.rates;
-        let rates = [offered, achieved, good, most(&series.achieved)];
+        let rates = [offered, achieved, good, most(&series.achieved_rate)];
         for (rate, expected) in rates.into_iter().zip([2000.0, 1500.0, 1000.0, 1500.0]) {
             assert!((rate - expected).abs() < 0.01 * expected, "{rates:?}");
         }
@@ -347,7 +350,7 @@ mod tests {
     fn a_run_shorter_than_a_row_keeps_its_rate() {
         let series = drawn(&(0..10).map(|i| i * 1_000_000).collect::<Vec<_>>());
         assert!((series.figures.rates.offered - 1000.0).abs() < 1e-6, "{:?}", series.figures);
-        assert!((900.0..1100.0).contains(&most(&series.offered)), "{:?}", series.offered);
-        assert!((900.0..1100.0).contains(&most(&series.good)), "{:?}", series.good);
+        assert!((900.0..1100.0).contains(&most(&series.offered_rate)), "{:?}", series.offered_rate);
+        assert!((900.0..1100.0).contains(&most(&series.good_rate)), "{:?}", series.good_rate);
     }
 }

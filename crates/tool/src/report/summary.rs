@@ -6,14 +6,14 @@ use std::fmt::{self, Write};
 
 use seawall_core::terminal_safe::is_unsafe;
 
-use super::json::second;
+use super::glossary::RESULTS_LIMITS_NOTE;
+use super::json::format_to_second;
 use super::rates::Rates;
 use super::runs::{RunResults, Runs, TargetTotals};
-use super::series::FEW;
+use super::series::MIN_RESPONSES_ABOVE_QUANTILE;
 use super::totals::Totals;
-use super::words::OF_RESULTS;
-use crate::go_format::{GoDuration, aligned};
-use crate::times::brief_time;
+use crate::brief_time::format_brief_time;
+use crate::go_format::{GoDuration, align_columns};
 
 /// More lines of one kind than this push the rest off the screen; what is left out is counted.
 const MOST_LINES: usize = 10;
@@ -24,8 +24,8 @@ const BAR: f64 = 40.0;
 /// The whole summary.
 pub(crate) fn render(runs: &Runs) -> String {
     let mut out = String::new();
-    let several = runs.named().count() > 1;
-    for (name, run) in runs.named() {
+    let several = runs.iter_with_names().count() > 1;
+    for (name, run) in runs.iter_with_names() {
         if several {
             let gap = if out.is_empty() { "" } else { "\n" };
             // Formatting into memory cannot fail.
@@ -34,7 +34,7 @@ pub(crate) fn render(runs: &Runs) -> String {
         let _ = block(&mut out, run);
     }
     if !out.is_empty() {
-        let _ = writeln!(out, "\nNote: {OF_RESULTS}");
+        let _ = writeln!(out, "\nNote: {RESULTS_LIMITS_NOTE}");
     }
     out
 }
@@ -42,19 +42,19 @@ pub(crate) fn render(runs: &Runs) -> String {
 fn block(out: &mut String, run: &RunResults) -> fmt::Result {
     let totals = &run.totals;
     headline(out, run)?;
-    out.push_str(&aligned(&rates(run)));
-    out.push_str(&aligned(&latencies(totals)));
-    out.push_str(&aligned(&codes(totals)));
+    out.push_str(&align_columns(&rates(run)));
+    out.push_str(&align_columns(&latencies(totals)));
+    out.push_str(&align_columns(&codes(totals)));
     errors(out, totals)?;
     if run.targets.iter().count() > 1 {
-        out.push_str(&aligned(&targets(run)));
+        out.push_str(&align_columns(&targets(run)));
     }
     Ok(())
 }
 
 fn headline(out: &mut String, run: &RunResults) -> fmt::Result {
     let totals = &run.totals;
-    let start = second(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
+    let start = format_to_second(totals.earliest()).map_or_else(String::new, |at| format!(", started {at}"));
     let attack = shown(totals.duration());
     writeln!(out, "{} requests scheduled in {attack}{start}", thousands(totals.requests))?;
     match run.targets.iter().map(TargetTotals::name).collect::<Vec<_>>().as_slice() {
@@ -66,7 +66,7 @@ fn headline(out: &mut String, run: &RunResults) -> fmt::Result {
 fn rates(run: &RunResults) -> String {
     let totals = &run.totals;
     let mut rows = "\nRate\n".to_owned();
-    let Rates { offered, achieved, good, after_schedule } = Rates::of(run);
+    let Rates { offered, achieved, good, after_schedule } = Rates::from_run(run);
     let failed = totals.requests - totals.successes;
     let _ = writeln!(
         rows,
@@ -92,7 +92,7 @@ fn rates(run: &RunResults) -> String {
     );
     let wait = shown(totals.wait());
     let _ = writeln!(rows, "  wait\t{wait}\tfrom the last scheduled send to the last response");
-    let bytes = [totals.bytes_in, totals.bytes_out].map(|sum| format!("{:.1}", totals.mean_of(sum)));
+    let bytes = [totals.bytes_in, totals.bytes_out].map(|sum| format!("{:.1}", totals.mean_per_request(sum)));
     let _ = writeln!(rows, "  body bytes\t{}\tper response, and {} per request", bytes[0], bytes[1]);
     rows
 }
@@ -104,15 +104,18 @@ fn latencies(totals: &Totals) -> String {
         let _ = writeln!(rows, "  {name}\t{}\t{meaning}", shown(value));
     };
     row("smallest", GoDuration(totals.latency.min()), "");
-    row("mean", totals.mean(), "the percentiles below describe most requests better");
-    row("50 %", totals.quantile(0.5), "half of the requests took at most this time");
+    row("mean", totals.mean_latency(), "the percentiles below describe most requests better");
+    row("50 %", totals.latency_quantile(0.5), "half of the requests took at most this time");
     for (q, name) in [(0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (0.999, "99.9 %")] {
         let slower = totals.requests as f64 * (1.0 - q);
-        let slower =
-            if slower < FEW { "too few responses".to_owned() } else { format!("{slower:.0} took longer") };
-        row(name, totals.quantile(q), &slower);
+        let slower = if slower < MIN_RESPONSES_ABOVE_QUANTILE {
+            "too few responses".to_owned()
+        } else {
+            format!("{slower:.0} took longer")
+        };
+        row(name, totals.latency_quantile(q), &slower);
     }
-    row("largest", totals.max(), "the percentiles above are at most 0.1 % too high, never too low");
+    row("largest", totals.max_latency(), "the percentiles above are at most 0.1 % too high, never too low");
     rows
 }
 
@@ -120,7 +123,7 @@ fn codes(totals: &Totals) -> String {
     let mut rows = "\nStatus codes\n".to_owned();
     for (code, count) in totals.codes.iter().take(MOST_LINES) {
         let name = if *code == 0 { "none".to_owned() } else { code.to_string() };
-        let bar = "#".repeat((totals.mean_of(*count) * BAR).ceil() as usize);
+        let bar = "#".repeat((totals.mean_per_request(*count) * BAR).ceil() as usize);
         let _ =
             writeln!(rows, "  {name}\t{}\t{}\t{bar}", thousands(*count), percent(*count, totals.requests));
     }
@@ -139,7 +142,7 @@ fn errors(out: &mut String, totals: &Totals) -> fmt::Result {
         writeln!(out, "  {:>9}  {}", thousands(*count), printable(text))?;
     }
     left_out(out, errors.len(), "texts: -type=html lists them all");
-    totals.errors.remainder().map_or(Ok(()), |note| writeln!(out, "  {note}"))
+    totals.errors.omitted_message().map_or(Ok(()), |note| writeln!(out, "  {note}"))
 }
 
 fn targets(run: &RunResults) -> String {
@@ -166,7 +169,7 @@ fn left_out(out: &mut String, all: usize, what: &str) {
 
 /// A clock that was set back makes less than no time.
 fn shown(time: GoDuration) -> String {
-    brief_time(u64::try_from(time.0).unwrap_or(0))
+    format_brief_time(u64::try_from(time.0).unwrap_or(0))
 }
 
 /// Cut, not rounded, so that 100 % means all.

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write};
 
-use super::chart::{ChartLine, Charts, Panel, Stroke, charts};
+use super::chart::{ChartLine, Charts, Panel, Stroke, build_charts};
 use super::series::RunSeries;
 
 const WIDTH: f64 = 640.0;
@@ -28,11 +28,11 @@ const LETTER: f64 = 6.8;
 
 /// The whole picture.
 pub(crate) fn render(title: &str, runs: &[RunSeries]) -> String {
-    draw(title, &charts(runs))
+    render_charts(title, &build_charts(runs))
 }
 
 /// The picture of charts that are chosen already.
-pub(crate) fn draw(title: &str, charts: &Charts) -> String {
+pub(crate) fn render_charts(title: &str, charts: &Charts) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
     let _ = picture(&mut out, title, charts);
@@ -40,7 +40,7 @@ pub(crate) fn draw(title: &str, charts: &Charts) -> String {
 }
 
 /// One panel as a picture of its own, to stand in a page.
-pub(crate) fn alone(panel: &Panel) -> String {
+pub(crate) fn render_panel(panel: &Panel) -> String {
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\"><title>{}</title><style>{STYLE}</style>",
         panel.height(),
@@ -113,7 +113,7 @@ impl Panel {
 
     fn place(&self, x: f64, y: f64) -> (f64, f64) {
         let (wide, high) = (WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM);
-        (LEFT + self.x.share(x) * wide, TOP + (1.0 - self.y.share(y)) * high)
+        (LEFT + self.x.relative_position(x) * wide, TOP + (1.0 - self.y.relative_position(y)) * high)
     }
 
     fn grid(&self, out: &mut String) -> fmt::Result {
@@ -133,7 +133,7 @@ impl Panel {
         }
         let mut taken = f64::MIN;
         for (value, label) in &self.x.ticks {
-            let (x, _) = self.place(*value, self.y.low());
+            let (x, _) = self.place(*value, self.y.lower_end());
             writeln!(out, "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{base}\"/>")?;
             // A label that would touch its neighbour is left out; its line stays.
             let half = label.chars().count() as f64 * 3.4;
@@ -154,7 +154,7 @@ impl Panel {
     fn few(&self, out: &mut String) -> fmt::Result {
         let Some((from, name)) = self.few else { return Ok(()) };
         let (right, base) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
-        let (x, _) = self.place(from, self.y.low());
+        let (x, _) = self.place(from, self.y.lower_end());
         let (wide, high) = (right - x, base - TOP);
         let place = format!("x=\"{x:.1}\" y=\"{TOP}\" width=\"{wide:.1}\" height=\"{high}\"");
         writeln!(out, "<rect class=\"few\" {place}/>")?;
@@ -165,7 +165,7 @@ impl Panel {
     /// A line breaks where a value is missing; a value alone between gaps is a dot.
     fn path(&self, out: &mut String, line: &ChartLine) -> fmt::Result {
         let class = line.class();
-        for stretch in line.points.split(|(_, y)| !y.is_some_and(|y| self.y.has(y))) {
+        for stretch in line.points.split(|(_, y)| !y.is_some_and(|y| self.y.can_show(y))) {
             let mut places = stretch.iter().filter_map(|(x, y)| y.map(|y| self.place(*x, y)));
             let Some((x, y)) = places.next() else { continue };
             if stretch.len() == 1 {

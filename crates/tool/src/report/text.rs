@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::totals::Totals;
-use crate::go_format::{GoDuration, aligned};
+use crate::go_format::{GoDuration, align_columns};
 
 /// The whole report.
 pub(crate) fn render(totals: &Totals) -> String {
     let mut rows = String::new();
     // Formatting into memory cannot fail.
     let _ = rows_of(&mut rows, totals);
-    aligned(&rows)
+    align_columns(&rows)
 }
 
 fn rows_of(out: &mut String, totals: &Totals) -> std::fmt::Result {
@@ -20,21 +20,21 @@ fn rows_of(out: &mut String, totals: &Totals) -> std::fmt::Result {
     writeln!(out, "Duration\t[total, attack, wait]\t{times}")?;
     writeln!(out, "Latencies\t[min, mean, 50, 90, 95, 99, max]\t{}", latencies(totals))?;
     for (name, total) in [("Bytes In", totals.bytes_in), ("Bytes Out", totals.bytes_out)] {
-        writeln!(out, "{name}\t[total, mean]\t{total}, {:.2}", totals.mean_of(total))?;
+        writeln!(out, "{name}\t[total, mean]\t{total}, {:.2}", totals.mean_per_request(total))?;
     }
-    writeln!(out, "Success\t[ratio]\t{:.2}%", totals.success() * 100.0)?;
+    writeln!(out, "Success\t[ratio]\t{:.2}%", totals.success_ratio() * 100.0)?;
     write!(out, "Status Codes\t[code:count]\t")?;
-    for (code, count) in codes(totals) {
+    for (code, count) in sorted_codes(totals) {
         write!(out, "{code}:{count}  ")?;
     }
     writeln!(out, "\nError Set:")?;
     totals.errors.iter().try_for_each(|(text, _)| writeln!(out, "{text}"))?;
-    totals.errors.remainder().map_or(Ok(()), |note| writeln!(out, "{note}"))
+    totals.errors.omitted_message().map_or(Ok(()), |note| writeln!(out, "{note}"))
 }
 
 fn latencies(totals: &Totals) -> String {
-    let [p50, p90, p95, p99] = [0.5, 0.9, 0.95, 0.99].map(|q| totals.quantile(q));
-    joined(&[totals.min(), totals.mean(), p50, p90, p95, p99, totals.max()])
+    let [p50, p90, p95, p99] = [0.5, 0.9, 0.95, 0.99].map(|q| totals.latency_quantile(q));
+    joined(&[totals.min_latency(), totals.mean_latency(), p50, p90, p95, p99, totals.max_latency()])
 }
 
 fn joined(durations: &[GoDuration]) -> String {
@@ -42,7 +42,7 @@ fn joined(durations: &[GoDuration]) -> String {
 }
 
 /// Codes sorted as text, so 0 comes before 1xx and 1000 before 200.
-pub(super) fn codes(totals: &Totals) -> Vec<(String, u64)> {
+pub(super) fn sorted_codes(totals: &Totals) -> Vec<(String, u64)> {
     let mut codes: Vec<_> = totals.codes.iter().map(|(code, count)| (code.to_string(), *count)).collect();
     codes.sort();
     codes

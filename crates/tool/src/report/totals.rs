@@ -60,7 +60,7 @@ impl Default for Totals {
 
 impl Totals {
     /// Adds one result.
-    pub(crate) fn add(&mut self, record: &Record) {
+    pub(crate) fn add_record(&mut self, record: &Record) {
         self.requests += 1;
         self.successes += u64::from(record.is_success());
         self.unsent += u64::from(is_never_sent(record));
@@ -107,22 +107,22 @@ impl Totals {
     }
 
     /// Smallest latency other than 0, as vegeta has it.
-    pub(crate) fn min(&self) -> GoDuration {
+    pub(crate) fn min_latency(&self) -> GoDuration {
         GoDuration(self.smallest)
     }
 
     /// Largest latency, never below 0.
-    pub(crate) fn max(&self) -> GoDuration {
+    pub(crate) fn max_latency(&self) -> GoDuration {
         GoDuration(self.latency.max().max(0))
     }
 
     /// Mean latency.
-    pub(crate) fn mean(&self) -> GoDuration {
+    pub(crate) fn mean_latency(&self) -> GoDuration {
         GoDuration(self.latency.mean())
     }
 
     /// A quantile of latency.
-    pub(crate) fn quantile(&self, q: f64) -> GoDuration {
+    pub(crate) fn latency_quantile(&self, q: f64) -> GoDuration {
         GoDuration(self.latency.quantile(q))
     }
 
@@ -152,12 +152,12 @@ impl Totals {
     }
 
     /// Successes among all requests, 0 to 1.
-    pub(crate) fn success(&self) -> f64 {
-        self.mean_of(self.successes)
+    pub(crate) fn success_ratio(&self) -> f64 {
+        self.mean_per_request(self.successes)
     }
 
     /// A sum per request; 0 without any.
-    pub(crate) fn mean_of(&self, sum: u64) -> f64 {
+    pub(crate) fn mean_per_request(&self, sum: u64) -> f64 {
         if self.requests == 0 { 0.0 } else { sum as f64 / self.requests as f64 }
     }
 }
@@ -217,7 +217,7 @@ impl ErrorCounts {
     }
 
     /// Said where texts had to be left out.
-    pub(crate) fn remainder(&self) -> Option<String> {
+    pub(crate) fn omitted_message(&self) -> Option<String> {
         (self.others > 0)
             .then(|| format!("({} more errors with texts other than these {MAX_TEXTS})", self.others))
     }

@@ -57,7 +57,7 @@ impl FromStr for ControlSocketCommand {
 pub(crate) struct CommandHandler {
     pub(crate) control: Control,
     /// Most clients: each needs a descriptor.
-    pub(crate) most_clients: usize,
+    pub(crate) max_clients: usize,
 }
 
 impl CommandHandler {
@@ -93,7 +93,7 @@ impl CommandHandler {
     }
 
     fn set_concurrency(&self, clients: NonZero<usize>) -> Result<(), String> {
-        let most = self.most_clients;
+        let most = self.max_clients;
         if clients.get() > most {
             return Err(format!("{clients} clients exceed the open-files limit: expected at most {most}"));
         }

@@ -6,14 +6,14 @@ pub(super) enum ViewKey {
     /// Stop; once more: now.
     Quit,
     /// The offered rate times this.
-    Scale(f64),
+    ScaleRate(f64),
 }
 
 /// A small step and back again end where they began.
 const STEP: f64 = 1.1;
 
 /// The keys in what was read in one go. A sequence that was torn apart is ignored (xterm, "Control Sequences").
-pub(super) fn keys(mut bytes: &[u8]) -> Vec<ViewKey> {
+pub(super) fn parse_keys(mut bytes: &[u8]) -> Vec<ViewKey> {
     let mut keys = Vec::new();
     while !bytes.is_empty() {
         let (key, length) = key(bytes);
@@ -28,20 +28,20 @@ fn key(bytes: &[u8]) -> (Option<ViewKey>, usize) {
     if let [0x1b, b'[' | b'O', rest @ ..] = bytes {
         let end = rest.iter().position(|b| (0x40..=0x7e).contains(b)).map_or(rest.len(), |at| at + 1);
         let key = match &rest[..end] {
-            b"A" => Some(ViewKey::Scale(STEP)),
-            b"B" => Some(ViewKey::Scale(1.0 / STEP)),
-            b"5~" => Some(ViewKey::Scale(2.0)),
-            b"6~" => Some(ViewKey::Scale(0.5)),
+            b"A" => Some(ViewKey::ScaleRate(STEP)),
+            b"B" => Some(ViewKey::ScaleRate(1.0 / STEP)),
+            b"5~" => Some(ViewKey::ScaleRate(2.0)),
+            b"6~" => Some(ViewKey::ScaleRate(0.5)),
             _ => None,
         };
         return (key, 2 + end);
     }
     let key = match bytes[0] {
         b'q' | b'Q' => Some(ViewKey::Quit),
-        b'+' | b'=' => Some(ViewKey::Scale(STEP)),
-        b'-' => Some(ViewKey::Scale(1.0 / STEP)),
-        b'*' => Some(ViewKey::Scale(2.0)),
-        b'/' => Some(ViewKey::Scale(0.5)),
+        b'+' | b'=' => Some(ViewKey::ScaleRate(STEP)),
+        b'-' => Some(ViewKey::ScaleRate(1.0 / STEP)),
+        b'*' => Some(ViewKey::ScaleRate(2.0)),
+        b'/' => Some(ViewKey::ScaleRate(0.5)),
         _ => None,
     };
     (key, 1)
@@ -53,17 +53,17 @@ mod tests {
 
     #[test]
     fn arrows_letters_and_pages_are_keys_and_the_rest_is_not() {
-        let up = ViewKey::Scale(STEP);
+        let up = ViewKey::ScaleRate(STEP);
         assert_eq!(
-            keys(b"+\x1b[A\x1bOAx\x1b[1;5C\x1b[5~q"),
-            [up, up, up, ViewKey::Scale(2.0), ViewKey::Quit]
+            parse_keys(b"+\x1b[A\x1bOAx\x1b[1;5C\x1b[5~q"),
+            [up, up, up, ViewKey::ScaleRate(2.0), ViewKey::Quit]
         );
     }
 
     #[test]
     fn torn_and_foreign_bytes_end() {
         for bytes in [&b"\x1b"[..], b"\x1b[", b"\x1b[1;", b"\xff\xfe\x00", b"\x1b[999999"] {
-            assert_eq!(keys(bytes), []);
+            assert_eq!(parse_keys(bytes), []);
         }
     }
 }

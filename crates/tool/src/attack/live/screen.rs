@@ -74,7 +74,7 @@ impl Screen {
     }
 
     /// Waits for keys, but not for long.
-    pub(super) fn keys(&mut self) -> io::Result<Vec<ViewKey>> {
+    pub(super) fn wait_for_keys(&mut self) -> io::Result<Vec<ViewKey>> {
         let mut ready = [PollFd::new(&self.loan.tty, PollFlags::IN)];
         match poll(&mut ready, Some(&REFRESH)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
@@ -84,7 +84,7 @@ impl Screen {
         let mut bytes = [0; 256];
         match (&self.loan.tty).read(&mut bytes)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            length => Ok(keys::keys(&bytes[..length])),
+            length => Ok(keys::parse_keys(&bytes[..length])),
         }
     }
 }
@@ -342,7 +342,7 @@ mod tests {
         let mut screen = Screen::on(tty).unwrap();
         screen.enter().unwrap();
         (&person).write_all(b"q").unwrap();
-        let keys = std::iter::repeat_with(|| screen.keys().unwrap()).find(|keys| !keys.is_empty());
+        let keys = std::iter::repeat_with(|| screen.wait_for_keys().unwrap()).find(|keys| !keys.is_empty());
         assert_eq!(keys.unwrap(), [ViewKey::Quit]);
     }
 }

@@ -12,23 +12,23 @@ use ratatui::widgets::{LineGauge, Paragraph, Sparkline, Wrap};
 use seawall_load::clock::Nanos;
 use seawall_load::interval_row::{LiveRow, LiveRowHistory, Quantiles, RunInfo, RunStatus};
 
-use super::lines;
-use super::words::{clock, rate};
+use super::formatting::{format_clock, format_rate};
+use super::plain_line;
 use crate::attack::pods::{self, PodTracker};
-use crate::times::brief_time;
+use crate::brief_time::format_brief_time;
 
 /// Everything that a picture is made of.
 pub(super) struct LiveFrame<'a> {
     /// What does not change.
-    pub(super) facts: &'a RunInfo,
+    pub(super) run_info: &'a RunInfo,
     /// The seconds so far.
     pub(super) history: &'a LiveRowHistory,
     /// This moment.
-    pub(super) now: RunStatus,
+    pub(super) status: RunStatus,
     /// Who sends, if that is not this program.
     pub(super) pods: &'a PodTracker,
     /// Keys have changed the rate.
-    pub(super) steered: bool,
+    pub(super) is_rate_changed_by_keys: bool,
 }
 
 /// The smallest window that the whole page fits into.
@@ -66,12 +66,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &LiveFrame<'_>) {
     if chart > 0 {
         draw_charts(frame, charts, scene.history);
     }
-    frame.render_widget(Paragraph::new(latencies(scene.facts, row)), times);
+    frame.render_widget(Paragraph::new(latencies(scene.run_info, row)), times);
     if listed > 0 {
         frame.render_widget(Paragraph::new(pod_lines(scene, listed)), table);
     }
     frame.render_widget(Paragraph::new(error_lines(row)).wrap(Wrap { trim: false }), errors);
-    frame.render_widget(Paragraph::new(help(scene.facts)), keys);
+    frame.render_widget(Paragraph::new(help(scene.run_info)), keys);
 }
 
 /// What errors leave, or nothing if that is too little to see anything in.
@@ -83,7 +83,7 @@ fn chart_height(window: u16) -> u16 {
 
 /// Lines of the table of pods, its head among them; it makes room only in a window that has some, or where something is wrong.
 fn pods_height(window: u16, scene: &LiveFrame<'_>) -> u16 {
-    let (all, wrong) = scene.pods.count(scene.now.elapsed);
+    let (all, wrong) = scene.pods.pod_and_problem_counts(scene.status.elapsed);
     let rest = window - HEIGHT;
     let most = if rest >= 10 {
         rest / 3
@@ -99,19 +99,19 @@ fn pods_height(window: u16, scene: &LiveFrame<'_>) -> u16 {
 
 /// Pods, those with problems first.
 fn pod_lines(scene: &LiveFrame<'_>, height: u16) -> Vec<Line<'static>> {
-    let now = scene.now.elapsed;
+    let now = scene.status.elapsed;
     let head = ["sent", "good", "p99", "gen. lag"].map(|name| format!("{name:>10}")).concat();
     let mut lines = vec![Line::from(vec![format!("{:<24}", "Pod").bold(), Span::raw(head).dim()])];
-    for row in scene.pods.most_urgent(now, usize::from(height) - 1) {
+    for row in scene.pods.most_urgent_pods(now, usize::from(height) - 1) {
         let name: String = row.name.chars().take(22).collect();
         let figures = [
             row.sent.to_string(),
             row.good.to_string(),
-            brief_time(row.response_time_p99),
-            brief_time(row.generator_lag_p99),
+            format_brief_time(row.response_time_p99),
+            format_brief_time(row.generator_lag_p99),
         ];
         let figures = figures.map(|figure| format!("{figure:>10}")).concat();
-        let wrong = pods::problem(&row, now);
+        let wrong = pods::describe_problem(&row, now);
         let style = if wrong.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
         lines.push(Line::from(vec![
             Span::raw(format!("{name:<24}")).style(style),
@@ -125,18 +125,22 @@ fn pod_lines(scene: &LiveFrame<'_>, height: u16) -> Vec<Line<'static>> {
 /// The line that a pipe would get, in as many lines as it takes.
 fn small(frame: &mut Frame<'_>, scene: &LiveFrame<'_>) {
     let line = match scene.history.last() {
-        Some(row) => lines::line(scene.facts, row, scene.pods.reporting_text(row.now.elapsed).as_deref()),
+        Some(row) => plain_line::format_plain_line(
+            scene.run_info,
+            row,
+            scene.pods.reporting_text(row.now.elapsed).as_deref(),
+        ),
         None => state(scene),
     };
-    let text = vec![Line::from(line), help(scene.facts)];
+    let text = vec![Line::from(line), help(scene.run_info)];
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), frame.area());
 }
 
 fn header(frame: &mut Frame<'_>, area: Rect, scene: &LiveFrame<'_>) {
     let [title, load, progress, _] = Layout::vertical([Constraint::Length(1); 4]).areas(area);
-    let target = Line::from(vec!["seawall attack  ".bold(), Span::raw(scene.facts.target.as_str())]);
+    let target = Line::from(vec!["seawall attack  ".bold(), Span::raw(scene.run_info.target.as_str())]);
     frame.render_widget(Paragraph::new(target), title);
-    let style = if scene.now.ending { Style::new().fg(Color::Yellow) } else { Style::new() };
+    let style = if scene.status.ending { Style::new().fg(Color::Yellow) } else { Style::new() };
     frame.render_widget(Paragraph::new(Line::from(state(scene)).style(style)), load);
     let gauge = share(scene).map(|share| {
         LineGauge::default()
@@ -149,24 +153,26 @@ fn header(frame: &mut Frame<'_>, area: Rect, scene: &LiveFrame<'_>) {
     });
     match gauge {
         Some(gauge) => frame.render_widget(gauge, progress),
-        None => frame
-            .render_widget(Paragraph::new(format!("{}  until stopped", clock(scene.now.elapsed))), progress),
+        None => frame.render_widget(
+            Paragraph::new(format!("{}  until stopped", format_clock(scene.status.elapsed))),
+            progress,
+        ),
     }
 }
 
 fn state(scene: &LiveFrame<'_>) -> String {
-    let LiveFrame { facts, now, .. } = scene;
+    let LiveFrame { run_info: facts, status: now, .. } = scene;
     if now.ending {
         return format!("stopping: waiting for {} responses; q or Ctrl-C ends at once", now.in_flight);
     }
-    let steered = if scene.steered { ", changed manually" } else { "" };
+    let steered = if scene.is_rate_changed_by_keys { ", changed manually" } else { "" };
     let warming = if now.elapsed < facts.warm_up { "  warming up: nothing is counted yet" } else { "" };
     format!("{}{steered}{warming}", facts.load)
 }
 
 /// How much of the run is over, by time or by hits, whichever is further.
 fn share(scene: &LiveFrame<'_>) -> Option<f64> {
-    let LiveFrame { facts, now, history, .. } = scene;
+    let LiveFrame { run_info: facts, status: now, history, .. } = scene;
     let part = |done: u64, of: u64| done as f64 / of.max(1) as f64;
     let by_time = facts.end.map(|end| part(now.elapsed, end));
     let by_hits = facts.hits.map(|hits| part(history.last().map_or(0, |row| row.sent), hits));
@@ -174,29 +180,29 @@ fn share(scene: &LiveFrame<'_>) -> Option<f64> {
 }
 
 fn progress_label(scene: &LiveFrame<'_>, share: f64) -> String {
-    let of = match (scene.facts.end, scene.facts.hits) {
-        (Some(end), _) => format!(" of {}", clock(end)),
+    let of = match (scene.run_info.end, scene.run_info.hits) {
+        (Some(end), _) => format!(" of {}", format_clock(end)),
         (None, Some(hits)) => format!(", {hits} requests"),
         (None, None) => String::new(),
     };
-    format!("{}{of}  {:.0} %", clock(scene.now.elapsed), share * 100.0)
+    format!("{}{of}  {:.0} %", format_clock(scene.status.elapsed), share * 100.0)
 }
 
 fn rate_lines(scene: &LiveFrame<'_>, row: &LiveRow) -> Vec<Line<'static>> {
-    let now = scene.now;
-    let offered = row.offered.filter(|_| scene.facts.open);
-    let offered = offered.map(|offered| fact("offered", &rate(offered))).unwrap_or_default();
+    let now = scene.status;
+    let offered = row.offered.filter(|_| scene.run_info.open);
+    let offered = offered.map(|offered| fact("offered", &format_rate(offered))).unwrap_or_default();
     let per_second = [
         vec!["Rate /s   ".bold()],
         offered,
-        fact("achieved", &rate(row.achieved)),
-        fact("good", &rate(row.good)),
+        fact("achieved", &format_rate(row.achieved)),
+        fact("good", &format_rate(row.good)),
     ];
     let requests = [
         vec!["Requests  ".bold()],
         fact("sent", &row.sent.to_string()),
         fact("done", &row.done.to_string()),
-        fact("in flight", &format!("{} of {}", now.in_flight, scene.facts.in_flight)),
+        fact("in flight", &format!("{} of {}", now.in_flight, scene.run_info.in_flight)),
         fact("connections", &now.connections.to_string()),
     ];
     let told = scene.pods.reporting_text(now.elapsed).map(|told| {
@@ -213,8 +219,15 @@ fn fact(name: &'static str, value: &str) -> Vec<Span<'static>> {
 
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &LiveRowHistory) {
     let [left, right] = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2).areas(area);
-    chart(frame, left, history, "Good responses /s", |row| row.good as u64, |value| rate(value as f64));
-    chart(frame, right, history, "Response time p99", |row| row.second.response.p99, brief_time);
+    chart(
+        frame,
+        left,
+        history,
+        "Good responses /s",
+        |row| row.good as u64,
+        |value| format_rate(value as f64),
+    );
+    chart(frame, right, history, "Response time p99", |row| row.second.response.p99, format_brief_time);
 }
 
 /// A column per second, the newest the rightmost, from zero to the highest in sight.
@@ -255,8 +268,9 @@ fn latencies(facts: &RunInfo, row: &LiveRow) -> Vec<Line<'static>> {
 
 fn latency(name: &'static str, span: &'static str, times: &Quantiles) -> Line<'static> {
     let Quantiles { count, p50, p90, p99, p999, max } = *times;
-    let cell =
-        |value: Nanos| if count == 0 { format!("{:>10}", "-") } else { format!("{:>10}", brief_time(value)) };
+    let cell = |value: Nanos| {
+        if count == 0 { format!("{:>10}", "-") } else { format!("{:>10}", format_brief_time(value)) }
+    };
     let cells = [p50, p90, p99, p999, max].map(cell).concat();
     Line::from(vec![
         Span::raw(format!("{name:<10}")),
@@ -291,7 +305,7 @@ mod tests {
     use ratatui::backend::TestBackend;
     use seawall_load::clock::SECOND;
 
-    use super::super::sample::{self, facts, history, now};
+    use super::super::test_fixtures::{self, sample_history, sample_run_info, sample_run_status};
     use super::*;
 
     fn picture(width: u16, height: u16, scene: &LiveFrame<'_>) -> String {
@@ -302,26 +316,26 @@ mod tests {
 
     #[test]
     fn a_terminal_of_the_usual_size() {
-        let (facts, history) = (facts(), history(12));
+        let (facts, history) = (sample_run_info(), sample_history(12));
         let scene = LiveFrame {
-            facts: &facts,
+            run_info: &facts,
             history: &history,
-            now: now(12 * SECOND),
+            status: sample_run_status(12 * SECOND),
             pods: &PodTracker::default(),
-            steered: false,
+            is_rate_changed_by_keys: false,
         };
         insta::assert_snapshot!(picture(80, 24, &scene));
     }
 
     #[test]
     fn a_large_terminal() {
-        let (facts, history) = (facts(), history(90));
+        let (facts, history) = (sample_run_info(), sample_history(90));
         let scene = LiveFrame {
-            facts: &facts,
+            run_info: &facts,
             history: &history,
-            now: now(45 * SECOND),
+            status: sample_run_status(45 * SECOND),
             pods: &PodTracker::default(),
-            steered: true,
+            is_rate_changed_by_keys: true,
         };
         insta::assert_snapshot!(picture(120, 40, &scene));
     }
@@ -333,60 +347,66 @@ mod tests {
             end: None,
             open: false,
             steerable: false,
-            ..facts()
+            ..sample_run_info()
         };
-        let now = RunStatus { ending: true, ..now(5 * SECOND) };
+        let now = RunStatus { ending: true, ..sample_run_status(5 * SECOND) };
         insta::assert_snapshot!(picture(
             80,
             24,
             &LiveFrame {
-                facts: &facts,
-                history: &history(5),
-                now,
+                run_info: &facts,
+                history: &sample_history(5),
+                status: now,
                 pods: &PodTracker::default(),
-                steered: false
+                is_rate_changed_by_keys: false
             }
         ));
     }
 
     #[test]
     fn pods_that_are_lost_or_late_stand_first_within_the_windows_height() {
-        let (facts, history) = (facts(), history(12));
-        let now = now(12 * SECOND);
+        let (facts, history) = (sample_run_info(), sample_history(12));
+        let now = sample_run_status(12 * SECOND);
         for (height, rows) in [(24, 3), (40, 30), (18, 30)] {
-            let pods = sample::pods(rows);
-            let scene = LiveFrame { facts: &facts, history: &history, now, pods: &pods, steered: false };
+            let pods = test_fixtures::sample_pod_tracker(rows);
+            let scene = LiveFrame {
+                run_info: &facts,
+                history: &history,
+                status: now,
+                pods: &pods,
+                is_rate_changed_by_keys: false,
+            };
             insta::assert_snapshot!(format!("pods_{height}"), picture(100, height, &scene));
         }
     }
 
     #[test]
     fn a_small_terminal_gets_the_line() {
-        let (facts, history) = (facts(), history(3));
+        let (facts, history) = (sample_run_info(), sample_history(3));
         let scene = LiveFrame {
-            facts: &facts,
+            run_info: &facts,
             history: &history,
-            now: now(3 * SECOND),
+            status: sample_run_status(3 * SECOND),
             pods: &PodTracker::default(),
-            steered: false,
+            is_rate_changed_by_keys: false,
         };
         insta::assert_snapshot!(picture(40, 10, &scene));
     }
 
     #[test]
     fn no_size_is_too_small_or_too_large_and_the_first_second_has_no_row() {
-        let facts = facts();
-        for history in [LiveRowHistory::default(), history(9)] {
+        let facts = sample_run_info();
+        for history in [LiveRowHistory::default(), sample_history(9)] {
             for (width, height) in [(1, 1), (2, 60), (300, 2), (72, 18), (72, 22), (500, 200)] {
                 picture(
                     width,
                     height,
                     &LiveFrame {
-                        facts: &facts,
+                        run_info: &facts,
                         history: &history,
-                        now: now(0),
+                        status: sample_run_status(0),
                         pods: &PodTracker::default(),
-                        steered: false,
+                        is_rate_changed_by_keys: false,
                     },
                 );
             }

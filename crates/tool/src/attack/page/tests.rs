@@ -9,7 +9,8 @@ fn interval(from: Nanos, to: Nanos, sent: u64) -> IntervalStats {
 }
 
 fn measured(news: &AttackPageUpdate) -> (Nanos, Nanos, u64) {
-    let (AttackPageUpdate::Measured(interval) | AttackPageUpdate::Over(interval, ..)) = news else {
+    let (AttackPageUpdate::IntervalMeasured(interval) | AttackPageUpdate::Finished(interval, ..)) = news
+    else {
         panic!("nothing was measured")
     };
     (interval.from / SECOND, interval.to / SECOND, interval.stats.sent)
@@ -18,15 +19,15 @@ fn measured(news: &AttackPageUpdate) -> (Nanos, Nanos, u64) {
 #[test]
 fn a_page_that_is_late_is_told_longer_intervals_and_never_less() {
     let (sender, mut told) = channel(1);
-    let mut page = AttackPage { pending: IntervalStats::default(), feed: PageFeed::to(sender, None) };
-    page.add(&interval(0, 1, 10));
+    let mut page = AttackPage { pending: IntervalStats::default(), feed: PageFeed::new(sender, None) };
+    page.add_interval(&interval(0, 1, 10));
     // Nobody has taken it yet.
-    page.add(&interval(1, 2, 20));
-    page.add(&interval(2, 3, 30));
+    page.add_interval(&interval(1, 2, 20));
+    page.add_interval(&interval(2, 3, 30));
     assert_eq!(told.try_recv().as_ref().map(measured), Ok((0, 1, 10)));
-    page.add(&interval(3, 4, 40));
+    page.add_interval(&interval(3, 4, 40));
     assert_eq!(told.try_recv().as_ref().map(measured), Ok((1, 4, 90)));
-    page.add(&IntervalStats { to: 4 * SECOND + SECOND / 2, ..interval(4, 4, 5) });
+    page.add_interval(&IntervalStats { to: 4 * SECOND + SECOND / 2, ..interval(4, 4, 5) });
     assert!(told.try_recv().is_err(), "half a second");
     page.end(IntervalsFooter::default(), String::new());
     assert_eq!(told.try_recv().as_ref().map(measured), Ok((4, 4, 5)));
@@ -36,10 +37,10 @@ fn a_page_that_is_late_is_told_longer_intervals_and_never_less() {
 #[test]
 fn a_run_goes_on_when_its_page_is_gone() {
     let (sender, told) = channel(1);
-    let mut page = AttackPage { pending: IntervalStats::default(), feed: PageFeed::to(sender, None) };
+    let mut page = AttackPage { pending: IntervalStats::default(), feed: PageFeed::new(sender, None) };
     drop(told);
-    page.add(&interval(0, 1, 10));
-    page.add(&interval(1, 2, 10));
+    page.add_interval(&interval(0, 1, 10));
+    page.add_interval(&interval(1, 2, 10));
     page.end(IntervalsFooter::default(), String::new());
 }
 

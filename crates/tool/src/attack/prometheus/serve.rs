@@ -68,7 +68,7 @@ fn dialect(head: &str) -> ScrapeFormat {
         line.split_once(':').is_some_and(|(name, _)| name.trim().eq_ignore_ascii_case("accept"))
     });
     let wants = accept.into_iter().any(|line| line.contains("application/openmetrics-text"));
-    if wants { ScrapeFormat::OpenMetrics } else { ScrapeFormat::Plain }
+    if wants { ScrapeFormat::OpenMetrics } else { ScrapeFormat::PrometheusText }
 }
 
 #[cfg(test)]

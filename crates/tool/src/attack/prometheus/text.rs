@@ -17,7 +17,7 @@ use super::{OTHER, TargetLabel, TargetLabels};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScrapeFormat {
     /// Prometheus' own, 0.0.4.
-    Plain,
+    PrometheusText,
     /// OpenMetrics 1.0.
     OpenMetrics,
 }
@@ -26,14 +26,14 @@ impl ScrapeFormat {
     /// For the header of the answer.
     pub(super) fn content_type(self) -> &'static str {
         match self {
-            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+            Self::PrometheusText => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
         }
     }
 
     fn counter_suffix(self) -> &'static str {
         match self {
-            Self::Plain => "",
+            Self::PrometheusText => "",
             Self::OpenMetrics => "_total",
         }
     }
@@ -41,7 +41,7 @@ impl ScrapeFormat {
     fn bound(self, nanos: u64) -> String {
         let seconds = nanos as f64 / SECOND as f64;
         match self {
-            Self::Plain => format!("{seconds}"),
+            Self::PrometheusText => format!("{seconds}"),
             Self::OpenMetrics => format!("{seconds:?}"),
         }
     }
@@ -56,7 +56,11 @@ type Requests = BTreeMap<Labels, OutcomeCounts>;
 type Failures = BTreeMap<(Labels, &'static str), u64>;
 
 /// Everything a scrape gets.
-pub(super) fn text(names: &TargetLabels, outcomes: &TargetOutcomes, dialect: ScrapeFormat) -> String {
+pub(super) fn format_metrics(
+    names: &TargetLabels,
+    outcomes: &TargetOutcomes,
+    dialect: ScrapeFormat,
+) -> String {
     let (requests, failures) = sum(names, outcomes);
     let mut out = String::new();
     header(&mut out, "request_seconds", "histogram", "Response time, from the scheduled send of the request");
@@ -177,12 +181,12 @@ mod tests {
     #[test]
     fn a_scrape_in_prometheus_own_dialect() {
         let (names, outcomes) = run();
-        insta::assert_snapshot!(text(&names, &outcomes, ScrapeFormat::Plain));
+        insta::assert_snapshot!(format_metrics(&names, &outcomes, ScrapeFormat::PrometheusText));
     }
 
     #[test]
     fn a_scrape_in_openmetrics() {
         let (names, outcomes) = run();
-        insta::assert_snapshot!(text(&names, &outcomes, ScrapeFormat::OpenMetrics));
+        insta::assert_snapshot!(format_metrics(&names, &outcomes, ScrapeFormat::OpenMetrics));
     }
 }

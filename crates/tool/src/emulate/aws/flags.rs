@@ -9,7 +9,7 @@ use seawall_emulator::aws::{AwsEmulator, AwsEndpoint};
 use seawall_emulator::keys::KeySet;
 
 use crate::emulate::faults::FaultArgs;
-use crate::emulate::parse::{AwsPodArg, RoleGrantArg, UserFile};
+use crate::emulate::parse::{AwsPodArg, RoleGrantArg, UserKeyFileArg};
 use crate::emulate::{ISSUER, files, parse};
 
 /// Flags of `seawall emulate aws`.
@@ -75,8 +75,8 @@ pub(super) struct AwsTrustArgs {
     #[arg(long)]
     pub(super) node_may_assume: bool,
     /// Create a user that can assume every role that the flags name, and write its keys to a file; may repeat
-    #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_file)]
-    pub(super) user: Vec<UserFile>,
+    #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_key_file)]
+    pub(super) user: Vec<UserKeyFileArg>,
     /// ExternalId that a signed request must carry to assume a role that the flags name
     #[arg(long, value_name = "ID")]
     pub(super) external_id: Option<String>,
@@ -144,10 +144,10 @@ pub(super) struct AwsDemoArgs {
 }
 
 impl AwsTrustArgs {
-    pub(super) fn read_keys(&self) -> anyhow::Result<KeySet> {
+    pub(super) fn read_jwks(&self) -> anyhow::Result<KeySet> {
         // clap demands --jwks unless there are demo pods.
         let file = self.jwks.as_ref().context("--jwks is missing")?;
-        KeySet::parse(&files::read(file)?).with_context(|| format!("{} cannot be used", file.display()))
+        KeySet::parse(&files::read_file(file)?).with_context(|| format!("{} cannot be used", file.display()))
     }
 }
 
@@ -166,7 +166,7 @@ impl EmulateAwsArgs {
     pub(super) fn apply_faults(&self, running: &AwsEmulator) {
         let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
         for endpoint in if chosen.is_empty() { AwsEndpoint::FAULTY.to_vec() } else { chosen } {
-            running.set_faults_on(endpoint, self.faults.faults());
+            running.set_faults_on(endpoint, self.faults.to_faults());
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::flags::EmulateAwsArgs;
 use crate::emulate::files;
-use crate::emulate::parse::{AwsPodArg, UserFile};
+use crate::emulate::parse::{AwsPodArg, UserKeyFileArg};
 
 /// Life of the demo's token files: nobody renews them as a kubelet would, so they outlive any demo.
 const DEMO_TOKEN: Duration = Duration::from_secs(24 * 3600);
@@ -52,7 +52,7 @@ impl AwsEmulatorPlan {
         );
         let (keys, pods) = match &args.demo.demo_pods {
             Some(folder) => args.demo_issuer(folder)?,
-            None => (args.trust.read_keys()?, Vec::new()),
+            None => (args.trust.read_jwks()?, Vec::new()),
         };
         let users = args.trust.user.iter().map(|user| args.keys_of(user));
         let users = users.collect::<anyhow::Result<Vec<_>>>()?;
@@ -61,11 +61,11 @@ impl AwsEmulatorPlan {
     }
 
     /// Written so that only their owner reads them, in the format of AWS's own credentials file.
-    pub(super) fn write_keys(&self) -> anyhow::Result<()> {
+    pub(super) fn write_user_keys(&self) -> anyhow::Result<()> {
         self.users.iter().try_for_each(|UserKeys { user, file }| {
             let (id, secret) = (&user.access_key_id, user.secret_access_key.expose());
             let text = format!("[default]\naws_access_key_id = {id}\naws_secret_access_key = {secret}\n");
-            files::write(file, &text, files::SECRET)
+            files::write_file_atomically(file, &text, files::SECRET_FILE_MODE)
         })
     }
 
@@ -93,7 +93,7 @@ impl AwsEmulatorPlan {
 impl AwsDemoPod {
     /// The file is named after both; a namespace has no dot, so no two pods share one.
     pub(super) fn write_token(&self) -> anyhow::Result<()> {
-        files::write(&self.token_file, self.token.expose(), files::SECRET)
+        files::write_file_atomically(&self.token_file, self.token.expose(), files::SECRET_FILE_MODE)
     }
 
     fn ready_document(&self) -> Value {
@@ -161,7 +161,7 @@ impl EmulateAwsArgs {
         arns.into_iter().map(role).collect()
     }
 
-    fn keys_of(&self, asked: &UserFile) -> anyhow::Result<UserKeys> {
+    fn keys_of(&self, asked: &UserKeyFileArg) -> anyhow::Result<UserKeys> {
         let arn = format!("arn:aws:iam::{}:user/{}", self.instance.account, asked.name);
         let user = IamUser::generate(&arn).context("cannot make keys")?;
         Ok(UserKeys { user, file: asked.file.clone() })
@@ -169,7 +169,7 @@ impl EmulateAwsArgs {
 
     /// An issuer of this run alone, and a token for each pod.
     fn demo_issuer(&self, folder: &Path) -> anyhow::Result<(KeySet, Vec<AwsDemoPod>)> {
-        files::secret_directory(folder)?;
+        files::create_secret_directory(folder)?;
         let issuer = Issuer::generate(&self.trust.issuer, Algorithm::Rs256).context("cannot make a key")?;
         let mut audiences: Vec<_> = self.trust.audience.iter().map(String::as_str).collect();
         audiences.push(POD_IDENTITY);

@@ -132,28 +132,28 @@ pub(super) struct GoogleDemoArgs {
 
 impl GoogleTrustArgs {
     /// The audiences that a token may be minted for.
-    pub(super) fn audiences_or(&self, provider: &str) -> Vec<String> {
+    pub(super) fn audiences_or_default(&self, provider: &str) -> Vec<String> {
         if self.audience.is_empty() { vec![provider.to_owned()] } else { self.audience.clone() }
     }
 
-    pub(super) fn read_keys(&self) -> anyhow::Result<KeySet> {
+    pub(super) fn read_jwks(&self) -> anyhow::Result<KeySet> {
         // clap demands --jwks unless there are demo pods.
         let file = self.jwks.as_ref().context("--jwks is missing")?;
-        KeySet::parse(&files::read(file)?).with_context(|| format!("{} cannot be used", file.display()))
+        KeySet::parse(&files::read_file(file)?).with_context(|| format!("{} cannot be used", file.display()))
     }
 
     /// Read or made now: the first identity token must not wait for a key.
-    pub(super) fn identity_key(&self) -> anyhow::Result<SigningKey> {
+    pub(super) fn read_or_generate_identity_key(&self) -> anyhow::Result<SigningKey> {
         let Some(file) = &self.identity_key else {
             return SigningKey::generate(Algorithm::Rs256).context("cannot make a key");
         };
-        let key = SigningKey::from_pem(&files::read(file)?);
+        let key = SigningKey::from_pem(&files::read_file(file)?);
         let key = key.with_context(|| format!("{} cannot be used", file.display()))?;
         anyhow::ensure!(key.algorithm() == Algorithm::Rs256, "{} is not an RSA key", file.display());
         Ok(key)
     }
 
-    pub(super) fn impersonation(&self, demo: impl Iterator<Item = (String, String)>) -> Impersonation {
+    pub(super) fn to_impersonation(&self, demo: impl Iterator<Item = (String, String)>) -> Impersonation {
         if self.allow_all {
             return Impersonation::Everyone;
         }
@@ -163,7 +163,7 @@ impl GoogleTrustArgs {
 }
 
 impl MachineArgs {
-    pub(super) fn machine(&self) -> GceMachine {
+    pub(super) fn to_gce_machine(&self) -> GceMachine {
         let email = self.node_service_account.clone();
         GceMachine {
             project: self.project.clone(),
@@ -182,7 +182,7 @@ impl EmulateGoogleArgs {
     pub(super) fn apply_faults(&self, running: &GoogleEmulator) {
         let chosen: Vec<_> = self.fault_on.fault_on.iter().map(|each| each.endpoint()).collect();
         for endpoint in if chosen.is_empty() { GoogleEndpoint::FAULTY.to_vec() } else { chosen } {
-            running.set_faults_on(endpoint, self.faults.faults());
+            running.set_faults_on(endpoint, self.faults.to_faults());
         }
     }
 }

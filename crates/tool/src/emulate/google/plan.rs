@@ -38,7 +38,7 @@ pub(super) struct GoogleDemoPod {
 
 impl GoogleEmulatorPlan {
     pub(super) fn new(args: &EmulateGoogleArgs) -> anyhow::Result<Self> {
-        let machine = args.machine.machine();
+        let machine = args.machine.to_gce_machine();
         // clap forgets a required flag that conflicts with one given.
         anyhow::ensure!(
             args.demo.demo_pods.is_some() || args.demo.pods.is_empty(),
@@ -49,10 +49,10 @@ impl GoogleEmulatorPlan {
             provider.starts_with("//"),
             "--provider {provider}: expected a name that begins with //"
         );
-        let audiences = args.trust.audiences_or(&provider);
+        let audiences = args.trust.audiences_or_default(&provider);
         let (keys, pods) = match &args.demo.demo_pods {
             Some(folder) => args.demo_issuer(folder, &audiences, &machine)?,
-            None => (args.trust.read_keys()?, Vec::new()),
+            None => (args.trust.read_jwks()?, Vec::new()),
         };
         let trusted = WorkloadIdentityProvider {
             name: provider.clone(),
@@ -63,12 +63,12 @@ impl GoogleEmulatorPlan {
         let options = GoogleEmulatorOptions {
             listen: args.listen,
             providers: vec![trusted],
-            impersonation: args.trust.impersonation(pods.iter().map(GoogleDemoPod::grant)),
+            impersonation: args.trust.to_impersonation(pods.iter().map(GoogleDemoPod::grant)),
             machine,
             faults: Faults::default(),
             token_lifetime: args.trust.token_lifetime,
             long_lifetimes: args.trust.long_lifetimes,
-            identity_key: Some(Arc::new(args.trust.identity_key()?)),
+            identity_key: Some(Arc::new(args.trust.read_or_generate_identity_key()?)),
         };
         Ok(Self { options, provider, audiences, issuer: args.trust.issuer.clone(), pods })
     }
@@ -104,7 +104,7 @@ impl GoogleDemoPod {
 
     /// The file is named after both; a namespace has no dot, so no two pods share one.
     pub(super) fn write_token(&self) -> anyhow::Result<()> {
-        files::write(&self.token_file, self.token.expose(), files::SECRET)
+        files::write_file_atomically(&self.token_file, self.token.expose(), files::SECRET_FILE_MODE)
     }
 
     fn ready_document(&self) -> Value {
@@ -135,7 +135,7 @@ impl EmulateGoogleArgs {
         audiences: &[String],
         machine: &GceMachine,
     ) -> anyhow::Result<(KeySet, Vec<GoogleDemoPod>)> {
-        files::secret_directory(folder)?;
+        files::create_secret_directory(folder)?;
         let issuer = Issuer::generate(&self.trust.issuer, Algorithm::Rs256).context("cannot make a key")?;
         let audiences: Vec<_> = audiences.iter().map(String::as_str).collect();
         let pods = self.demo.pods.iter().map(|demo| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::report::input::RecordSink;
 use crate::report::runs::Runs;
-use crate::report::series::POINTS;
+use crate::report::series::MAX_POINTS;
 use crate::report::{html, svg};
 
 const SCRIPT: &str = include_str!("../page/page.js");
@@ -23,8 +23,8 @@ fn runs(count: i64) -> Vec<RunSeries> {
             let latency_ns = 1_000_000 * (at + 1) + i * 10_000;
             runs.add(0, &Record { code, latency_ns, timestamp, ..Record::default() });
         }
-        let (_, run) = runs.named().next().unwrap();
-        RunSeries::new(format!("run {at}"), run, POINTS)
+        let (_, run) = runs.iter_with_names().next().unwrap();
+        RunSeries::new(format!("run {at}"), run, MAX_POINTS)
     };
     (0..count).map(of).collect()
 }
@@ -135,7 +135,7 @@ fn y_labels(panel: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn the_script_of_the_page_knows_no_chart() {
-    for charts in [charts(&runs(1)), charts(&runs(2))] {
+    for charts in [build_charts(&runs(1)), build_charts(&runs(2))] {
         for panel in &charts.panels {
             for name in [panel.name, panel.below] {
                 assert!(!SCRIPT.contains(name), "{name}");
@@ -152,34 +152,34 @@ fn a_colour_is_one_in_the_page_and_in_the_picture() {
     let picture = svg::render("title", &[]);
     let (light, dark) = picture.split_once("@media(prefers-color-scheme:dark)").unwrap();
     let (page_light, page_dark) = STYLE.split_once(":root[data-theme=\"dark\"]").unwrap();
-    for name in COLOURS {
+    for name in COLOUR_NAMES {
         for (picture, page) in [(light, page_light), (dark, page_dark)] {
             let hex = picture.split_once(&format!(".{name}{{stroke:")).unwrap().1.get(..7).unwrap();
             assert!(hex.starts_with('#') && page.contains(&format!("--{name}: {hex};")), "{name} {hex}");
         }
     }
-    let used = [charts(&runs(1)), charts(&runs(9))];
+    let used = [build_charts(&runs(1)), build_charts(&runs(9))];
     let mut used = used.iter().flat_map(|charts| &charts.panels).flat_map(|panel| &panel.lines);
-    assert!(used.all(|line| COLOURS.contains(&line.colour)));
+    assert!(used.all(|line| COLOUR_NAMES.contains(&line.colour)));
 }
 
 #[test]
 fn a_chart_without_anything_to_see_is_left_out_by_name() {
     let mut runs = runs(2);
     let nothing = |run: &mut RunSeries| {
-        run.curve.iter_mut().for_each(|(_, ns)| *ns = 0);
-        run.p99.fill(None);
-        run.inflight.fill(None);
+        run.quantile_curve.iter_mut().for_each(|(_, ns)| *ns = 0);
+        run.response_time_p99.fill(None);
+        run.mean_in_flight.fill(None);
     };
     nothing(&mut runs[0]);
-    let one = charts(&runs);
+    let one = build_charts(&runs);
     let names: Vec<_> = one.left_out.iter().map(|one| one.name.as_str()).collect();
     let missing = [CURVE, "99 % response time over time", FLYING].map(|name| format!("{name}: run 0"));
     assert_eq!(names[..3], missing);
     let drawn = |charts: &Charts| charts.panels.iter().map(|panel| panel.name).collect::<Vec<_>>();
     assert!(drawn(&one).contains(&CURVE) && drawn(&one).contains(&FLYING));
     nothing(&mut runs[1]);
-    let none = charts(&runs);
+    let none = build_charts(&runs);
     let names: Vec<_> = none.left_out.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names, [CURVE, "99 % response time over time", FLYING, LAG]);
     assert_eq!(none.panels.len(), 5);

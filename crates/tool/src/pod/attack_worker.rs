@@ -1,0 +1,330 @@
+//! `attack` in a pod: a shard of the load, second by second.
+//!
+//! The plan is the one that `attack` makes by itself. What the whole has of a number (clients, workers, errors) is shared; the shard and
+//! the first instant come with the order.
+
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, LOG_BYTES_PER_SECOND, PodReport};
+use seawall_lab::remote::load::LoadPartResult;
+use seawall_lab::remote::{QuotaWatch, most_in_flight};
+use seawall_lab::running_trial::{RunningTrial, TrialProgress};
+use seawall_lab::selfcheck;
+use seawall_load::clock::SECOND;
+use seawall_load::control::Control;
+use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunPlan};
+use seawall_load::fault::RequestFault;
+use seawall_load::files::InputFiles;
+use seawall_load::interval::{CompactInterval, IntervalStats};
+use seawall_load::schedule::{ArrivalModel, ScheduleShard};
+use seawall_probe::LocalFiles;
+
+use super::command_listener::TrialReceiver;
+use super::pod_output::PodOutput;
+use super::pod_share::pod_share;
+use super::records::{self, RecordLineWriter};
+use super::trial_control::{TrialController, TrialHandle};
+use super::{PodPosition, ready, serve};
+use crate::attack::control_socket::ControlSocketCommand;
+use crate::attack::{AttackArgs, plan};
+
+/// Connections that are warm when an open loop begins: more show soon enough whether they are needed.
+const WARM: usize = 8;
+
+/// How long an interval is.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest wait for figures before it is looked whether there is anything else to do.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Bytes of a second's lines that are no interval: a pong, and what stands around an interval.
+const AROUND: usize = 256;
+
+/// Gets ready, and carries out what is ordered until the end.
+pub(super) fn run(
+    args: AttackArgs,
+    cpus: usize,
+    place: PodPosition,
+    voice: &Arc<PodOutput>,
+) -> anyhow::Result<ExitCode> {
+    check(&args)?;
+    let clients = whole(&args);
+    let mut args = args;
+    take_share(&mut args, (place.index % place.of, place.of));
+    let mut plan = plan::plan_attack(&args, cpus, &InputFiles::default(), 1)?;
+    let memory = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
+    if args.concurrency.is_some_and(|clients| clients > memory as u64) {
+        bail!(
+            "a pod's share of the clients exceeds its memory, which has room for {memory}: raise --pods or --memory"
+        );
+    }
+    plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
+    plan.setup.transport.connections = plan.setup.transport.connections.min(memory);
+    let warm = warm(&plan, place.of);
+    let hand = Arc::new(TrialController::default());
+    let ears = TrialReceiver::<()>::listen(place.heartbeat, &hand, voice)?;
+    let room = plan::max_closed_loop_clients()?.max(plan.load.in_flight.limit).min(memory);
+    let (setup, mut load) = plan.split();
+    // For sample responses and for metrics of each target there is no room in what a pod tells.
+    (load.interval, load.by_outcome, load.samples_per_outcome) = (INTERVAL, false, 0);
+    let threads = setup.threads;
+    let session = LoadSession::open(setup)?;
+    let voice = Arc::clone(voice);
+    let mut sender =
+        AttackWorker { args, session, load, clients, max_clients: room, threads, place, hand, voice };
+    let connections = sender.session.warm(warm)?;
+    sender.voice.send(&PodReport::<(), ()>::Ready(ready(place, connections)));
+    let (hand, voice) = (Arc::clone(&sender.hand), Arc::clone(&sender.voice));
+    Ok(serve(&ears, place, (&hand, &voice), |begin| sender.carry_out(begin)))
+}
+
+/// What whoever gives orders decides.
+fn check(args: &AttackArgs) -> anyhow::Result<()> {
+    if !args.shard.is_whole() || args.start_at.is_some() {
+        bail!(
+            "--shard and --start-at do not work with --on, because the coordinator divides the load among pods"
+        );
+    }
+    if args.urls.is_empty() && matches!(args.targets.as_str(), "stdin" | "-") {
+        bail!("-targets: give a file of targets, because pods read orders from standard input");
+    }
+    Ok(())
+}
+
+/// Clients or workers of the whole; none where there is no bound.
+fn whole(args: &AttackArgs) -> Option<u64> {
+    args.in_flight_limit()
+}
+
+fn take_share(args: &mut AttackArgs, shard: (u64, u64)) {
+    if args.max_workers == u64::MAX {
+        args.concurrency = args.in_flight_limit().map(|clients| pod_share(clients, shard));
+    }
+    args.max_workers = pod_share(args.max_workers, shard);
+}
+
+/// Connections to have before the first hit of one of so many shards: one for each client, else no more than are hits in a second.
+fn warm(plan: &RunPlan, of: u64) -> usize {
+    let most = plan.load.in_flight.limit;
+    match &plan.load.arrivals {
+        _ if !plan.setup.transport.keep_alive => 0,
+        ArrivalModel::Closed => most,
+        ArrivalModel::Open(schedule) => most.min(WARM).min((schedule.peak() / of as f64).ceil() as usize),
+    }
+}
+
+/// What sends.
+struct AttackWorker {
+    args: AttackArgs,
+    session: LoadSession,
+    load: LoadSpec,
+    /// Clients or workers of the whole.
+    clients: Option<u64>,
+    /// Most clients that this machine can have.
+    max_clients: usize,
+    threads: usize,
+    place: PodPosition,
+    hand: Arc<TrialController>,
+    voice: Arc<PodOutput>,
+}
+
+impl AttackWorker {
+    fn carry_out(&mut self, begin: &BeginTrial<()>) -> anyhow::Result<()> {
+        let cut = Arc::default();
+        let (load, results) = (self.load_of(begin)?, self.results(begin.trial, &cut)?);
+        let Self { session, hand, voice, max_clients: room, threads, .. } = self;
+        let trial = session.trial(&load, results).context("cannot start the load at that instant")?;
+        let mut carriage = RunningTrial::new(trial, load.warm_up);
+        let grip = AttackHandle { control: carriage.control(), shard: begin.shard, max_clients: *room };
+        hand.attach_trial(Box::new(grip));
+        voice.send(&PodReport::<(), ()>::Begun { trial: begin.trial, at: carriage.began_unix_ns() });
+        let mut teller = IntervalReporter::new(begin.trial, hand, voice);
+        teller.watch(&mut carriage, *threads);
+        let mut result = LoadPartResult::from(carriage.finish(None));
+        if cut.load(Ordering::Relaxed) {
+            result.mistakes.push(TOO_MANY.into());
+        }
+        hand.detach_trial();
+        voice.send(&PodReport::<(), LoadPartResult>::Done { trial: begin.trial, result });
+        Ok(())
+    }
+
+    /// The load in this pod's share.
+    fn load_of(&self, begin: &BeginTrial<()>) -> anyhow::Result<LoadSpec> {
+        let (index, of) = begin.shard;
+        let mut load = self.load.clone();
+        (load.shard, load.start_at) = (ScheduleShard::new(index, of)?, Some(begin.at));
+        if let Some(clients) = self.clients {
+            let share = usize::try_from(pod_share(clients, begin.shard)).unwrap_or(usize::MAX);
+            load.in_flight.limit = share.min(self.max_clients);
+        }
+        Ok(load)
+    }
+
+    fn results(&self, trial: u64, cut: &Arc<AtomicBool>) -> anyhow::Result<Option<ResultsOutput>> {
+        let lines = || RecordLineWriter::new(trial, &self.voice, cut);
+        let output = records::open_records_output(
+            self.args.output.as_deref().unwrap_or("none"),
+            self.place.index,
+            lines,
+        )?;
+        Ok(output.map(|output| plan::build_results_output(&self.args, output)))
+    }
+}
+
+const TOO_MANY: &str = "a pod can send 4 MiB of records; this pod dropped the records beyond that. Let the pods write the records \
+                        with --volume and -output in it, or use -output=none and --timeseries";
+
+/// Tells of a trial, second by second.
+struct IntervalReporter {
+    trial: u64,
+    /// What was not told yet, because there was no room for it.
+    pending: Option<IntervalStats>,
+    doubts: Vec<String>,
+    /// Failures of which an example was told: another second says nothing new.
+    known: [bool; RequestFault::KINDS],
+    quota: QuotaWatch<LocalFiles>,
+    /// Requests in flight for which there is memory.
+    max_in_flight: usize,
+    hand: Arc<TrialController>,
+    voice: Arc<PodOutput>,
+}
+
+impl IntervalReporter {
+    fn new(trial: u64, hand: &Arc<TrialController>, voice: &Arc<PodOutput>) -> Self {
+        let quota = QuotaWatch::watch(LocalFiles, std::process::id());
+        let max_in_flight = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
+        let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
+        Self {
+            trial,
+            pending: None,
+            doubts: Vec::new(),
+            known: [false; RequestFault::KINDS],
+            quota,
+            max_in_flight,
+            hand,
+            voice,
+        }
+    }
+
+    /// Until everything is told that is told in parts.
+    fn watch(&mut self, carriage: &mut RunningTrial<'_>, threads: usize) {
+        loop {
+            match carriage.wait(PATIENCE) {
+                TrialProgress::Interval => self.add(carriage.interval(), threads),
+                TrialProgress::Pending => {}
+                TrialProgress::Finished => break,
+            }
+        }
+        self.tell(usize::MAX);
+    }
+
+    fn add(&mut self, interval: &IntervalStats, threads: usize) {
+        self.doubts.extend(selfcheck::reasons_against_interval(interval, threads));
+        self.doubts.extend(self.quota.describe_throttling());
+        if interval.stats.in_flight_peak >= self.max_in_flight as u64 {
+            let most = self.max_in_flight;
+            self.doubts.push(format!(
+                "{most} requests were in flight, which is the limit of the pod's memory (--memory); further requests waited"
+            ));
+        }
+        self.doubts.extend(self.hand.take_warnings());
+        let mut pending = self.pending.take().unwrap_or(IntervalStats {
+            from: interval.from,
+            to: interval.from,
+            ..IntervalStats::default()
+        });
+        let follows = pending.extend(interval);
+        debug_assert!(follows.is_ok(), "intervals of one trial follow each other");
+        let seconds = (pending.to.saturating_sub(pending.from)).div_ceil(SECOND).max(1);
+        self.pending = Some(pending);
+        self.tell(LOG_BYTES_PER_SECOND * usize::try_from(seconds).unwrap_or(1));
+    }
+
+    /// Tells what there is, if it fits into so many bytes.
+    fn tell(&mut self, bytes: usize) {
+        let Some(mut pending) = self.pending.take() else { return };
+        let of_doubts: usize = self.doubts.iter().map(|doubt| doubt.len() + 3).sum();
+        let known = self.known.iter().zip(&mut pending.stats.failure_examples);
+        known.filter(|(known, _)| **known).for_each(|(_, example)| *example = None);
+        let Some(part) =
+            CompactInterval::compacted_to_fit(&pending, bytes.saturating_sub(AROUND + of_doubts))
+        else {
+            self.pending = Some(pending);
+            return;
+        };
+        let told = self.known.iter_mut().zip(&pending.stats.failure_examples);
+        told.for_each(|(known, example)| *known |= example.is_some());
+        let doubts = std::mem::take(&mut self.doubts);
+        self.voice.send(&PodReport::<_, ()>::Part { trial: self.trial, part, doubts });
+    }
+}
+
+/// The hand on a load.
+struct AttackHandle {
+    control: Control,
+    shard: (u64, u64),
+    /// Most clients that this machine can have.
+    max_clients: usize,
+}
+
+impl TrialHandle for AttackHandle {
+    fn steer(&self, steer: &ControlCommand) -> Option<String> {
+        let ControlCommand { line, from } = steer;
+        let late = self.control.late_by(*from);
+        let done = line.parse().and_then(|command| self.carry_out(command, *from));
+        match done {
+            Err(why) => Some(format!("rejected {line:?}: {why}")),
+            Ok(what) => what
+                .filter(|_| late > 0)
+                .map(|what| format!("{what} {} ms later than other pods", late.div_ceil(SECOND / 1000))),
+        }
+    }
+
+    fn stop(&self) {
+        if self.control.is_ending() { self.control.abort() } else { self.control.drain() }
+    }
+
+    fn abort(&self) {
+        self.control.abort();
+    }
+}
+
+impl AttackHandle {
+    /// What was done, if it matters when.
+    fn carry_out(&self, command: ControlSocketCommand, from: u64) -> Result<Option<&'static str>, String> {
+        let control = &self.control;
+        match command {
+            ControlSocketCommand::Rate(rate) => {
+                let changed = control.set_rate_from(from, rate);
+                changed.then_some(Some("changed its rate")).ok_or_else(|| "the rate has ended".into())
+            }
+            ControlSocketCommand::Pause => {
+                control.pause_from(from);
+                Ok(Some("paused"))
+            }
+            ControlSocketCommand::Resume => {
+                control.resume_from(from);
+                Ok(Some("resumed"))
+            }
+            ControlSocketCommand::Concurrency(clients) => self.set_clients(clients),
+            ControlSocketCommand::Stop => {
+                self.stop();
+                Ok(None)
+            }
+            ControlSocketCommand::Status => Ok(None),
+        }
+    }
+
+    fn set_clients(&self, whole: NonZero<usize>) -> Result<Option<&'static str>, String> {
+        let clients = usize::try_from(pod_share(whole.get() as u64, self.shard)).unwrap_or(usize::MAX);
+        let clients = NonZero::new(clients.min(self.max_clients)).unwrap_or(NonZero::<usize>::MIN);
+        let changed = self.control.set_concurrency(clients);
+        changed.then_some(None).ok_or_else(|| "the load has a rate, so it has no number of clients".into())
+    }
+}

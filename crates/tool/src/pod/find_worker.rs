@@ -1,0 +1,162 @@
+//! `find` in a pod: parts of offers and experiments, block by block.
+//!
+//! What is searched for, and when an offer was enough, whoever gives orders knows; here is a rig, as `find` makes it, and what it sees.
+//! What looks at the target's own side, and files of runs, are no matter of pods.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{bail, ensure};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
+use seawall_lab::remote::search::{
+    BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
+};
+use seawall_lab::remote::{QuotaWatch, most_in_flight};
+use seawall_lab::rig::{LoadPart, LocalDriver, StopSwitch};
+use seawall_lab::target_driver::TargetDriver as _;
+use seawall_load::files::InputFiles;
+use seawall_probe::LocalFiles;
+use seawall_search::observation::{BLOCKS_PER_SECOND, BlockCounts};
+
+use super::command_listener::TrialReceiver;
+use super::pod_output::PodOutput;
+use super::trial_control::{TrialController, TrialHandle};
+use super::{PodPosition, ready, serve};
+use crate::find::{FindArgs, plan, search_setup};
+
+/// Blocks that are told together: what ends an offer is looked at in as many.
+const TOGETHER: usize = 3;
+
+/// Gets ready, and carries out what is ordered until the end.
+pub(super) fn run(
+    mut args: FindArgs,
+    cpus: usize,
+    place: PodPosition,
+    voice: &Arc<PodOutput>,
+) -> anyhow::Result<ExitCode> {
+    args.check()?;
+    ensure!(args.compare.is_empty(), "--compare does not work with --on: it sends no load");
+    if args.closed_loop {
+        bail!("--closed-loop does not work with --on: pods send at rates");
+    }
+    ensure!(
+        args.url.is_some() || !matches!(args.targets.as_str(), "stdin" | "-"),
+        "-targets: give a file of targets, because pods read orders from standard input"
+    );
+    (args.resume, args.server_metrics, args.server_cgroup) = (None, None, Vec::new());
+    let (_, mut kit) = plan::plan_find(&args, cpus, &InputFiles::default())?;
+    kit.transport.connections =
+        kit.transport.connections.min(most_in_flight(&LocalFiles).unwrap_or(usize::MAX));
+    let hand = Arc::new(TrialController::default());
+    let ears = TrialReceiver::<SearchTask>::listen(place.heartbeat, &hand, voice)?;
+    let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));
+    let observer = Arc::clone(&teller);
+    let (rig, _) = search_setup::build_local_driver(kit)?;
+    let mut rig = rig.with_observer(Box::new(move |_, blocks| {
+        observer.lock().unwrap_or_else(PoisonError::into_inner).add(blocks, TOGETHER);
+    }));
+    rig.prepare().map_err(anyhow::Error::msg)?;
+    voice.send(&PodReport::<(), ()>::Ready(ready(place, 0)));
+    Ok(serve(&ears, place, (&hand, voice), |begin| {
+        let enough = Arc::new(AtomicBool::new(false));
+        hand.attach_trial(Box::new(FindHandle { enough: Arc::clone(&enough), stop: rig.stop_switch() }));
+        let part = LoadPart { start_at: begin.at, place: begin.shard, load_number: begin.trial, enough };
+        let result = carry_out(&mut rig, begin, &part, &teller);
+        hand.detach_trial();
+        voice.send(&PodReport::<(), SearchTaskResult>::Done { trial: begin.trial, result });
+        Ok(())
+    }))
+}
+
+fn carry_out(
+    rig: &mut LocalDriver,
+    begin: &BeginTrial<SearchTask>,
+    part: &LoadPart,
+    teller: &Mutex<BlockReporter>,
+) -> SearchTaskResult {
+    let teller = || teller.lock().unwrap_or_else(PoisonError::into_inner);
+    match &begin.work {
+        SearchTask::Offer(offer) => {
+            teller().begin(begin);
+            let (mut seen, total) = rig.run_trial_part(offer, part);
+            // Those that were not told with others.
+            teller().add(&std::mem::take(&mut seen.blocks), 1);
+            SearchTaskResult::Offer(Box::new(TrialPartResult::new(seen, total)))
+        }
+        SearchTask::Experiment(experiment) => {
+            teller().begin(begin);
+            SearchTaskResult::Experiment(ExperimentPartResult(rig.run_experiment_part(experiment, part)))
+        }
+        SearchTask::Calibrate => {
+            let calibration = rig.calibrate();
+            SearchTaskResult::Calibrated(CalibrationResult::new(calibration, rig.max_clients()))
+        }
+        SearchTask::HangUp => {
+            rig.close_connections();
+            SearchTaskResult::HungUp
+        }
+    }
+}
+
+/// Tells blocks as they are complete.
+struct BlockReporter {
+    trial: u64,
+    /// Blocks of it that were told.
+    sent_blocks: usize,
+    quota: QuotaWatch<LocalFiles>,
+    voice: Arc<PodOutput>,
+}
+
+impl BlockReporter {
+    fn new(voice: &Arc<PodOutput>) -> Self {
+        let quota = QuotaWatch::watch(LocalFiles, std::process::id());
+        Self { trial: 0, sent_blocks: 0, quota, voice: Arc::clone(voice) }
+    }
+
+    /// A load begins when it is ordered to, or not at all: of one that comes too late that is said at its end.
+    fn begin(&mut self, begin: &BeginTrial<SearchTask>) {
+        (self.trial, self.sent_blocks) = (begin.trial, 0);
+        // What it was stopped for before is not this load's.
+        let _ = self.quota.describe_throttling();
+        self.voice.send(&PodReport::<(), ()>::Begun { trial: begin.trial, at: begin.at });
+    }
+
+    /// All blocks so far, of which those are told that were not yet, if there are so many of them.
+    fn add(&mut self, blocks: &[BlockCounts], together: usize) {
+        let new = blocks.get(self.sent_blocks..).unwrap_or_default();
+        if new.len() < together {
+            return;
+        }
+        let is_another_second = self.sent_blocks / BLOCKS_PER_SECOND != blocks.len() / BLOCKS_PER_SECOND;
+        let doubts =
+            is_another_second.then(|| self.quota.describe_throttling()).flatten().into_iter().collect();
+        self.sent_blocks = blocks.len();
+        self.voice.send(&PodReport::<_, ()>::Part {
+            trial: self.trial,
+            part: BlockList(new.to_vec()),
+            doubts,
+        });
+    }
+}
+
+/// The hand on an offer.
+struct FindHandle {
+    enough: Arc<AtomicBool>,
+    stop: StopSwitch,
+}
+
+impl TrialHandle for FindHandle {
+    fn steer(&self, steer: &ControlCommand) -> Option<String> {
+        Some(format!("rejected {:?}: the rate of a trial is fixed", steer.line))
+    }
+
+    /// What is outstanding is waited for as long as the offer says, and no longer however often this is said.
+    fn stop(&self) {
+        self.enough.store(true, Ordering::Relaxed);
+    }
+
+    fn abort(&self) {
+        self.stop.stop();
+    }
+}
