@@ -424,7 +424,7 @@ const TRIED: f64 = 4.5;
 /// A longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a second or that retry.
 fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let waits = LINE.0.min(MOST_IN_FLIGHT / case.findings.limit);
-    let queues = matches!(signs::slows_throughout_overload(case), Some((1, _)))
+    let queues = matches!(signs::is_slow_late_in_overload(case), Some((1, _)))
         && !matches!(signs::gateway_times_out(case), Some((1, _)));
     if !queues || waits < LINE.1 || FAR * case.findings.limit > max_experiment_rate(case) {
         return None;

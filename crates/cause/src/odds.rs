@@ -37,7 +37,7 @@ pub enum SignCombination {
     /// The sign is present only if both causes show it, because one of them disturbs it.
     Both,
     /// The sign follows one of the two causes, each with the same probability.
-    Mixed,
+    EitherCauseAtRandom,
 }
 
 const fn either(
@@ -85,7 +85,7 @@ impl SignRule {
     fn of_both(&self, outcome: usize, [one, other]: [CauseClass; 2]) -> f64 {
         let (a, b) = (self.chance(outcome, one), self.chance(outcome, other));
         match (self.joint, outcome) {
-            (SignCombination::Mixed, _) => (a + b) / 2.0,
+            (SignCombination::EitherCauseAtRandom, _) => (a + b) / 2.0,
             (SignCombination::Either, 0) | (SignCombination::Both, 1..) => a * b,
             (SignCombination::Either, _) | (SignCombination::Both, 0) => 1.0 - (1.0 - a) * (1.0 - b),
         }
@@ -111,7 +111,7 @@ pub static RULES: &[SignRule] = &[
             (PoolSaturation, &[0.4, 0.2]),
         ],
     )
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
         signs::over_refuses,
@@ -140,7 +140,7 @@ pub static RULES: &[SignRule] = &[
     )
     // The sign of goodput after a refusal overlaps with this one.
     .weighs(0.8)
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
         signs::stays_fast_in_overload,
@@ -162,7 +162,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::Both),
     either(
         "150 % of the limit",
-        signs::slows_throughout_overload,
+        signs::is_slow_late_in_overload,
         &[0.03],
         &[
             (PoolSaturation, &[0.9]),
@@ -202,7 +202,7 @@ pub static RULES: &[SignRule] = &[
         ],
     )
     .weighs(0.5)
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
         signs::hangs,
@@ -215,7 +215,7 @@ pub static RULES: &[SignRule] = &[
         &[0.3],
         &[(ConnectionCap, &[0.95]), (HangingLimiter, &[0.1])],
     )
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
         signs::cuts_connections_over_limit,
@@ -315,7 +315,7 @@ pub static RULES: &[SignRule] = &[
             (ConnectionCap, &[0.02, 0.03, 0.07, 0.86]),
         ],
     )
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "three bursts in a row",
         signs::admits_second_burst,
@@ -329,7 +329,7 @@ pub static RULES: &[SignRule] = &[
             (DelayingLimiter, &[0.4, 0.55]),
         ],
     )
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "idle connections held open",
         signs::held_connections_block_others,
@@ -337,7 +337,7 @@ pub static RULES: &[SignRule] = &[
         &[(ConnectionCap, &[0.94]), (PoolSaturation, &[0.25]), (CpuSaturation, &[0.05])],
     )
     // A cap far above the offered load has no effect at that load.
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
     either(
         "with keep-alive",
         signs::keep_alive_raises_limit,
@@ -346,7 +346,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either("without keep-alive", signs::new_connections_stop_hangs, &[0.03], &[(ConnectionCap, &[0.9])])
         // A cap far above the offered load has no effect at that load.
-        .joint(SignCombination::Mixed),
+        .joint(SignCombination::EitherCauseAtRandom),
     either("without keep-alive", signs::new_connections_stop_cuts, &[0.2], &[(KeepAliveRace, &[0.92])]),
     either(
         "HEAD requests",
@@ -369,7 +369,7 @@ pub static RULES: &[SignRule] = &[
         &[(ConnectionCap, &[0.9]), (HangingLimiter, &[0.4])],
     )
     // A cap far above the offered load has no effect at that load.
-    .joint(SignCombination::Mixed),
+    .joint(SignCombination::EitherCauseAtRandom),
 ];
 
 /// A sign that was read.

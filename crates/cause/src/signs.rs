@@ -92,7 +92,7 @@ pub fn stays_fast_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: response times grow throughout the overload.
-pub fn slows_throughout_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn is_slow_late_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
     let last = case.strongest_overload()?.view.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
     let seen = format!(
@@ -361,7 +361,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
         .map(|done| stalls(&done.view))
         .collect();
     // Without a queue, the overload also shows pauses: they occur at any rate.
-    let queues = slows_throughout_overload(case).is_some_and(|(outcome, _)| outcome == 1);
+    let queues = is_slow_late_in_overload(case).is_some_and(|(outcome, _)| outcome == 1);
     let over = ["150 % of the limit", "250 % of the limit"]
         .into_iter()
         .filter(|_| !queues)

@@ -130,9 +130,9 @@ fn get<T>(
         Ok(answer) if answer.status() == 200 => {
             read(&answer.text()).ok_or_else(|| ProbeError::Malformed(format!("Envoy's {page}")))
         }
-        Ok(_) => Err(ProbeError::Absent("Envoy refused the request")),
-        Err(FetchError::TooLarge(_)) => Err(ProbeError::Absent("Envoy's response exceeds 4 MiB")),
-        Err(_) => Err(ProbeError::Absent("Envoy did not respond in time")),
+        Ok(_) => Err(ProbeError::NotApplicable("Envoy refused the request")),
+        Err(FetchError::TooLarge(_)) => Err(ProbeError::NotApplicable("Envoy's response exceeds 4 MiB")),
+        Err(_) => Err(ProbeError::NotApplicable("Envoy did not respond in time")),
     }
 }
 

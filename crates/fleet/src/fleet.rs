@@ -214,7 +214,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// The report of a pod when it became ready.
     #[must_use]
-    pub fn ready(&self, pod: usize) -> Option<&PodReady> {
+    pub fn ready_report(&self, pod: usize) -> Option<&PodReady> {
         self.pods.get(pod)?.ready.as_ref()
     }
 
@@ -285,7 +285,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                     *known = Some((known.as_ref().map_or(now, |(since, _)| *since), why));
                 }
                 PodUpdateKind::Ready => {
-                    let Some(ready) = self.ready(pod).filter(|ready| ready.protocol != VERSION) else {
+                    let Some(ready) = self.ready_report(pod).filter(|ready| ready.protocol != VERSION) else {
                         continue;
                     };
                     return Err(FleetNotReady::Version { pod: name(), theirs: ready.version.clone() });

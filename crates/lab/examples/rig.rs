@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let list = RequestList::new(vec![(request, Weight::default())])?;
     let kit = SessionConfig {
         list,
-        travel: TransportOptions::default(),
+        transport: TransportOptions::default(),
         style: RequestFraming::default(),
         cpus: 2,
         busy_poll: None,

@@ -357,7 +357,7 @@ impl LocalDriver {
         let list = RequestList::new(requests.collect::<Option<_>>()?).ok()?;
         let kit = SessionConfig {
             list,
-            travel: Default::default(),
+            transport: Default::default(),
             style: RequestFraming::default(),
             cpus: senders,
             busy_poll: None,

@@ -28,7 +28,7 @@ fn rig(server: &Server, bound: Option<Duration>) -> LocalDriver {
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
     let kit = SessionConfig {
         list,
-        travel,
+        transport: travel,
         style: RequestFraming::default(),
         cpus: 2,
         busy_poll: Some(Duration::ZERO),

@@ -334,11 +334,11 @@ fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_
     )
     .unwrap();
     let rig = |bench: &LocalVariantRunner, at: usize| bench.driver(at, None).unwrap();
-    let connections = |rig: &LocalDriver| rig.session_config().travel.connections;
+    let connections = |rig: &LocalDriver| rig.session_config().transport.connections;
     assert_eq!(connections(&rig(&bench, 0)), connections(&rig(&alone, 0)), "not a fortieth of it");
     let one = rig(&bench, 1);
     let name =
         one.session_config().list.requests()[0].origin().variant.as_ref().map(|variant| variant.name.clone());
     assert_eq!((name.as_deref(), connections(&one)), (Some("way 1"), 3));
-    assert_eq!(one.session_config().travel.sources.len(), 1);
+    assert_eq!(one.session_config().transport.sources.len(), 1);
 }

@@ -47,7 +47,13 @@ fn expecting(method: &str, url: &str, conditions: &[&str]) -> SessionConfig {
     let request = PreparedRequest::new(&asked, &RequestFraming::default()).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
-    SessionConfig { list, travel, style: RequestFraming::default(), cpus: 1, busy_poll: Some(Duration::ZERO) }
+    SessionConfig {
+        list,
+        transport: travel,
+        style: RequestFraming::default(),
+        cpus: 1,
+        busy_poll: Some(Duration::ZERO),
+    }
 }
 
 fn rig(server: &Server) -> LocalDriver {
@@ -385,7 +391,7 @@ fn over_tls_hits_know_their_handshake_and_the_source_may_be_another() {
         }
     });
     let mut kit = kit("GET", &format!("https://{}/", server.as_ref().unwrap().address()));
-    kit.travel.tls =
+    kit.transport.tls =
         Some(TlsOptions { insecure: true, http2: false, ..TlsOptions::default() }.config().unwrap());
     assert!(kit.uses_tls() && !kit.has_host_name());
     let mut rig = LocalDriver::new(kit, ArrivalSpacing::Constant, None).unwrap();

@@ -47,7 +47,7 @@ impl CompletedRequest {
 
     /// From the instant when it was due to its end.
     #[must_use]
-    pub fn response(&self) -> Nanos {
+    pub fn response_time(&self) -> Nanos {
         self.end.saturating_sub(self.due)
     }
 }

@@ -103,7 +103,7 @@ impl RunConfig {
         };
         Self {
             name: plan.load.name.clone(),
-            target_count: match &plan.setup.source {
+            target_count: match &plan.session.source {
                 RequestSource::List(list) => Some(list.requests().len()),
                 RequestSource::Lazy(_) => None,
             },
@@ -118,10 +118,10 @@ impl RunConfig {
                 SaturationPolicy::Queue => "queue",
                 SaturationPolicy::Drop => "drop",
             },
-            threads: plan.setup.threads,
-            busy_poll: nanos(plan.setup.busy_poll),
+            threads: plan.session.threads,
+            busy_poll: nanos(plan.session.busy_poll),
             interval: nanos(plan.load.interval),
-            transport: ReportedTransport::of(&plan.setup.transport),
+            transport: ReportedTransport::of(&plan.session.transport),
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::variant::VariantProtocol;
 #[derive(Debug)]
 pub struct RunPlan {
     /// The session.
-    pub setup: SessionSetup,
+    pub session: SessionSetup,
     /// The trial.
     pub load: LoadSpec,
 }
@@ -44,13 +44,13 @@ impl RunPlan {
     /// One thread, up to 64 requests in flight, everything else as vegeta has it.
     #[must_use]
     pub fn new(source: RequestSource, arrivals: ArrivalModel) -> Self {
-        Self { setup: SessionSetup::new(source), load: LoadSpec::new(arrivals, 64) }
+        Self { session: SessionSetup::new(source), load: LoadSpec::new(arrivals, 64) }
     }
 
     /// The two parts. No more threads are started than there are requests in flight.
     #[must_use]
     pub fn split(self) -> (SessionSetup, LoadSpec) {
-        let Self { setup, load } = self;
+        let Self { session: setup, load } = self;
         (SessionSetup { threads: setup.threads.min(load.in_flight.limit), ..setup }, load)
     }
 }

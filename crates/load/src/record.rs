@@ -254,7 +254,7 @@ impl ResponseHeaders {
     }
 
     /// Adds a name with an empty list of values (`[]` in JSON), if it is not there yet.
-    pub fn push_empty(&mut self, name: &[u8]) {
+    pub fn add_name_without_values(&mut self, name: &[u8]) {
         self.push_bare(name, Kind::Empty);
     }
 

@@ -34,7 +34,7 @@ fn some(method: &str, url: &str, body: &str, requests: u64) -> RunPlan {
     let request = PreparedRequest::new(&target, &style).unwrap();
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
-    plan.setup.framing = style;
+    plan.session.framing = style;
     plan.load.until.hits = requests;
     plan.load.in_flight.limit = 1;
     plan
@@ -75,7 +75,7 @@ fn a_trusted_server_is_asked_over_one_handshake() {
     let server = answering(authority.server(&[b"http/1.1"], false).unwrap());
     let mut plan = some("GET", &https(&server), "", 50);
     let (tls, _roots) = trusting(&authority);
-    plan.setup.transport.tls = Some(tls.config().unwrap());
+    plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connections()), (50, 1, 1));
 }
@@ -94,7 +94,7 @@ fn a_server_that_ends_without_a_close_notify_has_ended() {
         });
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
-        plan.setup.transport.tls = Some(tls.config().unwrap());
+        plan.session.transport.tls = Some(tls.config().unwrap());
         run(plan).total
     };
     assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good(), 3);
@@ -108,11 +108,12 @@ fn an_untrusted_server_is_refused_unless_anyone_will_do() {
     let server = answering(authority.server(&[], false).unwrap());
     let (tls, _roots) = trusting(&Authority::new().unwrap());
     let mut plan = some("GET", &https(&server), "", 2);
-    plan.setup.transport.tls = Some(tls.config().unwrap());
+    plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!(outcome.total.fault(RequestFault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))), 2);
     let mut plan = some("GET", &https(&server), "", 2);
-    plan.setup.transport.tls = Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
+    plan.session.transport.tls =
+        Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
     assert_eq!(run(plan).total.good(), 2);
 }
 
@@ -124,7 +125,7 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
     let tls = TlsOptions { roots: vec![roots.path().to_owned()], ..TlsOptions::default() };
     let good = |url: &str| {
         let mut plan = some("GET", url, "", 1);
-        plan.setup.transport.tls = Some(tls.config().unwrap());
+        plan.session.transport.tls = Some(tls.config().unwrap());
         let outcome = run(plan);
         (outcome.total.good(), outcome.total.failure_examples.into_iter().flatten().next())
     };
@@ -141,13 +142,13 @@ fn a_client_certificate_is_presented() {
     let server = answering(authority.server(&[], true).unwrap());
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("GET", &https(&server), "", 1);
-    plan.setup.transport.tls = Some(tls.config().unwrap());
+    plan.session.transport.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 0);
     let identity = authority.client().unwrap();
     let both = file(&(identity.certificate + &identity.key));
     let tls = TlsOptions { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
     let mut plan = some("GET", &https(&server), "", 1);
-    plan.setup.transport.tls = Some(tls.config().unwrap());
+    plan.session.transport.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 1);
 }
 
@@ -168,8 +169,8 @@ fn sessions_are_resumed_when_wanted() {
         let server = server.unwrap();
         let mut plan = some("GET", &https(&server), "", 3);
         let (tls, _roots) = trusting(&authority);
-        plan.setup.transport.tls = Some(TlsOptions { resume, ..tls }.config().unwrap());
-        plan.setup.transport.keep_alive = false;
+        plan.session.transport.tls = Some(TlsOptions { resume, ..tls }.config().unwrap());
+        plan.session.transport.keep_alive = false;
         assert_eq!((run(plan).total.good(), server.connections()), (3, 3));
         assert_eq!(resumed.load(Ordering::SeqCst), if resume { 2 } else { 0 });
     }
@@ -189,7 +190,8 @@ fn a_large_body_over_tls_arrives_whole() {
     });
     let server = server.unwrap();
     let mut plan = some("POST", &https(&server), &"y".repeat(1_000_000), 3);
-    plan.setup.transport.tls = Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
+    plan.session.transport.tls =
+        Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
     let outcome = run(plan);
     assert_eq!(
         (outcome.total.good(), outcome.total.bytes_in, outcome.total.bytes_out),
@@ -276,7 +278,7 @@ fn answer(
 fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> RunPlan {
     let mut plan = some("GET", &format!("http://{}{path}", server.address), "", requests);
     plan.load.in_flight.limit = in_flight;
-    plan.setup.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
+    plan.session.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
     plan
 }
 
@@ -288,7 +290,7 @@ fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many()
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("POST", &format!("https://localhost:{}/", server.address.port()), "ping", 500);
     plan.load.in_flight.limit = 50;
-    plan.setup.transport.tls = Some(tls.config().unwrap());
+    plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.bytes_in, server.connections()), (500, 2500, 1));
     assert_eq!(outcome.total.in_flight_peak, 50);
@@ -357,7 +359,7 @@ fn a_condition_is_tested_over_http2_too() {
         let style = RequestFraming { http2: true, ..RequestFraming::default() };
         let request = PreparedRequest::new(&target, &style).unwrap();
         let mut plan = h2c(&server, "/", 4, 2);
-        plan.setup.source =
+        plan.session.source =
             RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
         assert_eq!(run(plan).total.good(), good, "{condition}");
     }
@@ -387,7 +389,7 @@ fn what_http2_forbids_is_not_sent_over_it() {
     let request =
         PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() }).unwrap();
     let mut plan = h2c(&server, "/", 3, 1);
-    plan.setup.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
+    plan.session.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (3, 1));
 }
@@ -410,8 +412,8 @@ fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
     };
     let server = Http2Server::start(None, 5, usize::MAX, keep);
     let mut plan = h2c(&server, "/", 100, 20);
-    plan.setup.transport.http2.streams = 5;
-    plan.setup.transport.connections = 4;
+    plan.session.transport.http2.streams = 5;
+    plan.session.transport.connections = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (100, 4));
 }
@@ -423,7 +425,7 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, silent_once);
     let mut plan = h2c(&server, "/", 10, 1);
-    plan.setup.transport.timeout = Some(Duration::from_millis(200));
+    plan.session.transport.timeout = Some(Duration::from_millis(200));
     let outcome = run(plan);
     assert_eq!(
         (outcome.total.fault(RequestFault::Timeout), outcome.total.good(), server.connections()),
@@ -446,8 +448,8 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
         let all_good = |server: &Http2Server, in_flight: usize, connections: usize| {
             let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
             plan.load.in_flight.limit = in_flight;
-            plan.setup.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
-            plan.setup.transport.connections = connections;
+            plan.session.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
+            plan.session.transport.connections = connections;
             let outcome = run(plan);
             assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.failures);
         };
@@ -464,8 +466,8 @@ fn requests_per_connection_are_counted_when_they_begin() {
     for keep_alive in [true, false] {
         let server = Http2Server::start(None, 100, usize::MAX, answer);
         let mut plan = h2c(&server, "/", 30, 10);
-        plan.setup.transport.keep_alive = keep_alive;
-        plan.setup.transport.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
+        plan.session.transport.keep_alive = keep_alive;
+        plan.session.transport.requests_per_connection = if keep_alive { 1 } else { u64::MAX };
         assert_eq!((run(plan).total.good(), server.connections()), (30, 30), "{keep_alive}");
     }
 }
@@ -486,14 +488,14 @@ fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
     for (age, connections) in [(Some(AGE), 3), (Some(Duration::from_secs(3600)), 1), (None, 1)] {
         let before = (quick.connections(), slow.connections());
         let mut plan = h2c(&quick, "/", 6, 1);
-        let style = plan.setup.framing.clone();
+        let style = plan.session.framing.clone();
         let urls = [&quick, &slow].map(|server| format!("http://{}/", server.address));
         let requests = urls.map(|url| {
             let target = Target { method: "GET".into(), url, ..Target::default() };
             (PreparedRequest::new(&target, &style).unwrap(), Weight::default())
         });
-        plan.setup.source = RequestSource::List(RequestList::new(requests.into()).unwrap());
-        plan.setup.transport.connection_age = age;
+        plan.session.source = RequestSource::List(RequestList::new(requests.into()).unwrap());
+        plan.session.transport.connection_age = age;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0), "{age:?}");
         let opened = (quick.connections() - before.0, slow.connections() - before.1);
@@ -556,8 +558,8 @@ fn tls_goes_through_the_tunnel_of_a_proxy() {
     let proxy = proxy.unwrap();
     let mut plan = some("GET", &https(&server), "", 3);
     let (tls, _roots) = trusting(&authority);
-    plan.setup.transport.tls = Some(tls.config().unwrap());
-    plan.setup.transport.dial.proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
+    plan.session.transport.tls = Some(tls.config().unwrap());
+    plan.session.transport.dial.proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), proxy.connections(), server.connections()), (3, 1, 1));
 }

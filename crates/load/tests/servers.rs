@@ -44,7 +44,7 @@ fn expecting(server: &Server, requests: u64, conditions: &[&str]) -> RunPlan {
     };
     let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
     let mut plan = some(server, requests);
-    plan.setup.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
+    plan.session.source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     plan
 }
 
@@ -164,7 +164,7 @@ fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
     for format in [ResultFormat::Json, ResultFormat::Csv] {
         let server = Server::answering(OK).unwrap();
         let mut plan = some(&server, 7);
-        plan.setup.transport.requests_per_connection = 3;
+        plan.session.transport.requests_per_connection = 3;
         let (_, records) = recorded_as(format, true, plan);
         let carriers = carriers(&records);
         let told: Vec<_> =
@@ -208,7 +208,7 @@ fn a_hit_that_never_had_a_connection_says_so() {
 fn an_exact_rate_makes_exactly_its_hits() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(500));
-    plan.setup.threads = 2;
+    plan.session.threads = 2;
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.scheduled, outcome.total.sent, records.len()), (Some(500), 500, 500));
     let began = records[0].timestamp.unix_ns();
@@ -400,8 +400,8 @@ fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_genera
     {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
         plan.load.arrivals = ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), spacing));
-        plan.setup.source = lazy(&server, 20);
-        plan.setup.threads = threads;
+        plan.session.source = lazy(&server, 20);
+        plan.session.threads = threads;
         let outcome = run(plan);
         assert_eq!(
             (outcome.scheduled, outcome.total.sent, outcome.counted_duration),
@@ -416,10 +416,10 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let plan = |threads| {
         let mut plan = open(&server, "1000", Duration::from_secs(60));
-        plan.setup.source = lazy(&server, 50);
+        plan.session.source = lazy(&server, 50);
         plan.load.in_flight = InFlightLimit { limit: 2, on_saturation: SaturationPolicy::Drop };
-        plan.setup.transport.timeout = Some(Duration::from_millis(200));
-        plan.setup.threads = threads;
+        plan.session.transport.timeout = Some(Duration::from_millis(200));
+        plan.session.threads = threads;
         plan
     };
     for threads in [1, 2] {
@@ -446,8 +446,8 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
 fn a_shed_hit_left_its_target_to_the_next() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
-    plan.setup.source = lazy(&server, 20);
-    plan.setup.transport.deadline = Some(Duration::ZERO);
+    plan.session.source = lazy(&server, 20);
+    plan.session.transport.deadline = Some(Duration::ZERO);
     let outcome = run(plan);
     assert_eq!(
         (outcome.scheduled, outcome.total.fault(RequestFault::Shed), outcome.total.sent),
@@ -473,8 +473,8 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, HITS as u64);
-    (plan.setup.threads, plan.load.in_flight.limit) = (2, 2);
-    plan.setup.transport.timeout = Some(Duration::from_secs(5));
+    (plan.session.threads, plan.load.in_flight.limit) = (2, 2);
+    plan.session.transport.timeout = Some(Duration::from_secs(5));
     let (outcome, records) = recorded(plan);
     let timed_out = outcome.total.fault(RequestFault::Timeout);
     // So that the server's thread ends, too.
@@ -488,7 +488,7 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
     let server = Server::answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
-        (plan.setup.threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
+        (plan.session.threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
         plan.load.in_flight.limit = 2;
         let running = engine::start(plan, None).unwrap();
         let control = running.control();
@@ -545,7 +545,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     let outcome = run(some(&server, 5));
     assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
     let mut plan = some(&server, 4);
-    plan.setup.transport.retries = false;
+    plan.session.transport.retries = false;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (2, 0), "nobody wants to hear of it again");
     let posting = Server::start(|mut peer, _| {
@@ -556,7 +556,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     });
     let posting = posting.unwrap();
     let mut plan = some(&posting, 2);
-    plan.setup.source = source("POST", &posting.url("/"), "x");
+    plan.session.source = source("POST", &posting.url("/"), "x");
     let outcome = run(plan);
     assert_eq!(
         (outcome.total.good(), outcome.total.fault(RequestFault::ClosedEarly)),
@@ -615,7 +615,7 @@ fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 3);
-    plan.setup.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    plan.session.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
     let outcome = run(plan);
     assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
 }
@@ -630,7 +630,7 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 10);
-    plan.setup.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
+    plan.session.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
     assert_eq!(statuses(&run(plan)), [(413, 10)]);
 }
 
@@ -814,7 +814,7 @@ fn a_target_without_conditions_is_not_held_to_those_of_another() {
     );
     let mut plan = some(&server, 10);
     let list = RequestReader::new(reader, RequestFraming::default(), None).list().unwrap();
-    plan.setup.source = RequestSource::List(list);
+    plan.session.source = RequestSource::List(list);
     let (outcome, records) = recorded(plan);
     assert_eq!(outcome.total.good(), 5);
     let errors: Vec<_> = records.iter().map(|record| record.error.as_str()).collect();
@@ -856,7 +856,7 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 1);
-    plan.setup.transport.timeout = Some(Duration::from_millis(100));
+    plan.session.transport.timeout = Some(Duration::from_millis(100));
     let (outcome, records) = recorded(plan);
     assert_eq!(outcome.total.fault(RequestFault::Timeout), 1);
     assert!(outcome.total.bytes_in > 0);
@@ -867,7 +867,7 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
 fn a_timeout_is_in_the_histogram_with_the_time_it_took() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = some(&server, 2);
-    plan.setup.transport.timeout = Some(Duration::from_millis(50));
+    plan.session.transport.timeout = Some(Duration::from_millis(50));
     let outcome = run(plan);
     let times = outcome.total.class(OutcomeClass::TimedOut);
     assert_eq!((times.service_time.count(), outcome.total.completed), (2, 2));
@@ -883,7 +883,7 @@ fn a_silent_server_holds_no_more_than_the_bound_and_the_run_ends_on_time() {
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "2000", Duration::from_millis(300));
     plan.load.in_flight = InFlightLimit { limit: 5, on_saturation: SaturationPolicy::Queue };
-    plan.setup.transport.timeout = Some(Duration::from_millis(100));
+    plan.session.transport.timeout = Some(Duration::from_millis(100));
     let outcome = run(plan);
     assert_eq!(outcome.total.in_flight_peak, 5);
     assert!(outcome.total.sent >= 5 && outcome.total.sent <= 20, "{}", outcome.total.sent);
@@ -900,7 +900,7 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
     let server = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
     plan.load.in_flight = InFlightLimit { limit: 3, on_saturation: SaturationPolicy::Drop };
-    plan.setup.transport.timeout = Some(Duration::from_secs(1));
+    plan.session.transport.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
     assert_eq!(
         (outcome.total.sent, outcome.total.fault(RequestFault::Dropped), records.len()),
@@ -1000,8 +1000,8 @@ fn hits_that_are_never_sent_count_under_their_own_targets() {
     );
     let list = RequestReader::new(reader, RequestFraming::default(), None).list().unwrap();
     let mut plan = open(&server, "100", Duration::from_millis(60));
-    plan.setup.source = RequestSource::List(list);
-    plan.setup.transport.deadline = Some(Duration::ZERO);
+    plan.session.source = RequestSource::List(list);
+    plan.session.transport.deadline = Some(Duration::ZERO);
     plan.load.by_outcome = true;
     let outcome = run(plan);
     let counts: Vec<_> = outcome.total.outcomes.iter().map(|(target, one)| (target, one.count)).collect();
@@ -1026,12 +1026,12 @@ fn redirects_are_followed_counted_and_bounded() {
     let outcome = run(some(&server, 2));
     assert_eq!((statuses(&outcome), outcome.total.redirects, server.connections()), (vec![(200, 2)], 2, 1));
     let mut plan = some(&server, 1);
-    plan.setup.source = source("GET", &server.url("/loop"), "");
-    plan.setup.transport.redirects = Some(3);
+    plan.session.source = source("GET", &server.url("/loop"), "");
+    plan.session.transport.redirects = Some(3);
     let outcome = run(plan);
     assert_eq!((outcome.total.fault(RequestFault::TooManyRedirects), outcome.total.redirects), (1, 3));
     let mut plan = some(&server, 1);
-    plan.setup.transport.redirects = None;
+    plan.session.transport.redirects = None;
     assert_eq!(statuses(&run(plan)), [(302, 1)]);
 }
 
@@ -1049,7 +1049,7 @@ fn a_record_of_a_redirected_request_names_what_was_asked_for() {
     });
     let server = server.unwrap();
     let mut plan = some(&server, 1);
-    plan.setup.source = source("PUT", &server.url("/a"), "");
+    plan.session.source = source("PUT", &server.url("/a"), "");
     let (outcome, records) = recorded(plan);
     assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(200, 1)], 2));
     assert_eq!((records[0].method.as_str(), records[0].url.as_str()), ("PUT", server.url("/a").as_str()));
@@ -1102,7 +1102,7 @@ fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     plan.load.warm_up = Duration::from_millis(995);
     plan.load.in_flight.limit = 1;
     // The last hit is sent at 0.7 s.
-    plan.setup.transport.timeout = Some(Duration::from_millis(350));
+    plan.session.transport.timeout = Some(Duration::from_millis(350));
     let RunOutcome { total, elapsed, scheduled, .. } = run(plan);
     assert!(server.connections() > 1);
     assert_eq!((scheduled, total.completed, total.in_flight_peak), (Some(0), 0, 0));
@@ -1137,8 +1137,8 @@ fn a_changed_rate_takes_effect_while_running() {
 fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "5000", Duration::from_millis(200));
-    plan.setup.transport.connections = 2;
-    plan.setup.threads = 4;
+    plan.session.transport.connections = 2;
+    plan.session.threads = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), outcome.threads), (1000, 2, 2));
 }
@@ -1154,8 +1154,8 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
         });
         let server = server.unwrap();
         let mut plan = open(&server, "22", Duration::from_millis(60));
-        plan.setup.transport.connections = 1;
-        plan.setup.transport.timeout = Some(Duration::from_millis(110));
+        plan.session.transport.connections = 1;
+        plan.session.transport.timeout = Some(Duration::from_millis(110));
         let outcome = run(plan);
         assert_eq!(outcome.total.completed, 2);
         outcome.total.good() == 1
@@ -1189,7 +1189,7 @@ fn a_name_is_looked_up_as_often_as_the_user_wants() {
     let url = format!("http://localhost:{}/", server.address().port());
     for (lifetime, lookups) in [(AddressLifetime::Run, 1), (AddressLifetime::Connection, 4)] {
         let mut plan = towards(&url, 4);
-        plan.setup.transport.dial.lifetime = lifetime;
+        plan.session.transport.dial.lifetime = lifetime;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
     }
@@ -1234,9 +1234,9 @@ fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_
     let server = server.unwrap();
     let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
     plan.load.in_flight.limit = 21;
-    plan.setup.transport.dial.lifetime = AddressLifetime::Connection;
+    plan.session.transport.dial.lifetime = AddressLifetime::Connection;
     // The one before the run serves the first connection; the others wait for each other's questions.
-    plan.setup.transport.dial.servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
+    plan.session.transport.dial.servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
     assert_eq!((outcome.total.connections, server.connections()), (21, 21));
@@ -1260,8 +1260,8 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     let (one, two) = (Server::start(play).unwrap(), Server::start(play).unwrap());
     let mut plan = towards("http://shop.example/", 6);
     let places = [&one, &two].map(|server| ("127.0.0.1".to_owned(), server.address().port()));
-    plan.setup.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.setup.transport.requests_per_connection = 1;
+    plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.session.transport.requests_per_connection = 1;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
 }
@@ -1273,8 +1273,8 @@ fn an_address_without_a_route_is_passed_over() {
     let mut plan = towards("http://shop.example/", 6);
     let places = [("255.255.255.255", 80), ("127.0.0.1", server.address().port())]
         .map(|(host, port)| (host.to_owned(), port));
-    plan.setup.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.setup.transport.requests_per_connection = 1;
+    plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.session.transport.requests_per_connection = 1;
     assert_eq!(run(plan).total.good(), 6);
 }
 
@@ -1309,7 +1309,7 @@ fn a_connection_as_old_as_it_may_become_is_replaced_and_no_request_fails() {
     ] {
         let server = Server::answering(OK).unwrap();
         let mut plan = some(&server, 20);
-        plan.setup.transport.connection_age = age;
+        plan.session.transport.connection_age = age;
         let outcome = run(plan);
         assert_eq!(
             (statuses(&outcome), outcome.total.connections, outcome.total.retried),
@@ -1335,7 +1335,7 @@ fn slow(mut peer: Peer, _: usize) -> std::io::Result<()> {
 fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
     let server = Server::start(slow).unwrap();
     let mut plan = some(&server, 3);
-    plan.setup.transport.connection_age = Some(AGE);
+    plan.session.transport.connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (3, 3, 0));
     let outcome = run(some(&server, 3));
@@ -1347,7 +1347,7 @@ fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
 fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
     let (quick, slow) = (Server::answering(OK).unwrap(), Server::start(slow).unwrap());
     let mut plan = around(&[quick.url("/"), slow.url("/")], 6);
-    plan.setup.transport.connection_age = Some(AGE);
+    plan.session.transport.connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
     assert_eq!((quick.connections(), slow.connections()), (3, 3));
@@ -1378,8 +1378,8 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
     let (server, callers) = witness();
     let mut plan = some(&server, 7);
-    plan.setup.transport.requests_per_connection = 1;
-    plan.setup.transport.sources = vec![loopback(2), loopback(3)];
+    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.sources = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (7, 7));
     let turns = [2, 3, 2, 3, 2, 3, 2].map(loopback);
@@ -1390,8 +1390,8 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
 fn every_thread_sent_from_the_first_source_address() {
     let (server, callers) = witness();
     let mut plan = open(&server, "1000", Duration::from_millis(100));
-    (plan.setup.threads, plan.setup.transport.connections) = (2, 2);
-    plan.setup.transport.sources = vec![loopback(2), loopback(3)];
+    (plan.session.threads, plan.session.transport.connections) = (2, 2);
+    plan.session.transport.sources = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.threads), (100, 2));
     let mut callers = callers.lock().unwrap().clone();
@@ -1403,8 +1403,8 @@ fn every_thread_sent_from_the_first_source_address() {
 fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it() {
     let (server, callers) = witness();
     let mut plan = some(&server, 6);
-    plan.setup.transport.requests_per_connection = 1;
-    plan.setup.transport.sources = vec![NOWHERE, loopback(2)];
+    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.sources = vec![NOWHERE, loopback(2)];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.completed), (3, 6));
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
@@ -1421,12 +1421,12 @@ fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
     let (server, callers) = witness();
     let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
     let mut plan = some(&server, 4);
-    plan.setup.transport.requests_per_connection = 1;
-    plan.setup.transport.sources = vec![loopback(2), six, loopback(3)];
+    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.sources = vec![loopback(2), six, loopback(3)];
     assert_eq!(run(plan).total.good(), 4);
     assert_eq!(*callers.lock().unwrap(), [2, 3, 2, 3].map(loopback));
     let mut plan = some(&server, 2);
-    plan.setup.transport.sources = vec![six];
+    plan.session.transport.sources = vec![six];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
     assert!(records.iter().all(|record| record.error == "cannot open a socket on ::1: unsupported"));
@@ -1437,9 +1437,9 @@ fn of_a_host_with_addresses_of_both_families_those_are_tried_that_the_source_add
     let (server, callers) = witness();
     let mut plan = towards("http://shop.example/", 4);
     let places = ["::1", "127.0.0.1"].map(|host| (host.to_owned(), server.address().port()));
-    plan.setup.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
-    plan.setup.transport.requests_per_connection = 1;
-    plan.setup.transport.sources = vec![loopback(2)];
+    plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
+    plan.session.transport.requests_per_connection = 1;
+    plan.session.transport.sources = vec![loopback(2)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (4, 4), "none was tried in vain");
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 4]);
@@ -1459,7 +1459,7 @@ fn a_unix_socket_takes_everything() {
         }
     });
     let mut plan = towards("http://anything/", 2);
-    plan.setup.transport.dial.unix_socket = Some(path);
+    plan.session.transport.dial.unix_socket = Some(path);
     assert_eq!(run(plan).total.good(), 2);
     thread.join().unwrap();
 }
@@ -1484,9 +1484,9 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
         let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
         let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
         plan.load.until.hits = 1;
-        plan.setup.framing = style;
-        plan.setup.transport.dial.proxies = Arc::clone(&proxies);
-        plan.setup.transport.tls =
+        plan.session.framing = style;
+        plan.session.transport.dial.proxies = Arc::clone(&proxies);
+        plan.session.transport.tls =
             Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
         let outcome = run(plan);
         assert_eq!(
@@ -1511,7 +1511,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     );
     let intake = RequestReader::new(reader, RequestFraming::default(), Some(TemplateReader::new(1)));
     let mut plan = some(&server, 10);
-    plan.setup.source = RequestSource::List(intake.list().unwrap());
+    plan.session.source = RequestSource::List(intake.list().unwrap());
     let (outcome, records) = recorded(plan);
     assert_eq!(
         (outcome.total.good(), outcome.total.fault(RequestFault::Template), records.len()),
@@ -1524,7 +1524,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
 fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
     let server = Server::answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(420));
-    (plan.setup.threads, plan.load.interval, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
+    (plan.session.threads, plan.load.interval, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
     let (outcome, intervals, records) = told(ResultFormat::Gob, false, plan);
     let (mut from, mut sum) = (0, LoadStats::default());
     for interval in &intervals {
@@ -1568,8 +1568,9 @@ fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
     let start_at = now + 1_000_000_000;
     let generators = shards.map(|shard| {
         let mut plan = open(&server, "500", Duration::from_millis(400));
-        plan.setup.source = around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).setup.source;
-        (plan.setup.threads, plan.load.shard, plan.load.start_at) =
+        plan.session.source =
+            around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).session.source;
+        (plan.session.threads, plan.load.shard, plan.load.start_at) =
             (shard.shard_count() as usize, shard, Some(start_at));
         std::thread::spawn(move || recorded(plan))
     });
@@ -1591,8 +1592,9 @@ fn three_generators_that_read_one_input_send_each_line_once() {
         let input = Box::new(std::io::Cursor::new(file));
         let reader = TargetReader::new("x", input, target::TargetFormat::Http, TargetDefaults::default());
         let mut plan = some(&server, u64::MAX);
-        plan.setup.source = RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None));
-        (plan.setup.threads, plan.load.in_flight.limit, plan.load.shard) =
+        plan.session.source =
+            RequestSource::Lazy(RequestReader::new(reader, RequestFraming::default(), None));
+        (plan.session.threads, plan.load.in_flight.limit, plan.load.shard) =
             (2, 2, ScheduleShard::new(index, 3).unwrap());
         let (outcome, records) = recorded(plan);
         assert!(outcome.input_error.is_none());

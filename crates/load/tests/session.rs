@@ -35,7 +35,7 @@ fn list(urls: &[String]) -> RequestSource {
 /// Of two threads.
 fn open(source: RequestSource) -> LoadSession {
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
-    plan.setup.threads = 2;
+    plan.session.threads = 2;
     LoadSession::open(plan.split().0).unwrap()
 }
 
@@ -227,8 +227,8 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
     });
     let server = server.unwrap();
     let mut plan = RunPlan::new(list(&[server.url("/")]), ArrivalModel::Closed);
-    plan.setup.threads = 1;
-    plan.setup.transport.connections = 1;
+    plan.session.threads = 1;
+    plan.session.transport.connections = 1;
     let mut session = LoadSession::open(plan.split().0).unwrap();
     let first = run(&mut session, &closed(PLACES as u64, 1));
     assert_eq!(
@@ -258,9 +258,9 @@ fn warming_counts_what_stands_beside_a_server_that_lets_connections_wait() {
     // A handshake that nobody answers, as long as its step may take.
     let source = list(&[format!("https://{}/", silent.address()), server.url("/")]);
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
-    plan.setup.threads = 2;
-    plan.setup.transport.timeout = Some(Duration::from_secs(1));
-    plan.setup.transport.tls = Some(TlsOptions::default().config().unwrap());
+    plan.session.threads = 2;
+    plan.session.transport.timeout = Some(Duration::from_secs(1));
+    plan.session.transport.tls = Some(TlsOptions::default().config().unwrap());
     let mut session = LoadSession::open(plan.split().0).unwrap();
     assert_eq!(session.warm(4).unwrap(), 4, "those that are still being opened do not stand");
 }

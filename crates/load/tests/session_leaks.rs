@@ -55,9 +55,9 @@ fn open(server: &Server) -> LoadSession {
     let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
     let source = RequestSource::List(RequestList::new(vec![(request, Weight::default())]).unwrap());
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
-    plan.setup.threads = 2;
+    plan.session.threads = 2;
     plan.load.in_flight.limit = CONNECTIONS;
-    plan.setup.transport.connections = CONNECTIONS;
+    plan.session.transport.connections = CONNECTIONS;
     LoadSession::open(plan.split().0).unwrap()
 }
 

@@ -106,12 +106,12 @@ impl Protocol {
         let request = PreparedRequest::new(&target, &style).unwrap();
         let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
         let mut plan = RunPlan::new(RequestSource::List(list), ArrivalModel::Closed);
-        plan.setup.framing = style;
+        plan.session.framing = style;
         plan.load.until.hits = requests;
         plan.load.in_flight.limit = clients;
-        plan.setup.transport.http2 =
+        plan.session.transport.http2 =
             Http2Options { over_tls: self.http2, prior_knowledge: self.http2, ..Http2Options::default() };
-        plan.setup.transport.tls =
+        plan.session.transport.tls =
             Some(TlsOptions { insecure: true, http2: self.http2, ..TlsOptions::default() }.config().unwrap());
         plan
     }
@@ -234,7 +234,7 @@ fn connections_are_warm_before_the_first_hit_and_of_http2_no_more_than_streams_a
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let mut plan = protocol.plan(&server, 20, 3);
-        plan.setup.transport.http2.connections = 2;
+        plan.session.transport.http2.connections = 2;
         let (setup, load) = plan.split();
         let mut session = LoadSession::open(setup).unwrap();
         let warm = if protocol.http2 { 2 } else { 3 };
@@ -288,9 +288,9 @@ fn a_connection_that_retires_makes_way_once_its_last_request_is_given_up() {
         };
         let server = protocol.server(first);
         let mut plan = protocol.plan(&server, 160, 8);
-        plan.setup.transport.requests_per_connection = 5;
-        plan.setup.transport.connections = 1;
-        plan.setup.transport.timeout = Some(Duration::from_millis(300));
+        plan.session.transport.requests_per_connection = 5;
+        plan.session.transport.connections = 1;
+        plan.session.transport.timeout = Some(Duration::from_millis(300));
         let outcome = run(plan);
         let lost = 160 - outcome.total.good();
         assert!((1..=8).contains(&lost), "{protocol:?}: {lost} of those that waited beside it at most");
@@ -304,8 +304,8 @@ fn a_connection_for_one_request_ends_when_that_is_given_up() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Silence);
         let mut plan = protocol.plan(&server, 60, 6);
-        plan.setup.transport.keep_alive = false;
-        plan.setup.transport.timeout = Some(Duration::from_millis(60));
+        plan.session.transport.keep_alive = false;
+        plan.session.transport.timeout = Some(Duration::from_millis(60));
         let (most, outcome) = most_connections(plan);
         assert_eq!(outcome.total.class(OutcomeClass::TimedOut).response_time.count(), 60, "{protocol:?}");
         assert!(most <= 12, "{protocol:?}: {most} connections for 6 in flight");
@@ -319,10 +319,10 @@ fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
         let server = protocol
             .server(move |_, _| if first.swap(false, Ordering::SeqCst) { Act::Endless } else { Act::Answer });
         let mut plan = protocol.plan(&server, 20, 2);
-        plan.setup.transport.timeout = Some(Duration::from_secs(1));
+        plan.session.transport.timeout = Some(Duration::from_secs(1));
         // A connection for each of the two.
-        plan.setup.transport.http2.connections = 2;
-        plan.setup.transport.http2.streams = 1;
+        plan.session.transport.http2.connections = 2;
+        plan.session.transport.http2.streams = 1;
         let outcome = run(plan);
         assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
         assert!(outcome.total.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
@@ -341,9 +341,9 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
         let path = folder.path().join("socket");
         let server = Server::start_unix(&path, protocol.config(), play).unwrap();
         let mut plan = protocol.open(&server, "200", Duration::from_millis(100));
-        plan.setup.transport.dial.unix_socket = Some(path);
-        plan.setup.transport.timeout = None;
-        plan.setup.transport.http2.streams = 1;
+        plan.session.transport.dial.unix_socket = Some(path);
+        plan.session.transport.timeout = None;
+        plan.session.transport.http2.streams = 1;
         let (tell, told) = channel();
         std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
         let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
@@ -372,9 +372,9 @@ fn hits_that_waited_for_a_connection_that_never_came_were_not_sent() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Silence);
         let mut plan = protocol.open(&server, "100", Duration::from_millis(200));
-        plan.setup.transport.connections = 1;
-        plan.setup.transport.http2.streams = 1;
-        plan.setup.transport.timeout = Some(Duration::from_millis(400));
+        plan.session.transport.connections = 1;
+        plan.session.transport.http2.streams = 1;
+        plan.session.transport.timeout = Some(Duration::from_millis(400));
         let outcome = run(plan);
         let total = &outcome.total;
         let waited = total.fault(RequestFault::NoConnection);
@@ -398,7 +398,7 @@ fn a_handshake_that_never_ends_is_no_answer_that_never_came() {
     let mute = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     for protocol in FOUR {
         let mut plan = protocol.plan(&mute, 3, 3);
-        plan.setup.transport.timeout = Some(Duration::from_millis(50));
+        plan.session.transport.timeout = Some(Duration::from_millis(50));
         let outcome = run(plan);
         let name = if protocol.tls { "no-connection" } else { "timeout" };
         assert_eq!((faults(&outcome), outcome.total.completed), (vec![(name, 3)], 3), "{protocol:?}");
@@ -412,7 +412,7 @@ fn whoever_waits_takes_the_connection_that_is_there_first() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let mut plan = protocol.open(&server, "2000", Duration::from_millis(100));
-        plan.setup.transport.connections = 3;
+        plan.session.transport.connections = 3;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.completed), (200, 200), "{protocol:?}");
         assert!(server.connections() <= 3, "{protocol:?}");

@@ -61,7 +61,7 @@ fn what_was_never_sent_is_among_the_requests_of_its_variant() {
     let schedule = Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Constant);
     plan.load.arrivals = ArrivalModel::Open(schedule);
     plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
-    plan.setup.transport.timeout = Some(Duration::from_millis(500));
+    plan.session.transport.timeout = Some(Duration::from_millis(500));
     let total = run(plan).total;
     assert!(total.fault(RequestFault::Dropped) > 0);
     let told: Vec<_> = total.variants.iter().map(|(name, figures)| (name, figures.completed)).collect();
@@ -76,7 +76,7 @@ fn a_variant_keeps_connections_where_the_run_does_not() {
     let own =
         [(&*url, ""), (&url, r#"{"name":"kept","keepalive":true}"#), (&url, r#"{"name":"as the run"}"#)];
     let mut plan = styled(&own, 9, &RequestFraming { close: true, ..RequestFraming::default() });
-    plan.setup.transport.keep_alive = false;
+    plan.session.transport.keep_alive = false;
     assert_eq!((run(plan).total.good(), server.connections()), (9, 3 + 1 + 3));
 }
 
@@ -108,7 +108,7 @@ fn a_variant_goes_around_the_proxy_or_through_one_of_its_own() {
     let url = server.url("/");
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"around","proxy":"none"}"#), (&url, &through)], 3);
     // Nobody is there.
-    plan.setup.transport.dial.proxies = Arc::new(ProxyRules::for_all("http://127.0.0.1:1").unwrap());
+    plan.session.transport.dial.proxies = Arc::new(ProxyRules::for_all("http://127.0.0.1:1").unwrap());
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections(), proxy.connections()), (2, 1, 1));
 }
@@ -125,7 +125,7 @@ fn what_a_certificate_must_be_is_the_variants_to_say() {
     let server = server.unwrap();
     let url = format!("https://localhost:{}/", server.address().port());
     let mut plan = plan(&[(&url, ""), (&url, r#"{"name":"blind","insecure":true}"#)], 4);
-    plan.setup.transport.tls = Some(TlsOptions::default().config().unwrap());
+    plan.session.transport.tls = Some(TlsOptions::default().config().unwrap());
     let outcome = run(plan);
     let tls = (0..RequestFault::KINDS).find(|kind| RequestFault::name(*kind) == "tls").unwrap();
     assert_eq!((outcome.total.good(), outcome.total.failures[tls]), (2, 2));

@@ -98,7 +98,7 @@ pub enum ProbeError {
     /// The file has an unexpected format.
     Malformed(String),
     /// The machine has nothing of this kind, for this reason.
-    Absent(&'static str),
+    NotApplicable(&'static str),
 }
 
 impl fmt::Display for ProbeError {
@@ -108,7 +108,7 @@ impl fmt::Display for ProbeError {
             Self::Refused(path, kind) => write!(f, "cannot read {path}: {kind}"),
             Self::Irregular(path) => write!(f, "{path} is not a regular file"),
             Self::Malformed(path) => write!(f, "{path} has an unknown format"),
-            Self::Absent(why) => f.write_str(why),
+            Self::NotApplicable(why) => f.write_str(why),
         }
     }
 }

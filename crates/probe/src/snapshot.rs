@@ -29,7 +29,7 @@ pub struct MachineSnapshot {
     /// The sockets in TIME_WAIT.
     pub time_wait: ProbeResult<u64>,
     /// The ephemeral ports for connections from one address to one destination.
-    pub ports: ProbeResult<u64>,
+    pub ephemeral_port_count: ProbeResult<u64>,
     /// The limits of open files.
     pub open_files: ProbeResult<OpenFileLimits>,
     /// The tracked connections.
@@ -109,7 +109,7 @@ impl MachineSnapshot {
             softnet: read_parsed(files, "/proc/net/softnet_stat", Softnet::parse),
             tcp: tcp(files),
             time_wait: read_parsed(files, "/proc/net/sockstat", time_wait),
-            ports: read_parsed(files, PORT_RANGE, ports),
+            ephemeral_port_count: read_parsed(files, PORT_RANGE, ports),
             open_files: read_parsed(files, "/proc/self/limits", OpenFileLimits::parse),
             conntrack: conntrack(files),
             links: links(files),
@@ -125,7 +125,7 @@ pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota
     let own = format!("/proc/{process}/cgroup");
     // In a cgroup namespace, paths of groups outside it start with `/..` (cgroup_namespaces(7)).
     if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
-        return Err(ProbeError::Absent(
+        return Err(ProbeError::NotApplicable(
             "the mounted cgroup file system does not show the control group of the process",
         ));
     }
@@ -150,7 +150,7 @@ impl Groups {
         let home = |controller| {
             let (memberships, mounts) = texts.as_ref().map_err(ProbeError::clone)?;
             let home = ProcessCgroup::find(memberships, mounts, controller)
-                .ok_or(ProbeError::Absent("the file system of the control group is not mounted"))?;
+                .ok_or(ProbeError::NotApplicable("the file system of the control group is not mounted"))?;
             // Missing files in the directory mean that there is no limit, so the directory itself must exist.
             files.size(&home.directory).map_err(|error| ProbeError::new(&home.directory, &error))?;
             Ok(home)
@@ -396,7 +396,7 @@ mod tests {
             softnet,
             tcp,
             time_wait,
-            ports,
+            ephemeral_port_count: ports,
             open_files,
             conntrack,
             links,

@@ -94,7 +94,7 @@ impl ThreadTracker {
         match &self.unread {
             _ if !seen.is_empty() => Ok(seen),
             Some(unread) => Err(unread.clone()),
-            None => Err(ProbeError::Absent("the run was too short to watch its threads")),
+            None => Err(ProbeError::NotApplicable("the run was too short to watch its threads")),
         }
     }
 }
@@ -178,6 +178,6 @@ mod tests {
         thread(&texts, "7", "sender 0", 5, None);
         let mut threads = ThreadTracker::named("sender ");
         threads.sample(&texts, SECOND);
-        assert!(matches!(threads.usage(), Err(ProbeError::Absent(_))));
+        assert!(matches!(threads.usage(), Err(ProbeError::NotApplicable(_))));
     }
 }

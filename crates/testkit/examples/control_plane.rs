@@ -49,7 +49,7 @@ fn main() -> Outcome<()> {
     let api = Api::when_ready(&plane)?;
     furnish(&api)?;
     for n in 0..ACCOUNTS {
-        api.must("POST", &objects::accounts(), &objects::account(&account(n), Some(&email(n))))?;
+        api.must("POST", &objects::service_accounts_path(), &objects::account(&account(n), Some(&email(n))))?;
     }
     for n in 0..count.parse()? {
         make_pod(&api, n)?;

@@ -20,7 +20,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::objects::{self, NAMESPACE, accounts, pods};
+use crate::objects::{self, NAMESPACE, pods, service_accounts_path};
 
 /// A client for raw requests.
 #[derive(Clone, Debug)]
@@ -104,13 +104,13 @@ impl Api {
 
     /// A ServiceAccount of the tests' namespace.
     pub fn make_account(&self, name: &str, google: Option<&str>) {
-        self.must("POST", &accounts(), Some(&objects::account(name, google)));
+        self.must("POST", &service_accounts_path(), Some(&objects::account(name, google)));
     }
 
     /// Changes what a ServiceAccount says.
     pub fn annotate(&self, name: &str, google: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {"iam.gke.io/gcp-service-account": google}}});
-        self.must("PATCH", &format!("{}/{name}", accounts()), Some(&patch));
+        self.must("PATCH", &format!("{}/{name}", service_accounts_path()), Some(&patch));
     }
 
     /// A pod that the scheduler has put on the node, without address or phase yet. Returns its UID.

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 /// One of them, by its path in the cache.
-pub fn part(name: &str) -> PathBuf {
+pub fn cached_test_part_path(name: &str) -> PathBuf {
     let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
     let cache =
         cache.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/seawall"));

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::control_plane::{ADMIN, ControlPlane, PERSON, PERSON_TOKEN, Program};
-use crate::objects::{self, NAMESPACE, NODE, accounts};
+use crate::objects::{self, NAMESPACE, NODE, service_accounts_path};
 use crate::ready_control_plane::Plane;
 use crate::waiting::until_true;
 use programs::{run_containerd, start_containerd, start_controllers, start_kubelet, start_scheduler};
@@ -70,7 +70,7 @@ pub fn kubepods() -> String {
 }
 
 /// A file that `scripts/e2e` made beside the images.
-pub fn made(name: &str) -> PathBuf {
+pub fn e2e_artifact_path(name: &str) -> PathBuf {
     PathBuf::from(given("SEAWALL_E2E_IMAGES")).join(name)
 }
 
@@ -102,7 +102,7 @@ impl Node {
     /// Waits until it says so, and until pods can be made that name no ServiceAccount.
     pub fn until_ready(&self) {
         until_true("the node to be ready", || is_ready(&self.api));
-        let account = format!("{}/default", accounts());
+        let account = format!("{}/default", service_accounts_path());
         until_true("the namespace's account", || {
             matches!(self.api.call("GET", &account, None), Ok((200, _)))
         });
@@ -147,7 +147,7 @@ impl Node {
 
     /// The tool as it is shipped, on the node, for the cluster of this kubeconfig file.
     pub fn seawall(&self, kubeconfig: &Path) -> Command {
-        let mut command = Command::new(made("seawall"));
+        let mut command = Command::new(e2e_artifact_path("seawall"));
         command.env("KUBECONFIG", kubeconfig).env("HOME", FOLDER).current_dir(FOLDER);
         command
     }
@@ -216,5 +216,5 @@ fn is_answering() -> bool {
 
 /// One that `scripts/e2e` made: there is nobody here to fetch any from.
 fn import(name: &str) {
-    done(&mut ctr(&["images", "import", made(&format!("{name}.oci.tar")).to_str().unwrap()]));
+    done(&mut ctr(&["images", "import", e2e_artifact_path(&format!("{name}.oci.tar")).to_str().unwrap()]));
 }

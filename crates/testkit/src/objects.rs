@@ -25,7 +25,7 @@ pub fn pods() -> String {
 }
 
 /// The path of the tests' ServiceAccounts.
-pub fn accounts() -> String {
+pub fn service_accounts_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts")
 }
 

@@ -261,7 +261,7 @@ fn label_start_error(error: TrialStartError) -> anyhow::Error {
 /// The metrics endpoint, if one is asked for. It listens before anything is sent.
 fn metrics(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Option<Exporter>> {
     let address = Some(args.prometheus_addr.as_str()).filter(|address| !address.is_empty());
-    address.map(|address| Exporter::listen(address, &plan.setup.source)).transpose()
+    address.map(|address| Exporter::listen(address, &plan.session.source)).transpose()
 }
 
 /// Opens the page of a run that has begun.

@@ -268,7 +268,8 @@ fn envoy(room: &std::path::Path, workers: u32, limits: &str) -> Running {
     let text = include_str!("envoy.yaml").replace("LIMITS", limits).replace("WORKERS", &workers.to_string());
     std::fs::write(&configuration, text).unwrap();
     // It becomes Envoy itself, so that its end is Envoy's.
-    let mut command = Command::new(seawall_testkit::client_libraries::part("envoy/bin/envoy"));
+    let mut command =
+        Command::new(seawall_testkit::client_libraries::cached_test_part_path("envoy/bin/envoy"));
     command.arg("-c").arg(configuration).args(["--concurrency", &workers.to_string()]);
     command.args(["--log-level", "error", "--use-dynamic-base-id"]).stdin(Stdio::null());
     let running = Running(command.spawn().unwrap());

@@ -131,7 +131,7 @@ impl<X: TokenExchange> CacheEntry<X> {
     /// memory.
     pub(crate) fn fresh_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
-        // This function reads `fresh_until` before the lease, and `succeed` writes `fresh_until` after the lease. So this function never applies the
+        // This function reads `fresh_until` before the lease, and `complete_fetch` writes `fresh_until` after the lease. So this function never applies the
         // `fresh_until` of a new lease to an older lease.
         if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
             return None;

@@ -119,7 +119,7 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.log.log_shortened_lifetime(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
-        // The renewal starts no earlier than `retry_first` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
+        // The renewal starts no earlier than `first_retry_delay` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
         // of calls.
         let earliest = now + shared.settings.first_retry_delay;
         let refresh_at =

@@ -96,7 +96,7 @@ pub(super) fn broker_warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<Strin
 }
 
 /// Returns a task that makes the lease client `own` fetch all credentials that `before` holds. Returns `None` if both are the same client.
-pub(super) fn refetch_from_previous_client<X: TokenExchange>(
+pub(super) fn refetch_task_for_new_client<X: TokenExchange>(
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,
 ) -> Option<RefetchTask> {

@@ -76,7 +76,7 @@ pub(super) fn look_up(
         let left = || patience.all.saturating_sub(now().saturating_sub(begun)).min(patience.each);
         let Some(heard) = in_turn(config, first, &name, &left, now)? else {
             if !is_searched {
-                return Err(ProbeError::Absent(
+                return Err(ProbeError::NotApplicable(
                     "the name is too long for a question (at most 63 bytes between dots, 253 in total)",
                 ));
             }
@@ -106,7 +106,7 @@ fn in_turn(
     let mut all = Vec::new();
     for server in servers.iter().cycle().skip(first % servers.len().max(1)).take(servers.len()) {
         if left().is_zero() {
-            return Err(ProbeError::Absent("the lookup did not end within the time limit"));
+            return Err(ProbeError::NotApplicable("the lookup did not end within the time limit"));
         }
         // After one truncated response without a TCP response, further questions go over TCP.
         let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost > 0);

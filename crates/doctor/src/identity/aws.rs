@@ -59,8 +59,8 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     };
     let server = RespondingServer {
         wanted: wanted.clone(),
-        attempts: tries,
-        times: asker.times(),
+        credential_attempts: tries,
+        times: asker.recorded_response_times(),
         principal,
         lifetime: life,
         windows: INSTANCES,
@@ -147,7 +147,7 @@ struct Document {
 /// The lifetime of the credentials in a response, at this time.
 pub(super) fn parse_lifetime(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
     let document: Document = serde_json::from_slice(document.body())
-        .map_err(|_| ProbeError::Absent("its response has no valid Expiration"))?;
+        .map_err(|_| ProbeError::NotApplicable("its response has no valid Expiration"))?;
     let now =
         now.duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
     let end = document.expiration.as_second();

@@ -48,10 +48,10 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     };
     let server = RespondingServer {
         wanted: wanted.clone(),
-        times: asker.times(),
+        times: asker.recorded_response_times(),
         principal,
         lifetime: life.ok_or_else(|| no_lifetime_reason(&tries)),
-        attempts: tries,
+        credential_attempts: tries,
         windows: AZURE,
         sdk_timeout: AZURE_TIMEOUT,
         tokens: None,

@@ -54,8 +54,8 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         good.map_or_else(|| Err(no_lifetime_reason(&tries)), |good| parse_lifetime(&good, (site.wall)()));
     let server = RespondingServer {
         wanted: wanted.clone(),
-        attempts: tries,
-        times: asker.times(),
+        credential_attempts: tries,
+        times: asker.recorded_response_times(),
         principal,
         lifetime: life,
         windows: CONTAINERS,

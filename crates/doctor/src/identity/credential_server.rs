@@ -148,7 +148,7 @@ impl CredentialServer {
 pub(super) struct RespondingServer {
     pub(super) wanted: CredentialServer,
     /// The requests for credentials.
-    pub(super) attempts: Vec<CredentialAttempt>,
+    pub(super) credential_attempts: Vec<CredentialAttempt>,
     /// The response times of all requests.
     pub(super) times: Vec<Duration>,
     pub(super) principal: ServerPrincipal,
@@ -230,7 +230,7 @@ pub(super) fn describe_failure(why: &FetchError) -> String {
 /// The reason for an unknown lifetime if no response had complete credentials.
 pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
     let is_asked = !tries.is_empty();
-    ProbeError::Absent(if is_asked {
+    ProbeError::NotApplicable(if is_asked {
         "the server gave no credentials"
     } else {
         "the check requested no credentials"

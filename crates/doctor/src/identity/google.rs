@@ -51,8 +51,8 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let server = RespondingServer {
         wanted: wanted.clone(),
-        attempts: tries,
-        times: asker.times(),
+        credential_attempts: tries,
+        times: asker.recorded_response_times(),
         principal,
         lifetime: life,
         windows: GOOGLE,

@@ -253,7 +253,7 @@ const ENOUGH: usize = 3;
 
 /// Judges the latency and the success rate of a server.
 pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
-    let asked = server.attempts.len();
+    let asked = server.credential_attempts.len();
     let answered = credentials(server);
     let times = times(server);
     let millis = |took: Option<&Duration>| took.map_or(0.0, |took| took.as_secs_f64() * 1e3);
@@ -297,25 +297,29 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
 
 /// The number of responses with credentials.
 fn credentials(server: &RespondingServer) -> usize {
-    server.attempts.iter().filter(|once| matches!(once.result, CredentialResult::Credentials)).count()
+    server
+        .credential_attempts
+        .iter()
+        .filter(|once| matches!(once.result, CredentialResult::Credentials))
+        .count()
 }
 
 /// The sorted response times: of requests for credentials, or of all requests if the former are too few.
 fn times(server: &RespondingServer) -> Vec<Duration> {
     let tries = server
-        .attempts
+        .credential_attempts
         .iter()
         .filter(|once| !matches!(once.result, CredentialResult::NoAnswer(_)))
         .map(|once| once.took);
     let mut times: Vec<_> =
-        if server.attempts.len() < ENOUGH { server.times.clone() } else { tries.collect() };
+        if server.credential_attempts.len() < ENOUGH { server.times.clone() } else { tries.collect() };
     times.sort_unstable();
     times
 }
 
 /// Describes the responses, with the median and the largest time in milliseconds.
 fn answers(server: &RespondingServer, answered: usize, count: usize, [median, worst]: [f64; 2]) -> String {
-    let (whose, asked) = (server.wanted.server_description, server.attempts.len());
+    let (whose, asked) = (server.wanted.server_description, server.credential_attempts.len());
     let within =
         format!("in {median:.1} ms at the median and at most {worst:.1} ms, each on a new connection");
     let others = pluralize(count as f64, "other response");
@@ -337,7 +341,9 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
 /// The results other than credentials, each kind once with its count.
 fn others(server: &RespondingServer) -> Vec<String> {
     let mut kinds: Vec<(String, u32)> = Vec::new();
-    for once in server.attempts.iter().filter(|once| !matches!(once.result, CredentialResult::Credentials)) {
+    for once in
+        server.credential_attempts.iter().filter(|once| !matches!(once.result, CredentialResult::Credentials))
+    {
         let told = once.result.to_string();
         match kinds.iter_mut().find(|(known, _)| *known == told) {
             Some((_, count)) => *count += 1,
@@ -352,7 +358,7 @@ fn others(server: &RespondingServer) -> Vec<String> {
 pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
     let whose = server.wanted.server_description;
     match &server.principal {
-        ServerPrincipal::Named(what, name) if !server.attempts.is_empty() && credentials(server) == 0 => {
+        ServerPrincipal::Named(what, name) if !server.credential_attempts.is_empty() && credentials(server) == 0 => {
             DoctorFinding::ok(PRINCIPAL, format!("{whose} gave no credentials; its identity is {what}{name}"))
         }
         ServerPrincipal::Named(what, name) => DoctorFinding::ok(PRINCIPAL, format!("{whose} gives credentials of {what}{name}")),

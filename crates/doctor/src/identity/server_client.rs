@@ -153,7 +153,7 @@ impl<'a> CloudServerClient<'a> {
     }
 
     /// The response times of all requests so far.
-    pub(super) fn times(&self) -> Vec<Duration> {
+    pub(super) fn recorded_response_times(&self) -> Vec<Duration> {
         self.times.borrow().clone()
     }
 

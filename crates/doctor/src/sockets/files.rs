@@ -39,7 +39,11 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     let Some(worst) =
         seen.into_iter().chain(machine(files)).max_by(|one, other| one.share().total_cmp(&other.share()))
     else {
-        return DoctorFinding::unknown(FILES, &ProbeError::Absent("this user cannot read any process"), fix);
+        return DoctorFinding::unknown(
+            FILES,
+            &ProbeError::NotApplicable("this user cannot read any process"),
+            fix,
+        );
     };
     let others = match (unseen, hides) {
         (0, false) => String::new(),

@@ -85,7 +85,13 @@ impl LocalVariantRunner {
         let way = self.ways.get(way).ok_or_else(nothing)?;
         let list = way.list().map_err(|_| nothing())?;
         let travel = way.travel(&self.travel).clone();
-        let kit = SessionConfig { list, travel, style: self.style.clone(), cpus: self.cpus, busy_poll: None };
+        let kit = SessionConfig {
+            list,
+            transport: travel,
+            style: self.style.clone(),
+            cpus: self.cpus,
+            busy_poll: None,
+        };
         Ok(LocalDriver::new(kit, ArrivalSpacing::Constant, bound)?.with_stop(self.stop.clone()))
     }
 

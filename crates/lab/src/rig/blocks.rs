@@ -12,7 +12,7 @@ use seawall_load::completed_request::CompletedRequest;
 use seawall_load::schedule::{Schedule, ScheduleShard};
 use seawall_search::observation::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
-use super::send_bursts::{BurstTally, SendBursts};
+use super::send_bursts::{LateBurstErrorTally, SendBursts};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 
@@ -124,7 +124,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     /// Returns the outcomes of all ended requests, divided by whether this machine sent them in a late burst.
-    pub(super) fn tally(&self) -> BurstTally {
+    pub(super) fn tally(&self) -> LateBurstErrorTally {
         self.bunches.tally()
     }
 
@@ -154,7 +154,7 @@ impl<'s> BlockBuilder<'s> {
 /// Enters a hit in the block in which it ended. What came to its end late was told to be late before.
 pub(super) fn count_ended(block: &mut BlockCounts, fate: &CompletedRequest, in_time: bool) {
     if fate.is_good() {
-        let response = Duration::from_nanos(fate.response()).as_secs_f64();
+        let response = Duration::from_nanos(fate.response_time()).as_secs_f64();
         block.good += 1;
         block.latency_sum += response;
         block.slowest = block.slowest.max(response);

@@ -15,7 +15,7 @@ use seawall_load::record;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
 
 use super::blocks::ENGINE_INTERVAL;
-use super::send_bursts::{BurstTally, SendBursts};
+use super::send_bursts::{LateBurstErrorTally, SendBursts};
 use crate::generator_resources::MOST_IN_FLIGHT;
 
 /// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
@@ -104,8 +104,10 @@ pub(super) fn leave_out_bunches(
     experiment: &Experiment,
     parts: f64,
     fates: &mut Vec<CompletedRequest>,
-) -> BurstTally {
-    let experiment::ExperimentLoad::Rate { rate, .. } = experiment.load else { return BurstTally::default() };
+) -> LateBurstErrorTally {
+    let experiment::ExperimentLoad::Rate { rate, .. } = experiment.load else {
+        return LateBurstErrorTally::default();
+    };
     let mut bunches = SendBursts::new(rate / parts);
     bunches.record(fates);
     fates.retain(|fate| !bunches.excludes(fate));

@@ -26,12 +26,12 @@ pub(super) struct SendBursts {
     least: Nanos,
     /// From the first request of each until as long after it as it was late, in order and apart.
     spans: Vec<(Nanos, Nanos)>,
-    tally: BurstTally,
+    tally: LateBurstErrorTally,
 }
 
 /// Requests that ended, beside bunches and apart from them, and those of them without a good answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct BurstTally {
+pub(super) struct LateBurstErrorTally {
     beside: EndCounts,
     apart: EndCounts,
 }
@@ -47,7 +47,7 @@ impl SendBursts {
     pub(super) fn new(rate: f64) -> Self {
         let least = (MORE * SECOND as f64 / rate.max(f64::MIN_POSITIVE)) as Nanos;
         let usual = LEAST_LAG.as_nanos() as Nanos;
-        Self { least: least.max(usual), spans: Vec::new(), tally: BurstTally::default() }
+        Self { least: least.max(usual), spans: Vec::new(), tally: LateBurstErrorTally::default() }
     }
 
     /// Learns of how late requests were. Called before any of what ended with them is judged: a bunch shows by any of its requests.
@@ -87,7 +87,7 @@ impl SendBursts {
     }
 
     /// Returns the outcomes so far.
-    pub(super) fn tally(&self) -> BurstTally {
+    pub(super) fn tally(&self) -> LateBurstErrorTally {
         self.tally
     }
 }
@@ -98,7 +98,7 @@ impl EndCounts {
     }
 }
 
-impl BurstTally {
+impl LateBurstErrorTally {
     /// Returns the reason, in words, why a load is invalid although some errors were left out. `fails` means that the remaining errors make it bad.
     pub(super) fn invalid_reason(self, fails: bool) -> Option<String> {
         let Self { beside, apart } = self;
@@ -180,7 +180,7 @@ mod tests {
         let late = CompletedRequest { sent: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
         let mut bunches = SendBursts::new(100.0);
         bunches.record(&[late]);
-        assert!(!bunches.excludes(&late) && bunches.tally() == BurstTally::default());
+        assert!(!bunches.excludes(&late) && bunches.tally() == LateBurstErrorTally::default());
     }
 
     #[test]
@@ -194,9 +194,9 @@ mod tests {
         assert_eq!(has, [false, true, true, false, true, false]);
     }
 
-    fn tally(beside: (u64, u64), apart: (u64, u64)) -> BurstTally {
+    fn tally(beside: (u64, u64), apart: (u64, u64)) -> LateBurstErrorTally {
         let ends = |(all, errors)| EndCounts { all, errors };
-        BurstTally { beside: ends(beside), apart: ends(apart) }
+        LateBurstErrorTally { beside: ends(beside), apart: ends(apart) }
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct SessionConfig {
     /// The requests, sent in turn again and again.
     pub list: RequestList,
     /// The transport options of the requests.
-    pub travel: TransportOptions,
+    pub transport: TransportOptions,
     /// The framing of the requests, which is that of the list.
     pub style: RequestFraming,
     /// Most threads that send.
@@ -58,7 +58,7 @@ impl SessionConfig {
     /// True if any target has a host name that needs a lookup.
     #[must_use]
     pub fn has_host_name(&self) -> bool {
-        self.travel.dial.unix_socket.is_none()
+        self.transport.dial.unix_socket.is_none()
             && self.requests().iter().any(|request| is_name(request.origin()))
     }
 
@@ -75,20 +75,20 @@ impl SessionConfig {
     pub(super) fn limit_connections(&mut self, files: u64) -> usize {
         let room = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
         let each = room / self.origins().len().max(1);
-        self.travel.connections = self.travel.connections.min(each.max(1));
-        self.travel.idle = self.travel.idle.min((each / MAX_SESSIONS).max(1));
+        self.transport.connections = self.transport.connections.min(each.max(1));
+        self.transport.idle = self.transport.idle.min((each / MAX_SESSIONS).max(1));
         room
     }
 
     /// True if a connection can carry several requests at once.
     pub(super) fn multiplexes(&self) -> bool {
-        ConnectionPlan::of(&RequestSource::List(self.list.clone()), &self.travel, true).is_multiplexed()
+        ConnectionPlan::of(&RequestSource::List(self.list.clone()), &self.transport, true).is_multiplexed()
     }
 
     /// A session, which has no connection yet.
     pub(super) fn open(self, threads: usize) -> Result<LoadSession, SessionError> {
         let busy_poll = self.busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads));
-        let Self { list, travel, style, .. } = self;
+        let Self { list, transport: travel, style, .. } = self;
         Ok(LoadSession::open(SessionSetup {
             source: RequestSource::List(list),
             transport: travel,
@@ -102,13 +102,13 @@ impl SessionConfig {
     fn with_variation(mut self, variation: &Variation) -> Result<Self, SessionError> {
         self.reframe(variation)?;
         if let Some(connections) = variation.connections {
-            self.travel.connections = self.travel.connections.min(connections.max(1));
+            self.transport.connections = self.transport.connections.min(connections.max(1));
         }
         if variation.timeout.is_some() {
-            self.travel.timeout = variation.timeout;
+            self.transport.timeout = variation.timeout;
         }
         if variation.another_source {
-            self.travel.sources = vec![self.another_source()?];
+            self.transport.sources = vec![self.another_source()?];
         }
         if variation.skip_dns {
             self.name_addresses()?;
@@ -123,7 +123,7 @@ impl SessionConfig {
             ));
         }
         if let Some(keep_alive) = variation.keep_alive {
-            (self.travel.keep_alive, self.style.close) = (keep_alive, !keep_alive);
+            (self.transport.keep_alive, self.style.close) = (keep_alive, !keep_alive);
         }
         if variation.head || variation.keep_alive.is_some() {
             self.list = self.list.reframed(&self.style, variation.head.then_some("HEAD"))?;
@@ -140,7 +140,7 @@ impl SessionConfig {
             let why = "a second source address is known only for targets on this machine's IPv4 loopback";
             return Err(SessionError::Impossible(why.into()));
         }
-        let used = |ip: &IpAddr| self.travel.sources.contains(ip);
+        let used = |ip: &IpAddr| self.transport.sources.contains(ip);
         let mut others = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
         let other = others.find(|ip| !used(ip));
         other.ok_or_else(|| {
@@ -157,7 +157,7 @@ impl SessionConfig {
         for origin in named {
             let addresses = self.addresses_of(&origin)?;
             let places = addresses.iter().map(|address| (address.ip().to_string(), address.port())).collect();
-            self.travel.dial.connect_to.insert((origin.host, origin.port), places);
+            self.transport.dial.connect_to.insert((origin.host, origin.port), places);
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl SessionConfig {
     }
 
     fn addresses_of(&self, origin: &Origin) -> Result<Vec<SocketAddr>, SessionError> {
-        let found = self.travel.dial.addresses(origin);
+        let found = self.transport.dial.addresses(origin);
         found.map_err(|_| SessionError::Impossible(format!("found no address for {origin}")))
     }
 }

@@ -25,7 +25,7 @@ pub struct MetricsEndpoint {
 
 /// The reason why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum MetricsEndpointError {
+pub enum MetricsUrlError {
     /// Not `http://`.
     #[error(
         "{0}: expected an http:// URL; if the server offers its metrics only over TLS, use a local proxy that ends TLS"
@@ -69,8 +69,8 @@ impl MetricsEndpoint {
     ///
     /// # Errors
     /// What is wrong with it, in words for whoever typed it.
-    pub fn resolve(url: &str) -> Result<Self, MetricsEndpointError> {
-        let rest = url.strip_prefix("http://").ok_or_else(|| MetricsEndpointError::Scheme(url.to_owned()))?;
+    pub fn resolve(url: &str) -> Result<Self, MetricsUrlError> {
+        let rest = url.strip_prefix("http://").ok_or_else(|| MetricsUrlError::Scheme(url.to_owned()))?;
         let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let target = match target {
             "" | "/" => "/metrics".to_owned(),
@@ -79,7 +79,7 @@ impl MetricsEndpoint {
         };
         let sendable = FetchRequest::get(host, &target).is_sendable() && !target.contains('#');
         if host.is_empty() || host.contains(['@', '#']) || !sendable {
-            return Err(MetricsEndpointError::Malformed(url.to_owned()));
+            return Err(MetricsUrlError::Malformed(url.to_owned()));
         }
         Ok(Self { address: address(host)?, host: host.to_owned(), target })
     }
@@ -124,10 +124,10 @@ impl From<FetchError> for MetricsFetchError {
     }
 }
 
-fn address(host: &str) -> Result<SocketAddr, MetricsEndpointError> {
+fn address(host: &str) -> Result<SocketAddr, MetricsUrlError> {
     let bare = host.rsplit_once(':').is_none_or(|(_, port)| port.ends_with(']'));
     let with_port = if bare { format!("{host}:80") } else { host.to_owned() };
-    let failed = |reason| MetricsEndpointError::Lookup { host: with_port.clone(), reason };
+    let failed = |reason| MetricsUrlError::Lookup { host: with_port.clone(), reason };
     let mut addresses = with_port.to_socket_addrs().map_err(failed)?;
     addresses.next().ok_or_else(|| failed(ErrorKind::NotFound.into()))
 }

@@ -113,7 +113,7 @@ impl FactCollector {
         let (Some(begin), Some(end)) = (&begin.page, &end.page) else { return };
         let span = span(begin, end).map_err(str::to_owned);
         let both = span.and_then(|span| match (&begin.value, &end.value) {
-            (Ok(begin), Ok(end)) => Ok(metrics::PageDiff { begin, end, span, load }),
+            (Ok(begin), Ok(end)) => Ok(metrics::PageDiff { begin, end, span, client_load: load }),
             (Err(why), _) | (_, Err(why)) => Err(why.to_string()),
         });
         match both {

@@ -16,7 +16,7 @@ pub mod fetch;
 pub mod group;
 pub mod judge;
 
-pub use fetch::{MetricsEndpoint, MetricsEndpointError, MetricsFetchError};
+pub use fetch::{MetricsEndpoint, MetricsFetchError, MetricsUrlError};
 pub use group::{CgroupError, ServerCgroup};
 pub use judge::{ClientLoad, Fact, WindowObservation, observe};
 

@@ -230,7 +230,7 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), JsonRecordError> {
     for (name, values) in line.headers.iter().flatten() {
         match values.as_deref() {
             None => record.headers.push_nil(name.as_bytes()),
-            Some([]) => record.headers.push_empty(name.as_bytes()),
+            Some([]) => record.headers.add_name_without_values(name.as_bytes()),
             Some(values) => {
                 values.iter().for_each(|value| record.headers.push(name.as_bytes(), value.as_bytes()));
             }

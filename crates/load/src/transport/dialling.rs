@@ -89,8 +89,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             Ok(made) => made,
             Err(fault) => return self.disappoint(route, fault),
         };
-        self.generation = self.generation.wrapping_add(1);
-        let names = (self.generation, self.routes.next_number());
+        self.last_token_generation = self.last_token_generation.wrapping_add(1);
+        let names = (self.last_token_generation, self.routes.next_number());
         let mut connection = PooledConnection::new(stream, route, others, opened, names);
         connection.single_request = self.routes[route].path.single_request;
         let index = self.connections.insert(connection);

@@ -32,7 +32,7 @@ pub(crate) struct ConnectionPool<N: NetworkBackend> {
     /// The parts of responses to keep, as set by the trial.
     pub(crate) capture: CaptureOptions,
     scratch: Box<[u8]>,
-    pub(super) generation: u32,
+    pub(super) last_token_generation: u32,
     /// The time as the loop told it last.
     pub(super) now: Nanos,
     /// The events of requests in flight.
@@ -54,7 +54,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             limits,
             capture: CaptureOptions::default(),
             scratch: vec![0; SCRATCH].into_boxed_slice(),
-            generation: 0,
+            last_token_generation: 0,
             now: 0,
             events: PendingEvents::new(),
             dirty: Vec::new(),

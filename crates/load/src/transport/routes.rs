@@ -78,7 +78,7 @@ impl RouteTable {
         let mut routes = Self { list, by_origin, listed, count_at: 2 * KEPT, making, sources, resolver };
         for (origin, found) in known {
             let addresses = routes.literal(origin).unwrap_or_else(|| {
-                let found = found.clone().map(|list| routes.sources.reachable(list));
+                let found = found.clone().map(|list| routes.sources.filter_reachable_destinations(list));
                 RouteAddresses::found(found, routes.making.dial.lifetime)
             });
             routes.add(origin, addresses);
@@ -147,7 +147,7 @@ impl RouteTable {
         self.making
             .dial
             .known_addresses(origin)
-            .map(|list| RouteAddresses::literal(self.sources.reachable(list)))
+            .map(|list| RouteAddresses::literal(self.sources.filter_reachable_destinations(list)))
     }
 
     fn add(&mut self, origin: &Origin, addresses: RouteAddresses) -> usize {
@@ -194,7 +194,7 @@ impl RouteTable {
         stats.lookup.record(now.saturating_sub(at));
         // A route that awaits an answer is not forgotten.
         let index = *self.by_origin.get(&origin)?;
-        let found = found.map(|list| self.sources.reachable(list));
+        let found = found.map(|list| self.sources.filter_reachable_destinations(list));
         let route = &mut self.list[index];
         let wanting = route.wanting();
         route.addresses.adopt(found, now, wanting, self.making.dial.lifetime);

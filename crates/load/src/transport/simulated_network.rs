@@ -331,9 +331,9 @@ impl TransportHarness {
 
     /// Connections there are, streams that the client holds, requests that are on a connection, and those that wait.
     #[must_use]
-    pub fn counts(&self) -> HarnessCounts {
+    pub fn counts(&self) -> HeldResources {
         let carried = self.pool.connections.iter().map(|(_, connection)| connection.load()).sum();
-        HarnessCounts {
+        HeldResources {
             connections: self.pool.open_connections(),
             streams: self.network.lock_state().pipes.iter().filter(|pipe| !pipe.dropped).count(),
             carried,
@@ -399,7 +399,7 @@ impl TransportHarness {
 
 /// The resources that a client holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HarnessCounts {
+pub struct HeldResources {
     /// Connections, whatever their stage.
     pub connections: usize,
     /// Streams that it has not let go.

@@ -36,7 +36,7 @@ impl SourceAddresses {
 
     /// Those of a host's addresses that can be reached from here. If there are none it keeps all, so that the attempt tells
     /// why.
-    pub(crate) fn reachable(&self, list: Vec<PeerAddress>) -> Vec<PeerAddress> {
+    pub(crate) fn filter_reachable_destinations(&self, list: Vec<PeerAddress>) -> Vec<PeerAddress> {
         let can = |to: &PeerAddress| self.list.iter().any(|&source| fits(source, to));
         if list.iter().any(can) { list.into_iter().filter(can).collect() } else { list }
     }

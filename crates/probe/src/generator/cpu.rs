@@ -76,8 +76,9 @@ pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFindin
         Err(why) => return QUEUE.unknown(why),
     };
     if senders.iter().any(|sender| sender.waited.is_none()) {
-        return QUEUE
-            .unknown(&ProbeError::Absent("this kernel does not count how long threads wait for a CPU"));
+        return QUEUE.unknown(&ProbeError::NotApplicable(
+            "this kernel does not count how long threads wait for a CPU",
+        ));
     }
     let (share, sender) = most(senders, |sender| sender.waited.unwrap_or_default());
     let name = name(sender);

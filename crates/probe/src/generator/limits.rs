@@ -82,7 +82,7 @@ const PORTS: CheckDefinition = CheckDefinition { id: "ports", unit: "ports", lim
 
 /// Judges whether a longer run would exhaust the ports. Ports that were missing in this run are in [`sockets`].
 pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &RunActivity) -> MachineFinding {
-    let (ports, waiting) = match (&after.ports, &before.time_wait, &after.time_wait) {
+    let (ports, waiting) = match (&after.ephemeral_port_count, &before.time_wait, &after.time_wait) {
         (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
         (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown(why),
     };

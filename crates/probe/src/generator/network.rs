@@ -96,8 +96,9 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
             0.0,
             "only the loopback interface carried the load".to_owned(),
         ),
-        None => BANDWIDTH
-            .unknown(&ProbeError::Absent("the link that carried the load is virtual and reports no speed")),
+        None => BANDWIDTH.unknown(&ProbeError::NotApplicable(
+            "the link that carried the load is virtual and reports no speed",
+        )),
     }
 }
 

@@ -138,10 +138,11 @@ impl SimulatedTargetSpec {
     /// The cliff and the knee for a goal, in requests per second, from a formula or from runs with this many requests.
     #[must_use]
     pub fn truth(&self, goal: &SearchGoal, requests: u32) -> TrueLimits {
-        let errors = |rate| self.long_run(rate, f64::INFINITY, requests).errors <= goal.errors;
+        let errors = |rate| self.simulate_long_run(rate, f64::INFINITY, requests).errors <= goal.errors;
         let cliff = if self.class.is_planted() { self.capacity } else { bisect(self.capacity, errors) };
         let Some(late) = goal.late else { return TrueLimits { cliff, knee: cliff } };
-        let timely = |rate| self.long_run(rate, late.than.as_secs_f64(), requests).late <= late.share;
+        let timely =
+            |rate| self.simulate_long_run(rate, late.than.as_secs_f64(), requests).late <= late.share;
         let refuses = matches!(self.server, ServerSpec::Bucket(_) | ServerSpec::Window(_));
         TrueLimits { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
     }
@@ -187,7 +188,7 @@ impl SimulatedTargetSpec {
 
     /// The shares of errors and late responses in a long run without disturbances.
     #[must_use]
-    pub fn long_run(&self, rate: f64, bound: f64, requests: u32) -> LongRun {
+    pub fn simulate_long_run(&self, rate: f64, bound: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
         let mut server = self.server.clone().undisturbed().boxed();
         let (mut at, mut run) = (0.0, LongRun::default());

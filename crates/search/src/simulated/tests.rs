@@ -378,7 +378,7 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
 #[test]
 fn a_long_run_of_nothing_special_has_no_errors() {
     let LongRun { errors, late, .. } =
-        SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).long_run(1.0, 10.0, 1_000);
+        SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).simulate_long_run(1.0, 10.0, 1_000);
     assert_eq!((errors, late), (0.0, 0.0));
 }
 

@@ -100,13 +100,13 @@ impl Client {
     }
 
     /// Sends bytes.
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub fn write_bytes(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Sends and reads one answer.
     pub fn ask(&mut self, request: &str) -> Answer {
-        self.send(request);
+        self.write_bytes(request);
         self.answer()
     }
 

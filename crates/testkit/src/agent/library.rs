@@ -19,7 +19,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::client_libraries::part;
+use crate::client_libraries::cached_test_part_path;
 
 /// One client library.
 #[derive(Clone, Copy, Debug)]
@@ -133,13 +133,16 @@ impl Program {
         match self {
             Self::Python => {
                 let program = concat!(env!("CARGO_MANIFEST_DIR"), "/clients/python/client.py");
-                vec![part("python/bin/python").into(), program.into()]
+                vec![cached_test_part_path("python/bin/python").into(), program.into()]
             }
             // The quickest start, for a program that lives for seconds. And no figures in /tmp, in a file by the process's number: where
             // several process namespaces share /tmp, it would warn on its output that another program has that file.
             Self::Java => {
-                let [mut classes, jars] =
-                    [part("clients/java/classes"), part("clients/java/jars")].map(OsString::from);
+                let [mut classes, jars] = [
+                    cached_test_part_path("clients/java/classes"),
+                    cached_test_part_path("clients/java/jars"),
+                ]
+                .map(OsString::from);
                 classes.push(":");
                 classes.push(jars);
                 classes.push("/*");
@@ -147,9 +150,9 @@ impl Program {
                 let quick = quick.map(OsString::from);
                 [&["java".into()], &quick[..], &[classes, "Client".into()]].concat()
             }
-            Self::Node => vec!["node".into(), part("clients/node/client.cjs").into()],
-            Self::Go => vec![part("clients/go/client").into()],
-            Self::Rust => vec![part("clients/rust/client").into()],
+            Self::Node => vec!["node".into(), cached_test_part_path("clients/node/client.cjs").into()],
+            Self::Go => vec![cached_test_part_path("clients/go/client").into()],
+            Self::Rust => vec![cached_test_part_path("clients/rust/client").into()],
         }
     }
 }

@@ -55,11 +55,11 @@ impl Agent {
     /// Starts it and returns when it serves.
     pub fn start(program: &str, config: &Path) -> Self {
         let mut child = command(program, &["--config", config.to_str().unwrap()]);
-        Self::serving(child.stderr(Stdio::piped()).spawn().unwrap())
+        Self::wait_until_serving(child.stderr(Stdio::piped()).spawn().unwrap())
     }
 
     /// Takes over a process that is the agent, or becomes it.
-    pub fn serving(mut child: Child) -> Self {
+    pub fn wait_until_serving(mut child: Child) -> Self {
         let log = Arc::new(Log::default());
         let stderr = child.stderr.take().unwrap();
         let reader = std::thread::spawn({
@@ -76,7 +76,7 @@ impl Agent {
     }
 
     /// Takes over a process that has said in `log` that it serves, and whose log is the test's to read or not.
-    pub fn silent(child: Child, log: &str) -> Self {
+    pub fn adopt_running(child: Child, log: &str) -> Self {
         let log =
             Arc::new(Log { lines: Mutex::new(log.lines().map(str::to_owned).collect()), ..Log::default() });
         let mut agent = Self { child, log, reader: None, listeners: Vec::new(), admin: NOWHERE };

@@ -69,7 +69,7 @@ pub(crate) fn plan_attack(
         per_request_outcomes: false,
         interval: args.interval.0,
     };
-    Ok(RunPlan { setup, load })
+    Ok(RunPlan { session: setup, load })
 }
 
 /// What no single flag can know. All of it is said at once.
@@ -268,7 +268,7 @@ pub(crate) fn are_results_on_stdout(args: &AttackArgs) -> bool {
 
 /// Whether a response may fail a condition. Targets that are read during the run may bring conditions of their own.
 pub(crate) fn can_fail_expectations(plan: &RunPlan) -> bool {
-    match &plan.setup.source {
+    match &plan.session.source {
         RequestSource::List(list) => list.requests().iter().any(|request| request.expected().is_some()),
         _ => true,
     }
@@ -276,10 +276,10 @@ pub(crate) fn can_fail_expectations(plan: &RunPlan) -> bool {
 
 /// True if a request of the run can be sent over HTTP/2: in clear text if that is asked for, and over TLS if the server agrees.
 pub(crate) fn can_use_http2(plan: &RunPlan) -> bool {
-    let http2 = &plan.setup.transport.http2;
+    let http2 = &plan.session.transport.http2;
     http2.prior_knowledge
         || http2.over_tls
-            && match &plan.setup.source {
+            && match &plan.session.source {
                 RequestSource::List(list) => list.requests().iter().any(|request| request.origin().tls),
                 _ => true,
             }

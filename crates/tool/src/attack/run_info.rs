@@ -14,7 +14,7 @@ use crate::find::formatting::pluralize;
 pub(super) fn build_run_info(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
     let open = matches!(plan.load.arrivals, ArrivalModel::Open(_));
     RunInfo {
-        target: target(args, &plan.setup.source),
+        target: target(args, &plan.session.source),
         load: load(args, plan),
         end: plan.load.ends(),
         hits: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
@@ -57,7 +57,7 @@ fn load(args: &AttackArgs, plan: &RunPlan) -> String {
 fn whole_load(args: &AttackArgs, plan: &RunPlan) -> String {
     match (&plan.load.arrivals, &args.stages) {
         // ab opens a connection per request, and hey and oha do not: the same flags, another load.
-        (ArrivalModel::Closed, _) if !plan.setup.transport.keep_alive => {
+        (ArrivalModel::Closed, _) if !plan.session.transport.keep_alive => {
             format!("closed loop of {}, a connection per request", plan.load.in_flight.limit)
         }
         (ArrivalModel::Closed, _) => format!("closed loop of {}", plan.load.in_flight.limit),

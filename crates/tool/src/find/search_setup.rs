@@ -95,7 +95,7 @@ pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(Loca
         ReportedArrivals::Constant => ArrivalSpacing::Constant,
         ReportedArrivals::Poisson => ArrivalSpacing::Poisson(seed),
     };
-    let kit = rig::SessionConfig { list, travel, style, cpus, busy_poll: None };
+    let kit = rig::SessionConfig { list, transport: travel, style, cpus, busy_poll: None };
     let rig = LocalDriver::new(kit, spacing, late).context("cannot raise the open files limit")?;
     Ok((rig, side))
 }

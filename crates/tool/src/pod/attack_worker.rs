@@ -64,7 +64,7 @@ pub(super) fn run(
         );
     }
     plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
-    plan.setup.transport.connections = plan.setup.transport.connections.min(memory);
+    plan.session.transport.connections = plan.session.transport.connections.min(memory);
     let warm = warm(&plan, place.of);
     let hand = Arc::new(TrialController::default());
     let ears = TrialReceiver::<()>::listen(place.heartbeat, &hand, voice)?;
@@ -112,7 +112,7 @@ fn take_share(args: &mut AttackArgs, shard: (u64, u64)) {
 fn warm(plan: &RunPlan, of: u64) -> usize {
     let most = plan.load.in_flight.limit;
     match &plan.load.arrivals {
-        _ if !plan.setup.transport.keep_alive => 0,
+        _ if !plan.session.transport.keep_alive => 0,
         ArrivalModel::Closed => most,
         ArrivalModel::Open(schedule) => most.min(WARM).min((schedule.peak() / of as f64).ceil() as usize),
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_load::interval::IntervalStats;
 use seawall_load::stats::LoadStats;
 use seawall_testkit::counting_server::Counter;
-use seawall_testkit::node::{ADDRESS, Node, made};
+use seawall_testkit::node::{ADDRESS, Node, e2e_artifact_path};
 use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::waiting::{until, until_true};
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ fn person(node: &Node) -> PathBuf {
 
 /// `attack` from so many pods.
 fn attack(node: &Node, url: &str, pods: u32, words: &[&str]) -> Command {
-    let file = made("targets.http");
+    let file = e2e_artifact_path("targets.http");
     fs::write(&file, format!("GET {url}\n")).unwrap();
     let mut command = node.seawall(&person(node));
     command.args(["attack", "--targets"]).arg(file);
@@ -131,7 +131,7 @@ fn four_pods_send_one_schedule_from_one_instant_and_leave_nothing() {
 fn figures_of_many_pods_are_the_sum_of_what_each_wrote() {
     let node = node();
     let url = planted(&node, "server", &["--service-time", "1ms"]);
-    let merged = made("merged.jsonl");
+    let merged = e2e_artifact_path("merged.jsonl");
     let words = [
         "--rate",
         "400",
@@ -304,7 +304,7 @@ fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothi
 fn the_rate_of_all_pods_changes_at_one_instant() {
     let node = node();
     let counter = Counter::start(ADDRESS.into()).unwrap();
-    let socket = made("control");
+    let socket = e2e_artifact_path("control");
     let words =
         ["--rate", "200", "--duration", "6s", "--cpu", "100m", "--memory", "64Mi", "--control-socket"];
     let child = attack(&node, &counter.url(), 4, &words).arg(&socket).spawn().unwrap();
@@ -334,7 +334,7 @@ fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
     let of_pods = ["--cpu", "100m", "--memory", "64Mi", "--dry-run"];
     let printed = attack(&node, &counter.url(), 2, &[&words[..], &of_pods].concat()).output().unwrap();
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
-    let manifest = made("load.yaml");
+    let manifest = e2e_artifact_path("load.yaml");
     fs::write(&manifest, &printed.stdout).unwrap();
     let applied = node.kubectl().args(["apply", "--filename"]).arg(&manifest).output().unwrap();
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
@@ -343,7 +343,7 @@ fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
         text.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap().trim_matches('"').to_owned();
     running(&node, 2);
     let mut command = node.seawall(&person(&node));
-    command.args(["attack", "--targets"]).arg(made("targets.http"));
+    command.args(["attack", "--targets"]).arg(e2e_artifact_path("targets.http"));
     command.args(["--output", "none", "--summary", "json", "--live", "none"]).args(words);
     command
         .args(["--on", "kubernetes", "--namespace", NAMESPACE, "--attach-job", &name])

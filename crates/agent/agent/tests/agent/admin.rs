@@ -106,7 +106,7 @@ fn health_and_readiness_and_nothing_else() {
 fn an_agent_with_every_place_taken_is_ready_because_it_still_answers() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 1, connectionsPerPod: 1"));
     let mut busy = world.client(&CART);
-    busy.send(get("/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300"));
+    busy.write_bytes(get("/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300"));
     until_true("the only place to be taken", || world.metric("seawall_long_polls_open") == 1.0);
     let ready = world.admin("/readyz");
     assert_eq!(ready.status, 200, "{ready:?}");
@@ -152,7 +152,7 @@ fn probes_are_answered_whoever_holds_connections() {
         let _held: Vec<_> = (0..100)
             .map(|_| {
                 let mut client = Client::connect(ip(1), world.agent.admin);
-                client.send(bytes);
+                client.write_bytes(bytes);
                 client
             })
             .collect();

@@ -27,7 +27,7 @@ fn row<'a>(line: &'a str, headers: &'a str, status: u16, code: &'a str) -> Row<'
 fn send(world: &World, to: usize, host: &str, row: &Row<'_>) -> Answer {
     let (method, target) = row.line.split_once(' ').unwrap();
     let mut client = Client::connect(row.pod.at, world.agent.listeners[to]);
-    client.send(head(method, target, host, row.headers));
+    client.write_bytes(head(method, target, host, row.headers));
     if method == "HEAD" { client.head_answer() } else { client.answer() }
 }
 

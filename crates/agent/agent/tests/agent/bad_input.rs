@@ -47,7 +47,7 @@ fn bytes_that_are_no_request_are_answered_and_the_connection_closes() {
     ];
     for (what, bytes, status, code) in wrong {
         let mut client = world.client(&CART);
-        client.send(bytes);
+        client.write_bytes(bytes);
         let answer = client.answer();
         assert_eq!(answer.refusal(), (status, code), "{what}: {answer:?}");
         assert_eq!(answer.header("connection"), "close", "{what}");
@@ -71,7 +71,7 @@ fn requests_that_are_well_formed_and_refused_say_why() {
         ("GET", "/computeMetadata/v1/instance/?alt=json", flavor, 400, "recursive_required"),
     ] {
         let mut client = world.client(&CART);
-        client.send(request(method, target, "HTTP/1.1", headers));
+        client.write_bytes(request(method, target, "HTTP/1.1", headers));
         let answer = client.answer();
         assert_eq!(answer.refusal(), (status, code), "{method} {target} {headers}: {answer:?}");
         assert_eq!(answer.header("metadata-flavor"), "Google");
@@ -95,7 +95,7 @@ fn who_wants_a_token_bound_to_a_certificate_is_told_what_to_do() {
         "Metadata-Flavor: Google\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
         chain.len()
     );
-    client.send(request("POST", TOKEN, "HTTP/1.1", &headers) + chain);
+    client.write_bytes(request("POST", TOKEN, "HTTP/1.1", &headers) + chain);
     let answer = client.answer();
     assert_eq!(answer.refusal(), (405, "method_not_allowed"), "{answer:?}");
     assert!(answer.body.contains("GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false"), "{answer:?}");
@@ -113,7 +113,7 @@ fn a_body_is_refused_and_never_taken_for_the_next_request() {
         [format!("Content-Length: {}\r\n", smuggled.len()), "Transfer-Encoding: chunked\r\n".into()]
     {
         let mut client = world.client(&CART);
-        client.send(get_with(PROJECT_ID, &headers) + &smuggled);
+        client.write_bytes(get_with(PROJECT_ID, &headers) + &smuggled);
         let answer = client.answer();
         assert_eq!(answer.refusal(), (400, "unexpected_body"), "{answer:?}");
         assert_eq!(answer.header("connection"), "close");
@@ -137,7 +137,7 @@ fn a_length_of_zero_is_no_body_and_keeps_the_connection() {
 fn an_empty_line_before_a_head_that_is_too_large_changes_nothing() {
     let world = World::start(&Plan::federate());
     let mut client = world.client(&CART);
-    client.send(format!("\r\n{}", get_with(PROJECT_ID, &long_header())));
+    client.write_bytes(format!("\r\n{}", get_with(PROJECT_ID, &long_header())));
     assert_eq!(client.answer().refusal(), (431, "head_too_large"));
     assert_eq!(client.end(), End::Closed);
 }
@@ -146,7 +146,7 @@ fn an_empty_line_before_a_head_that_is_too_large_changes_nothing() {
 fn who_goes_on_sending_after_a_refusal_is_cut_off() {
     let world = World::start(&Plan::federate());
     let mut client = world.client(&CART);
-    client.send("nonsense\r\n");
+    client.write_bytes("nonsense\r\n");
     assert_eq!(client.answer().refusal(), (400, "malformed_request"));
     let mut sent = 0;
     while client.stream.write_all(&[b'x'; 64 * 1024]).is_ok() {
@@ -172,7 +172,7 @@ fn http_1_0_is_closed_unless_it_asks_to_be_kept() {
         assert_eq!((answer.body.as_str(), answer.header("connection")), (PROJECT, "keep-alive"));
     }
     let mut bare = world.client(&CART);
-    bare.send(format!("GET {PROJECT_ID} HTTP/1.0\r\n{flavor}\r\n"));
+    bare.write_bytes(format!("GET {PROJECT_ID} HTTP/1.0\r\n{flavor}\r\n"));
     assert_eq!(bare.answer().body, PROJECT, "1.0 needs no Host");
 }
 
@@ -190,7 +190,7 @@ fn head_has_the_length_of_the_body_and_not_the_body() {
     let world = World::start(&Plan::federate());
     let mut client = world.client(&CART);
     for path in [PROJECT_ID, TOKEN, TOKEN, "/computeMetadata/v1/nothing"] {
-        client.send(request("HEAD", path, "HTTP/1.1", "Metadata-Flavor: Google\r\n"));
+        client.write_bytes(request("HEAD", path, "HTTP/1.1", "Metadata-Flavor: Google\r\n"));
         let head = client.head_answer();
         let full = client.ask(&get(path));
         let length: usize = head.header("content-length").parse().unwrap();
@@ -213,7 +213,7 @@ fn pipelined_requests_are_answered_in_order() {
         TOKEN,
         "/",
     ];
-    client.send(paths.map(get).concat());
+    client.write_bytes(paths.map(get).concat());
     let answers = paths.map(|_| client.answer());
     assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200, 200, 200, 404, 200, 200]);
     assert_eq!(answers[0].body, PROJECT);
@@ -227,7 +227,7 @@ fn pipelined_requests_are_answered_in_order() {
 fn head_is_answered_alike_in_conceal_mode() {
     let world = World::start(&Plan::conceal());
     let mut client = world.client(&CART);
-    client.send(request("HEAD", PROJECT_ID, "HTTP/1.1", "Metadata-Flavor: Google\r\n"));
+    client.write_bytes(request("HEAD", PROJECT_ID, "HTTP/1.1", "Metadata-Flavor: Google\r\n"));
     let head = client.head_answer();
     assert_eq!((head.status, head.header("content-length")), (200, "16"));
     assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
@@ -239,7 +239,7 @@ fn a_head_may_come_byte_by_byte() {
     let mut client = world.client(&CART);
     for _ in 0..2 {
         for byte in get(PROJECT_ID).as_bytes() {
-            client.send([*byte]);
+            client.write_bytes([*byte]);
         }
         assert_eq!(client.answer().body, PROJECT);
     }

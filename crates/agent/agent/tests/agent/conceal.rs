@@ -261,7 +261,7 @@ fn held(world: &World, n: u64) -> Vec<Client> {
     let before = world.cloud.counts(GoogleEndpoint::Metadata).in_flight;
     let polls = (0..n).map(|_| {
         let mut client = world.client(&CART);
-        client.send(get(&format!("{ATTRIBUTE}?wait_for_change=true&timeout_sec=300")));
+        client.write_bytes(get(&format!("{ATTRIBUTE}?wait_for_change=true&timeout_sec=300")));
         client
     });
     let polls = polls.collect();
@@ -309,7 +309,7 @@ fn short_requests_take_turns_at_the_machine() {
         Faults { latency: Duration::from_millis(20), ..Faults::default() },
     );
     let mut clients: Vec<_> = (0..20).map(|_| world.client(&CART)).collect();
-    clients.iter_mut().for_each(|client| client.send(get(PROJECT_ID)));
+    clients.iter_mut().for_each(|client| client.write_bytes(get(PROJECT_ID)));
     assert!(clients.iter_mut().all(|client| client.answer().body == PROJECT));
     assert!(
         world.cloud.counts(GoogleEndpoint::Metadata).peak <= 2,

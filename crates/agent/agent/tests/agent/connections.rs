@@ -21,7 +21,7 @@ fn a_head_that_does_not_end_is_closed_after_the_header_timeout() {
     let world = World::start(&Plan::federate());
     let mut clients = ["G", "GET / HT", "GET / HTTP/1.1\r\nHost: a\r\n"].map(|part| {
         let mut client = world.client(&CART);
-        client.send(part);
+        client.write_bytes(part);
         client
     });
     assert_eq!(clients.each_mut().map(Client::end), [End::Closed; 3]);
@@ -33,7 +33,7 @@ fn a_head_that_does_not_end_is_closed_after_the_header_timeout() {
 fn a_byte_now_and_then_does_not_prolong_the_header_timeout() {
     let world = World::start(&Plan::federate().limits("headerTimeout: 300ms"));
     let mut client = world.client(&CART);
-    client.send("GET / HTTP/1.1\r\nX: ");
+    client.write_bytes("GET / HTTP/1.1\r\nX: ");
     until_true("the connection to be closed", || client.stream.write_all(b"x").is_err());
 }
 
@@ -54,9 +54,9 @@ fn what_comes_behind_urgent_data_is_answered() {
     for _ in 0..3 {
         // All of it is there before the agent looks.
         world.agent.signal(Signal::STOP);
-        client.send(&request);
+        client.write_bytes(&request);
         send(&client.stream, b"!", SendFlags::OOB).unwrap();
-        client.send(&request);
+        client.write_bytes(&request);
         world.agent.signal(Signal::CONT);
         assert_eq!(client.answer().body, PROJECT);
         assert_eq!(client.answer().body, PROJECT);
@@ -72,13 +72,13 @@ fn a_client_that_makes_progress_is_not_timed_out() {
     let mut client = world.client(&CART);
     let clock = Clock::system();
     let enough = clock.now() + Duration::from_millis(3500);
-    client.send(start);
+    client.write_bytes(start);
     while clock.now() < enough {
         // The end of one request and the start of the next in one segment.
-        client.send(format!("{end}{start}"));
+        client.write_bytes(format!("{end}{start}"));
         assert_eq!(client.answer().body, PROJECT);
     }
-    client.send(end);
+    client.write_bytes(end);
     assert_eq!(client.answer().body, PROJECT);
 }
 
@@ -165,7 +165,7 @@ fn the_answer_to_a_guest_is_not_followed_by_a_reset() {
     // While the agent stands still the kernel takes connection and request, so that both are there when it accepts.
     world.agent.signal(Signal::STOP);
     let mut client = world.client(&CART);
-    client.send(get(PROJECT_ID));
+    client.write_bytes(get(PROJECT_ID));
     world.agent.signal(Signal::CONT);
     assert_eq!(client.answer().status, 200);
     assert_eq!(client.end(), End::Closed);
@@ -189,7 +189,7 @@ fn a_client_that_sends_late_is_answered() {
     let world = World::start(&Plan::federate().limits("headerTimeout: 100ms"));
     let mut late = world.client(&CART);
     let mut ended = world.client(&CART);
-    ended.send("GET / HT");
+    ended.write_bytes("GET / HT");
     assert_eq!(ended.end(), End::Closed, "the head timeout and a sweep have passed");
     assert_eq!(late.ask(&get(PROJECT_ID)).status, 200);
 }
@@ -212,7 +212,7 @@ fn what_breaks_off_leaves_nothing_behind() {
     ] {
         for at_once in [true, false] {
             let mut client = world.client(&CART);
-            client.send(bytes);
+            client.write_bytes(bytes);
             // With no time to linger the end is a reset, else it is in order, unless answers are unread.
             socket2::SockRef::from(&client.stream).set_linger(at_once.then_some(Duration::ZERO)).unwrap();
         }
@@ -237,7 +237,7 @@ fn a_client_that_only_ends_its_sending_side_is_answered() {
     );
     for target in [PROJECT_ID, TOKEN, TOKEN] {
         let mut client = world.client(&CART);
-        client.send(get(target));
+        client.write_bytes(get(target));
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
         assert_eq!(client.answer().status, 200, "{target}");
         assert_eq!(client.end(), End::Closed);

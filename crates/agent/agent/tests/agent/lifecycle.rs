@@ -32,7 +32,7 @@ fn hanging() -> Faults {
 /// A request for a cold token that has arrived upstream.
 fn cold(world: &World) -> Client {
     let mut client = world.client(&CART);
-    client.send(get(TOKEN));
+    client.write_bytes(get(TOKEN));
     until_true("the exchange to be under way", || {
         world.cloud.counts(GoogleEndpoint::Exchange).in_flight == 1
     });
@@ -75,9 +75,9 @@ fn what_has_arrived_before_the_signal_is_answered() {
     assert_eq!(silent.ask(&get(PROJECT_ID)).status, 200);
     // The kernel takes connections and requests while the agent sleeps.
     world.agent.signal(Signal::STOP);
-    kept.iter_mut().for_each(|client| client.send(get(PROJECT_ID)));
+    kept.iter_mut().for_each(|client| client.write_bytes(get(PROJECT_ID)));
     let mut new: Vec<_> = (0..40).map(|_| world.client(&CART)).collect();
-    new.iter_mut().for_each(|client| client.send(get(PROJECT_ID)));
+    new.iter_mut().for_each(|client| client.write_bytes(get(PROJECT_ID)));
     world.agent.signal(Signal::TERM);
     world.agent.signal(Signal::CONT);
     for mut client in kept.into_iter().chain(new) {
@@ -95,7 +95,7 @@ fn idle_connections_are_closed_while_others_are_still_under_way() {
     let mut idle = world.client(&PAY);
     assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
     let mut half = world.client(&CART);
-    half.send("GET / HT");
+    half.write_bytes("GET / HT");
     until_true("both to be there", || world.metric("seawall_connections_open") >= 2.0);
     let clock = Clock::system();
     let asked = clock.now();
@@ -112,7 +112,7 @@ fn a_connection_that_has_its_last_answer_does_not_prolong_the_drain() {
     let mut world = World::start(&Plan::conceal());
     world.cloud.set_attribute("long", &"x".repeat(300 << 10));
     let mut client = world.client(&CART);
-    client.send(get("/computeMetadata/v1/instance/attributes/long"));
+    client.write_bytes(get("/computeMetadata/v1/instance/attributes/long"));
     // It is on its way, and its head said that the connection is kept.
     until_true("the answer to begin", || client.stream.peek(&mut [0]).is_ok_and(|n| n > 0));
     let clock = Clock::system();
@@ -140,7 +140,7 @@ fn what_does_not_finish_is_cut_within_the_grace_period() {
     let mut world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     // A head under way is not idle, and this one never ends.
     let mut head = world.client(&CART);
-    head.send("GET / HT");
+    head.write_bytes("GET / HT");
     until_true("the connection to be accepted", || world.metric("seawall_connections_open") >= 1.0);
     let clock = Clock::system();
     let asked = clock.now();
@@ -207,7 +207,7 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     let world = World::start(&Plan::federate());
     let mut child =
         crate::support::process::command(PROGRAM, &["--config", world.files.config().to_str().unwrap()]);
-    let mut agent = Agent::serving(child.stderr(Stdio::piped()).spawn().unwrap());
+    let mut agent = Agent::wait_until_serving(child.stderr(Stdio::piped()).spawn().unwrap());
     let address = agent.address();
     // Each fetch is a log line: the last one that is read, and the first one that is not.
     agent.stop_reading(|| assert_eq!(client::ask(CART.at, address, TOKEN).status, 200));
@@ -242,7 +242,7 @@ fn with_stalled_log(world: &World) -> (Agent, ChildStderr) {
         stderr.read_exact(&mut byte).unwrap();
         log.push(byte[0]);
     }
-    (Agent::silent(child, &String::from_utf8(log).unwrap()), stderr)
+    (Agent::adopt_running(child, &String::from_utf8(log).unwrap()), stderr)
 }
 
 /// Lines lost, as the agent's metrics have it.
@@ -323,7 +323,7 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
     let mut shell = Command::new("sh");
     shell.args(["-c", "ulimit -Sn 64 && exec \"$0\" --config \"$1\"", env!("CARGO_BIN_EXE_seawall-agent")]);
     let shell = shell.arg(world.files.config()).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let agent = Agent::serving(shell);
+    let agent = Agent::wait_until_serving(shell);
     let mut clients: Vec<_> = (0..200).map(|_| Client::connect(CART.at, agent.address())).collect();
     for client in &mut clients {
         assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
@@ -341,7 +341,7 @@ fn that_connections_cannot_be_accepted_is_a_warning() {
     let few = Rlimit { current: Some(8), maximum: Some(8) };
     prlimit(pid, Resource::Nofile, few).unwrap();
     let mut waiting = world.client(&CART);
-    waiting.send("G");
+    waiting.write_bytes("G");
     until_true("the warning", || world.agent.log().contains("cannot accept connections"));
 }
 
@@ -363,9 +363,9 @@ fn a_name_look_up_that_hangs_does_not_delay_the_end() {
         crate::support::process::command(PROGRAM, &["--config", world.files.config().to_str().unwrap()]);
     // resolv.conf(5): one look-up takes a minute.
     child.env("RES_OPTIONS", "timeout:30 attempts:2").stderr(Stdio::piped());
-    let mut agent = Agent::serving(child.spawn().unwrap());
+    let mut agent = Agent::wait_until_serving(child.spawn().unwrap());
     let mut client = Client::connect(CART.at, agent.address());
-    client.send(get(TOKEN));
+    client.write_bytes(get(TOKEN));
     until("the look-up to hang", || {
         agent.threads().iter().any(|(name, _)| name.starts_with("tokio")).then_some(())
     });

@@ -93,7 +93,7 @@ fn a_client_that_hangs_up_frees_its_place() {
 fn a_client_that_has_begun_its_next_request_frees_its_place_too() {
     let world = World::start(&Plan::federate().limits("longPollsPerPod: 1"));
     let mut gone = world.held(&CART, &wait(ZONE, "&timeout_sec=300"));
-    gone.send("G");
+    gone.write_bytes("G");
     assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "too_many_long_polls"));
     drop(gone);
     until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
@@ -104,7 +104,7 @@ fn a_client_that_has_begun_its_next_request_frees_its_place_too() {
 fn a_request_that_came_during_a_long_poll_is_answered_after_it() {
     let world = World::start(&Plan::federate());
     let mut client = world.held(&CART, &wait(ZONE, "&timeout_sec=1"));
-    client.send(get(TOKEN));
+    client.write_bytes(get(TOKEN));
     assert_eq!(client.answer().status, 200);
     assert!(!client.answer().token().is_empty());
 }

@@ -14,7 +14,7 @@ fn a_thousand_clients_of_a_cold_token_are_one_chain_of_calls() {
     world.cloud.set_faults(&Faults { latency: Duration::from_millis(500), ..Faults::default() });
     let mut clients: Vec<_> = (0..1000).map(|_| world.client(&CART)).collect();
     for client in &mut clients {
-        client.send(get(TOKEN));
+        client.write_bytes(get(TOKEN));
     }
     let token = clients[0].answer().token();
     for client in &mut clients[1..] {
@@ -34,7 +34,7 @@ fn heads_in_part_cost_a_bounded_amount_and_trouble_nobody_else() {
     let before = world.agent.resident();
     let half = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(15 * 1024));
     let mut hostile: Vec<_> = (0..1000).map(|_| world.client(&MALLORY)).collect();
-    hostile.iter_mut().for_each(|client| client.send(&half));
+    hostile.iter_mut().for_each(|client| client.write_bytes(&half));
     until_true("what is too much to be refused", || {
         world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}") > 500.0
     });

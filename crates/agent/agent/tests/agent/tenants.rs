@@ -71,12 +71,12 @@ fn pipelines_are_answered_in_turns_with_everybody_else() {
         let mut storm: Vec<_> = (0..48)
             .map(|_| {
                 let mut client = Client::connect(hostile, address);
-                client.send(get("/").repeat(100));
+                client.write_bytes(get("/").repeat(100));
                 client
             })
             .collect();
         let mut quiet = Client::connect(CART.at, address);
-        quiet.send(get(TOKEN));
+        quiet.write_bytes(get(TOKEN));
         world.agent.signal(Signal::CONT);
         quiet.answer().token();
         let before: usize = storm.iter_mut().map(answered_so_far).sum();
@@ -108,7 +108,7 @@ fn requests_that_hang_upstream_leave_places_for_other_pods() {
     let _storm: Vec<_> = (0..200)
         .map(|_| {
             let mut client = world.client(MALLORY.at);
-            client.send(get(ZONE));
+            client.write_bytes(get(ZONE));
             client
         })
         .collect();
@@ -132,7 +132,7 @@ fn pods_that_hang_upstream_one_after_another_leave_a_place_for_the_next() {
     for pod in [MALLORY, PAY, DIRECT] {
         for _ in 0..8 {
             let mut client = world.client(pod.at);
-            client.send(get(ZONE));
+            client.write_bytes(get(ZONE));
             storm.push(client);
         }
         // What was sent before has been looked at once this is refused.
@@ -164,14 +164,14 @@ fn long_answers_arrive_whole() {
     for _ in 0..2 {
         assert!(client.ask(&get(PROJECT_ID)).body.as_bytes() == long);
     }
-    client.send(request("GET", ZONE, "HTTP/1.1", "Metadata-Flavor: Google\r\nConnection: close\r\n"));
+    client.write_bytes(request("GET", ZONE, "HTTP/1.1", "Metadata-Flavor: Google\r\nConnection: close\r\n"));
     let mut answer = String::new();
     client.stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("Transfer-Encoding: chunked"), "{head}");
     assert!(unchunked(body) == chunked, "{} bytes", body.len());
     let mut old = world.client(CART.at);
-    old.send(request("GET", ZONE, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
+    old.write_bytes(request("GET", ZONE, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
     let mut answer = Vec::new();
     old.stream.read_to_end(&mut answer).unwrap();
     assert!(answer.ends_with(&chunked) && answer.starts_with(b"HTTP/1.1 200"));
@@ -198,7 +198,7 @@ fn a_long_answer_that_breaks_off_ends_its_connection() {
         Err(std::io::ErrorKind::Other.into())
     });
     let mut client = world.client(CART.at);
-    client.send(get(PROJECT_ID));
+    client.write_bytes(get(PROJECT_ID));
     let mut all = Vec::new();
     // Ended or reset: it is not taken for the whole answer.
     let _ = client.stream.read_to_end(&mut all);
@@ -215,7 +215,7 @@ fn an_answer_that_breaks_off_before_http_1_0_ends_by_a_reset() {
         Err(std::io::ErrorKind::Other.into())
     });
     let mut client = world.client(CART.at);
-    client.send(request("GET", PROJECT_ID, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
+    client.write_bytes(request("GET", PROJECT_ID, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
     let end = client.stream.read_to_end(&mut Vec::new());
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
 }
@@ -232,7 +232,7 @@ fn answers_that_are_not_read_cost_a_bounded_amount() {
     let _storm: Vec<_> = (0..400)
         .map(|_| {
             let mut client = world.client(MALLORY.at);
-            client.send(get(ZONE));
+            client.write_bytes(get(ZONE));
             client
         })
         .collect();
@@ -250,18 +250,18 @@ fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
     let refused = || world.metric("seawall_requests_total{cloud=\"none\",route=\"refused\",status=\"5xx\"}");
     // First the large ones, then the gaps.
     let (large, small) = storm.split_at_mut(600);
-    large.iter_mut().for_each(|client| client.send(half(15 * 1024)));
+    large.iter_mut().for_each(|client| client.write_bytes(half(15 * 1024)));
     until_true("what is too much to be refused", || refused() > 50.0);
-    small.iter_mut().for_each(|client| client.send(half(100)));
+    small.iter_mut().for_each(|client| client.write_bytes(half(100)));
     until_true("what is too much to be refused", || refused() > 100.0);
     let whole = get(&format!("{PROJECT_ID}?x={}", "x".repeat(400)));
     let (start, end) = whole.split_at(400);
     for _ in 0..20 {
         let mut client = world.client(&PAY);
-        client.send(start);
+        client.write_bytes(start);
         // Until the first part has been read; were it refused, the answer would come now.
         until_true("the part to be read", || world.metric("seawall_connections_open") > 0.0);
-        client.send(end);
+        client.write_bytes(end);
         assert_eq!(client.answer().body, PROJECT);
     }
 }
@@ -284,7 +284,7 @@ fn half_a_head_behind_answers_that_are_read_late_keeps_its_time() {
     let world = World::start(&Plan::federate().threads("1").limits("idleTimeout: 1h"));
     let mut client = world.client(&MALLORY);
     let many = get("/computeMetadata/v1/?recursive=true").repeat(400);
-    client.send(&many[..many.len() - 10]);
+    client.write_bytes(&many[..many.len() - 10]);
     for _ in 0..399 {
         assert_eq!(client.answer().status, 200);
     }
@@ -298,7 +298,8 @@ fn with_few_open_files() -> (World, Agent) {
     let script = "ulimit -n 256; exec \"$0\" --config \"$1\"";
     let mut limited = std::process::Command::new("bash");
     limited.args(["-c", script]).arg(program.get_program()).arg(world.files.config());
-    let agent = Agent::serving(limited.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let agent =
+        Agent::wait_until_serving(limited.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
     (world, agent)
 }
 

@@ -50,7 +50,7 @@ fn a_cloud_that_hangs_is_503_in_time_and_keeps_nobody_else_waiting() {
     let held = world.ask(&CART, TOKEN).token();
     world.cloud.set_faults_on(GoogleEndpoint::AccessToken, Faults { hang_rate: 1.0, ..Faults::default() });
     let mut slow = world.client(&PAY);
-    slow.send(get(TOKEN));
+    slow.write_bytes(get(TOKEN));
     until_true("the call to hang", || world.cloud.counts(GoogleEndpoint::AccessToken).in_flight == 1);
     assert_eq!(world.ask(&CART, TOKEN).token(), held);
     // Google's libraries give up on a server after much longer than this in all.

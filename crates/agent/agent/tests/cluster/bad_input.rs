@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_testkit::objects::accounts;
+use seawall_testkit::objects::service_accounts_path;
 use serde_json::json;
 
 use crate::support::cloud::Cloud;
@@ -68,7 +68,7 @@ fn a_deleted_service_account_ends_what_its_pods_hold() {
     let mut world = World::start(&["cart"], "");
     let pod = world.pod("cart-0", "cart");
     world.check_pod(&pod);
-    world.api.must("DELETE", &format!("{}/cart", accounts()), None);
+    world.api.must("DELETE", &format!("{}/cart", service_accounts_path()), None);
     until_true("it is gone", || pod.ask(TOKEN).status == 403);
     refused(&pod, (403, "no_service_account"));
     one_event(&world, &pod, "ServiceAccountTokenFailed");

@@ -128,7 +128,7 @@ fn an_account_that_changes_is_followed_on_open_connections_and_wakes_who_waits_f
         assert_eq!(client.ask(&get(EMAIL)).body, cloud::email("cart"));
         let tag = client.ask(&get(EMAIL)).header("etag").to_owned();
         let mut waiting = Client::connect(pod.sandbox.address, (METADATA, 80).into());
-        waiting.send(get(&format!("{EMAIL}?wait_for_change=true&last_etag={tag}&timeout_sec=300")));
+        waiting.write_bytes(get(&format!("{EMAIL}?wait_for_change=true&last_etag={tag}&timeout_sec=300")));
         (client, waiting)
     });
     until_true("it waits", || world.metric("seawall_long_polls_open") == 1.0);
@@ -167,7 +167,7 @@ fn who_is_not_known_waits_a_moment_and_is_then_told_to_try_again() {
     let before = world.metric("seawall_identity_waits_total{outcome=\"identified\"}");
     let answer = pod.sandbox.run(|| {
         let mut client = Client::connect(pod.sandbox.address, (METADATA, 80).into());
-        client.send(get(TOKEN));
+        client.write_bytes(get(TOKEN));
         world.api.report("cart-0", "Running", &pod.sandbox.address.to_string());
         client.answer()
     });
@@ -247,7 +247,7 @@ fn an_address_of_nobody_cannot_hold_the_connections_of_pods_that_are_not_known_y
     let held: Vec<Client> = crowd.run(|| {
         let send = |_| {
             let mut client = connect(&crowd);
-            client.send(get(TOKEN));
+            client.write_bytes(get(TOKEN));
             client
         };
         (0..1500).map(send).collect()

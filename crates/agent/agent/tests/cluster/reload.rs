@@ -135,7 +135,8 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
     let uid = own["metadata"]["uid"].as_str().unwrap();
     let config = world.folder.path().join("agent.yaml");
     let mut program = command(env!("CARGO_BIN_EXE_seawall-agent"), &["--config", config.to_str().unwrap()]);
-    world.agent = Agent::serving(program.env("POD_UID", uid).stderr(Stdio::piped()).spawn().unwrap());
+    world.agent =
+        Agent::wait_until_serving(program.env("POD_UID", uid).stderr(Stdio::piped()).spawn().unwrap());
     until_true("the agent to be ready", || world.admin("/readyz").status == 200);
     world.edit(bad);
     let (reason, message) = told(&world.api, "seawall", "Pod");

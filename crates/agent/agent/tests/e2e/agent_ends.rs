@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::chart::DAEMON_SET;
 use crate::install::fetch;
-use crate::node::{Node, ctr, done, kubepods, made};
+use crate::node::{Node, ctr, done, e2e_artifact_path, kubepods};
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real_metadata_server::SAYS;
 use crate::support::{TOKEN, until, until_true};
@@ -175,7 +175,7 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
 
 /// The agent's own word on what is attached, by the program that is in the image.
 fn redirect(word: &str) -> Command {
-    let mut command = Command::new(made("seawall-agent"));
+    let mut command = Command::new(e2e_artifact_path("seawall-agent"));
     command.args(["redirect", word, "--kubepods-cgroup", &kubepods()]);
     command
 }

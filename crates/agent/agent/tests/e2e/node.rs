@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use seawall_testkit::node;
-pub(crate) use seawall_testkit::node::{ADDRESS, ctr, done, given, kubepods, made};
+pub(crate) use seawall_testkit::node::{ADDRESS, ctr, done, e2e_artifact_path, given, kubepods};
 
 use crate::real_metadata_server::Real;
 use crate::support::cloud::{Cloud, email};

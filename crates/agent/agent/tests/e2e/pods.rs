@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use seawall_testkit::client_libraries::part;
+use seawall_testkit::client_libraries::cached_test_part_path;
 use seawall_testkit::node::PAUSE;
 use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::pod::Process;
@@ -49,10 +49,10 @@ pub(crate) fn pod(name: &str, account: &str, class: Class) -> Value {
 /// What of the machine is in the pods, at the same places: its libraries and its Python, the tests' own programs, and the client
 /// libraries, whose Python may be another.
 fn places() -> Vec<String> {
-    let interpreter = part("python/bin/python").canonicalize().unwrap();
+    let interpreter = cached_test_part_path("python/bin/python").canonicalize().unwrap();
     let installed = interpreter.ancestors().nth(2).unwrap().to_owned();
     let installed = Some(installed).filter(|place| !place.starts_with("/usr"));
-    let cache = part("python").parent().unwrap().to_owned();
+    let cache = cached_test_part_path("python").parent().unwrap().to_owned();
     let shown = [Some(cache), installed].into_iter().flatten().map(|place| place.display().to_string());
     ["/usr", "/lib", "/lib64"].map(str::to_owned).into_iter().chain([program("")]).chain(shown).collect()
 }

@@ -12,7 +12,7 @@ use seawall_broker::aws::{
     SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
 use seawall_core::{Clock, Secret};
-use seawall_testkit::client_libraries::part;
+use seawall_testkit::client_libraries::cached_test_part_path;
 
 use crate::aws_world::{
     AUDIENCE, HOUR, USER_KEY, USER_SECRET, access, arn, caller_identity, external_id, keys, principal, role,
@@ -27,7 +27,7 @@ struct Moto {
 
 impl Moto {
     fn start() -> Self {
-        let mut command = Command::new(part("moto/bin/moto_server"));
+        let mut command = Command::new(cached_test_part_path("moto/bin/moto_server"));
         command.args(["-H", "127.0.0.1", "-p", "0"]).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);

@@ -30,7 +30,7 @@ impl AwsEntitlement {
             (
                 RoleState::Role(own),
                 EntitlementState::Decided(Self { state: RoleState::Role(before), .. }),
-            ) => broker_stats::refetch_from_previous_client(&own.credentials, &before.credentials),
+            ) => broker_stats::refetch_task_for_new_client(&own.credentials, &before.credentials),
             _ => None,
         }
     }

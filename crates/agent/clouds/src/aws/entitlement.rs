@@ -1,6 +1,6 @@
 //! A pod's AWS entitlement: what the pod may get from AWS.
 //!
-//! `Aws::entitle` decides the entitlement, the pod's entry stores it, and both dialects read it for each request.
+//! `Aws::decide_entitlement` decides the entitlement, the pod's entry stores it, and both dialects read it for each request.
 
 use std::sync::Arc;
 

@@ -29,7 +29,7 @@ impl GoogleEntitlement {
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
         match (self, before) {
             (Self::Federated(own), EntitlementState::Decided(Self::Federated(before))) => {
-                broker_stats::refetch_from_previous_client(&own.credentials, &before.credentials)
+                broker_stats::refetch_task_for_new_client(&own.credentials, &before.credentials)
             }
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! A pod's Google entitlement: what the pod may get from Google.
 //!
-//! `Google::entitle` decides the entitlement, the pod's entry stores it, and the dialect reads it for each request.
+//! `Google::decide_entitlement` decides the entitlement, the pod's entry stores it, and the dialect reads it for each request.
 
 use std::sync::Arc;
 

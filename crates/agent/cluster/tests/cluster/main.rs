@@ -231,7 +231,7 @@ async fn a_service_account_that_changes_is_told_for_its_pods() {
     let uid = admin.make_pod("web-0", "coral").await;
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    let path = format!("{}/coral", accounts());
+    let path = format!("{}/coral", service_accounts_path());
     until(&pods, "the agent has read the ServiceAccount", |s| {
         s.pods().any(|p| p.annotations.service_account == says("coral@shop.iam.gserviceaccount.com"))
     })
@@ -330,7 +330,7 @@ async fn a_token_that_cannot_be_had_says_why() {
     admin.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", Some(&created)).await;
     until_true("the agent is allowed again", || async { !forbids(tokens.as_ref()).await }).await;
 
-    admin.must("DELETE", &format!("{}/coral", accounts()), None).await;
+    admin.must("DELETE", &format!("{}/coral", service_accounts_path()), None).await;
     let gone = tokens.subject_token("after the account").await.unwrap_err();
     assert!(!gone.is_retryable && gone.reason == "the ServiceAccount reef/coral does not exist", "{gone:?}");
 
@@ -415,7 +415,7 @@ async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_o
         async move {
             let body =
                 json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
-            thief.json("POST", &format!("{}/coral/token", accounts()), Some(&body)).await
+            thief.json("POST", &format!("{}/coral/token", service_accounts_path()), Some(&body)).await
         }
     };
     let label = json!({"metadata": {"labels": {"stolen": "yes"}}});
@@ -572,7 +572,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
     admin.delete_pod("left", 0).await;
     admin.make_pod("came", "coral").await;
     let patch = json!({"metadata": {"annotations": {ACCOUNT: null}}});
-    admin.must("PATCH", &format!("{}/coral", accounts()), Some(&patch)).await;
+    admin.must("PATCH", &format!("{}/coral", service_accounts_path()), Some(&patch)).await;
     // The watch cache of a restarted API server starts at the present version. For older positions the API server returns 410.
     plane.kill_api_server();
     plane.start_api_server().await;

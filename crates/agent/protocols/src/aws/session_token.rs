@@ -291,7 +291,7 @@ impl TokenSigningKeys {
         let signed = TokenContent { bearer: visitor.subject(), expires: now.plus(ttl) };
         let mut token = Secret::new([b'-'; TOKEN_LENGTH]);
         let sealed = signed.sealed(&self.current);
-        // `TOKEN_CHARACTERS` is the length of `SEALED` bytes in base64, so the encoding cannot fail.
+        // `TOKEN_LENGTH` is the length of `SEALED` bytes in base64, so the encoding cannot fail.
         let written = URL_SAFE_NO_PAD.encode_slice(sealed, token.expose_mut());
         debug_assert_eq!(written, Ok(TOKEN_LENGTH));
         GrantedToken { token, ttl }

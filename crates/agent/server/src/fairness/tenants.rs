@@ -80,7 +80,7 @@ impl<P> Tenant<P> {
     }
 
     /// Returns the client's shares of the resources that all threads share.
-    pub(crate) fn shares(&self) -> ClientShares<'_> {
+    pub(crate) fn client_shares(&self) -> ClientShares<'_> {
         ClientShares { client: self.id, long_poll_counter: &self.long_polls }
     }
 }
@@ -134,7 +134,7 @@ impl<P: ServedPod> Tenants<P> {
     /// client with less than half as many connections. While memory is short, it also gives back a sixteenth of its connections at each
     /// sweep.
     fn redistribute(&self, is_memory_short: bool) {
-        /// One minute, as a number of sweeps (`connection_table::SWEEP`).
+        /// One minute, as a number of sweeps (`connection_table::SWEEP_INTERVAL`).
         const SWEEPS: u32 = 240;
         let all = || self.pods.values().chain(self.addresses.values()).chain([&self.strangers]);
         let open = |tenant: &Tenant<P>| tenant.connections.open_count();

@@ -220,7 +220,7 @@ pub struct RecentShards {
 }
 
 impl RecentShards {
-    /// One minute, as a number of sweeps (`connection_table::SWEEP`).
+    /// One minute, as a number of sweeps (`connection_table::SWEEP_INTERVAL`).
     const LATELY: u32 = 240;
 
     /// Records that the thread has just accepted a known client in this shard.

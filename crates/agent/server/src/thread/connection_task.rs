@@ -146,7 +146,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     /// Resumes the connection if it waits for a turn in this queue. Returns true if the connection waited there.
-    pub(super) fn unpark(&self, of: &Rc<ClientTurns>) -> bool {
+    pub(super) fn resume_if_waiting_for_turn(&self, of: &Rc<ClientTurns>) -> bool {
         let parked = self.parked_turn.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
         let Some(parked) = parked else { return false };
         match parked.waker {

@@ -71,7 +71,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             };
             match poll_fn(poll).await.map(|()| self.socket.peek()) {
                 Ok(ReadOutcome::WouldBlock) => {}
-                Ok(ReadOutcome::Bytes(_)) if !self.socket.has_ended() => self.socket.ignore_unread(),
+                Ok(ReadOutcome::Bytes(_)) if !self.socket.has_ended() => self.socket.defer_reading(),
                 Ok(_) | Err(_) => return,
             }
         }

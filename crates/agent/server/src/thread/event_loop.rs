@@ -70,7 +70,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let find = |key| self.connections.borrow().get(key).cloned();
             self.scheduler.begin_round(|key, of| {
                 find(key).is_some_and(|connection| {
-                    ActiveConnection { thread: self.clone(), connection }.unpark(of)
+                    ActiveConnection { thread: self.clone(), connection }.resume_if_waiting_for_turn(of)
                 })
             });
         }

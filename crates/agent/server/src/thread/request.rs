@@ -260,7 +260,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let asked = RequestContext {
             head,
             response_context: &frame,
-            shares: tenant.shares(),
+            shares: tenant.client_shares(),
             peer,
             request_id: request,
             received_at: came,

@@ -92,7 +92,7 @@ impl ClientSocket {
     }
 
     /// Leaves the present bytes unread until the next event. [`Self::mark_readable`] makes them readable again.
-    pub(super) fn ignore_unread(&self) {
+    pub(super) fn defer_reading(&self) {
         self.may_read.set(false);
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let (poller, (socket, mut client)) = (EpollPoller::new().unwrap(), pair());
         client.write_all(b"next").unwrap();
         while socket.peek() == ReadOutcome::WouldBlock {}
-        socket.ignore_unread();
+        socket.defer_reading();
         socket.watch(&poller, KEY).unwrap();
         drop(client);
         while !socket.has_ended() {

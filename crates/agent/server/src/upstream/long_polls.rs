@@ -33,7 +33,7 @@ impl LongPollLimit {
     );
 
     /// Takes a permit for a client whose permits are counted by `own`, or returns a refusal with status 503.
-    /// A client can have at most `most_per_pod` long polls, and at most as many as it leaves free ([`seawall_core::fair_share`]).
+    /// A client can have at most `max_per_pod` long polls, and at most as many as it leaves free ([`seawall_core::fair_share`]).
     pub fn acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
         let free = self.max_total.saturating_sub(self.total_counter.open_count());
         if !fair_share::may_take(own.open_count().into(), free.into()) {

@@ -14,7 +14,7 @@ pub(super) struct PageDiff<'a> {
     pub(super) begin: &'a MetricsPage,
     pub(super) end: &'a MetricsPage,
     pub(super) span: f64,
-    pub(super) load: Option<ClientLoad>,
+    pub(super) client_load: Option<ClientLoad>,
 }
 
 /// Most facts of one kind: a page has as many names as its author likes.
@@ -81,7 +81,7 @@ impl PageDiff<'_> {
         if by <= 0.0 {
             return None;
         }
-        let of = self.load.map_or_else(String::new, |load| {
+        let of = self.client_load.map_or_else(String::new, |load| {
             format!(" while {} requests failed or were late", load.failed_or_late)
         });
         let says = format!("{by:.0} {}{of} ({name}, {:.1}/s)", rule.says, by / self.span);
@@ -92,7 +92,7 @@ impl PageDiff<'_> {
 
     /// A rise counts in full if it explains at least half of what clients missed, and not at all if they missed nothing.
     fn weighed(&self, ratio: f64, by: f64) -> f64 {
-        match self.load {
+        match self.client_load {
             None => ratio.sqrt(),
             Some(ClientLoad { failed_or_late: 0, .. }) => 1.0,
             Some(load) => ratio.powf((2.0 * by / load.failed_or_late as f64).min(1.0)),
@@ -101,7 +101,7 @@ impl PageDiff<'_> {
 
     /// Counters that would have told of a class, while clients missed something, and did not rise.
     fn silent(&self, rises: &BTreeMap<(&str, usize), f64>) -> Option<Fact> {
-        self.load.filter(|load| load.failed_or_late > 0)?;
+        self.client_load.filter(|load| load.failed_or_late > 0)?;
         let told = |rose: bool| {
             let of = rises.iter().filter(move |(_, by)| (**by > 0.0) == rose);
             of.flat_map(|((_, at), _)| RULES[*at].silence_excludes())
@@ -201,7 +201,7 @@ mod tests {
     fn change(begin: &str, end: &str, troubled: Option<u64>) -> Vec<Fact> {
         let (begin, end) = (page(begin), page(end));
         let load = troubled.map(|troubled| ClientLoad { requests: 1000, failed_or_late: troubled });
-        PageDiff { begin: &begin, end: &end, span: 10.0, load }.facts()
+        PageDiff { begin: &begin, end: &end, span: 10.0, client_load: load }.facts()
     }
 
     fn ratio(facts: &[Fact], class: CauseClass) -> f64 {
@@ -349,8 +349,8 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
             page(include_str!("../../../tests/pages/go-before.txt")),
         );
         let load = Some(ClientLoad { requests: 20, failed_or_late: 0 });
-        assert_eq!(PageDiff { begin: &before, end: &agent, span: 1.0, load }.facts(), []);
-        let facts = PageDiff { begin: &go_before, end: &go, span: 1.0, load }.facts();
+        assert_eq!(PageDiff { begin: &before, end: &agent, span: 1.0, client_load: load }.facts(), []);
+        let facts = PageDiff { begin: &go_before, end: &go, span: 1.0, client_load: load }.facts();
         assert!(facts.iter().flat_map(|fact| &fact.speaks_for).all(|(_, ratio)| *ratio < 1.0), "{facts:?}");
         assert_eq!(facts.len(), 2, "cores and pauses: {facts:?}");
     }

@@ -211,7 +211,7 @@ impl World {
         let polls = || self.metric("seawall_long_polls_open");
         let before = polls();
         let mut client = self.client(pod);
-        client.send(request);
+        client.write_bytes(request);
         until_true("the request to be held", || polls() > before);
         client
     }

@@ -7,7 +7,7 @@ use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, IamU
 use seawall_emulator::keys::KeySet;
 use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
-use seawall_testkit::objects::{NAMESPACE, accounts, pods};
+use seawall_testkit::objects::{NAMESPACE, pods, service_accounts_path};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -117,7 +117,7 @@ fn subject(account: &str) -> String {
 pub(crate) fn give_role(world: &World, account: &str) -> IamRole {
     annotate(
         world,
-        &format!("{}/{account}", accounts()),
+        &format!("{}/{account}", service_accounts_path()),
         &json!({"eks.amazonaws.com/role-arn": arn(account)}),
     );
     trusting(account, &subject(account))
@@ -161,7 +161,7 @@ pub(crate) fn containers_token(world: &World, pod: &Pod) -> String {
             "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": pod.name},
         },
     });
-    let path = format!("{}/{}/token", accounts(), pod.account);
+    let path = format!("{}/{}/token", service_accounts_path(), pod.account);
     world.api.must("POST", &path, Some(&request))["status"]["token"].as_str().unwrap().to_owned()
 }
 

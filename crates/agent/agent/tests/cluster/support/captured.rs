@@ -133,7 +133,7 @@ impl Node {
 
     /// A running agent, ready.
     pub(crate) fn agent(&self, pod: &str) -> Agent {
-        let agent = Agent::serving(self.command(pod).spawn().unwrap());
+        let agent = Agent::wait_until_serving(self.command(pod).spawn().unwrap());
         until_true("the agent to be ready", || admin(&agent, "/readyz").status == 200);
         agent
     }

@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 
-pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE, accounts, pods};
+pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE, pods, service_accounts_path};
 
 /// A client for raw requests.
 #[derive(Clone)]
@@ -96,7 +96,7 @@ impl Api {
     pub(crate) async fn make_account(&self, name: &str, google: Option<&str>) {
         // The call fails if the namespace already exists. The test ignores this error.
         let _ = self.call("POST", "/api/v1/namespaces", Some(&objects::namespace())).await;
-        self.must("POST", &accounts(), Some(&objects::account(name, google))).await;
+        self.must("POST", &service_accounts_path(), Some(&objects::account(name, google))).await;
     }
 
     /// Creates a pod that is already bound to the node, still without address and phase. Returns its UID.

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub(crate) use api::{Api, NAMESPACE, NODE, accounts};
+pub(crate) use api::{Api, NAMESPACE, NODE, service_accounts_path};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use proxy::Proxy;
 
