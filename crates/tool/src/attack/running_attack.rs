@@ -57,7 +57,7 @@ impl RunningAttack for RunningTrial<'_> {
 
     fn watch(&mut self, each: &mut dyn FnMut(RunUpdate<'_>)) {
         RunningTrial::run_to_end(self, &mut |interval: &IntervalStats| {
-            each(RunUpdate::IntervalMeasured(interval))
+            each(RunUpdate::IntervalMeasured(interval));
         });
     }
 

@@ -284,7 +284,7 @@ mod tests {
         let limiter = limiter(100.0, 1000);
         for second in 0..20 {
             (0..3).for_each(|n| {
-                limiter.record_throttled(&party(900 + n).throttle_key, at(second * 1000), None)
+                limiter.record_throttled(&party(900 + n).throttle_key, at(second * 1000), None);
             });
         }
         assert_eq!(limiter.calls_per_second(), MIN_CALLS_PER_SECOND);

@@ -87,7 +87,7 @@ async fn storm_for(hours: u32) {
                 match pod.cached_lease(TOKEN, world.now()) {
                     Some(lease) => {
                         below +=
-                            u32::from(lease.remaining(world.now()) < google::LIFETIME_FLOOR.min_remaining)
+                            u32::from(lease.remaining(world.now()) < google::LIFETIME_FLOOR.min_remaining);
                     }
                     None => without += 1,
                 }

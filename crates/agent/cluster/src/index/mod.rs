@@ -398,7 +398,7 @@ impl PodIndex {
         match kind {
             RelatedObjectKind::ServiceAccount => self.accounts.refetch_all(),
             RelatedObjectKind::Namespace => {
-                self.namespaces.asked().into_iter().for_each(ObjectCache::refetch_all)
+                self.namespaces.asked().into_iter().for_each(ObjectCache::refetch_all);
             }
         }
     }

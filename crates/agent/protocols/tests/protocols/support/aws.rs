@@ -103,7 +103,7 @@ impl Scene {
         match query.resource {
             ImdsResource::Text(known) => respond::write_text(out, frame, &known),
             ImdsResource::RoleListing(_) => {
-                respond::write_role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?)
+                respond::write_role_name(out, frame, self.role.as_ref().ok_or(NO_ROLE)?);
             }
             ImdsResource::RoleCredentials { name, shape } => {
                 check_role(&name, self.role.as_ref().map(RoleName::as_str))?;
