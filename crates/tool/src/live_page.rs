@@ -37,7 +37,7 @@ pub(crate) trait PageContent: Send + 'static {
     /// None that is known: everything in it has a form.
     fn page(&self) -> anyhow::Result<String>;
 
-    /// What a page that is open is told: the data of [`Self::live_page`], on one line.
+    /// What a page that is open is told: the data of [`Self::page`], on one line.
     ///
     /// # Errors
     /// As there.
