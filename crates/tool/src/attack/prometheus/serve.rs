@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn any_path_is_answered_in_the_dialect_that_was_asked_for() {
-        assert!(asked("GET /any HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("\r\n\r\nPlain\n"));
+        assert!(asked("GET /any HTTP/1.1\r\nHost: x\r\n\r\n").ends_with("\r\n\r\nPrometheusText\n"));
         let open = "GET /metrics HTTP/1.1\r\nACCEPT: application/openmetrics-text;version=1.0.0,*/*\r\n\r\n";
         let answer = asked(open);
         assert!(
