@@ -64,7 +64,7 @@ pub(crate) struct ConnectProxy {
 
 impl fmt::Debug for ResolvedContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Chosen")
+        f.debug_struct("ResolvedContext")
             .field("context", &self.context)
             .field("access", &self.access)
             .finish_non_exhaustive()

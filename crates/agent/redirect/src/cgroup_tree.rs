@@ -90,11 +90,6 @@ impl CgroupTree {
         (u32::try_from(path.components().count()).unwrap_or(u32::MAX), path)
     }
 
-    /// Returns the directory of the pods' parent cgroup.
-    pub(crate) fn kubepods(&self) -> &Path {
-        &self.kubepods
-    }
-
     pub(crate) fn open_kubepods(&self) -> Result<File, Error> {
         File::open(&self.kubepods).map_err(Error::for_system_call("open", &self.kubepods))
     }

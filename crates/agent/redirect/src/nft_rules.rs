@@ -56,7 +56,7 @@ pub fn format_dnat_rules(
         Some((group, _)) => Ok(sockets_of(site, &group)),
         None => Err(Error::NoPodCgroup(pod.clone())),
     });
-    let pods = site.map(|site| sockets_of(site, site.kubepods()));
+    let pods = site.map(|site| sockets_of(site, site.kubepods_directory()));
     Ok(translated(&rules, pods.as_deref(), own.transpose()?.as_deref()))
 }
 

@@ -188,7 +188,7 @@ impl Client {
         }
     }
 
-    /// Whether the other side has ended the connection or said something; asks and does not wait.
+    /// True if the other side has neither ended the connection nor sent anything that waits to be read. Does not wait.
     pub fn is_quiet(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
