@@ -5,9 +5,10 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use http::Request;
@@ -20,7 +21,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::objects::{self, NAMESPACE, pods, service_accounts_path};
+use crate::objects::{self, NAMESPACE, NODE, pods, service_accounts_path};
+use crate::waiting::until_true;
 
 /// A client for raw requests.
 #[derive(Clone, Debug)]
@@ -142,6 +144,39 @@ impl Api {
         self.must("DELETE", &format!("{}/{name}", pods()), Some(&body));
     }
 
+    /// Opens a watch of the node's pods, like a kubelet's. Returns when the API server has opened it.
+    pub fn watch_pods(&self) -> PodWatch {
+        let uri = format!(
+            "{}/api/v1/pods?watch=1&timeoutSeconds=3600&fieldSelector=spec.nodeName={NODE}",
+            self.base
+        );
+        let request = Request::get(uri)
+            .header("authorization", format!("Bearer {}", self.token))
+            .body(Full::default())
+            .unwrap();
+        let response = self.client.request(request);
+        let heard = Arc::new(Mutex::new(HashSet::new()));
+        let watch = PodWatch { heard: Arc::clone(&heard) };
+        let (opened, opening) = std::sync::mpsc::channel();
+        runtime().spawn(async move {
+            let mut body = response.await.unwrap().into_body();
+            let _ = opened.send(());
+            let mut unread = Vec::new();
+            while let Some(Ok(frame)) = body.frame().await {
+                unread.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+                while let Some(end) = unread.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = unread.drain(..=end).collect();
+                    let event: Value = serde_json::from_slice(&line).unwrap();
+                    if let Some(name) = event["object"]["metadata"]["name"].as_str() {
+                        heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+                    }
+                }
+            }
+        });
+        opening.recv().unwrap();
+        watch
+    }
+
     /// The warnings about a pod: reason and message.
     pub fn events(&self, pod: &str) -> Vec<(String, String)> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={pod}");
@@ -149,5 +184,20 @@ impl Api {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let items = list["items"].as_array().unwrap().iter();
         items.map(|event| (text(&event["reason"]), text(&event["message"]))).collect()
+    }
+}
+
+/// The names of the pods that the API server has reported on a watch.
+#[derive(Debug)]
+pub struct PodWatch {
+    heard: Arc<Mutex<HashSet<String>>>,
+}
+
+impl PodWatch {
+    /// Waits until the API server has reported this pod. All changes before it have then been reported, too.
+    pub fn wait_for(&self, pod: &str) {
+        until_true("the watch to report a pod", || {
+            self.heard.lock().unwrap_or_else(PoisonError::into_inner).contains(pod)
+        });
     }
 }

@@ -50,7 +50,7 @@ impl BrokerSnapshot {
                     counters.rate_limited_total(),
                 ),
                 (
-                    "seawall_credentials_issued_below_floor",
+                    "seawall_short_lived_credentials",
                     "Credentials that were issued with a lifetime below twice the floor, too short to stay above the floor",
                     counters.issued_below_floor_total(),
                 ),

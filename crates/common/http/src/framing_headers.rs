@@ -9,8 +9,9 @@ use crate::body::Framing;
 /// The values of the headers that determine the framing and the connection.
 #[derive(Default)]
 pub(crate) struct FramingHeaders<'b> {
-    /// The value of the last `Host` header. `hosts` is the number of `Host` headers.
+    /// The value of the last `Host` header.
     pub(crate) host: &'b [u8],
+    /// The number of `Host` headers.
     pub(crate) host_count: usize,
     length: Option<u64>,
     chunked: bool,

@@ -55,7 +55,7 @@ pub enum ResponseFlaw {
     /// The line is not a version, a status of three digits and a reason.
     #[error("the status line is not a version, a status and a reason")]
     StatusLine,
-    /// The three digits are not a valid status.
+    /// The status is below 100.
     #[error("the status is below 100")]
     LowStatus,
     /// A header name is not a token, or a space precedes the colon.

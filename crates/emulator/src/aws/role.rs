@@ -25,7 +25,7 @@ impl IamRole {
         Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
     }
 
-    /// The role with a trust policy for this caller alone.
+    /// Adds a caller to the role's trust policy. A role with a trust policy trusts only these callers.
     #[must_use]
     pub fn trusting(mut self, caller: &str) -> Self {
         self.trusts.get_or_insert_default().insert(caller.to_owned());

@@ -93,7 +93,7 @@ impl AwsState {
         })
     }
 
-    /// Verifies a token against the providers and returns its claims. Without `audiences`, the provider's own audiences count.
+    /// Verifies a token against the providers and returns its claims. Without `audience`, the provider's own audiences count.
     pub(super) fn verify_token(
         &self,
         token: &str,

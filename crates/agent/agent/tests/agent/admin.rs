@@ -62,7 +62,7 @@ fn metrics_are_well_formed_and_count_what_happens() {
         ("seawall_request_duration_seconds_bucket{le=\"+Inf\"}", 7.0),
         ("seawall_credential_cache_hits_total", 2.0),
         ("seawall_connections_accepted_total", 7.0),
-        ("seawall_upstream_calls_total{cloud=\"google\",outcome=\"initial\"}", 2.0),
+        ("seawall_credential_fetches_total{cloud=\"google\",outcome=\"initial\"}", 2.0),
         ("seawall_cached_credentials{cloud=\"google\"}", 2.0),
         ("seawall_principals{cloud=\"google\"}", 2.0),
     ] {

@@ -131,7 +131,7 @@ fn leases_of_another_exchange_are_fetched_before_it_is_in_force() {
     assert_eq!(world.holder(&next), CART.subject());
     assert_eq!(world.metric("seawall_credential_cache_hits_total"), warm + 2.0, "both were there");
     assert_eq!(
-        world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"initial\"}"),
+        world.metric("seawall_credential_fetches_total{cloud=\"google\",outcome=\"initial\"}"),
         4.0,
         "counted on"
     );

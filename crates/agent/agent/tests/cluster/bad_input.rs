@@ -91,7 +91,8 @@ fn a_forbidden_token_request_is_named_and_not_tried_in_a_loop() {
     one_event(&world, &pod, "ServiceAccountTokenFailed");
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
     // Remembered for five seconds, so however often the pod asks, the API server hears of it every five seconds at most.
-    let tried = world.metric("seawall_upstream_calls_total{cloud=\"google\",outcome=\"pod_token_denied\"}");
+    let tried =
+        world.metric("seawall_credential_fetches_total{cloud=\"google\",outcome=\"pod_token_denied\"}");
     assert!((1.0..=10.0).contains(&tried), "{tried}");
 }
 

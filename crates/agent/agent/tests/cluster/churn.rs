@@ -84,7 +84,8 @@ fn sandboxes(world: &mut World) -> Vec<Sandbox> {
 fn churn(world: &World, sandboxes: &[Sandbox], accounts: &[String], asks: &dyn Asks) {
     let (clock, tally, next) = (Clock::system(), Tally::default(), AtomicUsize::new(0));
     let start = clock.now();
-    let (tally, next) = (&tally, &next);
+    let kubelet = world.api.watch_pods();
+    let (tally, next, kubelet) = (&tally, &next, &kubelet);
     std::thread::scope(|scope| {
         for sandbox in sandboxes {
             scope.spawn(move || {
@@ -95,7 +96,14 @@ fn churn(world: &World, sandboxes: &[Sandbox], accounts: &[String], asks: &dyn A
                         return;
                     }
                     // Neighbours in time at one address are never of one account.
-                    live(world, sandbox, n, &accounts[n % accounts.len()], asks, tally);
+                    let account = &accounts[n % accounts.len()];
+                    let name = format!("pod-{n}");
+                    world.api.make_pod(&name, account);
+                    kubelet.wait_for(&name);
+                    pause(SANDBOX);
+                    live(world, sandbox, &name, account, asks, tally);
+                    end(world, &name, &sandbox.address.to_string(), ENDINGS[n % ENDINGS.len()]);
+                    tally.pods.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
@@ -107,16 +115,15 @@ fn churn(world: &World, sandboxes: &[Sandbox], accounts: &[String], asks: &dyn A
     assert!(tally.right.load(Ordering::Relaxed) >= 3 * PODS, "{tally:?}");
 }
 
-/// Between a pod's binding and its first process a kubelet makes the sandbox and its network. Far less than it takes; but
-/// some time it takes, and that is what `source-ip` leans on: the watch must have told of the last pod's end by then.
+/// A kubelet hears of a pod on the same watch as the agent, and then makes the sandbox and its network. This takes much longer than
+/// this duration, but it takes some time, and `source-ip` depends on that time (THREAT-MODEL.md, "A limit of `source-ip`").
 const SANDBOX: Duration = Duration::from_millis(250);
 
+const ENDINGS: [Ending; 3] = [Ending::Graceful, Ending::Finished, Ending::Forced];
+
 /// One pod's life: it asks from its first moment on, on connections of its own and on one that it keeps.
-fn live(world: &World, sandbox: &Sandbox, n: usize, account: &str, asks: &dyn Asks, tally: &Tally) {
-    let (name, address) = (format!("pod-{n}"), sandbox.address.to_string());
-    world.api.make_pod(&name, account);
-    pause(SANDBOX);
-    world.api.report(&name, "Running", &address);
+fn live(world: &World, sandbox: &Sandbox, name: &str, account: &str, asks: &dyn Asks, tally: &Tally) {
+    world.api.report(name, "Running", &sandbox.address.to_string());
     let connect = || Client::connect(sandbox.address, (METADATA, 80).into());
     let ask = |client: &mut Client| tally.count(account, &asks.ask(client, sandbox, account));
     until_true("the pod to be served", || ask(&mut connect()));
@@ -128,10 +135,6 @@ fn live(world: &World, sandbox: &Sandbox, n: usize, account: &str, asks: &dyn As
         }
     }
     ask(&mut connect());
-    drop(kept);
-    let endings = [Ending::Graceful, Ending::Finished, Ending::Forced];
-    end(world, &name, &address, endings[n % endings.len()]);
-    tally.pods.fetch_add(1, Ordering::Relaxed);
 }
 
 fn end(world: &World, name: &str, address: &str, ending: Ending) {

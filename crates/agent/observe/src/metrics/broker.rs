@@ -30,7 +30,7 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
             .map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
     let help = "Credential fetches (each of one or more upstream calls), by outcome";
-    counters(out, "seawall_upstream_calls", help, calls)?;
+    counters(out, "seawall_credential_fetches", help, calls)?;
     for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counters.iter().enumerate()) {
         counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counters[place].2)))?;
     }

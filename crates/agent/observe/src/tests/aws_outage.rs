@@ -112,7 +112,7 @@ async fn a_role_that_allows_too_little_is_counted_told_to_the_operator_and_keeps
     prometheus_client::encoding::text::encode(&mut metrics, &registry).unwrap();
     for line in [
         r#"seawall_requested_lifetime_reductions_total{cloud="aws"} 1"#,
-        r#"seawall_credentials_issued_below_floor_total{cloud="aws"} 1"#,
+        r#"seawall_short_lived_credentials_total{cloud="aws"} 1"#,
     ] {
         assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
     }

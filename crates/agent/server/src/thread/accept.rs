@@ -31,7 +31,7 @@ const ACCEPTED: usize = 32;
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
 /// The maximum number of accept rounds after the shutdown has begun. Together these rounds accept about 2,000 connections.
-const LAST_LOOKS: usize = 64;
+const MAX_LAST_ROUNDS: usize = 64;
 
 /// The number of accepts after which the thread looks at the memory level again.
 const MEMORY_CHECK: u32 = 128;
@@ -121,7 +121,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// cannot prolong the shutdown.
     fn accept_the_last(self: &Rc<Self>, lanes: &mut ListenerShards) {
         let mut ready = Vec::new();
-        for _ in 0..LAST_LOOKS {
+        for _ in 0..MAX_LAST_ROUNDS {
             let looked = lanes.collect_ready(&mut ready);
             if looked.is_err() || ready.is_empty() || self.accept_some(lanes, &mut ready).is_err() {
                 return;

@@ -164,7 +164,7 @@ pub(super) const RULES: &[CounterRule] = &[
         &[(RateLimiter, 15.0)],
     ),
     labelled(
-        named("seawall_upstream_calls_total", "calls throttled by the cloud", &[(RateLimiter, 5.0)]),
+        named("seawall_credential_fetches_total", "calls throttled by the cloud", &[(RateLimiter, 5.0)]),
         "outcome",
         "throttled",
     ),
