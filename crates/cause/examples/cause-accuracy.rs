@@ -16,9 +16,9 @@ fn main() {
     let mut number = |usual| arguments.next().and_then(|word| word.parse().ok()).unwrap_or(usual);
     let (first, count) = (number(1), number(10));
     let why = std::env::args().nth(3).is_some();
-    let singles = scores::singles(first..first + count);
+    let singles = scores::score_single_causes(first..first + count);
     let beside = scores::single_local_faults(first..first + count);
-    let pairs = scores::pairs(first..first + count);
+    let pairs = scores::score_cause_pairs(first..first + count);
     for scores in [&singles, &beside] {
         confusion(scores);
         println!();
@@ -26,7 +26,7 @@ fn main() {
     together(&pairs);
     if why {
         singles.iter().chain(&beside).filter(|score| !score.is_right() || score.is_unsure()).for_each(tell);
-        pairs.iter().filter(|score| !score.has_all()).for_each(tell);
+        pairs.iter().filter(|score| !score.named_all_causes()).for_each(tell);
     }
 }
 
@@ -52,7 +52,7 @@ fn row(name: &str, group: &[DiagnosisScore]) {
         *others.entry(score.named.first().map_or("none", |class| class.slug())).or_default() += 1;
     }
     let others: Vec<_> = others.iter().map(|(name, count)| format!("{name} {count}")).collect();
-    let load = group.iter().map(|score| score.load).sum::<f64>() / group.len().max(1) as f64;
+    let load = group.iter().map(|score| score.load_seconds).sum::<f64>() / group.len().max(1) as f64;
     let [right, wrong, unsure] = [
         share(group, DiagnosisScore::is_right),
         share(group, DiagnosisScore::is_wrong_with_confidence),
@@ -75,7 +75,7 @@ fn together(scores: &[DiagnosisScore]) {
 
 fn pair(name: &str, group: &[DiagnosisScore]) {
     let [both, one, wrong] = [
-        share(group, DiagnosisScore::has_all),
+        share(group, DiagnosisScore::named_all_causes),
         share(group, DiagnosisScore::is_right),
         share(group, DiagnosisScore::is_wrong_with_confidence),
     ]
@@ -86,7 +86,12 @@ fn pair(name: &str, group: &[DiagnosisScore]) {
 fn tell(score: &DiagnosisScore) {
     let names =
         |classes: &[CauseClass]| classes.iter().map(|class| class.slug()).collect::<Vec<_>>().join(" + ");
-    println!("\n{} called {} ({:.1} ahead)", names(&score.truth), names(&score.named), score.ahead);
+    println!(
+        "\n{} called {} ({:.1} ahead)",
+        names(&score.truth),
+        names(&score.named),
+        score.confidence_ratio
+    );
     for tried in &score.report.experiments {
         println!("  {:?} {:?}: {}", tried.experiment.name, tried.experiment.load, tried.summary);
     }

@@ -14,7 +14,7 @@ pub struct Experiment {
     /// The most requests in flight. Sending stops early at this number, because more requests would show nothing new.
     pub most_in_flight: usize,
     /// The time to wait for outstanding requests after the load. Then they are closed and count as
-    /// [`crate::observed_requests::ObservedOutcome::Unanswered`].
+    /// [`crate::observed_requests::ObservedOutcome::UnansweredAtEnd`].
     pub drain: Duration,
 }
 
@@ -69,9 +69,9 @@ pub struct Variation {
     /// The most connections; none leaves the setting of the search.
     pub connections: Option<usize>,
     /// The number of idle connections that stay open during the load.
-    pub held: usize,
+    pub held_idle_connections: usize,
     /// True to send HEAD instead of GET.
-    pub head: bool,
+    pub uses_head_method: bool,
     /// True to send from another source address.
     pub another_source: bool,
     /// True to use the address of the name without a DNS lookup.
@@ -85,8 +85,8 @@ impl Variation {
     pub const NONE: Self = Self {
         keep_alive: None,
         connections: None,
-        held: 0,
-        head: false,
+        held_idle_connections: 0,
+        uses_head_method: false,
         another_source: false,
         skip_dns: false,
         timeout: None,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::case::DiagnosisInput;
+use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing, Variation};
 use crate::observed_requests::ObservedOutcome;
 use crate::signs;
@@ -31,14 +31,14 @@ impl ExperimentPlan {
 
     /// Whether `--max-rate` alone rules out this experiment.
     #[must_use]
-    pub fn is_barred(&self, case: &DiagnosisInput<'_>) -> bool {
-        let is_bounded = case.findings.max_rate.is_some() && case.half_limit_experiment().is_some();
+    pub fn is_ruled_out_by_max_rate(&self, case: &DiagnosisInput<'_>) -> bool {
+        let is_bounded = case.search_findings.max_rate.is_some() && case.half_limit_experiment().is_some();
         is_bounded && (self.make)(case).is_some_and(|experiment| exceeds(&experiment, case))
     }
 }
 
 fn exceeds(experiment: &Experiment, case: &DiagnosisInput<'_>) -> bool {
-    case.findings.max_rate.is_some_and(|most| max_requests_per_second(&experiment.load) > most)
+    case.search_findings.max_rate.is_some_and(|most| max_requests_per_second(&experiment.load) > most)
 }
 
 /// The most requests that a load sends in any second. Clients without pauses may send all their requests in one second.
@@ -89,7 +89,7 @@ const PATIENCE: f64 = 2.0;
 const DAMAGE: f64 = 0.7;
 
 fn response_time_limit(case: &DiagnosisInput<'_>) -> f64 {
-    PATIENCE.max(10.0 * case.service_time()).min(case.findings.timeout)
+    PATIENCE.max(10.0 * case.service_time()).min(case.search_findings.timeout)
 }
 
 fn max_in_flight(case: &DiagnosisInput<'_>, rate: f64) -> usize {
@@ -102,12 +102,12 @@ fn seconds(time: f64) -> Duration {
 
 /// The highest rate of a load, in requests per second.
 fn max_experiment_rate(case: &DiagnosisInput<'_>) -> f64 {
-    user_max_rate(case).min(case.findings.generator.unwrap_or(f64::INFINITY))
+    user_max_rate(case).min(case.search_findings.generator_max_rate.unwrap_or(f64::INFINITY))
 }
 
 /// The most requests in one second: `--max-rate`.
 fn user_max_rate(case: &DiagnosisInput<'_>) -> f64 {
-    case.findings.max_rate.unwrap_or(f64::INFINITY)
+    case.search_findings.max_rate.unwrap_or(f64::INFINITY)
 }
 
 /// Poisson spacing, or constant spacing if a random second could exceed `--max-rate` (by five standard deviations).
@@ -147,7 +147,7 @@ fn experiment_at_share(
     lasts: f64,
     spacing: RequestSpacing,
 ) -> Experiment {
-    let rate = rounded(case.findings.limit * share, max_experiment_rate(case));
+    let rate = rounded(case.search_findings.limit * share, max_experiment_rate(case));
     let spacing = if spacing == RequestSpacing::Poisson { by_chance(case, rate) } else { spacing };
     experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
@@ -160,7 +160,7 @@ fn with_variation(experiment: Experiment, mut variation: Variation) -> Experimen
 
 /// The duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
 fn duration_for_requests(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
-    (requests / (case.findings.limit * share)).clamp(least, 2.0 * least)
+    (requests / (case.search_findings.limit * share)).clamp(least, 2.0 * least)
 }
 
 /// The experiment at half the limit.
@@ -227,9 +227,9 @@ fn many_clients(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 
 fn clients(case: &DiagnosisInput<'_>, name: &'static str, clients: usize) -> Experiment {
     let lasts = 0.8_f64.max(12.0 * case.service_time()).min(2.0);
-    let requests = (3.0 * case.findings.limit).ceil().min(user_max_rate(case).floor()) as u64;
+    let requests = (3.0 * case.search_findings.limit).ceil().min(user_max_rate(case).floor()) as u64;
     let load = ExperimentLoad::Clients { clients, lasts: seconds(lasts), requests };
-    let experiment = experiment(case, name, load, case.findings.limit);
+    let experiment = experiment(case, name, load, case.search_findings.limit);
     Experiment { most_in_flight: clients, ..experiment }
 }
 
@@ -240,7 +240,7 @@ fn at_once(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     }
     let size = (places * 0.98).round().max(2.0);
     // The distance between bursts must be long enough for all requests to end, whether the target serves them concurrently or one by one.
-    let every = (2.5 * case.service_time() + 1.5 * size / case.findings.limit).max(0.02);
+    let every = (2.5 * case.service_time() + 1.5 * size / case.search_findings.limit).max(0.02);
     // At most this many bursts can start in one second under `--max-rate`.
     let begin = (user_max_rate(case) / size).floor();
     let every = if begin < 1.0 { every } else { every.max(1.02 / begin) };
@@ -256,7 +256,7 @@ fn bursts(
     quiet: f64,
 ) -> Experiment {
     let load = ExperimentLoad::Bursts { size, times, every: seconds(every), quiet: seconds(quiet) };
-    let experiment = experiment(case, name, load, case.findings.limit);
+    let experiment = experiment(case, name, load, case.search_findings.limit);
     Experiment { most_in_flight: (2 * size) as usize + 30, ..experiment }
 }
 
@@ -273,7 +273,7 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let every = (0.6 * case.service_time() * 1e4).round() / 1e4;
     let load =
         ExperimentLoad::Bursts { size, times: 3, every: Duration::from_secs_f64(every), quiet: seconds(0.5) };
-    let experiment = experiment(case, "three bursts in a row", load, case.findings.limit);
+    let experiment = experiment(case, "three bursts in a row", load, case.search_findings.limit);
     Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
 
@@ -283,7 +283,9 @@ fn rows(places: f64) -> usize {
 }
 
 fn ip_address_target(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.findings.target_is_name || case.half_limit_experiment()?.view.observation.lookups.is_empty() {
+    if !case.search_findings.target_is_name
+        || case.half_limit_experiment()?.stats.observation.lookup_seconds.is_empty()
+    {
         return None;
     }
     let experiment =
@@ -292,10 +294,10 @@ fn ip_address_target(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 }
 
 fn another_source(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.strongest_overload()?.view.hits.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
+    if !case.strongest_overload()?.stats.requests.iter().any(|hit| hit.outcome == ObservedOutcome::NoPort) {
         return None;
     }
-    let lasts = (20.0 / case.findings.limit).clamp(0.3, 1.0);
+    let lasts = (20.0 / case.search_findings.limit).clamp(0.3, 1.0);
     let experiment =
         experiment_at_share(case, "another source address", 0.5, lasts, RequestSpacing::Constant);
     Some(with_variation(experiment, Variation { another_source: true, ..Variation::NONE }))
@@ -309,10 +311,10 @@ const LONG: (f64, f64) = (4.0, 15.0);
 const HABIT: f64 = 4.0;
 
 fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.findings.keep_alive {
+    if !case.search_findings.keep_alive {
         return None;
     }
-    let (service, limit) = (case.service_time(), case.findings.limit);
+    let (service, limit) = (case.service_time(), case.search_findings.limit);
     let connections = Variation { connections: Some(2), ..Variation::NONE };
     let long = |rate: f64| (USES / rate).min(until_some_fail(case, rate));
     // Two clients without pauses are too much load for a target that serves only one or two requests concurrently.
@@ -332,13 +334,13 @@ fn two_connections(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 /// Four seconds, or longer if failures are rare: until enough failures are expected to tell a habit from chance.
 fn until_some_fail(case: &DiagnosisInput<'_>, rate: f64) -> f64 {
     let (least, most) = LONG;
-    let failures = rate * case.findings.failure_share;
+    let failures = rate * case.search_findings.failure_share_at_any_rate;
     if failures > 0.0 { (HABIT / failures).clamp(least, most) } else { least }
 }
 
 /// Bursts with 0.6 s of idle time between them, three in all. A server or middlebox that closes idle connections meets the next burst.
 fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    case.findings.keep_alive.then(|| bursts_with_idle_time(case, "idle connections", 2, 0.6))
+    case.search_findings.keep_alive.then(|| bursts_with_idle_time(case, "idle connections", 2, 0.6))
 }
 
 /// Two bursts on a few connections, with this idle time between them, in seconds.
@@ -359,7 +361,7 @@ fn long_base(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 }
 
 fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if case.half_limit_experiment()?.view.mean_bytes() < 500.0 {
+    if case.half_limit_experiment()?.stats.mean_bytes() < 500.0 {
         return None;
     }
     let experiment = experiment_at_share(
@@ -369,11 +371,11 @@ fn head(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         duration_for_requests(case, 1.5, 1.5, 60.0),
         RequestSpacing::Poisson,
     );
-    Some(with_variation(experiment, Variation { head: true, ..Variation::NONE }))
+    Some(with_variation(experiment, Variation { uses_head_method: true, ..Variation::NONE }))
 }
 
 fn keep_alive_on(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if case.findings.keep_alive {
+    if case.search_findings.keep_alive {
         return None;
     }
     let experiment = experiment_at_share(
@@ -387,7 +389,7 @@ fn keep_alive_on(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 }
 
 fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    if !case.findings.keep_alive {
+    if !case.search_findings.keep_alive {
         return None;
     }
     let experiment = experiment_at_share(
@@ -402,11 +404,11 @@ fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
 
 /// A stronger overload, because a little more than the fill rate does not empty a large bucket in two seconds.
 fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    let over = case.last_named("150 % of the limit")?;
-    let sound = over.view.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
+    let over = case.last_experiment_named("150 % of the limit")?;
+    let sound = over.stats.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
     let quick =
-        over.view.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
-    let may = FAR * case.findings.limit <= max_experiment_rate(case);
+        over.stats.response_times().quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005;
+    let may = FAR * case.search_findings.limit <= max_experiment_rate(case);
     (sound && quick && may)
         .then(|| experiment_at_share(case, "250 % of the limit", FAR, 2.0, RequestSpacing::Poisson))
 }
@@ -423,15 +425,15 @@ const TRIED: f64 = 4.5;
 
 /// A longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a second or that retry.
 fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
-    let waits = LINE.0.min(MOST_IN_FLIGHT / case.findings.limit);
+    let waits = LINE.0.min(MOST_IN_FLIGHT / case.search_findings.limit);
     let queues = matches!(signs::is_slow_late_in_overload(case), Some((1, _)))
         && !matches!(signs::gateway_times_out(case), Some((1, _)));
-    if !queues || waits < LINE.1 || FAR * case.findings.limit > max_experiment_rate(case) {
+    if !queues || waits < LINE.1 || FAR * case.search_findings.limit > max_experiment_rate(case) {
         return None;
     }
     let experiment =
         experiment_at_share(case, "long queue", FAR, waits / (FAR - 1.0), RequestSpacing::Constant);
-    let patience = TRIED.min(case.findings.timeout);
+    let patience = TRIED.min(case.search_findings.timeout);
     let variation = Variation { timeout: Some(seconds(patience)), ..Variation::NONE };
     Some(Experiment {
         variation,
@@ -450,14 +452,15 @@ fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
         duration_for_requests(case, 0.4, 1.0, 30.0),
         RequestSpacing::Constant,
     );
-    Some(with_variation(experiment, Variation { held, ..Variation::NONE }))
+    Some(with_variation(experiment, Variation { held_idle_connections: held, ..Variation::NONE }))
 }
 
 /// More connections than a common backlog holds, at one rate and at twice that rate. The number of hanging requests shows whether a cap
 /// causes them.
 #[must_use]
 pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
-    let rate = rounded((3.0 * case.findings.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
+    let rate =
+        rounded((3.0 * case.search_findings.limit).max(500.0) * if twice { 2.0 } else { 1.0 }, f64::INFINITY);
     if rate > max_experiment_rate(case) {
         return None;
     }
@@ -478,7 +481,7 @@ pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Ex
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);
     let rate = rounded(
-        (3.0 * case.findings.limit).min(500.0).max(1.5 * case.findings.limit),
+        (3.0 * case.search_findings.limit).min(500.0).max(1.5 * case.search_findings.limit),
         max_experiment_rate(case),
     );
     let load = ExperimentLoad::Rate { rate, lasts: seconds(1.5), spacing: RequestSpacing::Constant };

@@ -10,7 +10,7 @@ const LEFT: usize = 5;
 #[derive(Debug, Clone, Copy)]
 pub struct ExperimentStats<'a> {
     /// The requests, or a part of them.
-    pub hits: &'a [ObservedRequest],
+    pub requests: &'a [ObservedRequest],
     /// The whole observation.
     pub observation: &'a ExperimentObservation,
 }
@@ -19,23 +19,23 @@ impl<'a> ExperimentStats<'a> {
     /// Statistics of all requests of an observation.
     #[must_use]
     pub fn new(watched: &'a ExperimentObservation) -> Self {
-        Self { hits: &watched.requests, observation: watched }
+        Self { requests: &watched.requests, observation: watched }
     }
 
     /// Whether every request found the target unreachable or got a 5xx status, which a proxy sends if its upstream is down.
     #[must_use]
     pub fn is_down(&self) -> bool {
         let deserted = |hit: &ObservedRequest| {
-            hit.outcome.is_unreachable() || matches!(hit.outcome, ObservedOutcome::Status(500..=599))
+            hit.outcome.is_unreachable() || matches!(hit.outcome, ObservedOutcome::BadResponse(500..=599))
         };
-        !self.hits.is_empty() && self.hits.iter().all(deserted)
+        !self.requests.is_empty() && self.requests.iter().all(deserted)
     }
 
     /// Whether the target was unreachable in the last fifth of the requests, given enough requests.
     #[must_use]
     pub fn is_down_at_end(&self) -> bool {
-        let end = self.hits.get(self.hits.len() * 4 / 5..).unwrap_or_default();
-        (end.len() >= LEFT || end.len() == self.hits.len())
+        let end = self.requests.get(self.requests.len() * 4 / 5..).unwrap_or_default();
+        (end.len() >= LEFT || end.len() == self.requests.len())
             && !end.is_empty()
             && end.iter().all(|hit| hit.outcome.is_unreachable())
     }
@@ -43,19 +43,22 @@ impl<'a> ExperimentStats<'a> {
     /// The number of requests.
     #[must_use]
     pub fn count(&self) -> f64 {
-        self.hits.len() as f64
+        self.requests.len() as f64
     }
 
     /// Statistics of the last third of the requests.
     #[must_use]
     pub fn last_third(&self) -> ExperimentStats<'a> {
-        ExperimentStats { hits: &self.hits[self.hits.len() * 2 / 3..], observation: self.observation }
+        ExperimentStats {
+            requests: &self.requests[self.requests.len() * 2 / 3..],
+            observation: self.observation,
+        }
     }
 
     /// The seconds from the first request to one interval after the last.
     #[must_use]
     pub fn span(&self) -> f64 {
-        let (Some(first), Some(last)) = (self.hits.first(), self.hits.last()) else { return 0.0 };
+        let (Some(first), Some(last)) = (self.requests.first(), self.requests.last()) else { return 0.0 };
         (last.due - first.due) * (1.0 + 1.0 / (self.count() - 1.0).max(1.0))
     }
 
@@ -66,61 +69,62 @@ impl<'a> ExperimentStats<'a> {
 
     /// The number of requests that match the predicate.
     pub fn count_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
-        self.hits.iter().filter(|hit| holds(hit)).count() as f64
+        self.requests.iter().filter(|hit| holds(hit)).count() as f64
     }
 
     /// The requests with good responses.
-    pub fn good(&self) -> impl Iterator<Item = &'a ObservedRequest> + use<'a> {
-        self.hits.iter().filter(|hit| hit.outcome == ObservedOutcome::Good)
+    pub fn good_requests(&self) -> impl Iterator<Item = &'a ObservedRequest> + use<'a> {
+        self.requests.iter().filter(|hit| hit.outcome == ObservedOutcome::Good)
     }
 
     /// The sorted response times of good responses, in seconds.
     #[must_use]
     pub fn response_times(&self) -> SortedSamples {
-        SortedSamples::of(self.good().map(ObservedRequest::response_time))
+        SortedSamples::of(self.good_requests().map(ObservedRequest::response_time))
     }
 
     /// The good responses per second that came while load was sent.
     #[must_use]
     pub fn goodput(&self) -> f64 {
-        let (span, first) = (self.span(), self.hits.first().map_or(0.0, |hit| hit.due));
+        let (span, first) = (self.span(), self.requests.first().map_or(0.0, |hit| hit.due));
         if span <= 0.0 {
             0.0
         } else {
-            self.good().filter(|hit| hit.end - first <= span).count() as f64 / span
+            self.good_requests().filter(|hit| hit.end - first <= span).count() as f64 / span
         }
     }
 
     /// The good responses per second from the first to the last response, for a load from clients without pauses.
     #[must_use]
-    pub fn throughput(&self) -> f64 {
-        let first = self.good().map(|hit| hit.end).fold(f64::INFINITY, f64::min);
-        let last = self.good().map(|hit| hit.end).fold(0.0, f64::max);
-        let good = self.good().count() as f64;
+    pub fn closed_loop_goodput(&self) -> f64 {
+        let first = self.good_requests().map(|hit| hit.end).fold(f64::INFINITY, f64::min);
+        let last = self.good_requests().map(|hit| hit.end).fold(0.0, f64::max);
+        let good = self.good_requests().count() as f64;
         if good < 2.0 || last <= first { 0.0 } else { (good - 1.0) / (last - first) }
     }
 
     /// The connections of the requests, one per request, for any outcome.
-    pub fn connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
-        self.hits.iter().filter_map(|hit| hit.carrying_connection)
+    pub fn request_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
+        self.requests.iter().filter_map(|hit| hit.carrying_connection)
     }
 
     /// The connections that a request opened.
     pub fn opened_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
-        self.connections().filter(|carrier| carrier.earlier_requests_on_connection == 0)
+        self.request_connections().filter(|carrier| carrier.earlier_requests_on_connection == 0)
     }
 
     /// The number of successful requests in flight at an instant.
     #[must_use]
-    pub fn in_flight_at(&self, at: f64) -> f64 {
-        self.good().filter(|hit| hit.sent.is_some_and(|sent| sent <= at) && hit.end > at).count() as f64
+    pub fn good_requests_in_flight_at(&self, at: f64) -> f64 {
+        self.good_requests().filter(|hit| hit.sent.is_some_and(|sent| sent <= at) && hit.end > at).count()
+            as f64
     }
 
     /// The mean body size of good responses, in bytes.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0_f64);
-        for hit in self.good() {
+        for hit in self.good_requests() {
             sum += hit.bytes as f64;
             count += 1.0;
         }
@@ -191,31 +195,31 @@ impl ObservedOutcome {
     /// Whether a response came, with any status.
     #[must_use]
     pub fn is_answer(self) -> bool {
-        self == Self::Good || self.is_status()
+        self == Self::Good || self.is_bad_response()
     }
 
     /// Whether the target was unreachable: no connection, or a connection without a response.
     #[must_use]
     pub fn is_unreachable(self) -> bool {
-        matches!(self, Self::Refused | Self::Unconnected | Self::Cut | Self::Failed)
+        matches!(self, Self::ConnectionRefused | Self::ConnectTimedOut | Self::Cut | Self::Failed)
     }
 
     /// Whether the response had a status that is not good.
     #[must_use]
-    pub fn is_status(self) -> bool {
-        matches!(self, Self::Status(_))
+    pub fn is_bad_response(self) -> bool {
+        matches!(self, Self::BadResponse(_))
     }
 
     /// Whether no response or no connection came in time.
     #[must_use]
     pub fn hangs(self) -> bool {
-        matches!(self, Self::TimedOut | Self::Unanswered | Self::Unconnected)
+        matches!(self, Self::TimedOut | Self::UnansweredAtEnd | Self::ConnectTimedOut)
     }
 
     /// Whether the target refused, closed or reset the connection.
     #[must_use]
     pub fn is_connection_closed(self) -> bool {
-        matches!(self, Self::Cut | Self::Refused)
+        matches!(self, Self::Cut | Self::ConnectionRefused)
     }
 }
 
@@ -247,7 +251,7 @@ pub fn stalls(view: &ExperimentStats<'_>) -> [Vec<Stall>; 2] {
 /// generator's delay.
 fn is_generators(stall: &Stall, view: &ExperimentStats<'_>) -> bool {
     let during = |hit: &&ObservedRequest| (stall.began..stall.began + stall.length).contains(&hit.due);
-    view.hits.iter().filter(during).any(|hit| hit.lag > 0.5 * stall.length)
+    view.requests.iter().filter(during).any(|hit| hit.generator_lag > 0.5 * stall.length)
 }
 
 fn answered(hit: &ObservedRequest) -> bool {
@@ -262,8 +266,10 @@ fn teeth(view: &ExperimentStats<'_>) -> Vec<Stall> {
     let varies = times.quantile(0.6) - times.quantile(0.4);
     let least = usual + LEAST_STALL.max(0.3 * usual).max(18.0 * varies);
     let slow = |hit: &ObservedRequest| answered(hit) && hit.response_time() > least;
-    let runs =
-        view.hits.chunk_by(|one, other| slow(one) == slow(other)).filter(|run| run.first().is_some_and(slow));
+    let runs = view
+        .requests
+        .chunk_by(|one, other| slow(one) == slow(other))
+        .filter(|run| run.first().is_some_and(slow));
     runs.filter_map(|run| tooth(run, usual, steady)).collect()
 }
 
@@ -283,7 +289,7 @@ fn tooth(run: &[ObservedRequest], usual: f64, steady: bool) -> Option<Stall> {
 const GAP: f64 = 6.0;
 
 fn gaps(view: &ExperimentStats<'_>) -> Vec<Stall> {
-    let ends = SortedSamples::of(view.hits.iter().filter(|hit| answered(hit)).map(|hit| hit.end)).0;
+    let ends = SortedSamples::of(view.requests.iter().filter(|hit| answered(hit)).map(|hit| hit.end)).0;
     let rate = view.count() / view.span().max(1e-3);
     let least = LEAST_STALL.max(GAP / rate.max(1e-3));
     let stall = |(index, pair): (usize, &[f64])| {
@@ -297,7 +303,7 @@ fn gaps(view: &ExperimentStats<'_>) -> Vec<Stall> {
 /// How closely good responses follow a period, from 0 to 1.
 #[must_use]
 pub fn answers_phase_coherence(view: &ExperimentStats<'_>, period: f64) -> f64 {
-    phase_coherence(view.good().map(|hit| hit.end), period)
+    phase_coherence(view.good_requests().map(|hit| hit.end), period)
 }
 
 /// How closely instants follow a period, from 0 to 1 (Rayleigh's statistic).

@@ -6,17 +6,17 @@
 
 use std::time::Duration;
 
-use crate::case::DiagnosisInput;
-use crate::cause_size::{self, IDLE_APART};
+use crate::cause_figures::{self, MAX_IDLE_BOUNDS_RATIO};
 use crate::class::CauseClass;
+use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::experiment_plans::{self, ExperimentPlan, PLANS};
 use crate::experiment_stats::ExperimentStats;
 use crate::observed_requests::{ExperimentObservation, ObservedOutcome};
 use crate::odds::{self, CausePosterior, ObservedSign, RULES};
 use crate::report::{DiagnosisReport, ExperimentRecord};
+use crate::report_text::{self, TargetCondition};
 use crate::signs;
-use crate::words::{self, TargetCondition};
 
 /// The results of the search that the inquiry starts from.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,11 +24,11 @@ pub struct SearchFindings {
     /// The rate at which the target breaks, in requests per second.
     pub limit: f64,
     /// The mean response time at very low load, in seconds.
-    pub service: f64,
+    pub service_time: f64,
     /// The time limit for a response, in seconds.
     pub timeout: f64,
     /// The share of requests that fail at any rate, if the search found such failures; otherwise 0.
-    pub failure_share: f64,
+    pub failure_share_at_any_rate: f64,
     /// True if connections are reused.
     pub keep_alive: bool,
     /// True if requests use TLS.
@@ -38,9 +38,9 @@ pub struct SearchFindings {
     /// The most requests in any second: `--max-rate`.
     pub max_rate: Option<f64>,
     /// The highest rate that the generator can send, in requests per second.
-    pub generator: Option<f64>,
+    pub generator_max_rate: Option<f64>,
     /// The time limit of the inquiry, including pauses. Base, near and over run even if the time is over.
-    pub budget: Duration,
+    pub time_budget: Duration,
 }
 
 /// The next step of an inquiry.
@@ -71,11 +71,11 @@ const BESIDE: f64 = 0.6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecoveryState {
     /// The target works, as far as the inquiry knows.
-    Calm,
+    Recovered,
     /// The last experiment was an overload: a recovery check must follow.
-    Look,
+    CheckNeeded,
     /// The target has not recovered: a pause must follow.
-    Rest,
+    PauseNeeded,
 }
 
 /// An inquiry in progress. The caller asks it for steps and records their results.
@@ -110,7 +110,7 @@ impl Inquiry {
             pending: None,
             spent: 0.0,
             invalid: 0,
-            recovery: RecoveryState::Calm,
+            recovery: RecoveryState::Recovered,
             degraded: 0,
             repeated: false,
             put_off: None,
@@ -119,7 +119,7 @@ impl Inquiry {
 
     /// The results of the search.
     #[must_use]
-    pub fn known(&self) -> &SearchFindings {
+    pub fn search_findings(&self) -> &SearchFindings {
         &self.known
     }
 
@@ -143,11 +143,11 @@ impl Inquiry {
     /// Records the result of an experiment. An impossible experiment is recorded, too, so that the inquiry does not choose it again.
     pub fn record_experiment(&mut self, experiment: &Experiment, watched: ExperimentObservation) {
         self.pending = None;
-        let (interrupted, invalid) = (watched.interrupted, watched.invalid.is_some());
-        let ran = watched.impossible.is_none();
+        let (interrupted, invalid) = (watched.interrupted, watched.invalid_reason.is_some());
+        let ran = watched.impossible_reason.is_none();
         let least = if ran { load_seconds(experiment) } else { 0.0 };
         self.spent += least.max(watched.took.as_secs_f64());
-        let says = words::summarize_experiment(experiment, &watched);
+        let says = report_text::summarize_experiment(experiment, &watched);
         self.report.experiments.push(ExperimentRecord {
             experiment: experiment.clone(),
             observation: watched,
@@ -156,14 +156,14 @@ impl Inquiry {
         self.count_invalid(experiment, invalid);
         // An invalid experiment has sent its load, too.
         if ran && overloads(experiment, &self.known) {
-            self.recovery = RecoveryState::Look;
+            self.recovery = RecoveryState::CheckNeeded;
         } else if ran && !invalid {
-            self.recovery = RecoveryState::Calm;
+            self.recovery = RecoveryState::Recovered;
         }
         if experiment.name == "recovery check" && ran && !invalid {
             self.learn_recovery_check();
         } else if ran && !invalid && self.is_deserted() {
-            self.recovery = RecoveryState::Look;
+            self.recovery = RecoveryState::CheckNeeded;
         }
         self.conclude();
         // Without base, no experiment has a reference. Without a recovery check, the state of the target is unknown.
@@ -196,7 +196,7 @@ impl Inquiry {
         self.spent += time.as_secs_f64();
         self.pending = self.put_off.take().map(InquiryStep::RunExperiment);
         if self.pending.is_none() {
-            self.recovery = RecoveryState::Look;
+            self.recovery = RecoveryState::CheckNeeded;
         }
         if !goes_on {
             self.end();
@@ -210,7 +210,7 @@ impl Inquiry {
     }
 
     fn case(&self) -> DiagnosisInput<'_> {
-        DiagnosisInput { findings: &self.known, tried: &self.report.experiments }
+        DiagnosisInput { search_findings: &self.known, experiments: &self.report.experiments }
     }
 
     fn end(&mut self) {
@@ -222,10 +222,10 @@ impl Inquiry {
         if self.known.limit <= 0.0 || !self.known.limit.is_finite() {
             return None;
         }
-        if self.recovery == RecoveryState::Rest {
+        if self.recovery == RecoveryState::PauseNeeded {
             return Some(InquiryStep::Pause(REST));
         }
-        let look = self.recovery == RecoveryState::Look;
+        let look = self.recovery == RecoveryState::CheckNeeded;
         let next =
             if look { Some(experiment_plans::recovery_check(&self.case())) } else { self.repetition() };
         let next = next.or_else(|| self.opening()).or_else(|| self.other_ports());
@@ -242,7 +242,7 @@ impl Inquiry {
 
     /// Whether this experiment and the last one together may exceed `--max-rate` in one second, so that a pause must separate them.
     fn needs_pause_before(&self, next: &Experiment) -> bool {
-        let last = self.report.experiments.last().filter(|last| last.observation.impossible.is_none());
+        let last = self.report.experiments.last().filter(|last| last.observation.impossible_reason.is_none());
         let crowded = |last: &ExperimentRecord| {
             [last.experiment.load.clone(), next.load.clone()].iter().any(experiment_plans::is_bursty)
         };
@@ -254,24 +254,24 @@ impl Inquiry {
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source address")?;
-        plan.experiment(&case).filter(|_| case.undisturbed_attempts(plan.name) < plan.max_times)
+        plan.experiment(&case).filter(|_| case.attempts_toward_max_times(plan.name) < plan.max_times)
     }
 
     /// Whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL path looks like a
     /// concurrency cap.
     fn succeeded_at_half_limit(&self) -> bool {
-        self.case().half_limit_experiment().is_some_and(|base| base.view.good().next().is_some())
+        self.case().half_limit_experiment().is_some_and(|base| base.stats.good_requests().next().is_some())
     }
 
     fn affords(&self, next: &Experiment) -> bool {
         let opening = matches!(next.name, "half the limit" | "90 % of the limit" | "150 % of the limit");
-        opening || self.spent + load_seconds(next) <= self.known.budget.as_secs_f64()
+        opening || self.spent + load_seconds(next) <= self.known.time_budget.as_secs_f64()
     }
 
     /// Repeats base once if it was disturbed, that is, if one client alone was far faster.
     fn repetition(&mut self) -> Option<Experiment> {
         let case = self.case();
-        let alone = case.last_named("one client")?.view.response_times();
+        let alone = case.last_experiment_named("one client")?.stats.response_times();
         let disturbed = alone.count() >= 5 && case.base_response_times().mean() > 2.0 * alone.mean() + 0.001;
         if !disturbed || self.repeated {
             return None;
@@ -288,9 +288,10 @@ impl Inquiry {
             ("150 % of the limit", experiment_plans::overload),
         ];
         // An invalid experiment is repeated. An impossible or empty one is not.
-        let last = |name: &str| case.tried.iter().rfind(|tried| tried.experiment.name == name);
-        let due = |name: &str| last(name).is_none_or(|tried| tried.observation.invalid.is_some());
-        let next = makes.into_iter().find(|(name, _)| case.last_named(name).is_none() && due(name));
+        let last = |name: &str| case.experiments.iter().rfind(|tried| tried.experiment.name == name);
+        let due = |name: &str| last(name).is_none_or(|tried| tried.observation.invalid_reason.is_some());
+        let next =
+            makes.into_iter().find(|(name, _)| case.last_experiment_named(name).is_none() && due(name));
         next.map(|(_, make)| make(&case))
     }
 
@@ -302,7 +303,7 @@ impl Inquiry {
             && signs::stalled_once(&case)
             && !self.shown("half the limit for 4 s");
         let raced = case.times_attempted("two connections") == 0
-            && signs::raced_once(&case)
+            && signs::saw_keep_alive_race(&case)
             && !self.shown("half the limit");
         let make =
             |name: &str| PLANS.iter().find(|plan| plan.name == name).and_then(|plan| plan.experiment(&case));
@@ -315,7 +316,7 @@ impl Inquiry {
 
     /// Whether a sign of this experiment is already present.
     fn shown(&self, by: &str) -> bool {
-        let rules = RULES.iter().filter(|rule| rule.experiment == by && rule.outcomes() == 2);
+        let rules = RULES.iter().filter(|rule| rule.experiment == by && rule.outcome_count() == 2);
         rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
     }
 
@@ -325,7 +326,7 @@ impl Inquiry {
         let odds = CausePosterior::new(&odds::read_signs(&case), TRUST);
         let best = |harms: bool| {
             let plans = PLANS.iter().filter(|plan| {
-                plan.is_harmful == harms && case.undisturbed_attempts(plan.name) < plan.max_times
+                plan.is_harmful == harms && case.attempts_toward_max_times(plan.name) < plan.max_times
             });
             let worth = plans.filter_map(|plan| Some((self.information_per_second(plan, &odds)?, plan)));
             worth.filter(|(worth, _)| *worth > WORTH).max_by(|one, other| one.0.total_cmp(&other.0))
@@ -351,8 +352,8 @@ impl Inquiry {
     fn bisect(&self) -> Option<Experiment> {
         let case = self.case();
         let raced = self.report.causes.iter().any(|cause| cause.class == CauseClass::KeepAliveRace);
-        let (alive, closed) = cause_size::idle_timeout_bounds(&case)?;
-        let open = closed > IDLE_APART * alive && case.times_attempted("idle timeout") < HALVINGS;
+        let (alive, closed) = cause_figures::idle_timeout_bounds(&case)?;
+        let open = closed > MAX_IDLE_BOUNDS_RATIO * alive && case.times_attempted("idle timeout") < HALVINGS;
         (raced && open)
             .then(|| experiment_plans::bursts_with_idle_between(&case, (alive * closed).sqrt()))
             .filter(|next| self.affords(next))
@@ -374,11 +375,11 @@ impl Inquiry {
         let case = self.case();
         let hang = case
             .strongest_overload()
-            .is_some_and(|over| over.view.share_where(|hit| hit.outcome.hangs()) > 0.05);
+            .is_some_and(|over| over.stats.share_where(|hit| hit.outcome.hangs()) > 0.05);
         let capped = odds.leading() == CauseClass::ConnectionCap;
         if !(capped || odds.leading() == CauseClass::HangingLimiter)
             || !hang
-            || case.findings.limit > MOST_FOR_COUNT
+            || case.search_findings.limit > MOST_FOR_COUNT
         {
             return None;
         }
@@ -399,13 +400,15 @@ impl Inquiry {
     /// Learns from a recovery check whether the target has recovered.
     fn learn_recovery_check(&mut self) {
         let case = self.case();
-        let failed = case.last_named("recovery check").is_some_and(|again| is_degraded(&again.view, &case));
+        let failed = case
+            .last_experiment_named("recovery check")
+            .is_some_and(|again| is_degraded(&again.stats, &case));
         if !failed {
             self.degraded = 0;
             return;
         }
         self.degraded += 1;
-        self.recovery = RecoveryState::Rest;
+        self.recovery = RecoveryState::PauseNeeded;
         if self.degraded > 2 {
             // The overload would distort every further experiment.
             self.is_over = true;
@@ -419,17 +422,17 @@ impl Inquiry {
             .report
             .experiments
             .iter()
-            .any(|tried| ExperimentStats::new(&tried.observation).good().next().is_some());
+            .any(|tried| ExperimentStats::new(&tried.observation).good_requests().next().is_some());
         was_there && last.is_some_and(|last| last.is_down() || last.is_down_at_end())
     }
 
     /// Updates the report. If the target has gone down, only earlier observations count.
     fn conclude(&mut self) {
-        let gone = self.case().last_answered();
+        let gone = self.case().last_experiment_before_outage();
         let before = gone.map(|last| experiments_before_outage(&self.report.experiments, last));
         let case = DiagnosisInput {
-            findings: &self.known,
-            tried: before.as_deref().unwrap_or(&self.report.experiments),
+            search_findings: &self.known,
+            experiments: before.as_deref().unwrap_or(&self.report.experiments),
         };
         let left = match gone.and_then(|last| self.report.experiments.get(last)) {
             Some(last) => TargetCondition::Gone(last.experiment.name),
@@ -440,17 +443,17 @@ impl Inquiry {
         let odds = CausePosterior::new(&readings, 1.0);
         let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
-        let ties = words::find_ties(&case, &odds, &named);
+        let ties = report_text::find_ties(&case, &odds, &named);
         // A cause that nobody can tell from a named one is not excluded, whatever its probability: the signs cannot separate the two.
         let tied = ties.iter().flat_map(|tie| &tie.between);
         let possible: Vec<_> = named.iter().chain(tied).copied().collect();
-        let excluded = words::list_excluded_causes(&readings, &odds, &possible);
-        let untested = words::list_undecided_causes(&case, &odds, &named, &excluded, left);
+        let excluded = report_text::list_excluded_causes(&readings, &odds, &possible);
+        let untested = report_text::list_undecided_causes(&case, &odds, &named, &excluded, left);
         self.report.causes = causes;
         self.report.ties = ties;
         self.report.excluded = excluded;
-        self.report.untested = untested;
-        self.report.down_since = left.since();
+        self.report.undecided = untested;
+        self.report.last_answered_experiment = left.last_answered_experiment();
     }
 
     fn causes(
@@ -461,14 +464,15 @@ impl Inquiry {
     ) -> Vec<crate::report::DiagnosedCause> {
         // Without a valid overload there are no observations of how the target breaks.
         if self.invalid >= INVALID && case.strongest_overload().is_none() {
-            return vec![words::describe_generator_cause(&self.report.experiments)];
+            return vec![report_text::describe_generator_cause(&self.report.experiments)];
         }
-        let causes = if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.causes() };
+        let causes =
+            if readings.is_empty() { vec![(CauseClass::Unknown, 1.0)] } else { odds.likely_causes() };
         let named: Vec<_> = causes.iter().map(|(class, _)| *class).collect();
         causes
             .iter()
             .map(|(class, confidence)| {
-                words::describe_cause(case, *class, *confidence, readings, odds, &named)
+                report_text::describe_cause(case, *class, *confidence, readings, odds, &named)
             })
             .collect()
     }
@@ -505,18 +509,18 @@ fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
         view.share_where(|hit| !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort));
     let before = case
         .half_limit_experiment()
-        .map_or(0.0, |base| base.view.share_where(|hit| hit.outcome != ObservedOutcome::Good));
+        .map_or(0.0, |base| base.stats.share_where(|hit| hit.outcome != ObservedOutcome::Good));
     let slow = view.response_times().median() > 4.0 * case.base_response_times().quantile(0.95) + 0.05;
     failed > before + 0.3 || slow || view.is_down()
 }
 
 fn is_valid(tried: &ExperimentRecord) -> bool {
-    tried.observation.invalid.is_none() && tried.observation.impossible.is_none()
+    tried.observation.invalid_reason.is_none() && tried.observation.impossible_reason.is_none()
 }
 
 fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {
     matches!(experiment.load, ExperimentLoad::Rate { rate, .. } if rate > known.limit)
-        || experiment.variation.held > 0
+        || experiment.variation.held_idle_connections > 0
 }
 
 /// Whether an experiment shows a sign of `by`. The stronger "250 % of the limit" also shows the signs of "150 % of the limit".

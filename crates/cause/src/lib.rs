@@ -6,22 +6,22 @@
 //! - [`inquiry::Inquiry`] chooses the experiments of [`experiment_plans`].
 //! - [`experiment_stats`] computes statistics of one experiment, and [`signs`] interprets them.
 //! - [`odds`] turns signs into probabilities of the causes in [`class`].
-//! - [`cause_size`] estimates how large a cause is, and [`words`] writes the texts of the [`report`].
+//! - [`cause_figures`] estimates how large a cause is, and [`report_text`] writes the texts of the [`report`].
 //!
 //! The crate `lab` runs the experiments, and the tool shows the report.
 
-pub mod case;
-pub mod cause_size;
+pub mod cause_figures;
 pub mod class;
+pub mod diagnosis_input;
 pub mod experiment;
 pub mod experiment_plans;
 pub mod experiment_stats;
+pub mod experiment_target;
 pub mod inquiry;
 pub mod observed_requests;
 pub mod odds;
 pub mod report;
+pub mod report_text;
 pub mod signs;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
-pub mod subject;
-pub mod words;

@@ -8,19 +8,19 @@ pub struct ExperimentObservation {
     /// The requests with a known outcome, in the order in which they were due. Unsent requests are not included.
     pub requests: Vec<ObservedRequest>,
     /// The number of connections opened during the experiment.
-    pub connections: u64,
+    pub opened_connections: u64,
     /// The requests that the client silently retried because the server had closed an idle connection.
     pub retried: u64,
     /// The duration of each DNS lookup, in seconds.
-    pub lookups: Vec<f64>,
-    /// The held connections ([`crate::experiment::Variation::held`]) that were still open at the end of the load.
-    pub held: usize,
+    pub lookup_seconds: Vec<f64>,
+    /// The held connections ([`crate::experiment::Variation::held_idle_connections`]) that were still open at the end of the load.
+    pub held_connections_still_open: usize,
     /// The duration of the experiment, including the wait for outstanding requests.
     pub took: Duration,
     /// The fault of the generator that makes the observation invalid.
-    pub invalid: Option<String>,
+    pub invalid_reason: Option<String>,
     /// The reason why the experiment was impossible, such as a machine without a second address.
-    pub impossible: Option<String>,
+    pub impossible_reason: Option<String>,
     /// True if the user interrupted the experiment.
     pub interrupted: bool,
 }
@@ -33,7 +33,7 @@ pub struct ObservedRequest {
     /// The time when the request was sent; none if it never had a connection.
     pub sent: Option<f64>,
     /// The generator's own delay before it handled the request, in seconds. The target did not cause this delay.
-    pub lag: f64,
+    pub generator_lag: f64,
     /// The time when the request ended, with success or failure.
     pub end: f64,
     /// The outcome of the request.
@@ -56,7 +56,7 @@ pub struct RequestConnection {
     /// The duration of the TCP connect, in seconds.
     pub connect: f64,
     /// The duration of the TLS handshake, in seconds; none without TLS.
-    pub tls: Option<f64>,
+    pub tls_handshake_seconds: Option<f64>,
     /// The time from the first byte of the request to the first byte of the response, in seconds; none without a response.
     pub first_byte: Option<f64>,
 }
@@ -67,21 +67,21 @@ pub enum ObservedOutcome {
     /// A good response.
     Good,
     /// A response that is not good, with its status: an error status, or a wrong answer.
-    Status(u16),
+    BadResponse(u16),
     /// The request was sent but got no response in time.
     TimedOut,
     /// The experiment ended before the response came.
-    Unanswered,
+    UnansweredAtEnd,
     /// No connection was established in time.
-    Unconnected,
+    ConnectTimedOut,
     /// The target refused the connection.
-    Refused,
+    ConnectionRefused,
     /// The target closed or reset the connection during the request.
     Cut,
     /// This machine had no free local port.
     NoPort,
     /// The name did not resolve.
-    NoName,
+    NameUnresolved,
     /// Another failure without a response.
     Failed,
 }

@@ -4,8 +4,8 @@
 //! / 9, so that no sign alone decides. Signs that overlap have less weight ([`SignRule::weight`]). A hypothesis is one cause or two. With
 //! two causes, a sign is present if either cause shows it.
 
-use crate::case::DiagnosisInput;
 use crate::class::CauseClass;
+use crate::diagnosis_input::DiagnosisInput;
 use crate::signs::{self, SignOutcome};
 use CauseClass::{
     Bandwidth, CfsThrottling, ChurnCost, ConcurrencyCap, ConnectionCap, CpuSaturation, DelayingLimiter, Dns,
@@ -22,7 +22,7 @@ pub struct SignRule {
     /// The weight of the sign; below 1 if other signs overlap with it.
     pub weight: f64,
     /// The rule that combines the probabilities of two causes.
-    pub joint: SignCombination,
+    pub combination: SignCombination,
     /// The probabilities of outcome 1 and higher under causes that `class_chances` does not list. Outcome 0 has the rest.
     pub default_chances: &'static [f64],
     /// The probabilities of outcome 1 and higher under the listed causes.
@@ -50,7 +50,7 @@ const fn either(
         experiment: by,
         read,
         weight: 1.0,
-        joint: SignCombination::Either,
+        combination: SignCombination::Either,
         default_chances: usual,
         class_chances: under,
     }
@@ -62,12 +62,12 @@ impl SignRule {
     }
 
     const fn joint(self, joint: SignCombination) -> Self {
-        Self { joint, ..self }
+        Self { combination: joint, ..self }
     }
 
     /// The number of outcomes.
     #[must_use]
-    pub fn outcomes(&self) -> usize {
+    pub fn outcome_count(&self) -> usize {
         self.default_chances.len() + 1
     }
 
@@ -84,7 +84,7 @@ impl SignRule {
 
     fn of_both(&self, outcome: usize, [one, other]: [CauseClass; 2]) -> f64 {
         let (a, b) = (self.chance(outcome, one), self.chance(outcome, other));
-        match (self.joint, outcome) {
+        match (self.combination, outcome) {
             (SignCombination::EitherCauseAtRandom, _) => (a + b) / 2.0,
             (SignCombination::Either, 0) | (SignCombination::Both, 1..) => a * b,
             (SignCombination::Either, _) | (SignCombination::Both, 0) => 1.0 - (1.0 - a) * (1.0 - b),
@@ -96,7 +96,7 @@ impl SignRule {
 pub static RULES: &[SignRule] = &[
     either(
         "90 % of the limit",
-        signs::near_refuses,
+        signs::refuses_near_limit,
         &[0.02],
         &[(ConcurrencyCap, &[0.5]), (RateLimiter, &[0.05]), (PoolSaturation, &[0.05])],
     ),
@@ -114,7 +114,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
-        signs::over_refuses,
+        signs::refuses_quickly_over_limit,
         &[0.02],
         &[
             (RateLimiter, &[0.95]),
@@ -128,7 +128,7 @@ pub static RULES: &[SignRule] = &[
     ),
     either(
         "150 % of the limit",
-        signs::refuses_by_what_is_under_way,
+        signs::refuses_by_in_flight_count,
         // The outcomes are chance, likely and almost certain. The probabilities come from seeds 1 to 59 of the simulated targets.
         &[0.25, 0.4],
         &[
@@ -205,7 +205,7 @@ pub static RULES: &[SignRule] = &[
     .joint(SignCombination::EitherCauseAtRandom),
     either(
         "150 % of the limit",
-        signs::hangs,
+        signs::hangs_in_overload,
         &[0.01],
         &[(HangingLimiter, &[0.95]), (ConnectionCap, &[0.45]), (Dns, &[0.05])],
     ),
@@ -242,13 +242,14 @@ pub static RULES: &[SignRule] = &[
     // This sign adds little when the sign above is present, and much when it is absent.
     either(
         "half the limit",
-        signs::stopped_by_quota,
+        signs::stalls_follow_cpu_quota,
         &[0.003],
         &[(CfsThrottling, &[0.3]), (Pauses, &[0.01])],
     )
     .weighs(0.7),
     either("half the limit", signs::lookups_dominate, &[0.005], &[(Dns, &[0.95])]),
-    either("half the limit", signs::few_bytes, &[0.4], &[(Bandwidth, &[0.06])]).joint(SignCombination::Both),
+    either("half the limit", signs::needs_little_bandwidth, &[0.4], &[(Bandwidth, &[0.06])])
+        .joint(SignCombination::Both),
     either(
         "half the limit",
         signs::busy_workers_at_limit,
@@ -267,7 +268,7 @@ pub static RULES: &[SignRule] = &[
     )
     // The sign of many clients overlaps with this one.
     .weighs(0.7),
-    either("150 % of the limit", signs::handshakes_grow, &[0.005], &[(ChurnCost, &[0.93])]),
+    either("150 % of the limit", signs::handshakes_slow_down, &[0.005], &[(ChurnCost, &[0.93])]),
     either(
         "150 % of the limit",
         signs::retransmits_syn,
@@ -285,7 +286,7 @@ pub static RULES: &[SignRule] = &[
         &[(UnevenBalancing, &[0.93]), (Pauses, &[0.1])],
     ),
     either("150 % of the limit", signs::no_port, &[0.000_5], &[(Ports, &[0.97])]),
-    either("150 % of the limit", signs::no_name, &[0.001], &[(Dns, &[0.2])]),
+    either("150 % of the limit", signs::name_does_not_resolve, &[0.001], &[(Dns, &[0.2])]),
     either("one client", signs::delays_single_client, &[0.015], &[(DelayingLimiter, &[0.93])]),
     either(
         "bursts of the concurrent capacity",
@@ -402,7 +403,7 @@ const TWO: f64 = 0.45;
 const DOUBT: f64 = 0.02;
 
 /// The causes that compete: all except the generator, which the load engine reports itself.
-pub fn classes() -> impl Iterator<Item = CauseClass> + Clone {
+pub fn competing_classes() -> impl Iterator<Item = CauseClass> + Clone {
     CauseClass::ALL.into_iter().filter(|class| *class != CauseClass::Generator)
 }
 
@@ -427,8 +428,8 @@ impl CausePosterior {
         let single = |class: CauseClass| log(&|reading| reading.rule.chance(reading.outcome, class));
         let double = |pair: [CauseClass; 2]| log(&|reading| reading.rule.of_both(reading.outcome, pair));
         let pairs: Vec<_> = pairs().collect();
-        let each = (PAIRS / pairs.len() as f64).ln() + (classes().count() as f64).ln();
-        let mut alone: Vec<_> = classes().map(|class| (class, single(class))).collect();
+        let each = (PAIRS / pairs.len() as f64).ln() + (competing_classes().count() as f64).ln();
+        let mut alone: Vec<_> = competing_classes().map(|class| (class, single(class))).collect();
         let mut pairs: Vec<_> = pairs.into_iter().map(|pair| (pair, double(pair) + each)).collect();
         let most = alone
             .iter()
@@ -468,7 +469,7 @@ impl CausePosterior {
 
     /// The causes to report: the most probable one, and a second one if the leading cause is probably not alone.
     #[must_use]
-    pub fn causes(&self) -> Vec<(CauseClass, f64)> {
+    pub fn likely_causes(&self) -> Vec<(CauseClass, f64)> {
         let leading = self.leading();
         let beside = |class: CauseClass| {
             let pair = self.pairs.iter().find(|(pair, _)| pair.contains(&leading) && pair.contains(&class));
@@ -495,7 +496,7 @@ impl CausePosterior {
     pub fn expected_information(&self, rule: &SignRule) -> f64 {
         let total: f64 = self.marginals.iter().map(|(_, p)| p).sum();
         let mut told = 0.0;
-        for outcome in 0..rule.outcomes() {
+        for outcome in 0..rule.outcome_count() {
             let all: f64 =
                 self.marginals.iter().map(|(class, p)| p / total * rule.chance(outcome, *class)).sum();
             for (class, p) in &self.marginals {
@@ -508,7 +509,7 @@ impl CausePosterior {
 }
 
 fn pairs() -> impl Iterator<Item = [CauseClass; 2]> {
-    let known = classes().filter(|class| *class != Unknown);
+    let known = competing_classes().filter(|class| *class != Unknown);
     known
         .clone()
         .flat_map(move |one| known.clone().filter(move |other| one < *other).map(move |other| [one, other]))

@@ -14,9 +14,9 @@ pub struct DiagnosisReport {
     /// The excluded causes with reasons.
     pub excluded: Vec<ExcludedCause>,
     /// The causes without a verdict, with reasons.
-    pub untested: Vec<UndecidedCause>,
+    pub undecided: Vec<UndecidedCause>,
     /// The last experiment with a response, if the target has stopped answering. Later observations say nothing about causes.
-    pub down_since: Option<&'static str>,
+    pub last_answered_experiment: Option<&'static str>,
     /// The experiments in order.
     pub experiments: Vec<ExperimentRecord>,
 }

@@ -4,8 +4,8 @@
 //! The thresholds are from the study with real servers. [`crate::odds`] has the probability of each outcome under each cause. A sign has no
 //! outcome if no experiment shows it.
 
-use crate::case::DiagnosisInput;
-use crate::cause_size;
+use crate::cause_figures;
+use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment_stats::{
     ExperimentStats, SortedSamples, Stall, answers_phase_coherence, phase_coherence, stalls,
 };
@@ -38,22 +38,22 @@ fn unsigned(number: f64) -> f64 {
 /// proxies before it can take most of the time.
 fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     let refusals = SortedSamples::of(
-        view.hits.iter().filter(|hit| hit.outcome.is_status()).map(ObservedRequest::service_time),
+        view.requests.iter().filter(|hit| hit.outcome.is_bad_response()).map(ObservedRequest::service_time),
     );
     let is_fast = case.base_response_times().count() > 0 && refusals.median() < case.service_time() + 0.005;
-    if is_fast { view.share_where(|hit| hit.outcome.is_status()) } else { 0.0 }
+    if is_fast { view.share_where(|hit| hit.outcome.is_bad_response()) } else { 0.0 }
 }
 
 /// Sign: the target refuses requests below the limit at a constant rate. A rate limiter does not, because its bucket never runs dry there.
-pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let near = case.last_named("90 % of the limit")?.view;
+pub fn refuses_near_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let near = case.last_experiment_named("90 % of the limit")?.stats;
     // After a stall, all delayed requests arrive at once. Such a burst can empty a bucket, so requests near a stall do not count.
     let [teeth, gaps] = stalls(&near);
     let stalled = |hit: &ObservedRequest| {
         let near = |stall: &Stall| hit.due > stall.began - 0.02 && hit.due < stall.began + 2.0 * stall.length;
         teeth.iter().chain(&gaps).any(near)
     };
-    let calm = near.count_where(|hit| hit.outcome.is_status() && !stalled(hit));
+    let calm = near.count_where(|hit| hit.outcome.is_bad_response() && !stalled(hit));
     let share = if refused(case, &near) > 0.0 { calm / near.count() } else { 0.0 };
     sign_present(
         share > 0.01 && calm > 1.5,
@@ -62,11 +62,11 @@ pub fn near_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: the target refuses requests above the limit quickly.
-pub fn over_refuses(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn refuses_quickly_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.strongest_overload()?;
-    let share = refused(case, &over.view);
+    let share = refused(case, &over.stats);
     sign_present(
-        share > 0.02 && share * over.view.count() > 4.5,
+        share > 0.02 && share * over.stats.count() > 4.5,
         format!("at {:.0}/s, the target quickly refused {} of the requests", over.rate(), percent(share)),
     )
 }
@@ -79,7 +79,7 @@ fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
 
 /// Sign: good responses above the limit are as fast as at half the limit.
 pub fn stays_fast_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let (over, base) = (case.strongest_overload()?.view, case.base_response_times());
+    let (over, base) = (case.strongest_overload()?.stats, case.base_response_times());
     let (now, before) = (over.response_times().quantile(0.95), base.quantile(0.95));
     sign_present(
         is_flat(case, &over),
@@ -93,7 +93,7 @@ pub fn stays_fast_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: response times grow throughout the overload.
 pub fn is_slow_late_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let last = case.strongest_overload()?.view.last_third().response_times();
+    let last = case.strongest_overload()?.stats.last_third().response_times();
     let (median, service) = (last.median(), case.service_time());
     let seen = format!(
         "p50 of the response time was {} in the last third of the overload and {} at low load",
@@ -105,7 +105,7 @@ pub fn is_slow_late_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 fn goodput(case: &DiagnosisInput<'_>) -> Option<(f64, String)> {
     let over = case.strongest_overload()?;
-    let share = over.view.goodput() / case.findings.limit;
+    let share = over.stats.goodput() / case.search_findings.limit;
     Some((
         share,
         format!("goodput was {:.2} times the limit at an offered rate of {:.0}/s", share, over.rate()),
@@ -119,8 +119,8 @@ pub fn overload_goodput_level(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: requests above the limit hang while the other requests are as fast as before.
-pub fn hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.strongest_overload()?.view;
+pub fn hangs_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let over = case.strongest_overload()?.stats;
     let share = over.share_where(|hit| hit.outcome.hangs());
     let seen = format!("at a rate above the limit, {} of the requests got no response", percent(share));
     sign_present(share > 0.05 && (is_flat(case, &over) || over.response_times().count() < 5), seen)
@@ -150,11 +150,11 @@ pub fn hung_on_new_connections(case: &DiagnosisInput<'_>) -> bool {
 
 /// The requests that hang on connections without an earlier request, and on all connections; none if connections are not kept.
 fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
-    if !case.findings.keep_alive || !are_kept(case) {
+    if !case.search_findings.keep_alive || !are_kept(case) {
         return None;
     }
-    let loads = [case.strongest_overload()?, case.last_named("90 % of the limit")?];
-    let hits = loads.iter().flat_map(|done| done.view.hits.iter());
+    let loads = [case.strongest_overload()?, case.last_experiment_named("90 % of the limit")?];
+    let hits = loads.iter().flat_map(|done| done.stats.requests.iter());
     let hanging: Vec<_> = hits
         .filter(|hit| hit.outcome.hangs() && hit.sent.is_some())
         .filter_map(|hit| hit.carrying_connection)
@@ -177,9 +177,9 @@ fn cut_new(view: &ExperimentStats<'_>) -> f64 {
 
 /// Sign: the target closes new connections above the limit but not at half the limit.
 pub fn cuts_connections_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let base = cut_new(&case.half_limit_experiment()?.view);
-    let loads = [case.strongest_overload(), case.last_named("many connections")];
-    let over = loads.iter().flatten().map(|done| cut_new(&done.view)).reduce(f64::max)?;
+    let base = cut_new(&case.half_limit_experiment()?.stats);
+    let loads = [case.strongest_overload(), case.last_experiment_named("many connections")];
+    let over = loads.iter().flatten().map(|done| cut_new(&done.stats)).reduce(f64::max)?;
     let seen = format!(
         "at a rate above the limit, the target closed the new connections of {} of the requests; at half the limit, the share was {}",
         percent(over),
@@ -191,10 +191,10 @@ pub fn cuts_connections_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Whether connections carry more than one request each. A server that closes each connection without notice, such as uWSGI's http-socket,
 /// has no keep-alive race.
 fn are_kept(case: &DiagnosisInput<'_>) -> bool {
-    let valid = case.tried.iter().filter(|tried| tried.observation.invalid.is_none());
+    let valid = case.experiments.iter().filter(|tried| tried.observation.invalid_reason.is_none());
     let views = valid.map(|tried| ExperimentStats::new(&tried.observation));
     views
-        .flat_map(|view| view.good())
+        .flat_map(|view| view.good_requests())
         .filter(|hit| hit.carrying_connection.is_some_and(|one| one.earlier_requests_on_connection > 0))
         .count()
         > 2
@@ -216,15 +216,15 @@ fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
 pub fn cuts_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     let calm = [
         case.half_limit_experiment(),
-        case.last_named("90 % of the limit"),
-        case.last_named("half the limit for 4 s"),
+        case.last_experiment_named("90 % of the limit"),
+        case.last_experiment_named("half the limit for 4 s"),
     ];
     let (mut ends, mut requests) = (0.0, 0.0_f64);
     for done in calm.iter().flatten() {
-        ends += races(case, &done.view);
-        requests += done.view.count();
+        ends += races(case, &done.stats);
+        requests += done.stats.count();
     }
-    let over = case.strongest_overload()?.view;
+    let over = case.strongest_overload()?.stats;
     let share = ends / requests.max(1.0);
     let alike = cut(&over) - cut_new(&over) < 4.0 * share + 0.01;
     let seen = format!(
@@ -236,18 +236,18 @@ pub fn cuts_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// The number of requests in the named experiment that lost a reused connection.
 fn raced(case: &DiagnosisInput<'_>, name: &'static str) -> f64 {
-    case.last_named(name).map_or(0.0, |done| races(case, &done.view))
+    case.last_experiment_named(name).map_or(0.0, |done| races(case, &done.stats))
 }
 
 /// Sign: requests on two heavily reused connections lose their connection. No loss does not contradict a server that closes idle
 /// connections.
 pub fn cuts_heavily_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let view = case.last_named("two connections")?.view;
+    let view = case.last_experiment_named("two connections")?.stats;
     let ends = races(case, &view);
     if ends < 2.0 && raced(case, "idle connections") >= 2.0 {
         return None;
     }
-    let opened = view.observation.connections;
+    let opened = view.observation.opened_connections;
     let seen = format!(
         "with two connections at a time, the target closed the connection after {ends:.0} of {:.0} requests, so the client opened {opened} connections in all",
         view.count()
@@ -258,13 +258,13 @@ pub fn cuts_heavily_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome
 /// Sign: requests on idle connections lose their connection. No loss does not contradict a server that closes connections after a number of
 /// requests.
 pub fn cuts_idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("idle connections")?;
-    let ends = races(case, &done.view);
-    if ends < 2.0 && (raced(case, "two connections") >= 2.0 || raced_once(case)) {
+    let done = case.last_experiment_named("idle connections")?;
+    let ends = races(case, &done.stats);
+    if ends < 2.0 && (raced(case, "two connections") >= 2.0 || saw_keep_alive_race(case)) {
         return None;
     }
-    let idle = cause_size::idle_time(&done).unwrap_or(0.0);
-    let all = done.view.count();
+    let idle = cause_figures::idle_time_between_bursts(&done).unwrap_or(0.0);
+    let all = done.stats.count();
     let seen = format!(
         "when connections were idle for {}, the target closed the connection of {ends:.0} of {all:.0} requests",
         ms(idle)
@@ -288,7 +288,7 @@ fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
     let loads = ["half the limit", "90 % of the limit", "half the limit for 4 s", "150 % of the limit"]
         .into_iter()
         .flat_map(|name| case.experiments_named(name));
-    let ways: Vec<_> = loads.map(|done| stalls(&done.view)).collect();
+    let ways: Vec<_> = loads.map(|done| stalls(&done.stats)).collect();
     [0, 1].into_iter().any(|way| {
         let (mut count, mut step, mut distances) = (0, 0.0, Vec::new());
         for stalls in ways.iter().map(|ways| &ways[way]).filter(|stalls| stalls.len() > 2) {
@@ -306,7 +306,7 @@ fn is_throttled(case: &DiagnosisInput<'_>) -> bool {
 }
 
 /// Sign: stalls end with the periods of a CPU quota.
-pub fn stopped_by_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
+pub fn stalls_follow_cpu_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.half_limit_experiment()?;
     let holds = is_throttled(case);
     let not = if holds { "" } else { "not " };
@@ -358,7 +358,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
     let calm: Vec<_> = case
         .experiments_named("half the limit")
         .chain(case.experiments_named("half the limit for 4 s"))
-        .map(|done| stalls(&done.view))
+        .map(|done| stalls(&done.stats))
         .collect();
     // Without a queue, the overload also shows pauses: they occur at any rate.
     let queues = is_slow_late_in_overload(case).is_some_and(|(outcome, _)| outcome == 1);
@@ -370,7 +370,7 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
         .experiments_named("90 % of the limit")
         .chain(case.experiments_named("two connections"))
         .chain(over);
-    let near: Vec<_> = near.map(|done| stalls(&done.view)).collect();
+    let near: Vec<_> = near.map(|done| stalls(&done.stats)).collect();
     [0, 1].map(|way| {
         let base: Vec<_> = calm.iter().flat_map(|ways| ways[way].iter().map(|stall| stall.length)).collect();
         let all = near
@@ -386,24 +386,25 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
 #[must_use]
 pub fn stalled_once(case: &DiagnosisInput<'_>) -> bool {
     let calm = case.experiments_named("half the limit").chain(case.experiments_named("90 % of the limit"));
-    calm.flat_map(|done| stalls(&done.view)).any(|stalls| !stalls.is_empty())
+    calm.flat_map(|done| stalls(&done.stats)).any(|stalls| !stalls.is_empty())
 }
 
 /// Whether a reused connection was closed under a request at any rate.
 #[must_use]
-pub fn raced_once(case: &DiagnosisInput<'_>) -> bool {
+pub fn saw_keep_alive_race(case: &DiagnosisInput<'_>) -> bool {
     ["half the limit", "90 % of the limit", "150 % of the limit"]
         .into_iter()
-        .filter_map(|name| case.last_named(name))
-        .any(|done| races(case, &done.view) > 0.0)
+        .filter_map(|name| case.last_experiment_named(name))
+        .any(|done| races(case, &done.stats) > 0.0)
 }
 
 /// Sign: responses come in step with the period of a CPU quota.
 pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let loads = [case.last_named("90 % of the limit"), case.strongest_overload()];
+    let loads = [case.last_experiment_named("90 % of the limit"), case.strongest_overload()];
     // With fewer responses, chance alone is in step (causes-study.md, section 5).
-    let loads = loads.iter().flatten().filter(|done| done.view.good().count() >= 60 && done.rate() > 25.0);
-    let strength = loads.map(|done| answers_phase_coherence(&done.view, PERIOD)).reduce(f64::max)?;
+    let loads =
+        loads.iter().flatten().filter(|done| done.stats.good_requests().count() >= 60 && done.rate() > 25.0);
+    let strength = loads.map(|done| answers_phase_coherence(&done.stats, PERIOD)).reduce(f64::max)?;
     let not = if strength > 0.3 { "" } else { "not " };
     sign_present(
         strength > 0.3,
@@ -415,14 +416,14 @@ pub fn in_step_with_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: DNS lookups take a large part of the response time.
 pub fn lookups_dominate(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let [base, over] = [case.half_limit_experiment()?.view, case.strongest_overload()?.view];
+    let [base, over] = [case.half_limit_experiment()?.stats, case.strongest_overload()?.stats];
     let share = |view: &ExperimentStats<'_>| {
-        let sum: f64 = view.observation.lookups.iter().sum();
-        let all: f64 = view.good().map(ObservedRequest::response_time).sum();
+        let sum: f64 = view.observation.lookup_seconds.iter().sum();
+        let all: f64 = view.good_requests().map(ObservedRequest::response_time).sum();
         if all > 0.0 { (sum / all).clamp(0.0, 1.0) } else { 0.0 }
     };
     let (calm, busy) = (share(&base), share(&over));
-    let each = ms(SortedSamples::of(base.observation.lookups.iter().copied()).median());
+    let each = ms(SortedSamples::of(base.observation.lookup_seconds.iter().copied()).median());
     let seen = format!(
         "DNS lookups (median {each}) took {} of the response time at half the limit and {} above the limit",
         percent(calm),
@@ -432,8 +433,8 @@ pub fn lookups_dominate(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: response bodies at the limit need less than 2 Mbit/s, which fills no link.
-pub fn few_bytes(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let bytes = case.half_limit_experiment()?.view.mean_bytes() * case.findings.limit;
+pub fn needs_little_bandwidth(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let bytes = case.half_limit_experiment()?.stats.mean_bytes() * case.search_findings.limit;
     sign_present(
         bytes < 250e3,
         format!("at the limit, response bodies take {:.0} kB/s of bandwidth", bytes / 1e3),
@@ -447,14 +448,14 @@ const RETRANSMITTED: f64 = 0.95;
 ///
 /// Without keep-alive and without TLS, an unchanged connect time proves nothing: the kernel completes connects even if the server is slow
 /// to accept. The sign then has no outcome.
-pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let (base, over) = (case.half_limit_experiment()?.view, case.strongest_overload()?.view.last_third());
+pub fn handshakes_slow_down(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let (base, over) = (case.half_limit_experiment()?.stats, case.strongest_overload()?.stats.last_third());
     // A connect that waited for a retransmitted SYN shows a full accept queue, not the cost of a handshake.
     let at_once = |carrier: &RequestConnection| carrier.connect < RETRANSMITTED;
     if over.opened_connections().count() > 2 * over.opened_connections().filter(at_once).count() {
         return None;
     }
-    let opening = |carrier: RequestConnection| carrier.tls.unwrap_or(0.0) + carrier.connect;
+    let opening = |carrier: RequestConnection| carrier.tls_handshake_seconds.unwrap_or(0.0) + carrier.connect;
     let [before, after] = [base, over]
         .map(|view| SortedSamples::of(view.opened_connections().filter(at_once).map(opening)).median());
     let seen = format!(
@@ -463,20 +464,20 @@ pub fn handshakes_grow(case: &DiagnosisInput<'_>) -> SignOutcome {
         ms(after)
     );
     // With keep-alive, connections cost nothing at the limit. New connections that a queue causes come after the limit.
-    let opens = base.observation.connections as f64 > 0.3 * base.count();
+    let opens = base.observation.opened_connections as f64 > 0.3 * base.count();
     let grow = opens && after > 3.0 * before + 0.005;
-    let hidden = !case.findings.keep_alive && !case.findings.tls;
+    let hidden = !case.search_findings.keep_alive && !case.search_findings.tls;
     (grow || !hidden).then_some((usize::from(grow), seen))
 }
 
 /// Sign: connects took whole seconds, because the kernel retransmitted the SYN.
 pub fn retransmits_syn(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.strongest_overload()?.view;
+    let over = case.strongest_overload()?.stats;
     let late = |carrier: &RequestConnection| {
         carrier.connect > RETRANSMITTED && carrier.connect % 1.0 < 0.15 + 0.02 * carrier.connect
     };
     let late = over.opened_connections().filter(late).count();
-    let none = over.count_where(|hit| hit.outcome == ObservedOutcome::Unconnected);
+    let none = over.count_where(|hit| hit.outcome == ObservedOutcome::ConnectTimedOut);
     let seen = format!(
         "{late} connects took a whole number of seconds, because the kernel retransmitted the SYN; {none:.0} connects failed"
     );
@@ -485,19 +486,19 @@ pub fn retransmits_syn(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests above the limit fail with a gateway's status after a constant time.
 pub fn gateway_times_out(case: &DiagnosisInput<'_>) -> SignOutcome {
-    gave_up(&case.strongest_overload()?.view)
+    gave_up(&case.strongest_overload()?.stats)
 }
 
 /// Sign: requests in a long queue fail with a gateway's status after a constant time.
 pub fn gateway_times_out_queued(case: &DiagnosisInput<'_>) -> SignOutcome {
-    gave_up(&case.last_named("long queue")?.view)
+    gave_up(&case.last_experiment_named("long queue")?.stats)
 }
 
 fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
     let gateway = |hit: &&ObservedRequest| {
-        matches!(hit.outcome, ObservedOutcome::Status(500..=599)) && hit.response_time() > 0.15
+        matches!(hit.outcome, ObservedOutcome::BadResponse(500..=599)) && hit.response_time() > 0.15
     };
-    let times = SortedSamples::of(view.hits.iter().filter(gateway).map(ObservedRequest::response_time));
+    let times = SortedSamples::of(view.requests.iter().filter(gateway).map(ObservedRequest::response_time));
     let seen = match times.count() {
         0 => "no request failed with a gateway's status (5xx) after more than 150 ms".to_owned(),
         count => {
@@ -512,7 +513,7 @@ fn gave_up(view: &ExperimentStats<'_>) -> SignOutcome {
 
 /// Sign: late in the overload, some responses stay fast while others become slower and slower.
 pub fn some_responses_slow_down(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let last = case.strongest_overload()?.view.last_third().response_times();
+    let last = case.strongest_overload()?.stats.last_third().response_times();
     let (base, service) = (case.base_response_times(), case.service_time());
     let (fast, slow) = (last.quantile(0.2), last.quantile(0.93));
     let holds = fast < 1.6 * service + 0.005 && slow > 4.0 * base.quantile(0.95) + 0.02;
@@ -529,12 +530,15 @@ pub fn some_responses_slow_down(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// Sign: this machine has no free local port.
 pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
     case.half_limit_experiment()?;
-    let loads =
-        [case.half_limit_experiment(), case.last_named("90 % of the limit"), case.strongest_overload()];
+    let loads = [
+        case.half_limit_experiment(),
+        case.last_experiment_named("90 % of the limit"),
+        case.strongest_overload(),
+    ];
     let share = loads
         .iter()
         .flatten()
-        .map(|done| done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort))
+        .map(|done| done.stats.share_where(|hit| hit.outcome == ObservedOutcome::NoPort))
         .fold(0.0, f64::max);
     sign_present(
         share > 0.01,
@@ -543,8 +547,9 @@ pub fn no_port(case: &DiagnosisInput<'_>) -> SignOutcome {
 }
 
 /// Sign: the name of the target does not resolve.
-pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let share = case.strongest_overload()?.view.share_where(|hit| hit.outcome == ObservedOutcome::NoName);
+pub fn name_does_not_resolve(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let share =
+        case.strongest_overload()?.stats.share_where(|hit| hit.outcome == ObservedOutcome::NameUnresolved);
     sign_present(
         share > 0.01,
         format!("the lookup of the target's name found no address for {} of the requests", percent(share)),
@@ -553,15 +558,15 @@ pub fn no_name(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: one client without pauses gets one response per limit interval, although the target is idle: a limiter spaces the responses.
 pub fn delays_single_client(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let times = case.last_named("one client")?.view.response_times();
+    let times = case.last_experiment_named("one client")?.stats.response_times();
     let base = case.base_response_times();
     let service = base.mean().min(1.45 * base.median());
     // A delay cannot be seen if a response takes about as long as the distance between responses (causes-study.md, section 3).
-    if times.count() < 5 || case.findings.limit * service > 0.5 {
+    if times.count() < 5 || case.search_findings.limit * service > 0.5 {
         return None;
     }
     // The median, because a CPU quota delays only some responses.
-    let (middle, distance) = (times.median(), 1.0 / case.findings.limit);
+    let (middle, distance) = (times.median(), 1.0 / case.search_findings.limit);
     // A delay within the machine's jitter does not count, unless the distance itself is that short.
     let waits = middle > 1.7 * service + (0.2 * distance).min(0.000_5);
     let holds = waits && (0.75..1.35).contains(&(middle / distance));
@@ -577,11 +582,11 @@ pub fn delays_single_client(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests that arrive together, as many as the target serves concurrently, wait for one another.
 pub fn simultaneous_requests_wait(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("bursts of the concurrent capacity")?;
+    let done = case.last_experiment_named("bursts of the concurrent capacity")?;
     let crate::experiment::ExperimentLoad::Bursts { size, .. } = done.experiment.load else { return None };
     let all = case
         .experiments_named("bursts of the concurrent capacity")
-        .flat_map(|done| done.view.good().map(ObservedRequest::response_time));
+        .flat_map(|done| done.stats.good_requests().map(ObservedRequest::response_time));
     let (times, base) = (SortedSamples::of(all), case.base_response_times());
     let (size, mean, service) = (size as f64, times.mean(), base.mean());
     let share = 0.5 * (size - 1.0) / size;
@@ -609,19 +614,19 @@ const SERVED: [f64; 4] = [0.55, 0.8, 1.25, 1.75];
 
 /// Sign: how many requests the target serves concurrently: less than one core's worth, one, or more.
 pub fn concurrent_capacity(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let many = case.last_named("many clients")?.view;
+    let many = case.last_experiment_named("many clients")?.stats;
     // With many refusals, the good responses come from a burst and do not show the throughput.
-    if many.good().count() < 10 || many.share_where(|hit| hit.outcome.is_status()) > 0.2 {
+    if many.good_requests().count() < 10 || many.share_where(|hit| hit.outcome.is_bad_response()) > 0.2 {
         return None;
     }
     // Clients whose requests hang on unserved connections load no worker.
     if many.share_where(|hit| hit.outcome.hangs()) > 0.1 && hung_on_new_connections(case) {
         return None;
     }
-    let places = many.throughput() * case.work_time();
+    let places = many.closed_loop_goodput() * case.work_time();
     let outcome = |places: f64| SERVED.iter().filter(|bound| places >= **bound).count();
     // If up to half of the response time may be the machine's, the work time is uncertain. Both estimates must then agree.
-    let most = many.throughput() * case.service_time();
+    let most = many.closed_loop_goodput() * case.service_time();
     if case.work_time() <= 0.5 * case.service_time() && outcome(places) != outcome(most) {
         return None;
     }
@@ -629,7 +634,7 @@ pub fn concurrent_capacity(case: &DiagnosisInput<'_>) -> SignOutcome {
         outcome(places),
         format!(
             "the target completed {:.0} requests/s of {} each, so it serves about {places:.2} requests concurrently",
-            many.throughput(),
+            many.closed_loop_goodput(),
             ms(case.service_time())
         ),
     ))
@@ -651,13 +656,13 @@ pub fn busy_workers_at_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BurstAdmissions {
     /// The admitted requests of the first, second and third burst.
-    pub good: [f64; 3],
+    pub admitted: [f64; 3],
     /// The tokens that a bucket gains between two bursts.
-    pub bucket: f64,
+    pub tokens_regained: f64,
     /// The refused requests of the first burst.
-    pub refused: f64,
+    pub refused_in_first_burst: f64,
     /// The number of rows of three bursts.
-    pub rows: f64,
+    pub experiment_count: f64,
 }
 
 /// Sums the admitted and refused requests over all rows of bursts.
@@ -667,14 +672,14 @@ pub fn sum_burst_admissions(case: &DiagnosisInput<'_>) -> BurstAdmissions {
     for done in case.experiments_named("three bursts in a row") {
         let crate::experiment::ExperimentLoad::Bursts { every, .. } = done.experiment.load else { continue };
         let gap = every.as_secs_f64().max(1e-6);
-        for hit in done.view.hits {
+        for hit in done.stats.requests {
             let burst = (hit.due / gap).round().clamp(0.0, 2.0) as usize;
             let good = hit.outcome == ObservedOutcome::Good;
-            admitted.good[burst] += f64::from(u8::from(good));
-            admitted.refused += f64::from(u8::from(burst == 0 && !good));
+            admitted.admitted[burst] += f64::from(u8::from(good));
+            admitted.refused_in_first_burst += f64::from(u8::from(burst == 0 && !good));
         }
-        admitted.bucket += gap * case.findings.limit;
-        admitted.rows += 1.0;
+        admitted.tokens_regained += gap * case.search_findings.limit;
+        admitted.experiment_count += 1.0;
     }
     admitted
 }
@@ -682,7 +687,12 @@ pub fn sum_burst_admissions(case: &DiagnosisInput<'_>) -> BurstAdmissions {
 /// Sign: whether the second of three bursts finds new tokens or occupied places. The bursts are 0.6 response times apart. At the third
 /// burst all places are free again, but a time window has not ended yet.
 pub fn admits_second_burst(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let BurstAdmissions { good: [first, second, third], bucket, refused, rows } = sum_burst_admissions(case);
+    let BurstAdmissions {
+        admitted: [first, second, third],
+        tokens_regained: bucket,
+        refused_in_first_burst: refused,
+        experiment_count: rows,
+    } = sum_burst_admissions(case);
     if rows == 0.0 {
         return None;
     }
@@ -704,16 +714,16 @@ pub fn admits_second_burst(case: &DiagnosisInput<'_>) -> SignOutcome {
 /// under a higher load and starts to refuse far below its capacity.
 pub fn goodput_after_refusal(case: &DiagnosisInput<'_>) -> SignOutcome {
     let over = case.strongest_overload()?;
-    if refused(case, &over.view) < 0.02 {
+    if refused(case, &over.stats) < 0.02 {
         return None;
     }
-    let from = over.view.hits.iter().find(|hit| hit.outcome.is_status())?.due;
-    let rest = over.view.span() - from;
-    let good = over.view.good().filter(|hit| hit.due > from).count() as f64;
+    let from = over.stats.requests.iter().find(|hit| hit.outcome.is_bad_response())?.due;
+    let rest = over.stats.span() - from;
+    let good = over.stats.good_requests().filter(|hit| hit.due > from).count() as f64;
     if rest < 0.5 || good < 30.0 {
         return None;
     }
-    let share = good / rest / case.findings.limit;
+    let share = good / rest / case.search_findings.limit;
     let seen = format!("after the first refusal, goodput was {share:.2} times the limit");
     Some((usize::from(share >= 0.93) + usize::from(share > 1.2), seen))
 }
@@ -725,21 +735,23 @@ const SAMPLE: usize = 200;
 
 /// Sign: whether refusals depend on the requests in flight. A cap refuses exactly when its places are taken. A bucket refuses by the
 /// earlier arrivals, however quickly they were served.
-pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let over = case.strongest_overload()?.view;
+pub fn refuses_by_in_flight_count(case: &DiagnosisInput<'_>) -> SignOutcome {
+    let over = case.strongest_overload()?.stats;
     if refused(case, &over) < 0.02 {
         return None;
     }
     // An admitted request is itself in flight when it is sent, so it does not count.
     let at = |good: bool| {
         let hits: Vec<_> = over
-            .hits
+            .requests
             .iter()
-            .filter(|hit| if good { hit.outcome == ObservedOutcome::Good } else { hit.outcome.is_status() })
+            .filter(
+                |hit| if good { hit.outcome == ObservedOutcome::Good } else { hit.outcome.is_bad_response() },
+            )
             .collect();
         let step = (hits.len() / SAMPLE).max(1);
         let sent = hits.into_iter().step_by(step).filter_map(|hit| hit.sent);
-        sent.map(|at| over.in_flight_at(at) - f64::from(u8::from(good))).collect::<Vec<_>>()
+        sent.map(|at| over.good_requests_in_flight_at(at) - f64::from(u8::from(good))).collect::<Vec<_>>()
     };
     let (through, not) = (at(true), at(false));
     if through.len() < 20 || not.len() < 10 {
@@ -767,11 +779,14 @@ pub fn refuses_by_what_is_under_way(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: idle connections make other requests fail.
 pub fn held_connections_block_others(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("idle connections held open")?;
-    let failed = done.view.share_where(|hit| {
-        !matches!(hit.outcome, ObservedOutcome::Good | ObservedOutcome::NoPort | ObservedOutcome::NoName)
+    let done = case.last_experiment_named("idle connections held open")?;
+    let failed = done.stats.share_where(|hit| {
+        !matches!(
+            hit.outcome,
+            ObservedOutcome::Good | ObservedOutcome::NoPort | ObservedOutcome::NameUnresolved
+        )
     });
-    let held = done.experiment.variation.held;
+    let held = done.experiment.variation.held_idle_connections;
     sign_present(
         failed > 0.5,
         format!(
@@ -799,16 +814,16 @@ fn raises_goodput(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by:
 
 /// Sign: keep-alive raises the limit.
 pub fn keep_alive_raises_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("with keep-alive")?;
-    let (holds, seen) = raises_goodput(&case.strongest_overload()?.view, &done.view, 1.2);
+    let done = case.last_experiment_named("with keep-alive")?;
+    let (holds, seen) = raises_goodput(&case.strongest_overload()?.stats, &done.stats, 1.2);
     sign_present(holds, format!("with keep-alive, {seen}"))
 }
 
 /// Sign: requests no longer hang when each request opens a new connection.
 pub fn new_connections_stop_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("without keep-alive")?;
-    let [before, after] =
-        [case.strongest_overload()?.view, done.view].map(|view| view.share_where(|hit| hit.outcome.hangs()));
+    let done = case.last_experiment_named("without keep-alive")?;
+    let [before, after] = [case.strongest_overload()?.stats, done.stats]
+        .map(|view| view.share_where(|hit| hit.outcome.hangs()));
     if before < 0.05 {
         return None;
     }
@@ -822,13 +837,13 @@ pub fn new_connections_stop_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests no longer lose their connection when each request opens a new connection.
 pub fn new_connections_stop_cuts(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("without keep-alive")?;
+    let done = case.last_experiment_named("without keep-alive")?;
     let before =
-        races(case, &case.half_limit_experiment()?.view).max(races(case, &case.strongest_overload()?.view));
+        races(case, &case.half_limit_experiment()?.stats).max(races(case, &case.strongest_overload()?.stats));
     if before < 2.0 {
         return None;
     }
-    let after = races(case, &done.view) + done.view.count_where(|hit| hit.outcome.is_connection_closed());
+    let after = races(case, &done.stats) + done.stats.count_where(|hit| hit.outcome.is_connection_closed());
     sign_present(
         after < 0.2 * before,
         format!(
@@ -839,21 +854,22 @@ pub fn new_connections_stop_cuts(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: responses without bodies (HEAD) raise the limit.
 pub fn head_raises_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("HEAD requests")?;
+    let done = case.last_experiment_named("HEAD requests")?;
     // If the server refuses HEAD, the experiment shows nothing.
-    let unknown =
-        done.view.share_where(|hit| matches!(hit.outcome, ObservedOutcome::Status(400 | 404 | 405 | 501)));
+    let unknown = done
+        .stats
+        .share_where(|hit| matches!(hit.outcome, ObservedOutcome::BadResponse(400 | 404 | 405 | 501)));
     if unknown > 0.5 {
         return None;
     }
-    let (holds, seen) = raises_goodput(&case.strongest_overload()?.view, &done.view, 1.25);
+    let (holds, seen) = raises_goodput(&case.strongest_overload()?.stats, &done.stats, 1.25);
     sign_present(holds, format!("with HEAD requests, {seen}"))
 }
 
 /// Sign: another source address has free ports.
 pub fn other_source_frees_ports(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("another source address")?;
-    let share = done.view.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
+    let done = case.last_experiment_named("another source address")?;
+    let share = done.stats.share_where(|hit| hit.outcome == ObservedOutcome::NoPort);
     sign_present(
         share < 0.01,
         format!("from another source address, {} of the requests had no free local port", percent(share)),
@@ -862,9 +878,9 @@ pub fn other_source_frees_ports(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests are faster without the DNS lookup.
 pub fn skipping_dns_helps(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("IP address instead of name")?;
+    let done = case.last_experiment_named("IP address instead of name")?;
     let [before, after] =
-        [case.half_limit_experiment()?.view, done.view].map(|view| view.response_times().median());
+        [case.half_limit_experiment()?.stats, done.stats].map(|view| view.response_times().median());
     sign_present(
         after < 0.7 * before,
         format!(
@@ -877,13 +893,13 @@ pub fn skipping_dns_helps(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: the number of hanging requests is the same at one rate and at twice that rate.
 pub fn hanging_count_is_constant(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let number = |done: crate::case::ValidExperiment<'_>| {
-        let hang = done.view.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
+    let number = |done: crate::diagnosis_input::ValidExperiment<'_>| {
+        let hang = done.stats.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
         (hang, done.rate())
     };
     let (one, other) = (
-        number(case.last_named("many connections")?),
-        number(case.last_named("many connections at twice the rate")?),
+        number(case.last_experiment_named("many connections")?),
+        number(case.last_experiment_named("many connections at twice the rate")?),
     );
     let same = |one: f64, other: f64| one > 10.0 && (one - other).abs() <= 2.0;
     let seen = format!(
@@ -895,10 +911,10 @@ pub fn hanging_count_is_constant(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// Sign: requests on a few connections do not hang.
 pub fn few_connections_avoid_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
-    let done = case.last_named("few connections")?;
+    let done = case.last_experiment_named("few connections")?;
     let sent = |hit: &ObservedRequest| hit.sent.is_some();
-    let hang = done.view.count_where(|hit| hit.outcome == ObservedOutcome::TimedOut && sent(hit));
-    let share = hang / done.view.count_where(sent).max(1.0);
+    let hang = done.stats.count_where(|hit| hit.outcome == ObservedOutcome::TimedOut && sent(hit));
+    let share = hang / done.stats.count_where(sent).max(1.0);
     let most = done.experiment.variation.connections.unwrap_or(0);
     sign_present(
         share < 0.1,
@@ -922,20 +938,20 @@ mod tests {
 
     const KNOWN: SearchFindings = SearchFindings {
         limit: 20.0,
-        service: 0.005,
+        service_time: 0.005,
         timeout: 30.0,
-        failure_share: 0.0,
+        failure_share_at_any_rate: 0.0,
         keep_alive: true,
         tls: false,
         target_is_name: false,
         max_rate: None,
-        generator: None,
-        budget: std::time::Duration::MAX,
+        generator_max_rate: None,
+        time_budget: std::time::Duration::MAX,
     };
 
     /// Requests of the opening experiments, each on a connection with so many earlier requests.
     fn tried(over: Vec<(ObservedOutcome, RequestConnection)>) -> Vec<ExperimentRecord> {
-        let nothing = DiagnosisInput { findings: &KNOWN, tried: &[] };
+        let nothing = DiagnosisInput { search_findings: &KNOWN, experiments: &[] };
         let good = |earlier| {
             let carrier =
                 RequestConnection { earlier_requests_on_connection: earlier, ..RequestConnection::default() };
@@ -952,7 +968,7 @@ mod tests {
             ObservedRequest {
                 due,
                 sent: Some(due + carrier.connect),
-                lag: 0.0,
+                generator_lag: 0.0,
                 end: due + carrier.connect + 0.005,
                 outcome,
                 bytes: 2,
@@ -961,8 +977,11 @@ mod tests {
         };
         let record = |(experiment, requests): (_, Vec<_>)| {
             let requests = requests.into_iter().enumerate().map(|(at, one)| request(at, one)).collect();
-            let observation =
-                ExperimentObservation { requests, connections: 40, ..ExperimentObservation::default() };
+            let observation = ExperimentObservation {
+                requests,
+                opened_connections: 40,
+                ..ExperimentObservation::default()
+            };
             ExperimentRecord { experiment, observation, summary: String::new() }
         };
         experiments.into_iter().map(record).collect()
@@ -979,31 +998,31 @@ mod tests {
             )
         };
         let tried = tried(over.map(carrier).collect());
-        read(&DiagnosisInput { findings: &KNOWN, tried: &tried }).map(|(outcome, _)| outcome)
+        read(&DiagnosisInput { search_findings: &KNOWN, experiments: &tried }).map(|(outcome, _)| outcome)
     }
 
     /// A server that handles one connection at a time was called a hanging limiter.
     #[test]
     fn requests_that_hang_only_on_new_connections_mean_a_cap_on_connections() {
-        use ObservedOutcome::{Good, Unanswered};
+        use ObservedOutcome::{Good, UnansweredAtEnd};
         let hanging = |each: u64, earlier: u64| {
             let one = move |at: u64| {
-                if at.is_multiple_of(each) { (Unanswered, earlier, 0.0) } else { (Good, at, 0.0) }
+                if at.is_multiple_of(each) { (UnansweredAtEnd, earlier, 0.0) } else { (Good, at, 0.0) }
             };
             of_over((1..61).map(one), hangs_on_new_connections)
         };
         assert_eq!(hanging(10, 0), Some(1));
         assert_eq!(hanging(10, 3), Some(0), "a limiter lets requests hang on served connections, too");
         assert_eq!(hanging(20, 0), None, "too few for a sign");
-        let tried = tried(vec![(Unanswered, RequestConnection::default()); 2]);
-        assert!(hung_on_new_connections(&DiagnosisInput { findings: &KNOWN, tried: &tried }));
+        let tried = tried(vec![(UnansweredAtEnd, RequestConnection::default()); 2]);
+        assert!(hung_on_new_connections(&DiagnosisInput { search_findings: &KNOWN, experiments: &tried }));
     }
 
     /// Recorded: a server that handles one connection at a time was called a CPU quota, because most clients had no served connection.
     #[test]
     fn clients_whose_requests_hang_show_not_how_many_requests_are_served_at_once() {
-        use ObservedOutcome::{Good, Unanswered};
-        let new = (Unanswered, RequestConnection::default());
+        use ObservedOutcome::{Good, UnansweredAtEnd};
+        let new = (UnansweredAtEnd, RequestConnection::default());
         let with_clients = |hanging: usize, over: usize| {
             let kept = |earlier| {
                 (
@@ -1018,9 +1037,14 @@ mod tests {
             let mut tried = tried(calm.chain(vec![new; over]).collect());
             let mut clients = tried[0].clone();
             clients.experiment.name = "many clients";
-            clients.observation.requests.iter_mut().take(hanging).for_each(|hit| hit.outcome = Unanswered);
+            clients
+                .observation
+                .requests
+                .iter_mut()
+                .take(hanging)
+                .for_each(|hit| hit.outcome = UnansweredAtEnd);
             tried.push(clients);
-            concurrent_capacity(&DiagnosisInput { findings: &KNOWN, tried: &tried }).is_some()
+            concurrent_capacity(&DiagnosisInput { search_findings: &KNOWN, experiments: &tried }).is_some()
         };
         assert!(with_clients(0, 6) && with_clients(8, 0));
         assert!(!with_clients(8, 6));
@@ -1031,7 +1055,7 @@ mod tests {
     #[test]
     fn a_connect_that_waits_for_a_retransmitted_syn_is_no_slow_handshake() {
         use ObservedOutcome::Good;
-        let connects = |seconds: f64| of_over((0..60).map(|_| (Good, 0, seconds)), handshakes_grow);
+        let connects = |seconds: f64| of_over((0..60).map(|_| (Good, 0, seconds)), handshakes_slow_down);
         assert_eq!(connects(0.050), Some(1));
         assert_eq!(connects(1.016), None);
         assert_eq!(connects(0.000_2), Some(0));

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use seawall_probe::HostFiles;
 
 use crate::finding::DoctorFinding;
-use crate::http_check::{ForbiddenFetcher, HttpFetcher, HttpUrl};
+use crate::http_client::{ForbiddenFetcher, HttpFetcher, HttpUrl};
 use crate::{cpu, dns, identity, ports, sidecar, sockets};
 
 /// The view of the machine that a check gets.
@@ -13,15 +13,15 @@ pub struct CheckContext<'a> {
     /// The files of the machine, or those of a test.
     pub files: &'a dyn HostFiles,
     /// Waits for this time and returns the time that has passed.
-    pub wait: &'a dyn Fn(Duration) -> Duration,
+    pub sleep: &'a dyn Fn(Duration) -> Duration,
     /// The monotonic time.
     pub now: &'a dyn Fn() -> Duration,
     /// The names from `--lookup`, which programs on this machine look up.
-    pub names: &'a [String],
+    pub lookup_names: &'a [String],
     /// The path of the resolver's configuration.
-    pub resolv_conf: &'a str,
+    pub resolv_conf_path: &'a str,
     /// The HTTP client.
-    pub web: &'a dyn HttpFetcher,
+    pub http_fetcher: &'a dyn HttpFetcher,
     /// The wall-clock time, for comparison with times that clouds report.
     pub wall: &'a dyn Fn() -> SystemTime,
     /// The environment variables of the programs on this machine.
@@ -33,14 +33,14 @@ pub struct CheckContext<'a> {
 impl<'a> CheckContext<'a> {
     /// A context for tests: time stands still, there are no names, and HTTP requests are forbidden.
     #[must_use]
-    pub fn of(files: &'a dyn HostFiles) -> Self {
+    pub fn for_test(files: &'a dyn HostFiles) -> Self {
         Self {
             files,
-            wait: &|time| time,
+            sleep: &|time| time,
             now: &|| Duration::ZERO,
-            names: &[],
-            resolv_conf: "/etc/resolv.conf",
-            web: &ForbiddenFetcher,
+            lookup_names: &[],
+            resolv_conf_path: "/etc/resolv.conf",
+            http_fetcher: &ForbiddenFetcher,
             wall: &|| SystemTime::UNIX_EPOCH,
             environment: &|_| None,
             envoy_admin: None,
@@ -57,7 +57,7 @@ pub struct DoctorCheck {
     pub about: &'static str,
     /// The names of the check's findings. Each run returns one finding per name, or one per looked-up name. If the first finding says that
     /// there is nothing to check, or that it is unknown, the run returns this finding alone.
-    pub findings: &'static [&'static str],
+    pub finding_ids: &'static [&'static str],
     /// Runs the check.
     pub(crate) examine: fn(&CheckContext) -> Vec<DoctorFinding>,
 }
@@ -65,7 +65,7 @@ pub struct DoctorCheck {
 impl DoctorCheck {
     /// Runs the check and shortens the names in its findings.
     #[must_use]
-    pub fn findings_of(&self, site: &CheckContext) -> Vec<DoctorFinding> {
+    pub fn run(&self, site: &CheckContext) -> Vec<DoctorFinding> {
         (self.examine)(site).into_iter().map(DoctorFinding::bounded).collect()
     }
 }
@@ -88,19 +88,19 @@ mod tests {
     /// A context with one name to look up.
     fn nowhere() -> CheckContext<'static> {
         static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["a.example".to_owned()]);
-        CheckContext { names: &NAMES, ..CheckContext::of(&LocalFiles) }
+        CheckContext { lookup_names: &NAMES, ..CheckContext::for_test(&LocalFiles) }
     }
 
     #[test]
     fn every_finding_has_a_name_of_its_own_that_its_check_begins() {
-        let mut names: Vec<_> = ALL.iter().flat_map(|check| check.findings).collect();
+        let mut names: Vec<_> = ALL.iter().flat_map(|check| check.finding_ids).collect();
         for check in ALL {
             let begins = |name: &&str| name.strip_prefix(check.id).is_some_and(|rest| rest.starts_with('.'));
-            assert!(check.findings.iter().all(begins), "{}", check.id);
+            assert!(check.finding_ids.iter().all(begins), "{}", check.id);
         }
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ALL.iter().map(|check| check.findings.len()).sum::<usize>());
+        assert_eq!(names.len(), ALL.iter().map(|check| check.finding_ids.len()).sum::<usize>());
     }
 
     /// A check that cannot read anything must not be ok.
@@ -112,12 +112,11 @@ mod tests {
                 waited.set(waited.get() + time);
                 time
             };
-            let found =
-                check.findings_of(&CheckContext { files: &Texts::new(&[]), wait: &wait, ..nowhere() });
+            let found = check.run(&CheckContext { files: &Texts::new(&[]), sleep: &wait, ..nowhere() });
             let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
             // Checks that send requests report once that the requests are forbidden.
-            let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.findings.len() };
-            assert_eq!(names, check.findings[..told]);
+            let told = if ["sidecar", "identity"].contains(&check.id) { 1 } else { check.finding_ids.len() };
+            assert_eq!(names, check.finding_ids[..told]);
             let told = found.iter().filter(|finding| finding.status != DoctorStatus::Unknown);
             assert_eq!(told.collect::<Vec<_>>(), Vec::<&DoctorFinding>::new());
             assert!(waited.get() <= Duration::from_secs(2), "{}", check.id);

@@ -11,10 +11,10 @@ mod workers;
 use std::time::Duration;
 
 use seawall_probe::MachineSnapshot;
-use seawall_probe::snapshot::GroupQuota;
+use seawall_probe::snapshot::CgroupQuota;
 
 pub(crate) use self::workers::envoys;
-use self::workers::{GroupProcesses, ParallelThreads, ThreadCountSource};
+use self::workers::{CgroupProcesses, ParallelThreads, ThreadCountSource};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
@@ -25,7 +25,7 @@ const PRESSURE: &str = "cpu.pressure";
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "cpu",
     about: "CPU throttling of this control group during two seconds; whether its processes run more threads (GOMAXPROCS, nginx, Envoy) than its CPU quota allows; CPU pressure",
-    findings: &[THROTTLING, WORKERS, PRESSURE],
+    finding_ids: &[THROTTLING, WORKERS, PRESSURE],
     examine,
 };
 
@@ -34,23 +34,23 @@ const WINDOW: Duration = Duration::from_secs(2);
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let before = MachineSnapshot::take(site.files, Duration::ZERO);
-    let span = (site.wait)(WINDOW);
+    let span = (site.sleep)(WINDOW);
     let after = MachineSnapshot::take(site.files, span);
-    let crowd = GroupProcesses::read(site.files);
+    let crowd = CgroupProcesses::read(site.files);
     vec![throttling(&before, &after), workers(&after, &crowd), pressure(&before, &after)]
 }
 
 /// The periods of one control group with running threads, and those with throttling. Both are counted in the check's window and since the
 /// group began.
 struct ThrottlingPeriods<'a> {
-    level: &'a GroupQuota,
+    level: &'a CgroupQuota,
     window: (u64, u64),
     ever: (u64, u64),
     stopped: Duration,
 }
 
 impl<'a> ThrottlingPeriods<'a> {
-    fn between(before: &MachineSnapshot, level: &'a GroupQuota) -> Self {
+    fn between(before: &MachineSnapshot, level: &'a CgroupQuota) -> Self {
         let groups = before.quotas.as_deref().unwrap_or_default();
         let earlier =
             groups.iter().find(|group| group.directory == level.directory).unwrap_or(level).throttling;
@@ -124,7 +124,7 @@ const FEWER: &str = "set the number of threads to the cores of the quota, rounde
                      the machine), Envoy's --concurrency, nginx's worker_processes, Java's -XX:ActiveProcessorCount";
 
 /// Compares the quota with the number of threads that may run at once.
-fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
+fn workers(after: &MachineSnapshot, crowd: &CgroupProcesses) -> DoctorFinding {
     let groups = match &after.quotas {
         Ok(groups) => groups,
         Err(why) => return DoctorFinding::unknown(WORKERS, why, FEWER),
@@ -136,10 +136,10 @@ fn workers(after: &MachineSnapshot, crowd: &GroupProcesses) -> DoctorFinding {
         );
     };
     match crowd {
-        GroupProcesses::Seen { parallel, unshown, hides } => {
+        CgroupProcesses::Seen { parallel, unshown, hides } => {
             at_once(parallel, quota).unwrap_or_else(|| all_fit(parallel.len(), quota, *unshown, *hides))
         }
-        GroupProcesses::Unseen(why) => DoctorFinding::unknown(WORKERS, why, FEWER),
+        CgroupProcesses::Unseen(why) => DoctorFinding::unknown(WORKERS, why, FEWER),
     }
 }
 
@@ -192,7 +192,7 @@ const LOOK: &str =
 fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
     let text = format!(
         "{} has {} on a quota of {}",
-        one.what,
+        one.process_description,
         pluralize(one.threads as f64, "thread"),
         pluralize(quota, "core")
     );
@@ -204,7 +204,7 @@ fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
 }
 
 fn too_many(one: &ParallelThreads, quota: f64) -> DoctorFinding {
-    let ParallelThreads { what, threads, .. } = one;
+    let ParallelThreads { process_description: what, threads, .. } = one;
     let running = 100.0 * quota / *threads as f64;
     let text =
         format!("{what} runs up to {threads} threads at once on a quota of {}", pluralize(quota, "core"));
@@ -234,7 +234,8 @@ fn pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> DoctorFinding 
     let span = after.at.saturating_sub(before.at).as_secs_f64();
     let waited = later.stalled.saturating_sub(earlier.stalled).as_secs_f64();
     let share = (waited * 100.0 / span.max(f64::MIN_POSITIVE)).min(100.0);
-    let whose = if later.whole_machine { "a task on this machine" } else { "a task of this control group" };
+    let whose =
+        if later.is_whole_machine { "a task on this machine" } else { "a task of this control group" };
     let text = format!("{whose} waited for a CPU during {share:.0} % of {span:.1} s");
     let found = DoctorFinding::ok(PRESSURE, text).with_measurement("waited", share, "%");
     if share <= WAITED {

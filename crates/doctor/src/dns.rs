@@ -31,7 +31,7 @@ const LOOKUP: &str = "dns.lookup";
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "dns",
     about: "ndots and search domains; whether and how fast each name server responds; for each --lookup, the DNS questions that one lookup sends",
-    findings: &[SEARCH, SERVERS, LOOKUP],
+    finding_ids: &[SEARCH, SERVERS, LOOKUP],
     examine,
 };
 
@@ -56,7 +56,8 @@ const USUAL: &str = "localhost";
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let links = site.files.read("/proc/net/if_inet6").unwrap_or_default();
-    let config = read_parsed(site.files, site.resolv_conf, |text| Some(ResolverConfig::parse(text, &links)));
+    let config =
+        read_parsed(site.files, site.resolv_conf_path, |text| Some(ResolverConfig::parse(text, &links)));
     match config {
         Ok(config) => examined(site, &config.with_environment(site.environment)),
         Err(why) => unknown(site, &why),
@@ -65,13 +66,14 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 
 fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> {
     let hosts = site.files.read(HOSTS).unwrap_or_default();
-    let known: Vec<_> = site.names.iter().map(|name| names::local_answer_reason(name, &hosts)).collect();
-    let asked = site.names.iter().zip(&known).find(|(_, known)| known.is_none());
+    let known: Vec<_> =
+        site.lookup_names.iter().map(|name| names::local_answer_reason(name, &hosts)).collect();
+    let asked = site.lookup_names.iter().zip(&known).find(|(_, known)| known.is_none());
     let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
     let polled = polled(config, name, PATIENCE, site.now);
     let mut found = vec![search(config), servers(config, &polled)];
     let begun = (site.now)();
-    for (name, known) in site.names.iter().zip(known) {
+    for (name, known) in site.lookup_names.iter().zip(known) {
         if let Some(why) = known {
             found.push(DoctorFinding::ok(LOOKUP, format!("{name} needs no lookup: {why}")));
             continue;
@@ -89,7 +91,7 @@ fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> 
 fn unknown(site: &CheckContext, why: &ProbeError) -> Vec<DoctorFinding> {
     let fix = "look at /etc/resolv.conf of the pod, or give its path with --resolv-conf FILE";
     let mut found = vec![DoctorFinding::unknown(SEARCH, why, fix), DoctorFinding::unknown(SERVERS, why, fix)];
-    found.extend(site.names.iter().map(|_| DoctorFinding::unknown(LOOKUP, why, fix)));
+    found.extend(site.lookup_names.iter().map(|_| DoctorFinding::unknown(LOOKUP, why, fix)));
     found
 }
 
@@ -102,7 +104,7 @@ const FOREIGN: &str = "api.example.com";
 /// Judges the cost of a name outside the cluster, from the configuration alone.
 fn search(config: &ResolverConfig) -> DoctorFinding {
     let tried = config.candidates(FOREIGN);
-    let before = tried.iter().position(|tried| !tried.is_searched).unwrap_or(0);
+    let before = tried.iter().position(|tried| !tried.is_from_search_domain).unwrap_or(0);
     let questions = 2 * (before + 1);
     let text = format!(
         "with ndots:{} and {}, the lookup of a name such as {FOREIGN} takes {questions} questions: A and AAAA for each tried name",
@@ -153,12 +155,12 @@ impl ServerPoll {
 
     /// Whether every response was a failure or a refusal.
     fn is_of_no_use(&self) -> bool {
-        self.answered() > 0 && self.heard.iter().all(|heard| heard.failed == heard.answered)
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.failure_responses == heard.answered)
     }
 
     /// Whether every response was a failure (SERVFAIL).
     fn is_broken(&self) -> bool {
-        self.answered() > 0 && self.heard.iter().all(|heard| heard.server_failures == heard.answered)
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.servfail_responses == heard.answered)
     }
 
     /// The system's error if the server is unreachable.

@@ -114,7 +114,7 @@ impl DoctorFinding {
 
 /// Helpers for tests that read findings. A failed helper shows the whole finding.
 #[cfg(test)]
-pub(crate) mod told {
+pub(crate) mod test_helpers {
     use super::{DoctorFinding, DoctorStatus};
 
     /// The names and statuses of the findings that are not ok.
@@ -124,7 +124,7 @@ pub(crate) mod told {
     }
 
     /// The finding with this name.
-    pub(crate) fn of(id: &str, found: Vec<DoctorFinding>) -> DoctorFinding {
+    pub(crate) fn finding_named(id: &str, found: Vec<DoctorFinding>) -> DoctorFinding {
         let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
         found.into_iter().find(|finding| finding.id == id).unwrap_or_else(|| panic!("no {id} in {names:?}"))
     }

@@ -9,7 +9,7 @@
 mod aws;
 mod azure;
 mod cloud_name_forms;
-mod containers;
+mod container_credentials;
 mod credential_server;
 mod google;
 mod judge;
@@ -36,20 +36,20 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "identity",
     about: "which metadata servers respond (Google, AWS, Azure, container credentials), their identity and latency, the credentials' lifetime against the SDKs' refresh windows, \
             IMDSv2 and its hop limit, whether metadata.google.internal resolves, whether the node's own credentials are reachable",
-    findings: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
+    finding_ids: &[SERVERS, LATENCY, PRINCIPAL, LIFE, TOKENS, NAME, NODE],
     examine,
 };
 
 /// One function per kind of server. They run in sequence; the rarest kind comes first, because it leaves its unused time to the others.
 const DIALECTS: [fn(&CheckContext, &RequestBudget) -> CloudServerOutcome; 4] =
-    [containers::examine, google::examine, aws::examine, azure::examine];
+    [container_credentials::examine, google::examine, aws::examine, azure::examine];
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let pace = RequestBudget::new((site.now)());
     let outcomes: Vec<_> = DIALECTS
         .iter()
         .map(|examine| {
-            pace.next();
+            pace.start_next_server();
             examine(site, &pace)
         })
         .collect();
@@ -69,8 +69,8 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 /// The findings about one server.
 fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
     let mut found = vec![judge::latency(server), judge::principal(server), judge::judge_lifetime(server)];
-    found.extend(server.tokens.as_ref().map(judge::tokens));
-    found.extend(server.name.as_ref().map(judge::name));
+    found.extend(server.imds_token_status.as_ref().map(judge::judge_imds_tokens));
+    found.extend(server.by_name_result.as_ref().map(judge::judge_google_name));
     found.push(judge::judge_node_access(server, is_pod));
     found
 }

@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
-use seawall_probe::generator::TIME_WAIT;
-use seawall_probe::net::{PORT_RANGE, number, port_range, time_wait};
+use seawall_probe::generator::TIME_WAIT_SECONDS;
+use seawall_probe::net::{PORT_RANGE_PATH, parse_number, parse_port_range, parse_time_wait_count};
 use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 
 use crate::check::{CheckContext, DoctorCheck};
@@ -28,7 +28,7 @@ const NAT: &str = "ports.nat";
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "ports",
     about: "the connection rates that exhaust ephemeral ports, TIME_WAIT sockets, the conntrack table and NAT ports; the ports in use to one destination",
-    findings: &[RANGE, USE, WAITING, CONNTRACK, NAT],
+    finding_ids: &[RANGE, USE, WAITING, CONNTRACK, NAT],
     examine,
 };
 
@@ -65,12 +65,12 @@ struct ConntrackTable {
 
 impl PortSnapshot {
     fn take(files: &dyn HostFiles) -> Self {
-        let setting = |name: &str| read_parsed(files, &format!("/proc/sys/net/ipv4/{name}"), number);
+        let setting = |name: &str| read_parsed(files, &format!("/proc/sys/net/ipv4/{name}"), parse_number);
         Self {
             ports: Ports::read(files),
             sockets: TcpSockets::read(files),
             reuse: setting("tcp_tw_reuse"),
-            time_wait: read_parsed(files, "/proc/net/sockstat", time_wait),
+            time_wait: read_parsed(files, "/proc/net/sockstat", parse_time_wait_count),
             most_time_wait: setting("tcp_max_tw_buckets"),
             tracked: ConntrackTable::read(files),
         }
@@ -79,7 +79,7 @@ impl PortSnapshot {
 
 impl Ports {
     fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
-        let range = read_parsed(files, PORT_RANGE, port_range)?;
+        let range = read_parsed(files, PORT_RANGE_PATH, parse_port_range)?;
         let path = "/proc/sys/net/ipv4/ip_local_reserved_ports";
         let reserved = match read_parsed(files, path, |text| reserved(text, &range)) {
             Err(ProbeError::Missing(_)) => 0,
@@ -94,7 +94,7 @@ impl Ports {
 
     /// The sustainable new connections per second to one destination, if each leaves its port in TIME_WAIT.
     fn lasting(&self) -> f64 {
-        self.usable() as f64 / TIME_WAIT
+        self.usable() as f64 / TIME_WAIT_SECONDS
     }
 }
 
@@ -112,8 +112,9 @@ fn reserved(list: &str, range: &RangeInclusive<u16>) -> Option<u64> {
 
 impl ConntrackTable {
     fn read(files: &dyn HostFiles) -> ProbeResult<Self> {
-        let read =
-            |name: &str| read_parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
+        let read = |name: &str| {
+            read_parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), parse_number)
+        };
         Ok(Self { count: read("count")?, most: read("max")?, closed_for: read("tcp_timeout_time_wait")? })
     }
 }
@@ -209,7 +210,8 @@ fn used(look: &PortSnapshot) -> DoctorFinding {
         let found = DoctorFinding::ok(USE, "no outgoing connection uses a port of the range".to_owned());
         return found.with_measurement("taken", 0.0, "ports").with_measurement("share", 0.0, "%");
     };
-    let (share, at_least) = (percent(taken, ports.usable()), if sockets.is_cut { "at least " } else { "" });
+    let (share, at_least) =
+        (percent(taken, ports.usable()), if sockets.is_truncated { "at least " } else { "" });
     let text = format!(
         "the busiest pair, {from} to {to}, uses {at_least}{taken} of {} ports ({share:.0} %); {waiting} of them are in TIME_WAIT",
         ports.usable()

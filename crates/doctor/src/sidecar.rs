@@ -15,10 +15,10 @@ use std::time::Duration;
 use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse};
 use seawall_probe::files::{ProbeError, ProbeResult};
 
-use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS, limits};
+use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS_PATH, limits};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus};
-use crate::http_check::HttpUrl;
+use crate::http_client::HttpUrl;
 
 const ENVOY: &str = "sidecar.envoy";
 const WORKERS: &str = "sidecar.workers";
@@ -33,7 +33,7 @@ pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sidecar",
     about: "an Envoy sidecar, through its admin port (127.0.0.1:15000, :9901, or --envoy-admin): worker threads compared with the CPU limit, overflow of pending requests, circuit breakers, \
             connections, protocol sniffing, Istio's annotations",
-    findings: &[ENVOY, WORKERS, SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL, ANNOTATIONS],
+    finding_ids: &[ENVOY, WORKERS, SPREAD, PENDING, BREAKERS, CONNECTIONS, PROTOCOL, ANNOTATIONS],
     examine,
 };
 
@@ -55,14 +55,14 @@ const MOST: usize = 4 << 20;
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let (place, mut info) = match found(site) {
         EnvoyLookup::Envoy(place, info) => (place, info),
-        EnvoyLookup::Nobody(told) => return vec![DoctorFinding::ok(ENVOY, told)],
+        EnvoyLookup::NotFound(told) => return vec![DoctorFinding::ok(ENVOY, told)],
         EnvoyLookup::Unknown(told, why) => return vec![unknown(told, why)],
     };
     if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
         istio.add_annotations(&file);
     }
     let before = stats(site, &place);
-    (site.wait)(WINDOW);
+    (site.sleep)(WINDOW);
     let after = stats(site, &place);
     let near = get(site, &place, "/clusters?format=json", limits);
     judge::judge_all(site.files, &place, &info, (&before, &after), &near)
@@ -71,7 +71,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 enum EnvoyLookup {
     Envoy(HttpUrl, EnvoyInfo),
     /// No Envoy was found; the text describes what was.
-    Nobody(String),
+    NotFound(String),
     /// The state of Envoy is unknown, with an observation and a reason.
     Unknown(String, String),
 }
@@ -101,7 +101,7 @@ fn found(site: &CheckContext) -> EnvoyLookup {
     let asked: Vec<_> = places.iter().map(|place| place.authority.as_str()).collect();
     let asked = asked.join(" nor at ");
     match (others.is_empty(), site.envoy_admin) {
-        (true, None) => EnvoyLookup::Nobody(format!("no sidecar: no program listens at {asked}")),
+        (true, None) => EnvoyLookup::NotFound(format!("no sidecar: no program listens at {asked}")),
         (true, Some(_)) => {
             EnvoyLookup::Unknown("unknown".to_owned(), format!("no program listens at {asked}"))
         }
@@ -115,7 +115,7 @@ fn unknown(told: String, why: String) -> DoctorFinding {
 }
 
 fn stats(site: &CheckContext, place: &HttpUrl) -> ProbeResult<EnvoyStats> {
-    get(site, place, STATS, EnvoyStats::parse)
+    get(site, place, STATS_PATH, EnvoyStats::parse)
 }
 
 /// Fetches and parses a page of Envoy's admin port.
@@ -139,5 +139,5 @@ fn get<T>(
 fn ask(site: &CheckContext, place: &HttpUrl, path: &str) -> Result<FetchResponse, FetchError> {
     let target = place.path_below(path);
     let request = FetchRequest::get(&place.authority, &target);
-    site.web.fetch(place, &request, &FetchLimits { deadline: EACH, max_body_bytes: MOST })
+    site.http_fetcher.fetch(place, &request, &FetchLimits { deadline: EACH, max_body_bytes: MOST })
 }

@@ -4,7 +4,7 @@
 //! The TCP counters are of this network namespace since its start; the packet backlogs are of the whole machine. A counter that grows
 //! during the check does harm now. Otherwise the check judges the share since the start.
 
-mod files;
+mod open_files;
 #[cfg(test)]
 mod tests;
 
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use seawall_probe::MachineSnapshot;
 use seawall_probe::files::{HostFiles, ProbeResult, read_parsed};
-use seawall_probe::net::{counter, number};
+use seawall_probe::net::{counter, parse_number};
 use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 
-pub(crate) use self::files::may_hide_processes;
+pub(crate) use self::open_files::may_hide_processes;
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus};
 
@@ -28,7 +28,7 @@ const SOFTNET: &str = "sockets.softnet";
 pub(crate) const CHECK: DoctorCheck = DoctorCheck {
     id: "sockets",
     about: "connections that listeners drop or that wait for accept, retransmitted segments, open files against their limits, packets dropped because of a full CPU backlog",
-    findings: &[LISTEN, BACKLOG, RETRANSMITS, FILES, SOFTNET],
+    finding_ids: &[LISTEN, BACKLOG, RETRANSMITS, FILES, SOFTNET],
     examine,
 };
 
@@ -37,14 +37,14 @@ const WINDOW: Duration = Duration::from_secs(1);
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     let before = SocketSnapshot::take(site.files, Duration::ZERO);
-    let span = (site.wait)(WINDOW);
+    let span = (site.sleep)(WINDOW);
     let after = SocketSnapshot::take(site.files, span);
-    let somaxconn = read_parsed(site.files, "/proc/sys/net/core/somaxconn", number);
+    let somaxconn = read_parsed(site.files, "/proc/sys/net/core/somaxconn", parse_number);
     vec![
         listen(&before, &after),
         backlog(&before, &after, &somaxconn),
         retransmits(&before, &after),
-        files::judge(site.files),
+        open_files::judge(site.files),
         softnet(&before, &after),
     ]
 }
@@ -221,7 +221,7 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
 fn waited(earlier: &TcpSockets, later: &TcpSocket) -> u32 {
     let before =
         earlier.all.iter().filter(|socket| socket.state == TcpState::Listen && socket.local == later.local);
-    before.map(|socket| socket.waiting.min(later.waiting)).min().unwrap_or(0)
+    before.map(|socket| socket.receive_queue.min(later.receive_queue)).min().unwrap_or(0)
 }
 
 /// With fewer segments, a share of 1 % says nothing,

@@ -147,6 +147,6 @@ pub(crate) fn sign(key: &SigningKey, header: &Value, claims: &Value) -> Result<S
 }
 
 /// The whole seconds since 1970, as in JSON web tokens.
-pub(crate) fn seconds(time: SystemTime) -> u64 {
+pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }

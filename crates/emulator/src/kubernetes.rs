@@ -155,7 +155,7 @@ impl Issuer {
         lifetime: Duration,
         now: SystemTime,
     ) -> Value {
-        let issued = jwt::seconds(now);
+        let issued = jwt::unix_seconds(now);
         let mut unique = [0; 16];
         // Only the uniqueness depends on this. Without randomness, signing would have failed before.
         let _ = aws_lc_rs::rand::fill(&mut unique);

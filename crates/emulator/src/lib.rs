@@ -13,6 +13,6 @@ pub mod google;
 mod jwt;
 pub mod keys;
 pub mod kubernetes;
-mod ledger;
 mod reply;
+mod request_counters;
 mod server;

@@ -34,7 +34,7 @@ async fn start() -> Aws {
     };
     let options = AwsEmulatorOptions {
         providers: vec![provider],
-        roles: vec![IamRole::open(ROLE).trusting(SUBJECT)],
+        roles: vec![IamRole::trusting_everyone(ROLE).trusting(SUBJECT)],
         ..AwsEmulatorOptions::default()
     };
     let (clock, hand) = Clock::manual();
@@ -100,7 +100,7 @@ async fn a_trusted_token_gets_a_session_that_says_whose_it_is() {
     assert_eq!(between(&body, "Arn"), "arn:aws:sts::123456789012:assumed-role/cart/cart");
     let session = aws.running.session(between(&body, "SessionToken")).unwrap();
     assert_eq!((&*session.taken_by, &*session.access_key_id), (SUBJECT, between(&body, "AccessKeyId")));
-    aws.running.set_fractions(true);
+    aws.running.set_fractional_expiry(true);
     let (_, body) = aws.web_identity(&aws.token("cart", AUDIENCE), ("DurationSeconds", "900")).await;
     assert_eq!(between(&body, "Expiration"), "2026-01-01T00:15:00.250Z");
     aws.hand.advance(Duration::from_secs(3600));
@@ -134,7 +134,7 @@ async fn what_sts_refuses_it_refuses_in_its_words() {
     aws.hand.advance(Duration::from_secs(601));
     let (status, body) = aws.web_identity(&good, ("X", "")).await;
     assert_eq!((status, between(&body, "Code")), (400, "ExpiredTokenException"));
-    assert!(aws.running.sessions().is_empty());
+    assert!(aws.running.session_counts().is_empty());
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use common::{
     AUDIENCE, CLOUD_PLATFORM, EMAIL, Google, ISSUER, PROVIDER, exchange_request, form, get, start, start_with,
 };
-use seawall_emulator::google::{EmulatedAccessToken, GoogleEndpoint, Impersonation};
+use seawall_emulator::google::{EmulatedAccessToken, GoogleEndpoint, ImpersonationPolicy};
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::Issuer;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn a_kubernetes_token_becomes_a_federated_one_and_that_a_service_accounts(
 
     let answer = google.access_token(federated).await.json();
     assert_eq!(answer["expireTime"], "2026-01-01T01:00:00Z");
-    let read = google.running.access_token(answer["accessToken"].as_str().unwrap()).unwrap();
+    let read = google.running.read_access_token(answer["accessToken"].as_str().unwrap()).unwrap();
     assert_eq!(
         (read.account.as_deref(), read.sub.as_str()),
         (Some(EMAIL), "system:serviceaccount:reef:coral")
@@ -304,9 +304,9 @@ async fn impersonation_is_denied_unless_granted() {
     let (other, body) = ("other@p.iam.gserviceaccount.com", json!({"scope": ["s"]}));
     assert_eq!(google.call(&coral, other, "generateAccessToken", &body).await.status, 403);
 
-    google.running.set_impersonation(Impersonation::Everyone);
+    google.running.set_impersonation(ImpersonationPolicy::Everyone);
     assert_eq!(google.access_token(&kelp).await.status, 200);
-    google.running.set_impersonation(Impersonation::default());
+    google.running.set_impersonation(ImpersonationPolicy::default());
     assert_eq!(google.access_token(&coral).await.status, 403);
 }
 
@@ -319,7 +319,7 @@ async fn a_chain_of_delegates_needs_every_link() {
     assert_eq!(google.call(&coral, target, "generateAccessToken", &body).await.status, 403);
     let links = [("system:serviceaccount:reef:coral", EMAIL), (EMAIL, target)];
     let links = links.map(|(from, to)| (from.to_owned(), to.to_owned()));
-    google.running.set_impersonation(Impersonation::Only(links.into()));
+    google.running.set_impersonation(ImpersonationPolicy::Only(links.into()));
     assert_eq!(google.call(&coral, target, "generateAccessToken", &body).await.status, 200);
     let direct = json!({"scope": ["s"]});
     assert_eq!(google.call(&coral, target, "generateAccessToken", &direct).await.status, 403);

@@ -6,7 +6,7 @@ mod common;
 use std::time::Duration;
 
 use common::{get, start};
-use seawall_emulator::google::{CONCEALED, EmulatedAccessToken};
+use seawall_emulator::google::{CONCEALED_MARKER, EmulatedAccessToken};
 use serde_json::{Value, json};
 
 const NODE: &str = "node@seawall-emulator.iam.gserviceaccount.com";
@@ -190,7 +190,7 @@ async fn every_secret_is_marked_and_there_under_every_spelling() {
         "/?recursive=true",
     ] {
         let shown = google.metadata(target).await;
-        assert!(shown.body.contains(&format!("{CONCEALED}:kube-env")), "{target}: {}", shown.body);
+        assert!(shown.body.contains(&format!("{CONCEALED_MARKER}:kube-env")), "{target}: {}", shown.body);
     }
     let recursion = google.metadata("/?recursive=true").await;
     assert!(!recursion.body.contains("ya29.") && !recursion.body.contains("eyJ"));

@@ -24,7 +24,7 @@ pub enum FaultSyntaxError {
     Name(String),
     /// A part is not a parameter with a value.
     #[error("{plant}: {part:?} is not KEY=VALUE")]
-    Part {
+    KeyValue {
         /// The name of the fault.
         plant: &'static str,
         /// The part of the text.
@@ -60,7 +60,7 @@ pub enum FaultSyntaxError {
     },
     /// Values or faults contradict each other.
     #[error("{0}")]
-    Together(String),
+    Contradiction(String),
 }
 
 fn names(all: impl Iterator<Item = &'static str>) -> String {
@@ -69,7 +69,7 @@ fn names(all: impl Iterator<Item = &'static str>) -> String {
 }
 
 fn kind_keys(plant: &str) -> impl Iterator<Item = &'static str> {
-    FaultKind::find(plant).into_iter().flat_map(|kind| kind.keys).map(|key| key.name)
+    FaultKind::find(plant).into_iter().flat_map(|kind| kind.parameters).map(|key| key.name)
 }
 
 impl PlantedFault {
@@ -81,14 +81,15 @@ impl PlantedFault {
         let mut parts = text.split(',').map(str::trim);
         let name = parts.next().unwrap_or_default();
         let kind = FaultKind::find(name).ok_or_else(|| vec![FaultSyntaxError::Name(name.to_owned())])?;
-        let mut given = vec![None; kind.keys.len()];
+        let mut given = vec![None; kind.parameters.len()];
         let mut mistakes: Vec<_> = parts.filter_map(|part| take(kind, part, &mut given).err()).collect();
-        let values = kind.keys.iter().zip(given);
+        let values = kind.parameters.iter().zip(given);
         let values =
             values.map(|(key, given)| given.or_else(|| key.form.read(key.default)).unwrap_or(f64::NAN));
         let plant = Self { kind, values: values.collect() };
-        mistakes
-            .extend(plant.contradiction().map(FaultSyntaxError::Together).filter(|_| mistakes.is_empty()));
+        mistakes.extend(
+            plant.contradiction().map(FaultSyntaxError::Contradiction).filter(|_| mistakes.is_empty()),
+        );
         if mistakes.is_empty() { Ok(plant) } else { Err(mistakes) }
     }
 
@@ -105,7 +106,7 @@ impl PlantedFault {
             }
         }
         if texts.len() > MOST_PLANTS {
-            mistakes.push(FaultSyntaxError::Together(format!("expected at most {MOST_PLANTS} faults")));
+            mistakes.push(FaultSyntaxError::Contradiction(format!("expected at most {MOST_PLANTS} faults")));
         }
         mistakes.extend(repeated(&plants));
         if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
@@ -113,28 +114,28 @@ impl PlantedFault {
 
     /// The value of a parameter: durations in seconds, words by their index. The result is NaN for a parameter that the kind lacks.
     #[must_use]
-    pub fn value(&self, key: &str) -> f64 {
+    pub fn parameter_value(&self, key: &str) -> f64 {
         self.place(key).and_then(|place| self.values.get(place)).copied().unwrap_or(f64::NAN)
     }
 
     /// The value of a parameter as a whole number.
-    pub(super) fn count(&self, key: &str) -> usize {
-        self.value(key) as usize
+    pub(super) fn parameter_as_usize(&self, key: &str) -> usize {
+        self.parameter_value(key) as usize
     }
 
     /// The value of a duration parameter in nanoseconds.
-    pub(super) fn nanos(&self, key: &str) -> u64 {
-        (self.value(key) * 1e9).round() as u64
+    pub(super) fn parameter_as_nanos(&self, key: &str) -> u64 {
+        (self.parameter_value(key) * 1e9).round() as u64
     }
 
     /// Whether a parameter has this word as its value.
-    pub(super) fn has_word(&self, key: &str, word: &str) -> bool {
+    pub(super) fn parameter_is_word(&self, key: &str, word: &str) -> bool {
         self.parameters().any(|(name, value)| name == key && value == word)
     }
 
     /// The fault with another value of a parameter. A parameter that the kind lacks is ignored.
     #[must_use]
-    pub(super) fn with(mut self, key: &str, value: f64) -> Self {
+    pub(super) fn with_parameter(mut self, key: &str, value: f64) -> Self {
         if let Some(slot) = self.place(key).and_then(|place| self.values.get_mut(place)) {
             *slot = value;
         }
@@ -143,11 +144,11 @@ impl PlantedFault {
 
     /// Each parameter with its value as text.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.kind.keys.iter().zip(&self.values).map(|(key, value)| (key.name, key.form.write(*value)))
+        self.kind.parameters.iter().zip(&self.values).map(|(key, value)| (key.name, key.form.write(*value)))
     }
 
     fn place(&self, key: &str) -> Option<usize> {
-        self.kind.keys.iter().position(|known| known.name == key)
+        self.kind.parameters.iter().position(|known| known.name == key)
     }
 
     fn contradiction(&self) -> Option<String> {
@@ -155,17 +156,18 @@ impl PlantedFault {
             "pauses" | "bursts" => ("every", "length"),
             _ => return self.keep_alive_of_nothing().or_else(|| self.empty_window()),
         };
-        let contradicts = self.value(shorter) >= self.value(longer);
+        let contradicts = self.parameter_value(shorter) >= self.parameter_value(longer);
         contradicts.then(|| format!("{}: {shorter} must be less than {longer}", self.kind.name))
     }
 
     fn keep_alive_of_nothing(&self) -> Option<String> {
-        let nothing = self.kind.name == "keep-alive" && self.value("after") + self.value("idle") == 0.0;
+        let nothing = self.kind.name == "keep-alive"
+            && self.parameter_value("after") + self.parameter_value("idle") == 0.0;
         nothing.then(|| "keep-alive: after=0 and idle=0s have no effect: give one above 0".to_owned())
     }
 
     fn empty_window(&self) -> Option<String> {
-        let (window, rate) = (self.value("window"), self.value("rate"));
+        let (window, rate) = (self.parameter_value("window"), self.parameter_value("rate"));
         let empty = window > 0.0 && window * rate < 1.0;
         empty.then(|| "rate-limiter: `rate` multiplied by `window` must be at least one request".to_owned())
     }
@@ -184,14 +186,14 @@ const ONCE: [&str; 6] = ["connection-cap", "churn", "keep-alive", "bandwidth", "
 fn repeated(plants: &[PlantedFault]) -> impl Iterator<Item = FaultSyntaxError> {
     let times = |name: &str| plants.iter().filter(|plant| plant.kind.name == name).count();
     let repeated = ONCE.into_iter().filter(move |name| times(name) > 1);
-    repeated.map(|name| FaultSyntaxError::Together(format!("{name} can be given only once")))
+    repeated.map(|name| FaultSyntaxError::Contradiction(format!("{name} can be given only once")))
 }
 
 fn take(kind: &'static FaultKind, part: &str, given: &mut [Option<f64>]) -> Result<(), FaultSyntaxError> {
     let plant = kind.name;
-    let no_part = || FaultSyntaxError::Part { plant, part: part.to_owned() };
+    let no_part = || FaultSyntaxError::KeyValue { plant, part: part.to_owned() };
     let (name, value) = part.split_once('=').ok_or_else(no_part)?;
-    let known = kind.keys.iter().zip(given).find(|(key, _)| key.name == name);
+    let known = kind.parameters.iter().zip(given).find(|(key, _)| key.name == name);
     let (key, slot) = known.ok_or_else(|| FaultSyntaxError::Key { plant, key: name.to_owned() })?;
     if slot.is_some() {
         return Err(FaultSyntaxError::Twice { plant, key: key.name });
@@ -223,7 +225,7 @@ impl ParameterForm {
             Self::Count(least, most) => {
                 text.parse().ok().filter(|count| (least..=most).contains(count)).map(f64::from)
             }
-            Self::Span { may_be_zero } => {
+            Self::Duration { may_be_zero } => {
                 let span = seawall_core::duration::parse(text)?.as_nanos() as f64 / 1e9;
                 Some(span).filter(|span| *span <= LONGEST && (may_be_zero || *span > 0.0))
             }
@@ -234,8 +236,8 @@ impl ParameterForm {
     fn write(self, value: f64) -> String {
         match self {
             Self::Rate | Self::Number(..) | Self::Count(..) => format!("{value}"),
-            Self::Span { .. } if value >= 1.0 || value == 0.0 => format!("{value}s"),
-            Self::Span { .. } => format!("{}ms", (value * 1e9).round() / 1e6),
+            Self::Duration { .. } if value >= 1.0 || value == 0.0 => format!("{value}s"),
+            Self::Duration { .. } => format!("{}ms", (value * 1e9).round() / 1e6),
             Self::Word(words) => words.get(value as usize).copied().unwrap_or_default().to_owned(),
         }
     }
@@ -245,8 +247,8 @@ impl ParameterForm {
             Self::Rate => "a rate per second, from 0.001 to 10000000".to_owned(),
             Self::Number(least, most) => format!("a number from {least} to {most}"),
             Self::Count(least, most) => format!("a whole number from {least} to {most}"),
-            Self::Span { may_be_zero: true } => "a duration such as 5ms, 2s or 0s, at most 1h".to_owned(),
-            Self::Span { may_be_zero: false } => {
+            Self::Duration { may_be_zero: true } => "a duration such as 5ms, 2s or 0s, at most 1h".to_owned(),
+            Self::Duration { may_be_zero: false } => {
                 "a duration such as 5ms or 2s, above 0 and at most 1h".to_owned()
             }
             Self::Word(words) => format!("one of {}", words.join(", ")),
@@ -308,7 +310,7 @@ mod tests {
             mistakes,
             [
                 FaultSyntaxError::Name("x".to_owned()),
-                FaultSyntaxError::Together("dns can be given only once".to_owned())
+                FaultSyntaxError::Contradiction("dns can be given only once".to_owned())
             ]
         );
         assert!(PlantedFault::parse_all(&["noise"; MOST_PLANTS + 1]).is_err());

@@ -9,11 +9,11 @@ pub struct FaultKind {
     /// The name in `--fault`, such as `pool`.
     pub name: &'static str,
     /// The cause that `find` should name; none for a mere disturbance such as `noise`.
-    pub class: Option<&'static str>,
+    pub cause_class: Option<&'static str>,
     /// The help text.
     pub about: &'static str,
     /// The parameters, in the order of the help text.
-    pub keys: &'static [FaultParameter],
+    pub parameters: &'static [FaultParameter],
 }
 
 /// One parameter of a fault, such as `workers`.
@@ -37,7 +37,7 @@ pub enum ParameterForm {
     /// A number in these bounds.
     Number(f64, f64),
     /// A duration of at most an hour, such as `5ms`.
-    Span {
+    Duration {
         /// True if the duration may be 0, which turns the effect off.
         may_be_zero: bool,
     },
@@ -52,13 +52,13 @@ impl FaultKind {
     /// Finds a kind by its name or by the slug of its cause class.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
-        let by_class = || Self::with_class(name).next();
+        let by_class = || Self::all_of_cause_class(name).next();
         ALL.iter().find(|kind| kind.name == name).or_else(by_class)
     }
 
     /// The kinds of faults with this cause class.
-    pub fn with_class(class: &str) -> impl Iterator<Item = &'static Self> {
-        ALL.iter().filter(move |kind| kind.class == Some(class))
+    pub fn all_of_cause_class(class: &str) -> impl Iterator<Item = &'static Self> {
+        ALL.iter().filter(move |kind| kind.cause_class == Some(class))
     }
 }
 
@@ -66,8 +66,8 @@ const fn key(name: &'static str, form: ParameterForm, default: &'static str) -> 
     FaultParameter { name, form, default }
 }
 
-const SOME: ParameterForm = ParameterForm::Span { may_be_zero: false };
-const SOME_OR_NONE: ParameterForm = ParameterForm::Span { may_be_zero: true };
+const SOME: ParameterForm = ParameterForm::Duration { may_be_zero: false };
+const SOME_OR_NONE: ParameterForm = ParameterForm::Duration { may_be_zero: true };
 const STATUS: ParameterForm = ParameterForm::Count(400, 599);
 const CV: ParameterForm = ParameterForm::Number(0.0, 20.0);
 const WORKERS: ParameterForm = ParameterForm::Count(1, 10_000);
@@ -82,9 +82,9 @@ const FACTOR: ParameterForm = ParameterForm::Number(1.0, 1_000.0);
 const ALL: &[FaultKind] = &[
     FaultKind {
         name: "rate-limiter",
-        class: Some("rate-limiter"),
+        cause_class: Some("rate-limiter"),
         about: "refuses requests above `rate` per second and admits bursts of up to `bucket`. With `window`, counts requests in fixed windows of that length instead",
-        keys: &[
+        parameters: &[
             key("rate", ParameterForm::Rate, "200"),
             key("bucket", ParameterForm::Count(1, 10_000_000), "40"),
             key("status", STATUS, "429"),
@@ -93,9 +93,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "hanging-limiter",
-        class: Some("hanging-limiter"),
+        cause_class: Some("hanging-limiter"),
         about: "like rate-limiter, but an excess request gets no response: the server closes its connection after `hang`",
-        keys: &[
+        parameters: &[
             key("rate", ParameterForm::Rate, "200"),
             key("bucket", ParameterForm::Count(1, 10_000_000), "20"),
             key("hang", SOME, "30s"),
@@ -103,9 +103,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "delaying-limiter",
-        class: Some("delaying-limiter"),
+        cause_class: Some("delaying-limiter"),
         about: "a leaky bucket that passes one request every 1/`rate` seconds. Up to `queue` requests wait; the server refuses further requests",
-        keys: &[
+        parameters: &[
             key("rate", ParameterForm::Rate, "200"),
             key("queue", QUEUE, "100"),
             key("status", STATUS, "503"),
@@ -113,9 +113,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "pool",
-        class: Some("pool-saturation"),
+        cause_class: Some("pool-saturation"),
         about: "each of `workers` workers serves one request at a time, for `service` per request. Up to `queue` requests wait. `cv` is the coefficient of variation of `service`: 0 fixed, 1 exponential, otherwise lognormal",
-        keys: &[
+        parameters: &[
             key("workers", WORKERS, "8"),
             key("service", SOME, "40ms"),
             key("cv", CV, "0"),
@@ -125,15 +125,15 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "cpu",
-        class: Some("cpu-saturation"),
+        cause_class: Some("cpu-saturation"),
         about: "one thread uses `work` of real CPU time per request and serves one request at a time",
-        keys: &[key("work", SOME, "2ms"), key("queue", QUEUE, "100000"), key("status", STATUS, "503")],
+        parameters: &[key("work", SOME, "2ms"), key("queue", QUEUE, "100000"), key("status", STATUS, "503")],
     },
     FaultKind {
         name: "concurrency-cap",
-        class: Some("concurrency-cap"),
+        cause_class: Some("concurrency-cap"),
         about: "the server accepts at most `places` concurrent requests and refuses further requests. Each accepted request holds its place for `service` and for the time that later faults add",
-        keys: &[
+        parameters: &[
             key("places", WORKERS, "10"),
             key("service", SOME_OR_NONE, "50ms"),
             key("cv", CV, "0.5"),
@@ -142,9 +142,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "connection-cap",
-        class: Some("connection-cap"),
+        cause_class: Some("connection-cap"),
         about: "the server accepts at most `connections` open connections; each request takes `service`. how=close: the server closes further connections. how=backlog: the server does not accept further connections; `backlog` + 1 connections wait in the kernel",
-        keys: &[
+        parameters: &[
             key("connections", ParameterForm::Count(1, 60_000), "20"),
             key("service", SOME_OR_NONE, "100ms"),
             key("cv", CV, "0"),
@@ -154,9 +154,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "quota",
-        class: Some("cfs-throttling"),
+        cause_class: Some("cfs-throttling"),
         about: "one thread with a simulated CPU quota: each request takes `work` of CPU time. The thread runs for at most `share` of each `period` and then stops until the next period begins",
-        keys: &[
+        parameters: &[
             key("share", SHARE, "0.2"),
             key("work", SOME, "1ms"),
             key("cv", CV, "0"),
@@ -165,15 +165,15 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "churn",
-        class: Some("churn-cost"),
+        cause_class: Some("churn-cost"),
         about: "each new connection takes `cost` before its first request is read; the server sets up one connection at a time",
-        keys: &[key("cost", SOME, "5ms")],
+        parameters: &[key("cost", SOME, "5ms")],
     },
     FaultKind {
         name: "keep-alive",
-        class: Some("keep-alive-race"),
+        cause_class: Some("keep-alive-race"),
         about: "the server closes a connection without notice after `after` requests: when the next request arrives (how=cut) or right after the last response (how=close). The server also closes connections that are idle for `idle`",
-        keys: &[
+        parameters: &[
             key("after", ParameterForm::Count(0, 10_000_000), "100"),
             key("how", ParameterForm::Word(&["cut", "close"]), "cut"),
             key("idle", SOME_OR_NONE, "0s"),
@@ -181,9 +181,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "timeout-chain",
-        class: Some("timeout-chain"),
+        cause_class: Some("timeout-chain"),
         about: "a proxy in front of a pool: each try times out after `timeout`, and after `tries` tries the proxy responds 504. The pool finishes timed-out requests (late=done) or drops them (late=dropped)",
-        keys: &[
+        parameters: &[
             key("workers", WORKERS, "8"),
             key("service", SOME, "40ms"),
             key("cv", CV, "0"),
@@ -194,9 +194,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "pauses",
-        class: Some("pauses"),
+        cause_class: Some("pauses"),
         about: "the whole server stalls for `length` once every `every`. Each stall begins early or late by up to half of `jitter`, a share of `every`",
-        keys: &[
+        parameters: &[
             key("length", SOME, "200ms"),
             key("every", SOME, "2s"),
             key("jitter", ParameterForm::Number(0.0, 1.0), "0"),
@@ -204,9 +204,9 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "uneven",
-        class: Some("uneven-balancing"),
+        cause_class: Some("uneven-balancing"),
         about: "round robin over `servers` pools. One pool is `slow` times as slow and gets `weight` times as many requests. header=yes: each response names its server in Server-Id",
-        keys: &[
+        parameters: &[
             key("servers", ParameterForm::Count(2, 64), "3"),
             key("workers", WORKERS, "4"),
             key("service", SOME, "12ms"),
@@ -218,18 +218,18 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "bandwidth",
-        class: Some("bandwidth"),
+        cause_class: Some("bandwidth"),
         about: "all responses share a link of `rate` bytes per second; a body has `body` bytes",
-        keys: &[
+        parameters: &[
             key("rate", ParameterForm::Number(1.0, 1e11), "2500000"),
             key("body", ParameterForm::Count(0, MOST_BODY), "10000"),
         ],
     },
     FaultKind {
         name: "dns",
-        class: Some("dns"),
+        cause_class: Some("dns"),
         about: "a DNS server on UDP `port` (0: any free port) that resolves every name to this server after `delay`. Above `rate` questions per second (0: no limit) it does not respond. Use it with attack -resolvers",
-        keys: &[
+        parameters: &[
             key("port", ParameterForm::Count(0, 65_535), "0"),
             key("delay", SOME_OR_NONE, "200ms"),
             key("rate", ParameterForm::Number(0.0, 1e7), "0"),
@@ -237,50 +237,50 @@ const ALL: &[FaultKind] = &[
     },
     FaultKind {
         name: "ports",
-        class: Some("ports"),
+        cause_class: Some("ports"),
         about: "changes nothing in the server: the client runs out of local ports (attack -requests-per-connection 1 from one -laddr with a small ip_local_port_range)",
-        keys: &[],
+        parameters: &[],
     },
     FaultKind {
         name: "noise",
-        class: None,
+        cause_class: None,
         about: "delays each response by an exponentially distributed time with mean `delay`",
-        keys: &[key("delay", SOME, "1ms")],
+        parameters: &[key("delay", SOME, "1ms")],
     },
     FaultKind {
         name: "drift",
-        class: None,
+        cause_class: None,
         about: "the speed of all workers drifts at random: standard deviation `amplitude` (a share), correlation time `time`",
-        keys: &[key("amplitude", ParameterForm::Number(0.001, 0.5), "0.05"), key("time", SOME, "30s")],
+        parameters: &[key("amplitude", ParameterForm::Number(0.001, 0.5), "0.05"), key("time", SOME, "30s")],
     },
     FaultKind {
         name: "bursts",
-        class: None,
+        cause_class: None,
         about: "a noisy neighbour takes `share` of the workers' speed for `length` once every `every`",
-        keys: &[key("share", SHARE, "0.3"), key("length", SOME, "1s"), key("every", SOME, "15s")],
+        parameters: &[key("share", SHARE, "0.3"), key("length", SOME, "1s"), key("every", SOME, "15s")],
     },
     FaultKind {
         name: "warm-up",
-        class: None,
+        cause_class: None,
         about: "workers start at `share` of their full speed at the first request and approach full speed with time constant `time`",
-        keys: &[key("share", SHARE, "0.4"), key("time", SOME, "5s")],
+        parameters: &[key("share", SHARE, "0.4"), key("time", SOME, "5s")],
     },
     FaultKind {
         name: "credits",
-        class: None,
+        cause_class: None,
         about: "workers are `times` times as fast while CPU credits last. The server starts with `amount` of credits and earns 1 s of credits per second",
-        keys: &[key("times", FACTOR, "2"), key("amount", SOME, "15s")],
+        parameters: &[key("times", FACTOR, "2"), key("amount", SOME, "15s")],
     },
     FaultKind {
         name: "collapse",
-        class: None,
+        cause_class: None,
         about: "workers take `factor` times as long while requests wait longer than `wait`",
-        keys: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms")],
+        parameters: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms")],
     },
     FaultKind {
         name: "metastable",
-        class: None,
+        cause_class: None,
         about: "like collapse, but workers stay slow until no request has arrived for `rest`",
-        keys: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms"), key("rest", SOME, "3s")],
+        parameters: &[key("factor", FACTOR, "1.5"), key("wait", SOME, "150ms"), key("rest", SOME, "3s")],
     },
 ];

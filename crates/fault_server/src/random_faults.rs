@@ -31,7 +31,7 @@ const PATIENCE: f64 = 12.0;
 
 /// The classes that can be drawn: all except `ports`, which is not a fault of the server.
 pub fn classes() -> impl Iterator<Item = &'static str> {
-    FaultKind::ALL.iter().filter_map(|kind| kind.class).filter(|class| *class != "ports")
+    FaultKind::ALL.iter().filter_map(|kind| kind.cause_class).filter(|class| *class != "ports")
 }
 
 /// Draws one fault for each of these classes, or one of a random class if the list is empty. A class that cannot be drawn is left out.
@@ -41,7 +41,8 @@ pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     let all: Vec<_> = classes().collect();
     let any = rng.choice(&all).copied();
     let wanted: Vec<_> = if wanted.is_empty() { any.into_iter().collect() } else { wanted.to_vec() };
-    let kinds: Vec<_> = wanted.into_iter().filter_map(|class| FaultKind::with_class(class).next()).collect();
+    let kinds: Vec<_> =
+        wanted.into_iter().filter_map(|class| FaultKind::all_of_cause_class(class).next()).collect();
     let mut rate = log_uniform(&mut rng, RATES);
     let most = kinds.iter().map(|kind| most_rate(kind.name)).fold(RATES.1, f64::min);
     // The rate is drawn again within the possible range rather than set to its end.
@@ -69,50 +70,58 @@ fn most_rate(name: &str) -> f64 {
 fn drawn(name: &str, rate: f64, rng: &mut Rng) -> Option<PlantedFault> {
     let plant = PlantedFault::parse(name).ok()?;
     Some(match name {
-        "rate-limiter" => limited(plant, rate, rng).with("status", [429.0, 503.0, 403.0][rng.usize(..3)]),
+        "rate-limiter" => {
+            limited(plant, rate, rng).with_parameter("status", [429.0, 503.0, 403.0][rng.usize(..3)])
+        }
         "hanging-limiter" => limited(plant, rate, rng),
         "delaying-limiter" => plant
-            .with("rate", round(rate))
-            .with("queue", log_uniform(rng, (0.05, 1.0)).mul_add(rate, 5.0).round()),
-        "pool" => workers(plant, rate, rng).with("queue", queue(rate, rng)),
+            .with_parameter("rate", round(rate))
+            .with_parameter("queue", log_uniform(rng, (0.05, 1.0)).mul_add(rate, 5.0).round()),
+        "pool" => workers(plant, rate, rng).with_parameter("queue", queue(rate, rng)),
         "timeout-chain" => {
             let (timeout, tries) = (between(rng, (0.3, 1.2)), rng.usize(1..=3) as f64);
-            let plant = workers(plant, rate, rng).with("tries", tries);
-            let timeout = timeout.max(PATIENCE * plant.value("service"));
-            plant.with("timeout", round_span(timeout))
+            let plant = workers(plant, rate, rng).with_parameter("tries", tries);
+            let timeout = timeout.max(PATIENCE * plant.parameter_value("service"));
+            plant.with_parameter("timeout", round_span(timeout))
         }
         "uneven" => uneven(plant, rate, rng),
-        "cpu" => plant.with("work", round_span(1.0 / rate)),
+        "cpu" => plant.with_parameter("work", round_span(1.0 / rate)),
         "quota" => quota(plant, rate, rng),
         "concurrency-cap" => places(plant, rate, rng),
         "connection-cap" => connections(plant, rate, rng),
-        "churn" => plant.with("cost", round_span(1.0 / rate)),
-        "keep-alive" => plant.with("after", log_uniform(rng, (20.0, 500.0)).round()),
+        "churn" => plant.with_parameter("cost", round_span(1.0 / rate)),
+        "keep-alive" => plant.with_parameter("after", log_uniform(rng, (20.0, 500.0)).round()),
         "pauses" => pauses(plant, rng),
         "bandwidth" => {
             let body = log_uniform(rng, (1_000.0, 50_000.0)).round();
-            plant.with("body", body).with("rate", (rate * (body + 41.0)).round())
+            plant.with_parameter("body", body).with_parameter("rate", (rate * (body + 41.0)).round())
         }
-        "dns" => plant.with("delay", round_span(between(rng, (0.05, 0.3)))),
+        "dns" => plant.with_parameter("delay", round_span(between(rng, (0.05, 0.3)))),
         _ => return None,
     })
 }
 
 fn limited(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let least = (rate * LATENESS).max(1.0);
-    plant.with("rate", round(rate)).with("bucket", log_uniform(rng, (least, rate)).round())
+    plant
+        .with_parameter("rate", round(rate))
+        .with_parameter("bucket", log_uniform(rng, (least, rate)).round())
 }
 
 /// Chooses workers and a service time for this rate.
 fn workers(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (count, service) = count_and_service(rate, rng);
-    plant.with("workers", count).with("service", service).with("cv", cv(rng))
+    plant.with_parameter("workers", count).with_parameter("service", service).with_parameter("cv", cv(rng))
 }
 
 fn places(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (count, service) = count_and_service(rate, rng);
     let status = [429.0, 503.0][rng.usize(..2)];
-    plant.with("places", count).with("service", service).with("cv", cv(rng)).with("status", status)
+    plant
+        .with_parameter("places", count)
+        .with_parameter("service", service)
+        .with_parameter("cv", cv(rng))
+        .with_parameter("status", status)
 }
 
 fn count_and_service(rate: f64, rng: &mut Rng) -> (f64, f64) {
@@ -126,25 +135,37 @@ fn uneven(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let (servers, slow) = (rng.usize(2..=5) as f64, between(rng, (3.0, 8.0)).round());
     // The slow server gets an equal share and can serve just that much.
     let (workers, service) = count_and_service((rate / servers * slow).min(most_rate("uneven")), rng);
-    plant.with("servers", servers).with("slow", slow).with("workers", workers).with("service", service)
+    plant
+        .with_parameter("servers", servers)
+        .with_parameter("slow", slow)
+        .with_parameter("workers", workers)
+        .with_parameter("service", service)
 }
 
 fn quota(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let share = (between(rng, (0.1, 0.6)) * 100.0).round() / 100.0;
-    plant.with("share", share).with("work", round_span(share / rate)).with("cv", cv(rng))
+    plant
+        .with_parameter("share", share)
+        .with_parameter("work", round_span(share / rate))
+        .with_parameter("cv", cv(rng))
 }
 
 fn connections(plant: PlantedFault, rate: f64, rng: &mut Rng) -> PlantedFault {
     let service = between(rng, (0.03, SERVICES.1));
     let connections = (rate * service).round().max(2.0);
     let how = rng.usize(..2) as f64;
-    let plant = plant.with("connections", connections).with("service", round_span(connections / rate));
-    plant.with("how", how).with("cv", cv(rng))
+    let plant = plant
+        .with_parameter("connections", connections)
+        .with_parameter("service", round_span(connections / rate));
+    plant.with_parameter("how", how).with_parameter("cv", cv(rng))
 }
 
 fn pauses(plant: PlantedFault, rng: &mut Rng) -> PlantedFault {
     let (length, every) = (between(rng, (0.06, 0.3)), between(rng, (0.7, 2.0)));
-    plant.with("length", round_span(length)).with("every", round_span(every)).with("jitter", 0.2)
+    plant
+        .with_parameter("length", round_span(length))
+        .with_parameter("every", round_span(every))
+        .with_parameter("jitter", 0.2)
 }
 
 /// A queue length. Half of all queues are short.
@@ -185,7 +206,7 @@ mod tests {
             for seed in 0..300 {
                 let plants = draw(&[class], seed);
                 let [plant] = &plants[..] else { panic!("{class}: {plants:?}") };
-                assert_eq!(plant.kind.class, Some(class));
+                assert_eq!(plant.kind.cause_class, Some(class));
                 assert_eq!(PlantedFault::parse(&plant.to_string()).as_ref(), Ok(plant), "{plant}");
                 let limit = plant.limit().map_or(RATES.0, |limit| limit.rate);
                 assert!((RATES.0 * 0.95..=RATES.1 * 1.05).contains(&limit), "{plant}: {limit}");
@@ -198,7 +219,7 @@ mod tests {
         let drawn: Vec<_> = (0..400).map(|seed| draw(&[], seed)).collect();
         assert_eq!(drawn, (0..400).map(|seed| draw(&[], seed)).collect::<Vec<_>>());
         for class in classes() {
-            assert!(drawn.iter().any(|plants| plants[0].kind.class == Some(class)), "{class}");
+            assert!(drawn.iter().any(|plants| plants[0].kind.cause_class == Some(class)), "{class}");
         }
     }
 
@@ -208,7 +229,7 @@ mod tests {
         for seed in 0..300 {
             for class in ["rate-limiter", "hanging-limiter"] {
                 let plant = &draw(&[class], seed)[0];
-                let lasts = (plant.value("bucket") + 0.5) / plant.value("rate");
+                let lasts = (plant.parameter_value("bucket") + 0.5) / plant.parameter_value("rate");
                 assert!(lasts >= LATENESS, "{plant}: {lasts}");
             }
         }
@@ -219,13 +240,16 @@ mod tests {
     fn no_timeout_is_so_short_that_requests_fail_at_any_rate() {
         for seed in 0..300 {
             let plant = &draw(&["timeout-chain"], seed)[0];
-            assert!(plant.value("timeout") >= 0.999 * PATIENCE * plant.value("service"), "{plant}");
+            assert!(
+                plant.parameter_value("timeout") >= 0.999 * PATIENCE * plant.parameter_value("service"),
+                "{plant}"
+            );
         }
     }
 
     #[test]
     fn rates_are_spread_over_the_orders_of_magnitude() {
-        let rates = (0..400).map(|seed| draw(&["rate-limiter"], seed)[0].value("rate"));
+        let rates = (0..400).map(|seed| draw(&["rate-limiter"], seed)[0].parameter_value("rate"));
         let above = rates.filter(|rate| *rate > 1_000.0).count();
         assert!((160..=240).contains(&above), "{above}");
     }

@@ -8,10 +8,10 @@ use super::server::head_length;
 /// The limit of one fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FaultLimit {
-    /// The limit per second, of requests or of [`of`](Self::of).
+    /// The limit per second, of requests or of [`limited_events`](Self::limited_events).
     pub rate: f64,
     /// The limited events, such as "requests".
-    pub of: &'static str,
+    pub limited_events: &'static str,
     /// True if the fault breaks exactly at this rate. A cap breaks below it, at a rate that depends on the arrival process. Real computing
     /// depends on the machine.
     pub is_exact: bool,
@@ -21,17 +21,18 @@ impl PlantedFault {
     /// The limit of this fault alone; none if it has no limit or there is no formula.
     #[must_use]
     pub fn limit(&self) -> Option<FaultLimit> {
-        let number = |key| self.value(key);
-        let exact = |rate, of| Some(FaultLimit { rate, of, is_exact: true });
-        let nominal = |rate| Some(FaultLimit { rate, of: "requests", is_exact: false });
+        let number = |key| self.parameter_value(key);
+        let exact = |rate, of| Some(FaultLimit { rate, limited_events: of, is_exact: true });
+        let nominal = |rate| Some(FaultLimit { rate, limited_events: "requests", is_exact: false });
         match self.kind.name {
             "rate-limiter" | "hanging-limiter" | "delaying-limiter" => exact(number("rate"), "requests"),
             "pool" | "timeout-chain" => exact(number("workers") / number("service"), "requests"),
             "quota" => exact(number("share") / number("work"), "requests"),
             "uneven" => exact(self.uneven_limit(), "requests"),
-            "bandwidth" => {
-                exact(number("rate") / (number("body") + head_length(self.count("body")) as f64), "requests")
-            }
+            "bandwidth" => exact(
+                number("rate") / (number("body") + head_length(self.parameter_as_usize("body")) as f64),
+                "requests",
+            ),
             "churn" => exact(1.0 / number("cost"), "new connections"),
             "dns" if number("rate") > 0.0 => exact(number("rate"), "questions"),
             "cpu" => nominal(1.0 / number("work")),
@@ -43,16 +44,16 @@ impl PlantedFault {
 
     /// The limit of the server that breaks first: the slow one, or another one if the slow one gets few requests.
     fn uneven_limit(&self) -> f64 {
-        let others = self.value("servers") - 1.0;
-        let (slow, weight) = (self.value("slow"), self.value("weight"));
-        let each = self.value("workers") / self.value("service");
+        let others = self.parameter_value("servers") - 1.0;
+        let (slow, weight) = (self.parameter_value("slow"), self.parameter_value("weight"));
+        let each = self.parameter_value("workers") / self.parameter_value("service");
         let all = weight + others;
         (each / slow * all / weight).min(each * all)
     }
 
     /// The rate at which a cap refuses 0.1 % of Poisson arrivals, in requests per second.
     fn limit_of_chance(&self) -> Option<f64> {
-        let (places, service) = (self.value("places"), self.value("service"));
+        let (places, service) = (self.parameter_value("places"), self.parameter_value("service"));
         let is_cap = self.kind.name == "concurrency-cap" && service > 0.0;
         is_cap.then(|| load_that_refuses(places as u32, 0.001) / service)
     }
@@ -60,8 +61,11 @@ impl PlantedFault {
     /// The share of the workers' speed that this disturbance leaves.
     fn leaves(&self) -> f64 {
         match self.kind.name {
-            "pauses" => 1.0 - self.value("length") / self.value("every"),
-            "bursts" => 1.0 - self.value("share") * self.value("length") / self.value("every"),
+            "pauses" => 1.0 - self.parameter_value("length") / self.parameter_value("every"),
+            "bursts" => {
+                1.0 - self.parameter_value("share") * self.parameter_value("length")
+                    / self.parameter_value("every")
+            }
             _ => 1.0,
         }
     }
@@ -76,7 +80,7 @@ impl PlantedFault {
         json!({
             "plant": self.to_string(),
             "name": self.kind.name,
-            "class": self.kind.class,
+            "class": self.kind.cause_class,
             "limit": self.limit().map(FaultLimit::statement),
             "limit_of_chance": self.limit_of_chance(),
             "parameters": parameters.collect::<Map<_, _>>(),
@@ -86,7 +90,7 @@ impl PlantedFault {
 
 impl FaultLimit {
     fn statement(self) -> Value {
-        json!({ "rate": self.rate, "of": self.of, "exact": self.is_exact })
+        json!({ "rate": self.rate, "of": self.limited_events, "exact": self.is_exact })
     }
 }
 
@@ -94,13 +98,13 @@ impl FaultLimit {
 /// requests per second (null without a formula), and each fault with all its parameters.
 #[must_use]
 pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
-    let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.class).collect();
+    let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.cause_class).collect();
     let limit = least(plants);
     json!({
         "classes": classes,
         "limit": limit.map(|(_, limit)| limit.rate),
         "limit_exact": limit.map(|(_, limit)| limit.is_exact),
-        "limited_by": limit.and_then(|(plant, _)| plant.kind.class),
+        "limited_by": limit.and_then(|(plant, _)| plant.kind.cause_class),
         "plants": plants.iter().map(PlantedFault::statement).collect::<Vec<_>>(),
         "seed": seed,
     })
@@ -110,7 +114,7 @@ pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
 fn least(plants: &[PlantedFault]) -> Option<(&PlantedFault, FaultLimit)> {
     let left: f64 = plants.iter().map(PlantedFault::leaves).product();
     let limits = plants.iter().filter_map(|plant| {
-        let limit = plant.limit().filter(|limit| limit.of == "requests")?;
+        let limit = plant.limit().filter(|limit| limit.limited_events == "requests")?;
         let share = if plant.works() { left } else { 1.0 };
         Some((plant, FaultLimit { rate: limit.rate * share, ..limit }))
     });

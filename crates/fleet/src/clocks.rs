@@ -79,7 +79,7 @@ impl RoundTrips {
 
 /// The delay of a pod's start after the agreed instant, with its error bound. The error is at least that of the clock offset.
 #[must_use]
-pub fn start_delay(began: i64, agreed: i64, offset: ClockOffset) -> (i64, Duration) {
+pub fn start_lateness(began: i64, agreed: i64, offset: ClockOffset) -> (i64, Duration) {
     (offset.to_local_time(began).saturating_sub(agreed), Duration::from_nanos(offset.error_nanos))
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let offset = trips.offset().unwrap();
         assert_eq!(offset, ClockOffset { ahead_nanos: 50 * MS, error_nanos: MS as u64 });
         assert_eq!((offset.to_pod_time(0), offset.to_local_time(50 * MS)), (50 * MS, 0));
-        assert_eq!(start_delay(1050 * MS + 7, 1000 * MS, offset), (7, Duration::from_millis(1)));
+        assert_eq!(start_lateness(1050 * MS + 7, 1000 * MS, offset), (7, Duration::from_millis(1)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use seawall_load::clock::{Nanos, RunClock, SECOND, nanos};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::clocks::{ClockOffset, RoundTrips, start_delay};
+use crate::clocks::{ClockOffset, RoundTrips, start_lateness};
 use crate::protocol::{
     BeginTrial, ControlCommand, HEARTBEAT_SECONDS, PodCommand, PodReady, PodReport, VERSION,
 };
@@ -90,7 +90,7 @@ pub enum PodUpdateKind<P, R> {
         within: Duration,
     },
     /// A part of the results of a trial.
-    Part {
+    PartialResult {
         /// The number of the trial.
         trial: u64,
         /// The part.
@@ -202,7 +202,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// The name of a pod.
     #[must_use]
-    pub fn name(&self, pod: usize) -> &str {
+    pub fn pod_name(&self, pod: usize) -> &str {
         self.wire.names.get(pod).map_or("", String::as_str)
     }
 
@@ -220,7 +220,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// The clock offset of a pod, if known.
     #[must_use]
-    pub fn offset(&self, pod: usize) -> Option<ClockOffset> {
+    pub fn clock_offset(&self, pod: usize) -> Option<ClockOffset> {
         self.pods.get(pod)?.trips.offset()
     }
 
@@ -263,7 +263,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                 let first = away.unwrap_or(first);
                 let why =
                     self.pods[first].away.as_ref().map_or_else(String::new, |(_, why)| format!(": {why}"));
-                let (pod, pods) = (self.name(first).to_owned(), self.size());
+                let (pod, pods) = (self.pod_name(first).to_owned(), self.size());
                 let after = Duration::from_nanos(now.saturating_sub(began));
                 return Err(FleetNotReady::Timeout {
                     missing: self.pods.iter().filter(|pod| unready(pod)).count(),
@@ -273,10 +273,10 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                     after,
                 });
             }
-            let Some(PodUpdate { pod, kind: what, .. }) = self.next(Duration::from_millis(100)) else {
+            let Some(PodUpdate { pod, kind: what, .. }) = self.next_update(Duration::from_millis(100)) else {
                 continue;
             };
-            let name = || self.name(pod).to_owned();
+            let name = || self.pod_name(pod).to_owned();
             match what {
                 PodUpdateKind::Lost(why) => return Err(FleetNotReady::Lost { pod: name(), why }),
                 PodUpdateKind::Unreachable(why) => {
@@ -305,13 +305,13 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             self.pods.iter().position(|pod| pod.gone.is_none() && off(pod).is_some_and(|off| off > FAR));
         let Some(pod) = far else { return Ok(()) };
         let off = off(&self.pods[pod]).unwrap_or_default();
-        Err(FleetNotReady::Clock { pod: self.name(pod).to_owned(), off })
+        Err(FleetNotReady::Clock { pod: self.pod_name(pod).to_owned(), off })
     }
 
     /// Starts a trial on all pods at one instant; each pod sends its own shard.
-    pub fn start(&mut self, work: &W) -> StartedTrial {
+    pub fn start_trial(&mut self, work: &W) -> StartedTrial {
         let soonest = self.earliest_start();
-        self.start_at(work, soonest)
+        self.start_trial_at(work, soonest)
     }
 
     /// The earliest start, by the channel's clock, that gives all pods enough notice.
@@ -323,12 +323,12 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     }
 
     /// Starts a trial on all pods at this instant of the channel's clock.
-    pub fn start_at(&mut self, work: &W, at: Nanos) -> StartedTrial {
+    pub fn start_trial_at(&mut self, work: &W, at: Nanos) -> StartedTrial {
         self.trial += 1;
         let there: Vec<usize> = (0..self.pods.len()).filter(|&pod| self.pods[pod].gone.is_none()).collect();
         let begun = StartedTrial { trial: self.trial, at, unix_ns: self.wire.clock.unix_ns(at) };
         for (index, &pod) in there.iter().enumerate() {
-            let at = self.offset(pod).map_or(begun.unix_ns, |offset| offset.to_pod_time(begun.unix_ns));
+            let at = self.clock_offset(pod).map_or(begun.unix_ns, |offset| offset.to_pod_time(begun.unix_ns));
             let shard = (index as u64, there.len() as u64);
             self.tell(pod, &PodCommand::Begin(BeginTrial { trial: begun.trial, at, shard, work }));
         }
@@ -341,7 +341,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     }
 
     /// Orders all pods to stop sending. A second call ends the trial at once.
-    pub fn stop(&self) {
+    pub fn stop_trial(&self) {
         self.tell_all(&PodCommand::Stop);
     }
 
@@ -360,7 +360,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// Waits for the next update; none at the time limit or if there will be no more. It also updates the clock offsets. A pod that is
     /// silent for [`HEARTBEAT_SECONDS`] is lost: it has ended its own load for the same reason, or hangs.
-    pub fn next(&mut self, patience: Duration) -> Option<PodUpdate<P, R>> {
+    pub fn next_update(&mut self, patience: Duration) -> Option<PodUpdate<P, R>> {
         let by = self.now().saturating_add(nanos(patience));
         loop {
             let left = Duration::from_nanos(by.saturating_sub(self.now()));
@@ -444,12 +444,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             PodReport::Begun { trial, at } => {
                 let offset =
                     known.trips.offset().unwrap_or(ClockOffset { ahead_nanos: 0, error_nanos: u64::MAX });
-                let (at, within) = start_delay(at, 0, offset);
+                let (at, within) = start_lateness(at, 0, offset);
                 PodUpdateKind::Started { trial, at, within }
             }
-            PodReport::Part { trial, part, doubts } => {
-                PodUpdateKind::Part { trial, part, doubts: doubts.iter().map(|doubt| shown(doubt)).collect() }
-            }
+            PodReport::Part { trial, part, doubts } => PodUpdateKind::PartialResult {
+                trial,
+                part,
+                doubts: doubts.iter().map(|doubt| shown(doubt)).collect(),
+            },
             PodReport::Records { trial, chunk } => PodUpdateKind::Records { trial, chunk },
             PodReport::Done { trial, result } => PodUpdateKind::Done { trial, result },
             // A failure before the pod is ready means that the pod ends.
@@ -558,7 +560,7 @@ mod tests {
         let (mut fleet, played) = fleet(&[0, hour, -hour]);
         (0..3).for_each(|pod| played.is_ready(pod, VERSION));
         fleet.wait_until_ready(PATIENT, |_| false).unwrap();
-        let begun = fleet.start(&9);
+        let begun = fleet.start_trial(&9);
         let told = played.told.lock().unwrap();
         for (pod, order) in &*told {
             let begin = &order["begin"];
@@ -578,11 +580,11 @@ mod tests {
             played.events.send(WireEvent::Lost { pod: 0, why: why.into(), at: 0 }).unwrap();
         }
         played.say(1, &serde_json::json!({"done": {"trial": 1, "result": 5}}));
-        let news = fleet.next(PATIENT).unwrap();
+        let news = fleet.next_update(PATIENT).unwrap();
         assert!(matches!(news, PodUpdate { pod: 0, kind: PodUpdateKind::Lost(why), .. } if why == "killed"));
-        let news = fleet.next(PATIENT).unwrap();
+        let news = fleet.next_update(PATIENT).unwrap();
         assert!(matches!(news, PodUpdate { pod: 1, kind: PodUpdateKind::Done { trial: 1, result: 5 }, .. }));
-        fleet.start(&1);
+        fleet.start_trial(&1);
         let told = played.told.lock().unwrap();
         assert_eq!(told.len(), 1);
         assert_eq!((told[0].0, &told[0].1["begin"]["shard"]), (1, &serde_json::json!([0, 1])));
@@ -609,7 +611,7 @@ mod tests {
     fn what_a_pod_says_that_is_no_report_ends_it_and_is_shown_in_part() {
         let (mut fleet, played) = fleet(&[0]);
         played.say(0, &serde_json::json!({"begun": "x".repeat(5000)}));
-        let news = fleet.next(PATIENT).unwrap();
+        let news = fleet.next_update(PATIENT).unwrap();
         let PodUpdateKind::Lost(why) = news.kind else { panic!("{news:?}") };
         assert!(why.contains("not a report") && why.len() < 300, "{why}");
     }
@@ -622,7 +624,7 @@ mod tests {
         // The caller did not listen for an hour, in which the pod sent a line.
         played.events.send(WireEvent::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
         assert!(
-            matches!(fleet.next(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("not a report"))
+            matches!(fleet.next_update(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("not a report"))
         );
         fleet.pods[0].gone = None;
         let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;
@@ -636,7 +638,7 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         let told = format!("\u{1b}[2Jgone\u{202e}\n\u{61c}\u{2028}{}", "x".repeat(5000));
         played.say(0, &serde_json::json!({"failed": told}));
-        let Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) = fleet.next(PATIENT) else {
+        let Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) = fleet.next_update(PATIENT) else {
             panic!("it failed")
         };
         assert!(why.starts_with(" [2Jgone    xxx") && why.len() == LONGEST, "{why}");
@@ -652,8 +654,11 @@ mod tests {
         let names = vec!["a".into(), "b".into()];
         let mut fleet: Fleet<u8, u8, u8> = Fleet::new(PodChannel { names, clock, commands: nobody, events });
         for _ in 0..2 {
-            assert!(matches!(fleet.next(PATIENT), Some(PodUpdate { kind: PodUpdateKind::Lost(_), .. })));
+            assert!(matches!(
+                fleet.next_update(PATIENT),
+                Some(PodUpdate { kind: PodUpdateKind::Lost(_), .. })
+            ));
         }
-        assert!(fleet.next(PATIENT).is_none());
+        assert!(fleet.next_update(PATIENT).is_none());
     }
 }

@@ -25,11 +25,11 @@ pub struct MergedInterval {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The pod reports intervals.
-    Here,
+    Reporting,
     /// The pod has reported its whole run.
-    Over,
+    Finished,
     /// The pod is lost.
-    Gone,
+    Lost,
 }
 
 /// The progress of one pod.
@@ -66,7 +66,7 @@ impl IntervalMerger {
     /// Creates a merger for this many pods, whose run starts at 0.
     #[must_use]
     pub fn new(pods: usize) -> Self {
-        let pod = Pod { state: State::Here, to: 0 };
+        let pod = Pod { state: State::Reporting, to: 0 };
         Self {
             pods: vec![pod; pods],
             cells: Vec::new(),
@@ -91,23 +91,23 @@ impl IntervalMerger {
             self.enter(pod, interval.from.max(self.told), interval);
         } else {
             // An interval that was passed on stays unchanged, so a late report only counts in the total.
-            self.total.add(&interval.stats);
+            self.total.merge(&interval.stats);
         }
         Ok(())
     }
 
     /// Marks a pod that has reported its whole run.
     pub fn mark_finished(&mut self, pod: usize) {
-        self.set(pod, State::Over);
+        self.set(pod, State::Finished);
     }
 
     /// Marks a pod that will report nothing more before the end of its run.
     pub fn mark_lost(&mut self, pod: usize) {
-        self.set(pod, State::Gone);
+        self.set(pod, State::Lost);
     }
 
     fn set(&mut self, pod: usize, state: State) {
-        if let Some(pod) = self.pods.get_mut(pod).filter(|pod| pod.state == State::Here) {
+        if let Some(pod) = self.pods.get_mut(pod).filter(|pod| pod.state == State::Reporting) {
             pod.state = state;
         }
     }
@@ -123,7 +123,7 @@ impl IntervalMerger {
         while self.cells.get(at).is_some_and(touching) {
             cell.join(self.cells.remove(at));
         }
-        cell.stats.add(&interval.stats);
+        cell.stats.merge(&interval.stats);
         cell.peak(pod, interval.stats.in_flight_peak);
         at = at.min(self.cells.len());
         self.cells.insert(at, cell);
@@ -133,8 +133,8 @@ impl IntervalMerger {
     pub fn next(&mut self, now: Nanos) -> Option<MergedInterval> {
         let first = self.cells.first()?;
         let to = first.to;
-        let has_told = |pod: &Pod| pod.state == State::Over || pod.to >= to;
-        let is_awaited = |pod: &Pod| pod.state == State::Here && !has_told(pod);
+        let has_told = |pod: &Pod| pod.state == State::Finished || pod.to >= to;
+        let is_awaited = |pod: &Pod| pod.state == State::Reporting && !has_told(pod);
         if self.pods.iter().any(is_awaited) && now < to.saturating_add(LATE_AFTER) {
             return None;
         }
@@ -142,7 +142,7 @@ impl IntervalMerger {
             self.pods.iter().enumerate().filter(|(_, pod)| !has_told(pod)).map(|(at, _)| at).collect();
         let mut cell = self.cells.remove(0);
         cell.stats.in_flight_peak = cell.peaks.iter().map(|(_, peak)| peak).sum();
-        self.total.add(&cell.stats);
+        self.total.merge(&cell.stats);
         let from = std::mem::replace(&mut self.told, to);
         Some(MergedInterval {
             interval: IntervalStats { from, to, stats: cell.stats },
@@ -153,7 +153,7 @@ impl IntervalMerger {
     /// Whether every pod has finished or is lost, and everything was passed on.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.cells.is_empty() && self.pods.iter().all(|pod| pod.state != State::Here)
+        self.cells.is_empty() && self.pods.iter().all(|pod| pod.state != State::Reporting)
     }
 
     /// The end of the last merged interval.
@@ -181,7 +181,7 @@ impl MergeCell {
         self.to = self.to.max(other.to);
         // The other side has the larger histograms, so reusing them avoids allocations.
         let own = std::mem::replace(&mut self.stats, other.stats);
-        self.stats.add(&own);
+        self.stats.merge(&own);
         for (pod, peak) in other.peaks {
             self.peak(pod, peak);
         }

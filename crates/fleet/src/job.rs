@@ -2,7 +2,7 @@
 //!
 //! The permissions are checked before anything is created. Then come the suspended Job, the Secret that the Job owns, and at last the pods.
 //! So no pod starts without its files, and deleting the Job deletes everything. [`start`] waits for the pods and stops at a permanent
-//! obstacle. The caller must delete the Job with [`ClusterSession::delete`] in any case; dropping it does not. Orders and logs are handled
+//! obstacle. The caller must delete the Job with [`ClusterSession::delete_job`] in any case; dropping it does not. Orders and logs are handled
 //! elsewhere.
 
 pub mod start;
@@ -87,7 +87,7 @@ impl ClusterSession {
 
     /// The context and namespace for kubectl commands.
     #[must_use]
-    pub fn place(&self) -> &KubectlContext {
+    pub fn kubectl_context(&self) -> &KubectlContext {
         &self.place
     }
 
@@ -102,7 +102,7 @@ impl ClusterSession {
                 refused.push(right);
             }
         }
-        preflight::missing_permissions(&refused, &self.place)
+        preflight::permission_obstacle(&refused, &self.place)
             .map_or(Ok(()), |missing| Err(JobError::Obstacle(missing)))
     }
 
@@ -127,7 +127,7 @@ impl ClusterSession {
     ///
     /// # Errors
     /// The API server refused an object, or the cluster is too old.
-    pub async fn create(&self, spec: &LoadJobSpec, materials: &JobInputs) -> Result<Job, JobError> {
+    pub async fn create_job(&self, spec: &LoadJobSpec, materials: &JobInputs) -> Result<Job, JobError> {
         let object = manifest::job(spec, materials, true);
         let made =
             self.api.create(&self.jobs(), &object, WriteMode::Apply).await.map_err(when("create the Job"))?;
@@ -137,7 +137,7 @@ impl ClusterSession {
             Ok(()) => Ok(job),
             Err(refused) => {
                 // The first failure is the one to report.
-                let _ = self.delete(&job).await;
+                let _ = self.delete_job(&job).await;
                 Err(refused)
             }
         }
@@ -169,7 +169,7 @@ impl ClusterSession {
     ///
     /// # Errors
     /// The Job does not exist, has ended or has other inputs.
-    pub async fn open_existing(&self, name: &str, materials: &JobInputs) -> Result<Job, JobError> {
+    pub async fn open_existing_job(&self, name: &str, materials: &JobInputs) -> Result<Job, JobError> {
         let found: Value =
             self.api.get(&self.path(name)).await.map_err(when(&format!("find the Job {name}")))?;
         let is_ours = text(&found, "/spec/template/spec/containers/0/name") == manifest::CONTAINER;
@@ -194,7 +194,7 @@ impl ClusterSession {
                 "the Job {name} has another command or other files: --attach-job needs the command line that created the Job"
             ));
         }
-        if let Some(why) = preflight::job_failed(&found) {
+        if let Some(why) = preflight::job_failure_reason(&found) {
             return refuse(format!("the Job {name} has ended: {why}"));
         }
         let pods = found.pointer("/spec/completions").and_then(Value::as_u64).unwrap_or_default();
@@ -237,7 +237,7 @@ impl ClusterSession {
                         LOOKS[usize::from(job.pods > 100)]
                     }
                 },
-                Err(JobError::Failure { failure, .. }) if passes(&failure) && !start.is_over(now) => {
+                Err(JobError::Failure { failure, .. }) if passes(&failure) && !start.is_timed_out(now) => {
                     pauses.delay_after(&failure)
                 }
                 Err(refused) => return Err(refused),
@@ -283,7 +283,7 @@ impl ClusterSession {
     ///
     /// # Errors
     /// The Job still exists.
-    pub async fn delete(&self, job: &Job) -> Result<(), JobError> {
+    pub async fn delete_job(&self, job: &Job) -> Result<(), JobError> {
         let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
         let mut tries = 1;
         loop {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::spec::LoadJobSpec;
 use self::spec::Volume;
-use crate::pod_inputs::{ARGUMENTS, JobInputs};
+use crate::pod_inputs::{ARGUMENTS_PATH, JobInputs};
 use crate::yaml;
 
 /// The name of the container, for attachments and logs.
@@ -76,7 +76,7 @@ pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Val
 #[must_use]
 pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner>) -> Value {
     let mut secret = bare_secret(spec);
-    secret["data"] = materials.data();
+    secret["data"] = materials.secret_data();
     if let Some(JobOwner { name, uid }) = owner {
         let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
         secret["metadata"]["ownerReferences"] = json!([reference]);
@@ -88,7 +88,7 @@ pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner
 #[must_use]
 pub fn to_yaml(spec: &LoadJobSpec, materials: &JobInputs, command: &str) -> String {
     let mut secret = bare_secret(spec);
-    let (texts, others) = materials.readable();
+    let (texts, others) = materials.readable_secret_data();
     for (key, values) in [("stringData", texts), ("data", others)] {
         if values.as_object().is_some_and(|values| !values.is_empty()) {
             secret[key] = values;
@@ -181,7 +181,7 @@ fn container(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
     let mut container = json!({
         "name": CONTAINER,
         "image": spec.image,
-        "args": ["pod", "--arguments", ARGUMENTS, "--pods", spec.pods.to_string()],
+        "args": ["pod", "--arguments", ARGUMENTS_PATH, "--pods", spec.pods.to_string()],
         // Orders come through attachments to standard input, one attachment after another.
         "stdin": true,
         "stdinOnce": false,
@@ -239,7 +239,7 @@ fn volumes(spec: &LoadJobSpec) -> Value {
 mod tests {
     use std::path::Path;
 
-    use seawall_load::files::{CapturedFile, CapturedInputs};
+    use seawall_load::input_files::{CapturedFile, CapturedInputs};
 
     use super::*;
 

@@ -7,18 +7,18 @@ use std::path::{Component, Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use seawall_load::files::CapturedInputs;
+use seawall_load::input_files::CapturedInputs;
 use serde_json::{Map, Value};
 
 /// The path of the arguments in a pod, a JSON array of strings. It is not below `/seawall`, because that is the program in its image.
-pub const ARGUMENTS: &str = "/run/seawall/arguments";
+pub const ARGUMENTS_PATH: &str = "/run/seawall/arguments";
 
 /// The path in a pod of the user's standard input.
-pub const STDIN: &str = "/run/seawall/stdin";
+pub const STDIN_PATH: &str = "/run/seawall/stdin";
 
 /// The most bytes of all values of a Secret, before base64. Source: `MaxSecretSize`, kubernetes/kubernetes pkg/apis/core/types.go, and
 /// `ValidateSecret` in pkg/apis/core/validation/validation.go, which adds up only the values.
-pub const LARGEST: usize = 1 << 20;
+pub const MAX_SECRET_BYTES: usize = 1 << 20;
 
 /// The most files. Each file is a separate mount in every pod.
 pub const MOST_FILES: usize = 250;
@@ -49,7 +49,7 @@ pub enum JobInputsError {
     /// The inputs exceed the size of a Secret.
     #[error(
         "the command line and its files have {bytes} bytes together, but the Secret that carries them to the pods takes at most \
-         {LARGEST}; the largest is {largest} with {of_largest}"
+         {MAX_SECRET_BYTES}; the largest is {largest} with {of_largest}"
     )]
     TooLarge {
         /// The total size.
@@ -66,7 +66,7 @@ pub enum JobInputsError {
     TooMany(usize),
     /// A file cannot be mounted at its path in a pod.
     #[error("cannot give {path} to pods: {why}")]
-    Place {
+    CannotMount {
         /// The path as the user wrote it.
         path: String,
         /// The reason.
@@ -99,14 +99,19 @@ impl JobInputs {
                         bytes: named.bytes,
                     });
                 }
-                Err(why) => unfit.push(JobInputsError::Place { path: named.path.display().to_string(), why }),
+                Err(why) => {
+                    unfit.push(JobInputsError::CannotMount { path: named.path.display().to_string(), why });
+                }
             }
         }
         if placed.len() > MOST_FILES {
             unfit.push(JobInputsError::TooMany(placed.len()));
         }
-        let stdin =
-            kept.stdin.map(|bytes| MountedFile { key: "stdin".to_owned(), path: STDIN.to_owned(), bytes });
+        let stdin = kept.stdin.map(|bytes| MountedFile {
+            key: "stdin".to_owned(),
+            path: STDIN_PATH.to_owned(),
+            bytes,
+        });
         placed.extend(stdin);
         let working_dir = is_relative.then(|| working_dir.display().to_string());
         let materials = Self { arguments: Value::from(arguments).to_string(), placed, working_dir };
@@ -115,7 +120,7 @@ impl JobInputs {
     }
 
     fn too_large(&self) -> Option<JobInputsError> {
-        let sizes = || self.values().map(|(key, bytes)| (key, bytes.len()));
+        let sizes = || self.secret_entries().map(|(key, bytes)| (key, bytes.len()));
         let bytes = sizes().map(|(_, size)| size).sum();
         let (key, of_largest) = sizes().max_by_key(|(_, size)| *size)?;
         let path = |placed: &&MountedFile| placed.key == key;
@@ -124,7 +129,7 @@ impl JobInputs {
             Some(placed) => placed.path.clone(),
             None => "the command line".to_owned(),
         };
-        (bytes > LARGEST).then_some(JobInputsError::TooLarge { bytes, largest, of_largest })
+        (bytes > MAX_SECRET_BYTES).then_some(JobInputsError::TooLarge { bytes, largest, of_largest })
     }
 
     /// The arguments as the pods read them.
@@ -134,7 +139,7 @@ impl JobInputs {
     }
 
     /// The keys and values of the Secret.
-    pub fn values(&self) -> impl Iterator<Item = (&str, &[u8])> {
+    pub fn secret_entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.bytes));
         std::iter::once(("arguments", self.arguments.as_bytes())).chain(files)
     }
@@ -142,7 +147,7 @@ impl JobInputs {
     /// The keys and their mount paths.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.path));
-        std::iter::once(("arguments", ARGUMENTS)).chain(files)
+        std::iter::once(("arguments", ARGUMENTS_PATH)).chain(files)
     }
 
     /// The working directory of the program, if it needs one.
@@ -151,17 +156,17 @@ impl JobInputs {
     }
 
     /// The field `data` of the Secret.
-    pub(crate) fn data(&self) -> Value {
-        self.values()
+    pub(crate) fn secret_data(&self) -> Value {
+        self.secret_entries()
             .map(|(key, bytes)| (key.to_owned(), Value::from(STANDARD.encode(bytes))))
             .collect::<Map<_, _>>()
             .into()
     }
 
     /// The fields `stringData` and `data` of the Secret for people: text stays readable.
-    pub(crate) fn readable(&self) -> (Value, Value) {
+    pub(crate) fn readable_secret_data(&self) -> (Value, Value) {
         let (mut texts, mut others) = (Map::new(), Map::new());
-        for (key, bytes) in self.values() {
+        for (key, bytes) in self.secret_entries() {
             match std::str::from_utf8(bytes) {
                 Ok(text) => texts.insert(key.to_owned(), text.into()),
                 Err(_) => others.insert(key.to_owned(), STANDARD.encode(bytes).into()),
@@ -179,7 +184,7 @@ impl JobInputs {
             let length = bytes.len().to_be_bytes();
             key.as_bytes().iter().chain(&length).chain(bytes).fold(hash, add)
         };
-        format!("{:08x}", self.values().fold(0x811c_9dc5, value))
+        format!("{:08x}", self.secret_entries().fold(0x811c_9dc5, value))
     }
 }
 
@@ -216,7 +221,7 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::files::CapturedFile;
+    use seawall_load::input_files::CapturedFile;
 
     use super::*;
 
@@ -233,7 +238,7 @@ mod tests {
         let materials = of(&[("a", 1), ("./a", 1), ("../b/c", 2), ("/etc/d", 3)], &["attack"]).unwrap();
         let mounts: Vec<_> = materials.mounts().collect();
         let expected = [
-            ("arguments", ARGUMENTS),
+            ("arguments", ARGUMENTS_PATH),
             ("file-0", "/srv/load/it/a"),
             ("file-1", "/srv/load/b/c"),
             ("file-2", "/etc/d"),
@@ -241,7 +246,7 @@ mod tests {
         assert_eq!(mounts, expected);
         assert_eq!(materials.working_dir(), Some("/srv/load/it"));
         assert_eq!(of(&[("/etc/d", 3)], &[]).unwrap().working_dir(), None, "who needs no directory has none");
-        assert_eq!(materials.values().next(), Some(("arguments", &br#"["attack"]"#[..])));
+        assert_eq!(materials.secret_entries().next(), Some(("arguments", &br#"["attack"]"#[..])));
     }
 
     #[test]
@@ -259,7 +264,7 @@ mod tests {
         ] {
             let told = of(&[(path, 1), ("fine", 1)], &[]).unwrap_err();
             assert!(
-                matches!(&told[..], [JobInputsError::Place { path: named, why: told }] if named == path && told.contains(why)),
+                matches!(&told[..], [JobInputsError::CannotMount { path: named, why: told }] if named == path && told.contains(why)),
                 "{told:?}"
             );
         }
@@ -270,12 +275,15 @@ mod tests {
     #[test]
     fn more_than_a_secret_takes_is_refused_beforehand_with_what_is_how_large() {
         let arguments = r#"["x"]"#.len();
-        assert!(of(&[("/a", 1000), ("/b", LARGEST - 1000 - arguments)], &["x"]).is_ok());
-        let told = of(&[("/a", 1000), ("/b", LARGEST - 999 - arguments)], &["x"]).unwrap_err();
+        assert!(of(&[("/a", 1000), ("/b", MAX_SECRET_BYTES - 1000 - arguments)], &["x"]).is_ok());
+        let told = of(&[("/a", 1000), ("/b", MAX_SECRET_BYTES - 999 - arguments)], &["x"]).unwrap_err();
         let told = told[0].to_string();
         assert!(told.contains("have 1048577 bytes") && told.contains("takes at most 1048576"), "{told}");
-        assert!(told.ends_with(&format!("the largest is /b with {}", LARGEST - 999 - arguments)), "{told}");
-        let long = "x".repeat(LARGEST);
+        assert!(
+            told.ends_with(&format!("the largest is /b with {}", MAX_SECRET_BYTES - 999 - arguments)),
+            "{told}"
+        );
+        let long = "x".repeat(MAX_SECRET_BYTES);
         assert!(of(&[], &[&long]).unwrap_err()[0].to_string().contains("the largest is the command line"));
     }
 
@@ -290,7 +298,7 @@ mod tests {
     fn standard_input_is_a_file_of_pods() {
         let kept = CapturedInputs { files: Vec::new(), stdin: Some(b"GET http://a/\n".to_vec()) };
         let materials = JobInputs::new(&[], kept, Path::new("/"), &[]).unwrap();
-        assert_eq!(materials.mounts().last(), Some(("stdin", STDIN)));
+        assert_eq!(materials.mounts().last(), Some(("stdin", STDIN_PATH)));
     }
 
     #[test]
@@ -310,7 +318,7 @@ mod tests {
         };
         let materials = JobInputs::new(&[], kept, Path::new("/"), &[]).unwrap();
         assert_eq!(
-            materials.readable(),
+            materials.readable_secret_data(),
             (serde_json::json!({"arguments": "[]"}), serde_json::json!({"file-0": "/w=="}))
         );
     }

@@ -105,7 +105,7 @@ impl CommandSender for PodStreams {
         let (site, job) = (self.site.clone(), self.job.clone());
         self.runtime.spawn(async move {
             // If the deletion fails, the pods hear nothing more and end by themselves.
-            let _ = site.delete(&job).await;
+            let _ = site.delete_job(&job).await;
         });
     }
 }
@@ -177,7 +177,7 @@ impl PodLink {
                 has_times: true,
                 ..LogOptions::default()
             };
-            let log = LogOptions { since: self.since(last.as_ref()), ..log };
+            let log = LogOptions { since_seconds: self.since(last.as_ref()), ..log };
             let had_ended = self.has_ended();
             let is_read = match self.site.api().log(self.namespace(), &self.name, log).await {
                 Ok(lines) => {
@@ -246,7 +246,7 @@ impl PodLink {
     }
 
     fn namespace(&self) -> &str {
-        &self.site.place().namespace
+        &self.site.kubectl_context().namespace
     }
 
     fn has_ended(&self) -> bool {
@@ -267,7 +267,7 @@ impl PodLink {
 
 /// Watches the pods through the API server until all have ended.
 async fn see(site: ClusterSession, job: String, mut ends: Ends) {
-    let path = format!("/api/v1/namespaces/{}/pods", site.place().namespace);
+    let path = format!("/api/v1/namespaces/{}/pods", site.kubectl_context().namespace);
     let labels = format!("{JOB_NAME_LABEL}={job}");
     let mut pauses = Pauses::new();
     while !ends.is_empty() {

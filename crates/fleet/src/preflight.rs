@@ -119,7 +119,7 @@ impl fmt::Display for Obstacle {
 
 /// The obstacle of refused permissions, if there are any.
 #[must_use]
-pub fn missing_permissions(refused: &[Permission], place: &KubectlContext) -> Option<Obstacle> {
+pub fn permission_obstacle(refused: &[Permission], place: &KubectlContext) -> Option<Obstacle> {
     let first = refused.first()?;
     let all: Vec<_> = refused.iter().map(ToString::to_string).collect();
     let what = format!(
@@ -274,7 +274,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 
 /// The reason why a Job has failed, if it has.
 #[must_use]
-pub fn job_failed(job: &Value) -> Option<String> {
+pub fn job_failure_reason(job: &Value) -> Option<String> {
     let failed = condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))?;
     let (is, reason, message) = (text(failed, "/status"), text(failed, "/reason"), text(failed, "/message"));
     let why = if reason == "DeadlineExceeded" {

@@ -24,7 +24,7 @@ pub const LOG_BYTES_PER_SECOND: usize = 4096;
 
 /// The most bytes of records that a pod reports for a trial, before base64. Further records are left out as a whole, which the end of the
 /// trial reports.
-pub const MOST_RECORDS: usize = 4 << 20;
+pub const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// An order to a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -92,7 +92,7 @@ pub enum PodReport<P, R> {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         doubts: Vec<String>,
     },
-    /// The next bytes of a trial's records, for a controller that cannot read the pod's files. A trial has at most [`MOST_RECORDS`] bytes,
+    /// The next bytes of a trial's records, for a controller that cannot read the pod's files. A trial has at most [`MAX_RECORD_BYTES`] bytes,
     /// and they may exceed [`LOG_BYTES_PER_SECOND`].
     Records {
         /// The number of the trial.

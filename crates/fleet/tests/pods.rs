@@ -46,7 +46,7 @@ struct Played {
 impl Played {
     fn serve(&self, peer: &mut Peer) -> io::Result<()> {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             let line = head.lines().next().unwrap_or_default().to_owned();
             self.asked.lock().unwrap().push(line.clone());
             if line.contains("/log?") {

@@ -18,23 +18,28 @@ use serde_json::Value;
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct AwsResponseKinds {
     /// Another parser takes it for XML.
-    pub document: bool,
+    pub is_xml: bool,
     /// It is a session of STS's.
-    pub session: bool,
+    pub is_sts_session: bool,
     /// It is a session of EKS Auth's.
-    pub pod_identity: bool,
+    pub is_eks_auth_session: bool,
     /// It is an error of AWS's.
-    pub refusal: bool,
+    pub is_aws_error: bool,
 }
 
 /// Checks an input as an answer of each kind, and as the texts in an answer that is good.
-pub fn check(input: &[u8]) -> Seen {
+pub fn check(input: &[u8]) -> AwsResponseKinds {
     let document = check_document(input);
     let session = ACTIONS.map(|action| check_session(action, input)).contains(&true);
     check_written(input);
-    Seen { document, session, pod_identity: check_pod_identity(input), refusal: check_refusal(input) }
+    AwsResponseKinds {
+        is_xml: document,
+        is_sts_session: session,
+        is_eks_auth_session: check_pod_identity(input),
+        is_aws_error: check_refusal(input),
+    }
 }
 
 const ACTIONS: [&str; 2] = ["AssumeRole", "AssumeRoleWithWebIdentity"];

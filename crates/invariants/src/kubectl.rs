@@ -4,23 +4,23 @@
 //! Three things. Wherever the pieces end in which bytes come, the messages are the same, and so is the mistake that ends them. What is held
 //! is bounded. What is told was sent: a message is no longer than the bytes that it was read of, nor than it may be.
 
-use seawall_kubectl::attach::frame::{FrameError, LARGEST, Message, MessageDecoder};
+use seawall_kubectl::attach::frame::{FrameError, MAX_MESSAGE_BYTES, Message, MessageDecoder};
 
 /// Most that a frame that is not whole may hold beside its payload.
 const HEAD: usize = 10;
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct DecodedMessages {
     /// In their order.
     pub messages: Vec<Message>,
     /// What ended them, if anything did.
-    pub broken: Option<FrameError>,
+    pub frame_error: Option<FrameError>,
 }
 
 /// The first byte is the length of the pieces, the rest what comes.
-pub fn check(input: &[u8]) -> Seen {
-    let Some((&length, bytes)) = input.split_first() else { return Seen::default() };
+pub fn check(input: &[u8]) -> DecodedMessages {
+    let Some((&length, bytes)) = input.split_first() else { return DecodedMessages::default() };
     let whole = read(&[bytes]);
     let pieces: Vec<&[u8]> = bytes.chunks(usize::from(length).max(1)).collect();
     assert_eq!(read(&pieces), whole, "in pieces of {length}");
@@ -29,18 +29,18 @@ pub fn check(input: &[u8]) -> Seen {
     whole
 }
 
-fn read(pieces: &[&[u8]]) -> Seen {
-    let (mut messages, mut seen) = (MessageDecoder::default(), Seen::default());
+fn read(pieces: &[&[u8]]) -> DecodedMessages {
+    let (mut messages, mut seen) = (MessageDecoder::default(), DecodedMessages::default());
     for piece in pieces {
         messages.feed(piece);
         loop {
             match messages.next_message() {
                 Ok(Some(message)) => seen.messages.push(message),
                 Ok(None) => break,
-                Err(broken) => return Seen { broken: Some(broken), ..seen },
+                Err(broken) => return DecodedMessages { frame_error: Some(broken), ..seen },
             }
         }
-        assert!(messages.buffered_bytes() <= 2 * LARGEST + HEAD, "{}", messages.buffered_bytes());
+        assert!(messages.buffered_bytes() <= 2 * MAX_MESSAGE_BYTES + HEAD, "{}", messages.buffered_bytes());
     }
     seen
 }
@@ -49,7 +49,7 @@ fn read(pieces: &[&[u8]]) -> Seen {
 fn size(message: &Message) -> usize {
     match message {
         Message::Data(bytes) => {
-            assert!(bytes.len() <= LARGEST);
+            assert!(bytes.len() <= MAX_MESSAGE_BYTES);
             bytes.len()
         }
         Message::Ping(bytes) => {

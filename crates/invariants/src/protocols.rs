@@ -18,17 +18,17 @@ use seawall_protocols::google::{
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct GoogleRequestOutcome {
     /// The wire took it for a request.
-    pub request: bool,
+    pub is_request: bool,
     /// Conceal mode let it through.
-    pub admitted: bool,
+    pub is_admitted_in_conceal_mode: bool,
     /// Federate mode understood it.
-    pub answered: bool,
+    pub is_answered_in_federate_mode: bool,
 }
 
 /// Checks an input as a whole request, and as a bare target that no parser has looked at before.
-pub fn check(input: &[u8]) -> Seen {
+pub fn check(input: &[u8]) -> GoogleRequestOutcome {
     if let Ok(target) = std::str::from_utf8(input) {
         let headers = [Header { name: "Metadata-Flavor", value: b"Google" }];
         check_head(&head(target, &headers));
@@ -36,7 +36,7 @@ pub fn check(input: &[u8]) -> Seen {
     let mut room = request::header_buffer();
     match parse_request(input, &mut room, &HeadLimits::default()) {
         Ok(Parsed::Complete(head, _)) => check_head(&head),
-        _ => Seen::default(),
+        _ => GoogleRequestOutcome::default(),
     }
 }
 
@@ -45,7 +45,7 @@ fn head<'h, 'b>(target: &'b str, headers: &'h [Header<'b>]) -> RequestHead<'h, '
     RequestHead { method: "GET", target, version, headers, framing, keep_alive: true }
 }
 
-fn check_head(head: &RequestHead<'_, '_>) -> Seen {
+fn check_head(head: &RequestHead<'_, '_>) -> GoogleRequestOutcome {
     check_path(head.target);
     let admitted = google::admit_request(head);
     if let Ok(forward) = &admitted {
@@ -57,7 +57,11 @@ fn check_head(head: &RequestHead<'_, '_>) -> Seen {
         answered |= asked.is_ok();
         check_answer(head, &asked);
     }
-    Seen { request: true, admitted: admitted.is_ok(), answered }
+    GoogleRequestOutcome {
+        is_request: true,
+        is_admitted_in_conceal_mode: admitted.is_ok(),
+        is_answered_in_federate_mode: answered,
+    }
 }
 
 static TREES: LazyLock<[MetadataTree; 2]> = LazyLock::new(|| [tree(true), tree(false)]);

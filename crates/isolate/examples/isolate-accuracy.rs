@@ -29,7 +29,10 @@ fn main() {
         for noise in PATHS {
             for rate in [50.0, 200.0, 1000.0] {
                 for share in [0.0, 0.02, 0.05, 0.10] {
-                    let setting = SimulatedStudies { design, ..SimulatedStudies::slower(noise, rate, share) };
+                    let setting = SimulatedStudies {
+                        design,
+                        ..SimulatedStudies::with_slower_variant(noise, rate, share)
+                    };
                     if is_asked(&setting) {
                         row(&setting, &format!("{:.0}", 100.0 * share), &setting.score(experiments, seed));
                     }
@@ -49,7 +52,7 @@ fn several(experiments: u64, seed: u64, is_asked: impl Fn(&SimulatedStudies) -> 
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
     for noise in PATHS {
         for (name, share) in [("none", 0.0_f64), ("one 5", 0.05), ("one 10", 0.1)] {
-            let mut setting = SimulatedStudies::slower(noise, 1000.0, 0.0);
+            let mut setting = SimulatedStudies::with_slower_variant(noise, 1000.0, 0.0);
             setting.effects = vec![Effect::default(); 5];
             setting.effects[2].time = share.ln_1p();
             if is_asked(&setting) {
@@ -73,9 +76,9 @@ fn row(setting: &SimulatedStudies, share: &str, score: &StudyScore) {
         percent(score.wrong),
         percent(score.tail_differs),
         percent(score.tail_equal),
-        percent(score.held),
-        time(&score.seconds, 0.5),
-        time(&score.seconds, 0.9),
-        time(&score.would_take, 0.5),
+        percent(score.covered),
+        time(&score.decision_seconds, 0.5),
+        time(&score.decision_seconds, 0.9),
+        time(&score.forecast_seconds, 0.5),
     );
 }

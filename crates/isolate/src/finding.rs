@@ -72,7 +72,7 @@ impl MeasureResult {
 /// All measures of a variant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VariantFinding {
-    /// The centre of the response times ([`crate::slot::CellStats`]). The verdict `Differs` may also come from failures.
+    /// The centre of the response times ([`crate::cell::CellStats`]). The verdict `Differs` may also come from failures.
     pub middle: MeasureResult,
     /// The 99th percentile of the response times.
     pub tail: MeasureResult,

@@ -1,11 +1,11 @@
 //! Computes the p-values and the interval of each variant from the cells. [`crate::study`] decides by them.
 
+use crate::cell::{Cell, CellStats};
 use crate::center::LocationEstimate;
 use crate::finding::MeasureVerdict;
 use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, null_difference};
 use crate::power;
 use crate::segment::Segment;
-use crate::slot::{Cell, CellStats};
 use crate::wilcoxon::SignedRanks;
 
 /// The additional share of failures that counts as a difference. It equals the null difference of times.
@@ -65,7 +65,10 @@ impl Differences {
             self.hardly_answered.push(difference);
             return self.failing.push(difference);
         }
-        if reference.limited || slot.limited || reference.lateness.differs(&slot.lateness) {
+        if reference.is_generator_limited
+            || slot.is_generator_limited
+            || reference.lateness.differs(&slot.lateness)
+        {
             self.limited += 1;
             return;
         }

@@ -2,9 +2,9 @@
 
 /// The probability that a draw is below `z`.
 #[must_use]
-pub(crate) fn below(z: f64) -> f64 {
+pub(crate) fn cdf(z: f64) -> f64 {
     if z > 0.0 {
-        1.0 - below(-z)
+        1.0 - cdf(-z)
     } else if z > -3.0 {
         0.5 + z * density(z) * series(z)
     } else {
@@ -18,7 +18,7 @@ pub(crate) fn quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-40.0_f64, 40.0_f64);
     while high - low > 1e-12 * (1.0 + low.abs()) {
         let middle = f64::midpoint(low, high);
-        if below(middle) < p { low = middle } else { high = middle }
+        if cdf(middle) < p { low = middle } else { high = middle }
     }
     f64::midpoint(low, high)
 }
@@ -58,10 +58,10 @@ mod tests {
             (-4.0, 3.167_124_183_311_99e-5),
             (-6.0, 9.865_876_450_376_98e-10),
         ] {
-            assert!((below(z) / expected - 1.0).abs() < 1e-4, "{z}: {}", below(z));
+            assert!((cdf(z) / expected - 1.0).abs() < 1e-4, "{z}: {}", cdf(z));
         }
-        assert!((below(-4.0) / 3.167_124_183_311_99e-5 - 1.0).abs() < 1e-12);
-        assert!((below(1.0) - 0.841_344_746_068_543).abs() < 1e-14);
+        assert!((cdf(-4.0) / 3.167_124_183_311_99e-5 - 1.0).abs() < 1e-12);
+        assert!((cdf(1.0) - 0.841_344_746_068_543).abs() < 1e-14);
     }
 
     #[test]

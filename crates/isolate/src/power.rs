@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use crate::cell::MIN_TAIL_ANSWERS;
 use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, null_difference};
 use crate::normal;
 use crate::segment::{Design, Segment, SegmentTimes};
-use crate::slot::MIN_TAIL_ANSWERS;
 
 /// The probability with which a real effect should be found.
 const WANTED: f64 = 0.9;
@@ -37,16 +37,16 @@ pub struct Forecast {
     /// The planned effect on the centre of the times: [`PLANNED_EFFECT`], or the margin if that is larger.
     pub effect: f64,
     /// The time to find that effect.
-    pub middle: Duration,
+    pub center_duration: Duration,
     /// The time to find [`PLANNED_TAIL_EFFECT`] at the 99th percentile; none if cells have too few responses.
-    pub tail: Option<Duration>,
+    pub p99_duration: Option<Duration>,
 }
 
 impl Forecast {
     /// A forecast before the first request, for a path with average noise. `variants` includes the reference, and `rate` is the total of
     /// all variants.
     #[must_use]
-    pub fn before(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
+    pub fn a_priori(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
         let share = if design == Design::Interleaved { variants as f64 } else { 1.0 };
         let answers = segment.each.as_secs_f64() * rate / share;
@@ -69,7 +69,7 @@ impl Forecast {
                 InterimLook::FIRST.p99_levels(),
             )
         });
-        Self { effect, middle, tail }
+        Self { effect, center_duration: middle, p99_duration: tail }
     }
 }
 
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
 
     fn seconds(variants: usize, rate: f64) -> (u64, Option<u64>) {
-        let told = Forecast::before(Design::Interleaved, variants, rate, 0.05, SegmentTimes::USUAL);
-        (told.middle.as_secs(), told.tail.map(|time| time.as_secs()))
+        let told = Forecast::a_priori(Design::Interleaved, variants, rate, 0.05, SegmentTimes::USUAL);
+        (told.center_duration.as_secs(), told.p99_duration.map(|time| time.as_secs()))
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use crate::cell::Cell;
 use crate::center::LocationEstimate;
 use crate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
 use crate::holm;
@@ -13,7 +14,6 @@ use crate::judge::{self, Differences};
 use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, TAIL_MARGIN, null_difference};
 use crate::power::Forecast;
 use crate::segment::{Design, Segment, SegmentTimes};
-use crate::slot::Cell;
 
 /// The configuration of an experiment.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,7 +25,7 @@ pub struct StudyConfig {
     /// The share up to which variants count as equal.
     pub margin: f64,
     /// True to continue until the tail is decided, too.
-    pub tail: bool,
+    pub until_p99: bool,
     /// The time limit of the experiment.
     pub budget: Duration,
     /// The durations of segments, cells and blocks.
@@ -55,7 +55,7 @@ impl StudyConfig {
     pub fn forecast(&self) -> Forecast {
         let has_interleaved = self.designs.contains(&Design::Interleaved);
         let design = if has_interleaved { Design::Interleaved } else { Design::Blocks };
-        Forecast::before(design, self.designs.len() + 1, self.rate, self.margin, self.times)
+        Forecast::a_priori(design, self.designs.len() + 1, self.rate, self.margin, self.times)
     }
 }
 
@@ -137,7 +137,7 @@ impl Study {
     fn is_open(&self, at: usize) -> bool {
         let VariantFinding { middle, tail, .. } = &self.findings[at];
         let invalid = matches!(middle.verdict, MeasureVerdict::Invalid { .. });
-        !(middle.verdict.is_decided() && (!self.asked.tail || invalid || tail.verdict.is_decided()))
+        !(middle.verdict.is_decided() && (!self.asked.until_p99 || invalid || tail.verdict.is_decided()))
     }
 
     /// Records the cells of a segment and its duration. Incomplete cells must be left out.
@@ -163,7 +163,7 @@ impl Study {
 
     /// The reason for the end; none while the experiment runs.
     #[must_use]
-    pub fn end(&self) -> Option<StudyEnd> {
+    pub fn end_reason(&self) -> Option<StudyEnd> {
         self.end
     }
 

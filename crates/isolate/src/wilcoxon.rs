@@ -77,7 +77,7 @@ impl SignedRanks {
         let ranks = || self.doubled.iter().map(|&doubled| f64::from(doubled) / 2.0);
         let (mean, variance) =
             (ranks().sum::<f64>() / 2.0, ranks().map(|rank| rank * rank).sum::<f64>() / 4.0);
-        normal::below((mean + 0.5 - f64::from(sum) / 2.0) / variance.sqrt())
+        normal::cdf((mean + 0.5 - f64::from(sum) / 2.0) / variance.sqrt())
     }
 }
 

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::api_connection::KubeconfigTransport;
 use crate::attach::{self, AttachSession};
 use crate::kubeconfig::KubeconfigSelection;
-use seawall_kube::KubeAccessError;
+use seawall_kube::ClientConfigError;
 use seawall_kube::client::{KubeClient, read_body, read_error, run_with_timeout};
 use seawall_kube::request::{self, BuildRequestResult, ObjectRepresentation, with_query};
 use seawall_kube::{ApiServerTransport, ResponseBody, ResponseFuture};
@@ -133,7 +133,7 @@ pub struct LogOptions<'a> {
     /// The number of last lines; `None` for all.
     pub tail: Option<u32>,
     /// The age of the oldest line in seconds; `None` for all.
-    pub since: Option<u32>,
+    pub since_seconds: Option<u32>,
 }
 
 impl std::fmt::Debug for Api {
@@ -157,7 +157,7 @@ impl Api {
         choice: &KubeconfigSelection,
         provider: Arc<CryptoProvider>,
         clock: Clock,
-    ) -> Result<(Self, ContextInfo), KubeAccessError> {
+    ) -> Result<(Self, ContextInfo), ClientConfigError> {
         let chosen = choice.resolve()?;
         let opened = ContextInfo {
             namespace: chosen.namespace.clone(),
@@ -281,7 +281,7 @@ impl Api {
     ) -> Result<LineReader, KubeError> {
         let said = |is: bool| is.then_some("true");
         let (tail, since) =
-            (log.tail.map(|lines| lines.to_string()), log.since.map(|seconds| seconds.to_string()));
+            (log.tail.map(|lines| lines.to_string()), log.since_seconds.map(|seconds| seconds.to_string()));
         let parameters = [
             ("container", Some(log.container).filter(|name| !name.is_empty())),
             ("follow", said(log.is_followed)),
@@ -307,14 +307,14 @@ impl Api {
     ) -> Result<AttachSession, KubeError> {
         let parameters = [("container", Some(container)), ("stdin", Some("true")), ("stderr", Some("true"))];
         let path = format!("/api/v1/namespaces/{namespace}/pods/{pod}/attach");
-        self.attach_to(&with_query(&path, &parameters)).await
+        self.attach_at_path(&with_query(&path, &parameters)).await
     }
 
     /// Opens an attachment at any path that supports one.
     ///
     /// # Errors
     /// The reason of the failure.
-    pub async fn attach_to(&self, path: &str) -> Result<AttachSession, KubeError> {
+    pub async fn attach_at_path(&self, path: &str) -> Result<AttachSession, KubeError> {
         let (request, key) = attach::upgrade_request(path);
         let answer = self.send(request?).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {

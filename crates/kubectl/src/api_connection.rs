@@ -31,9 +31,9 @@ use tracing::warn;
 
 use crate::kubeconfig::ResolvedContext;
 use crate::plugin::PluginCredential;
-use seawall_kube::KubeAccessError;
+use seawall_kube::ClientConfigError;
 use seawall_kube::KubeError;
-use seawall_kube::access::endpoint::KubeCredentials;
+use seawall_kube::client_config::endpoint::KubeCredentials;
 use seawall_kube::transport::{CREDENTIALS_MAX_AGE, READ_BUFFER_SIZE, tcp_connector};
 
 /// The most idle connections, one for each of some concurrent calls, and their idle time.
@@ -82,7 +82,7 @@ impl KubeconfigTransport {
     ///
     /// # Errors
     /// The credentials that could not be read.
-    pub(crate) async fn sender(&self) -> Result<RequestSender, KubeAccessError> {
+    pub(crate) async fn sender(&self) -> Result<RequestSender, ClientConfigError> {
         let mut kept = self.kept.lock().await;
         self.renewed(&mut kept, false).await
     }
@@ -94,7 +94,7 @@ impl KubeconfigTransport {
     pub(crate) async fn sender_after_refusal(
         &self,
         refused: &RequestSender,
-    ) -> Result<Option<RequestSender>, KubeAccessError> {
+    ) -> Result<Option<RequestSender>, ClientConfigError> {
         let mut kept = self.kept.lock().await;
         // Another call may have renewed the credentials in the meantime.
         let is_known = kept.as_ref().is_some_and(|kept| kept.way.fingerprint == refused.fingerprint);
@@ -106,7 +106,7 @@ impl KubeconfigTransport {
         &self,
         kept: &mut Option<CachedSender>,
         is_refused: bool,
-    ) -> Result<RequestSender, KubeAccessError> {
+    ) -> Result<RequestSender, ClientConfigError> {
         let now = self.clock.now();
         let expired = |at| self.clock.wall_time() >= at;
         if let Some(kept) = kept.as_ref() {
@@ -143,7 +143,8 @@ impl KubeconfigTransport {
     ) -> Result<RequestSender, String> {
         let mut papers = self.context.endpoint.read_credentials()?;
         papers.token = papers.token.or_else(|| credential.token.clone());
-        papers.client_certificate = papers.client_certificate.or_else(|| credential.identity.clone());
+        papers.client_certificate =
+            papers.client_certificate.or_else(|| credential.client_certificate.clone());
         let fingerprint = fingerprint(&papers);
         if let Some(last) = last.filter(|last| last.way.fingerprint == fingerprint) {
             return Ok(last.way.clone());
@@ -174,10 +175,10 @@ impl KubeconfigTransport {
         };
         let tcp = tcp_connector(self.connect);
         let dial = match &self.context.proxy {
-            None => Dial::Straight(tcp),
+            None => Dial::Direct(tcp),
             Some(proxy) => {
                 let tunnel = Tunnel::new(proxy.uri.clone(), tcp);
-                Dial::Through(match &proxy.authorization {
+                Dial::ViaProxy(match &proxy.authorization {
                     Some(value) => tunnel.with_auth(value.clone()),
                     None => tunnel,
                 })
@@ -209,8 +210,8 @@ impl KubeconfigTransport {
         answer.map_err(|error| KubeError::unreachable(&error))
     }
 
-    fn wrong(&self, reason: String) -> KubeAccessError {
-        KubeAccessError { access: self.context.access.clone(), reason }
+    fn wrong(&self, reason: String) -> ClientConfigError {
+        ClientConfigError { config_source: self.context.source_description.clone(), reason }
     }
 }
 
@@ -224,8 +225,8 @@ fn fingerprint(papers: &KubeCredentials) -> u64 {
 /// The kind of TCP connection.
 #[derive(Clone)]
 enum Dial {
-    Straight(HttpConnector),
-    Through(Tunnel<HttpConnector>),
+    Direct(HttpConnector),
+    ViaProxy(Tunnel<HttpConnector>),
 }
 
 type Dialling = Pin<Box<dyn Future<Output = Result<TokioIo<TcpStream>, BoxError>> + Send>>;
@@ -238,18 +239,18 @@ impl Service<Uri> for Dial {
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         match self {
-            Self::Straight(tcp) => tcp.poll_ready(context).map_err(Into::into),
-            Self::Through(tunnel) => tunnel.poll_ready(context).map_err(Into::into),
+            Self::Direct(tcp) => tcp.poll_ready(context).map_err(Into::into),
+            Self::ViaProxy(tunnel) => tunnel.poll_ready(context).map_err(Into::into),
         }
     }
 
     fn call(&mut self, to: Uri) -> Dialling {
         match self {
-            Self::Straight(tcp) => {
+            Self::Direct(tcp) => {
                 let dialling = tcp.call(to);
                 Box::pin(async { Ok(dialling.await?) })
             }
-            Self::Through(tunnel) => {
+            Self::ViaProxy(tunnel) => {
                 let dialling = tunnel.call(to);
                 Box::pin(async { Ok(dialling.await?) })
             }

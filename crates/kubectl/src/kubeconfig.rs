@@ -1,6 +1,6 @@
 //! Reads kubeconfig files as kubectl does: which files, which context, and the path to the server.
 //!
-//! It differs from [`seawall_kube::access::kubeconfig`], which refuses settings that must not apply unattended. Here a file may name a
+//! It differs from [`seawall_kube::client_config::kubeconfig`], which refuses settings that must not apply unattended. Here a file may name a
 //! credential plugin, a proxy, another identity, or an unverified server, because users' files do. The agent never calls this module.
 //! Sources: Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd (`loader.go`,
 //! `client_config.go`, `validation.go`).
@@ -21,9 +21,9 @@ use serde_json::Value;
 use url::Url;
 
 use super::plugin::CredentialPlugin;
-use seawall_kube::KubeAccessError;
-use seawall_kube::access::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, SERVICE_ACCOUNT_FOLDER};
-use seawall_kube::access::kubeconfig::KubeconfigSection;
+use seawall_kube::ClientConfigError;
+use seawall_kube::client_config::endpoint::{BaseUrl, KubeEndpoint, MAX_FILE_BYTES, SERVICE_ACCOUNT_FOLDER};
+use seawall_kube::client_config::kubeconfig::KubeconfigSection;
 
 /// A selection among the API servers in a user's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(crate) struct ResolvedContext {
     /// The name of the context; `None` for in-cluster credentials.
     pub(crate) context: Option<String>,
     /// A description of the source, for messages.
-    pub(crate) access: String,
+    pub(crate) source_description: String,
 }
 
 /// An HTTP proxy with CONNECT.
@@ -66,7 +66,7 @@ impl fmt::Debug for ResolvedContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResolvedContext")
             .field("context", &self.context)
-            .field("access", &self.access)
+            .field("access", &self.source_description)
             .finish_non_exhaustive()
     }
 }
@@ -76,11 +76,11 @@ impl KubeconfigSelection {
     ///
     /// # Errors
     /// The file, the place in it and the expected value, or the searched places if there is no file.
-    pub(crate) fn resolve(&self) -> Result<ResolvedContext, KubeAccessError> {
+    pub(crate) fn resolve(&self) -> Result<ResolvedContext, ClientConfigError> {
         self.read_with(&|name| std::env::var_os(name), Path::new(SERVICE_ACCOUNT_FOLDER))
     }
 
-    fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
+    fn read_with(&self, variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, ClientConfigError> {
         let mut chosen = match (self.files(variable)?, &self.context) {
             (Some(files), context) => files.chosen(context.as_deref()),
             (None, Some(name)) => {
@@ -98,7 +98,7 @@ impl KubeconfigSelection {
     /// The existing files; `None` in a pod without files.
     ///
     /// A named file that does not exist is an error, never a reason to use other credentials.
-    fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, KubeAccessError> {
+    fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, ClientConfigError> {
         if let Some(path) = &self.kubeconfig {
             return Files::read(std::slice::from_ref(path)).map(Some);
         }
@@ -118,7 +118,7 @@ impl KubeconfigSelection {
             return Ok(None);
         }
         let looked = "found no ~/.kube/config, no file in KUBECONFIG and no in-cluster credentials";
-        Err(KubeAccessError { access: "a kubeconfig".into(), reason: looked.into() })
+        Err(ClientConfigError { config_source: "a kubeconfig".into(), reason: looked.into() })
     }
 }
 
@@ -126,11 +126,11 @@ type Variable<'v> = dyn Fn(&str) -> Option<OsString> + 'v;
 
 const POD: &str = "the in-cluster credentials";
 
-fn wrong(access: impl Into<String>, reason: impl Into<String>) -> KubeAccessError {
-    KubeAccessError { access: access.into(), reason: reason.into() }
+fn wrong(access: impl Into<String>, reason: impl Into<String>) -> ClientConfigError {
+    ClientConfigError { config_source: access.into(), reason: reason.into() }
 }
 
-fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, KubeAccessError> {
+fn in_pod(variable: &Variable<'_>, pod: &Path) -> Result<ResolvedContext, ClientConfigError> {
     let said = |name: &str| variable(name).and_then(|value| value.into_string().ok());
     let endpoint = KubeEndpoint::in_cluster(said, pod).map_err(|reason| wrong(POD, reason))?;
     let namespace = file::read_text(&pod.join("namespace"), MAX_FILE_BYTES).ok();
@@ -157,7 +157,7 @@ impl ResolvedContext {
             impersonation: Vec::new(),
             namespace,
             context,
-            access,
+            source_description: access,
         }
     }
 
@@ -175,7 +175,7 @@ struct File {
 }
 
 impl File {
-    fn read(path: &Path) -> Result<Self, KubeAccessError> {
+    fn read(path: &Path) -> Result<Self, ClientConfigError> {
         let of = |reason| wrong(kubeconfig(path), reason);
         let text = file::read_text(path, MAX_FILE_BYTES).map_err(of)?;
         Ok(Self {
@@ -196,7 +196,7 @@ impl File {
         items.iter().filter_map(|item| item.get("name").and_then(Value::as_str))
     }
 
-    fn told<T>(&self, read: Result<T, String>) -> Result<T, KubeAccessError> {
+    fn told<T>(&self, read: Result<T, String>) -> Result<T, ClientConfigError> {
         read.map_err(|reason| wrong(kubeconfig(&self.path), reason))
     }
 }
@@ -206,7 +206,7 @@ fn kubeconfig(path: &Path) -> String {
 }
 
 impl Files {
-    fn read(paths: &[PathBuf]) -> Result<Self, KubeAccessError> {
+    fn read(paths: &[PathBuf]) -> Result<Self, ClientConfigError> {
         Ok(Self(paths.iter().map(|path| File::read(path)).collect::<Result<_, _>>()?))
     }
 
@@ -221,7 +221,7 @@ impl Files {
         list: &str,
         key: &str,
         name: &str,
-    ) -> Result<(&File, KubeconfigSection<'_>), KubeAccessError> {
+    ) -> Result<(&File, KubeconfigSection<'_>), ClientConfigError> {
         let Some(file) = self.0.iter().find(|file| file.names(list).any(|found| found == name)) else {
             return Err(wrong(self.all(), format!("{list}[{name:?}]: found nothing; {}", self.known(list))));
         };
@@ -243,7 +243,7 @@ impl Files {
         }
     }
 
-    fn context(&self, named: Option<&str>) -> Result<String, KubeAccessError> {
+    fn context(&self, named: Option<&str>) -> Result<String, ClientConfigError> {
         if let Some(name) = named {
             return Ok(name.to_owned());
         }
@@ -256,7 +256,7 @@ impl Files {
         Err(wrong(self.all(), format!("current-context: found nothing; give a context; {known}")))
     }
 
-    fn chosen(&self, named: Option<&str>) -> Result<ResolvedContext, KubeAccessError> {
+    fn chosen(&self, named: Option<&str>) -> Result<ResolvedContext, ClientConfigError> {
         let name = self.context(named)?;
         let (file, context) = self.entry("contexts", "context", &name)?;
         let namespace = file.told(namespace(&context))?;
@@ -264,7 +264,7 @@ impl Files {
             self.entry("clusters", "cluster", file.told(context.required("cluster"))?)?;
         let mut chosen = file_of_cluster.told(reach(&cluster))?;
         (chosen.namespace, chosen.context) = (namespace, Some(name));
-        chosen.access = kubeconfig(&file.path);
+        chosen.source_description = kubeconfig(&file.path);
         if let Some(user) = file.told(context.text("user"))? {
             let (file, user) = self.entry("users", "user", user)?;
             file.told(identify(&mut chosen, &user, &cluster))?;
@@ -402,7 +402,7 @@ fn identify(
         let header = basic(name.unwrap_or_default(), password.unwrap_or_default());
         chosen.basic = Some(header.ok_or_else(|| user.error_at("username", "expected no colon"))?);
     }
-    chosen.plugin = CredentialPlugin::read(user, cluster, &chosen.endpoint)?;
+    chosen.plugin = CredentialPlugin::from_user_entry(user, cluster, &chosen.endpoint)?;
     chosen.impersonation = acting(user)?;
     Ok(())
 }
@@ -501,7 +501,7 @@ mod tests {
             self.variables.push(("KUBECONFIG", paths.join(":")));
         }
 
-        fn read(&self, context: Option<&str>) -> Result<ResolvedContext, KubeAccessError> {
+        fn read(&self, context: Option<&str>) -> Result<ResolvedContext, ClientConfigError> {
             let choice = KubeconfigSelection { context: context.map(str::to_owned), kubeconfig: None };
             let variable = |name: &str| {
                 self.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
@@ -527,7 +527,7 @@ mod tests {
     }
 
     /// A kubeconfig with these values in its cluster and its user.
-    fn one(cluster: &Value, user: &Value) -> Result<ResolvedContext, KubeAccessError> {
+    fn one(cluster: &Value, user: &Value) -> Result<ResolvedContext, ClientConfigError> {
         let mut world = World::new();
         let text = json!({
             "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "reef", "user": "me"}}],

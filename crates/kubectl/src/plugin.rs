@@ -19,9 +19,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use seawall_kube::access::endpoint::{CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
-use seawall_kube::access::kubeconfig::KubeconfigSection;
 use seawall_kube::client::run_with_timeout;
+use seawall_kube::client_config::endpoint::{CredentialSource, KubeEndpoint, MAX_FILE_BYTES};
+use seawall_kube::client_config::kubeconfig::KubeconfigSection;
 
 /// The time limit of a plugin, which includes a login by the user.
 const LONGEST: Duration = Duration::from_secs(180);
@@ -55,7 +55,7 @@ enum InteractiveMode {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PluginCredential {
     pub(crate) token: Option<Secret<String>>,
-    pub(crate) identity: Option<(Secret<String>, Secret<String>)>,
+    pub(crate) client_certificate: Option<(Secret<String>, Secret<String>)>,
     pub(crate) expires: Option<SystemTime>,
 }
 
@@ -64,7 +64,7 @@ impl CredentialPlugin {
     ///
     /// # Errors
     /// The place of a missing or invalid value.
-    pub(super) fn read(
+    pub(super) fn from_user_entry(
         user: &KubeconfigSection<'_>,
         cluster: &KubeconfigSection<'_>,
         endpoint: &KubeEndpoint,
@@ -162,7 +162,7 @@ impl CredentialPlugin {
         }
         let expires = status.expires.map(|text| text.parse::<jiff::Timestamp>()).transpose();
         let expires = expires.map_err(|_| unread("wrote an expirationTimestamp that is not RFC 3339"))?;
-        Ok(PluginCredential { token, identity, expires: expires.map(SystemTime::from) })
+        Ok(PluginCredential { token, client_certificate: identity, expires: expires.map(SystemTime::from) })
     }
 
     fn not_run(&self, error: &io::Error) -> String {

@@ -13,12 +13,12 @@ use seawall_load::schedule::ArrivalSpacing;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::{BlockCounts, mean_latency, sum};
-use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::profile::Profile;
 use seawall_search::report::RateTrial;
 use seawall_search::search::{RateBounds, RateSearch, SearchStep};
 use seawall_search::target::SearchTarget;
-use seawall_search::vote::TrialCriteria;
+use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use seawall_search::trial_verdict::TrialCriteria;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -32,11 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let request = PreparedRequest::new(&asked, &RequestFraming::default())?;
     let list = RequestList::new(vec![(request, Weight::default())])?;
     let kit = SessionConfig {
-        list,
+        request_list: list,
         transport: TransportOptions::default(),
-        style: RequestFraming::default(),
-        cpus: 2,
-        busy_poll: None,
+        framing: RequestFraming::default(),
+        max_sender_threads: 2,
+        max_busy_poll: None,
     };
     let spacing = if said("poisson") { ArrivalSpacing::Poisson(1) } else { ArrivalSpacing::Constant };
     let mut rig = LocalDriver::new(kit, spacing, late)?;
@@ -47,9 +47,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         offered(&mut rig, rate);
         return Ok(());
     }
-    let goal = SearchGoal { late: late.map(|than| LatencyGoal { share: 0.01, than }), ..SearchGoal::CLIFF };
+    let goal = SearchGoal {
+        late: late.map(|than| LatencyGoal { max_late_share: 0.01, latency_limit: than }),
+        ..SearchGoal::ERRORS_ONLY
+    };
     let profile = if said("thorough") { Profile::THOROUGH } else { Profile::QUICK };
-    let bounds = RateBounds { generator: calibration.max_rate, ..RateBounds::default() };
+    let bounds = RateBounds { generator_max_rate: calibration.max_rate, ..RateBounds::default() };
     searched(&mut RateSearch::new(goal, profile, bounds), &mut rig);
     Ok(())
 }
@@ -57,16 +60,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// One rate, whatever comes of it.
 fn offered(rig: &mut LocalDriver, rate: f64) {
     let standard = TrialCriteria {
-        goal: SearchGoal::CLIFF,
-        tolerance: 1.0,
+        goal: SearchGoal::ERRORS_ONLY,
+        growth_tolerance: 1.0,
         settle: 0.3,
-        least: 1.0,
-        service: 0.0,
-        slowest: 0.0,
+        min_seconds: 1.0,
+        service_time: 0.0,
+        baseline_slowest: 0.0,
     };
     let (most, drain) = (Duration::from_secs(5), Duration::from_millis(600));
     let (purpose, rule, most_in_flight) = (TrialPurpose::Confirm, StopRule::FullDuration(standard), rate);
-    let seen = rig.carry_out(&TrialSpec { purpose, rate, least: most, most, rule, most_in_flight, drain });
+    let seen = rig.carry_out(&TrialSpec {
+        purpose,
+        rate,
+        min_duration: most,
+        max_duration: most,
+        rule,
+        most_in_flight,
+        drain,
+    });
     let of = |of: fn(&BlockCounts) -> u32| sum(&seen.blocks, of);
     let slowest = seen.blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
     let latency = mean_latency(&seen.blocks).unwrap_or_default();
@@ -80,7 +91,7 @@ fn offered(rig: &mut LocalDriver, rate: f64) {
         1e3 * slowest,
         seen.blocks.len(),
         seen.took,
-        seen.invalid
+        seen.invalid_reason
     );
 }
 
@@ -119,7 +130,7 @@ fn line(trial: &RateTrial) -> String {
         verdict,
         evidence.in_flight_end,
         1e2 * evidence.errors.value(),
-        1e3 * evidence.latency.unwrap_or_default(),
-        seen.invalid.as_deref().unwrap_or_default()
+        1e3 * evidence.mean_latency_at_end.unwrap_or_default(),
+        seen.invalid_reason.as_deref().unwrap_or_default()
     )
 }

@@ -13,7 +13,7 @@ use seawall_load::request_source::RequestSource;
 use seawall_probe::{LocalFiles, MachineSnapshot};
 
 /// Descriptors that are not connections: standard streams, pollers, files, lookups.
-pub const OTHER_FILES: u64 = 64;
+pub const RESERVED_DESCRIPTORS: u64 = 64;
 
 /// Memory for what is in flight stays below a gigabyte, whatever else allows more.
 pub const MOST_IN_FLIGHT: u64 = 1 << 20;
@@ -48,7 +48,7 @@ impl ConnectionPlan {
                 (None, is_bounded && (travel.http2.over_tls || travel.http2.prior_knowledge))
             }
         };
-        Self { hosts, streams: if several { travel.http2.streams as u64 } else { 1 } }
+        Self { hosts, streams: if several { travel.http2.max_streams as u64 } else { 1 } }
     }
 
     /// True if some connections can carry several requests at once.

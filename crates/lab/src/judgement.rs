@@ -4,7 +4,7 @@
 //! in one trial of a session speaks against no other. Called by whoever runs a trial; what follows from a judgement (an exit
 //! code, another trial) is theirs.
 
-use seawall_load::outcome::RunOutcome;
+use seawall_load::run_outcome::RunOutcome;
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub struct Judgement {
     pub reasons: Vec<VerdictReason>,
     /// Every check of the machine, the passed ones included; none where there is no machine, as in a simulation.
     #[serde(skip)]
-    pub machine: Vec<MachineFinding>,
+    pub machine_findings: Vec<MachineFinding>,
     /// Every objective beside its figure, whatever the figures are worth.
     #[serde(skip)]
     pub objectives: Vec<CheckedObjective>,
@@ -43,21 +43,26 @@ impl Judgement {
             .chain(machine.iter().filter_map(against))
             .collect();
         let objectives = objectives.map(|objectives| objectives.check(summary)).unwrap_or_default();
-        Self { generator_verdict: worst(&reasons), reasons, machine, objectives }
+        Self { generator_verdict: worst(&reasons), reasons, machine_findings: machine, objectives }
     }
 
     /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
     #[must_use]
     pub fn from_reasons(reasons: Vec<VerdictReason>) -> Self {
-        Self { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), objectives: Vec::new() }
+        Self {
+            generator_verdict: worst(&reasons),
+            reasons,
+            machine_findings: Vec::new(),
+            objectives: Vec::new(),
+        }
     }
 
     /// Returns true if the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so late that every
     /// missed objective would hold without its delay.
     #[must_use]
-    pub fn holds(&self) -> Option<bool> {
-        let is_all_met = self.missed().next().is_none();
-        let is_own_delay = self.missed().all(|missed| missed.met_by_service_time.is_some());
+    pub fn meets_objectives(&self) -> Option<bool> {
+        let is_all_met = self.missed_objectives().next().is_none();
+        let is_own_delay = self.missed_objectives().all(|missed| missed.met_by_service_time.is_some());
         match self.generator_verdict {
             GeneratorVerdict::GeneratorLimited => None,
             GeneratorVerdict::Degraded if !is_all_met && is_own_delay => None,
@@ -66,7 +71,7 @@ impl Judgement {
     }
 
     /// Objectives that the figures miss.
-    pub fn missed(&self) -> impl Iterator<Item = &CheckedObjective> {
+    pub fn missed_objectives(&self) -> impl Iterator<Item = &CheckedObjective> {
         self.objectives.iter().filter(|checked| !checked.is_met)
     }
 }
@@ -121,13 +126,14 @@ mod tests {
             let missed = CheckedObjective {
                 objective: "p99 < 10ms".to_owned(),
                 limit: ObjectiveFigure::Latency(10_000_000),
-                figure: Some(ObjectiveFigure::Latency(18_300_000)),
-                measured: "18.3ms".to_owned(),
+                measured_value: Some(ObjectiveFigure::Latency(18_300_000)),
+                measured_text: "18.3ms".to_owned(),
                 is_met: false,
                 met_by_service_time: met_by.map(str::to_owned),
             };
             let (reasons, machine, objectives) = (Vec::new(), Vec::new(), vec![missed]);
-            Judgement { generator_verdict: verdict, reasons, machine, objectives }.holds()
+            Judgement { generator_verdict: verdict, reasons, machine_findings: machine, objectives }
+                .meets_objectives()
         };
         assert_eq!(holds(GeneratorVerdict::Degraded, Some("8.56ms")), None);
         assert_eq!(holds(GeneratorVerdict::Degraded, None), Some(false));
@@ -137,7 +143,7 @@ mod tests {
 
     #[test]
     fn objectives_are_not_judged_by_what_a_limited_generator_measured() {
-        let holds = |grade, objectives| judged(grade, objectives).holds();
+        let holds = |grade, objectives| judged(grade, objectives).meets_objectives();
         assert_eq!(holds(FindingGrade::Degraded, ""), Some(true));
         // Nothing was sent.
         assert_eq!(holds(FindingGrade::Degraded, "p99<1s"), Some(false));

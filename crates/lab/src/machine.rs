@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fault::RequestFault;
 use seawall_load::interval::IntervalStats;
-use seawall_load::outcome::RunOutcome;
+use seawall_load::request_fault::RequestFault;
+use seawall_load::run_outcome::RunOutcome;
 
 use crate::selfcheck;
 use seawall_probe::threads::MIN_SPAN;
@@ -126,7 +126,7 @@ impl<F: HostFiles> MachineMonitor<F> {
     }
 
     /// The last interval has come; what follows is nobody's sending any more.
-    pub fn sending_ended(&mut self, at: Duration) {
+    pub fn on_sending_ended(&mut self, at: Duration) {
         if self.unseen {
             self.look(at);
         }
@@ -155,12 +155,12 @@ impl<F: HostFiles> MachineMonitor<F> {
     #[must_use]
     pub fn finish(self, outcome: &RunOutcome, at: Duration) -> Vec<MachineFinding> {
         let run = RunActivity {
-            sending: Duration::from_nanos(outcome.counted_duration),
-            missed_sends: selfcheck::has_missed_sends(outcome),
+            sending_duration: Duration::from_nanos(outcome.counted_duration),
+            has_missed_sends: selfcheck::has_missed_sends(outcome),
             connections: outcome.total.connections,
-            socket_failures: outcome.total.fault(RequestFault::Local(std::io::ErrorKind::Other)),
+            socket_failures: outcome.total.fault_count(RequestFault::Local(std::io::ErrorKind::Other)),
             in_flight_peak: outcome.total.in_flight_peak,
-            busy_poll: self.busy_poll.between(),
+            busy_poll_times: self.busy_poll.between(),
         };
         self.watch.finish(at, &run)
     }
@@ -281,7 +281,7 @@ mod tests {
                 bench.set();
                 machine.sample(&second(to.into(), if counts { 1000 } else { 0 }), &[0], bench.now);
             }
-            machine.sending_ended(bench.now);
+            machine.on_sending_ended(bench.now);
             let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
             assert_eq!(measured(&found, "thread-cpu"), 98.0, "{warm_up} s of warm-up");
         }
@@ -306,7 +306,7 @@ mod tests {
                 sent((interval * at).as_secs_f64() * 0.95e9 / 8.0);
                 machine.sample(&second(at.into(), 1000), &[0], interval * at);
             }
-            machine.sending_ended(interval * intervals);
+            machine.on_sending_ended(interval * intervals);
             let found = machine.finish(&outcome_of(SECOND * 5), interval * intervals + SECOND * 30);
             assert_eq!(measured(&found, "bandwidth"), 95.0, "{interval:?}");
         }
@@ -329,7 +329,7 @@ mod tests {
             bench.set();
             machine.sample(&second(to, if counts { 1000 } else { 0 }), &[nanos(busy_poll)], bench.now);
         }
-        machine.sending_ended(bench.now);
+        machine.on_sending_ended(bench.now);
         let found = machine.finish(&outcome_of(SECOND * 10), bench.now);
         assert_eq!(measured(&found, "thread-cpu"), 94.0);
     }
@@ -347,11 +347,11 @@ mod tests {
         for short in [first, fourth] {
             assert_eq!(short.generator_verdict, GeneratorVerdict::GeneratorLimited);
             assert_eq!(checks(short), ["not-sent", "thread-cpu", "cpu-throttling"]);
-            assert_eq!(short.holds(), None);
+            assert_eq!(short.meets_objectives(), None);
         }
         for calm in [second, third, last] {
             assert_eq!((calm.generator_verdict, &calm.reasons), (GeneratorVerdict::Valid, &Vec::new()));
-            assert_eq!(calm.holds(), Some(true));
+            assert_eq!(calm.meets_objectives(), Some(true));
         }
     }
 

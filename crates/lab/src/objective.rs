@@ -10,8 +10,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
-use seawall_load::fault::OutcomeClass;
-use seawall_load::rate::duration;
+use seawall_load::rate::parse_duration;
+use seawall_load::request_fault::OutcomeClass;
 use seawall_load::summary::{Latencies, LatenciesOfAllOffered, Summary};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 
@@ -80,9 +80,9 @@ pub struct CheckedObjective {
     /// The limit of the condition.
     pub limit: ObjectiveFigure,
     /// The measured figure. `None` if the run has no such figure, because a request without a good response stands at its place.
-    pub figure: Option<ObjectiveFigure>,
+    pub measured_value: Option<ObjectiveFigure>,
     /// The figure as text, with the reason of a miss that the figure alone does not show.
-    pub measured: String,
+    pub measured_text: String,
     /// True if the figure meets the condition.
     pub is_met: bool,
     /// The same figure from the real send, if that meets a condition that the figure from the intended instant misses: the time between the
@@ -115,7 +115,7 @@ fn objective(text: &str) -> Option<Objective> {
     // At the resolution of a nanosecond `<=` says what `<` does. Shares are exact: 1 of 1,000 is 0.1 %.
     let is_inclusive = limit.starts_with('=');
     let (figure, limit) = (figure.trim(), joined(limit.strip_prefix('=').unwrap_or(limit)));
-    let below = || duration(&limit).ok().map(nanos);
+    let below = || parse_duration(&limit).ok().map(nanos);
     let share = || Some(ShareLimit { share: share(&limit)?, is_inclusive });
     let quantile = match figure {
         "errors" => return Some(Objective::Errors(share()?)),
@@ -272,7 +272,14 @@ impl Objective {
         let is_met = is_met && offered;
         let met_by_service_time = self.service_time(summary).filter(|_| !is_met && offered);
         let (objective, limit, measured) = (self.to_string(), self.limit(), text);
-        CheckedObjective { objective, limit, figure, measured, is_met, met_by_service_time }
+        CheckedObjective {
+            objective,
+            limit,
+            measured_value: figure,
+            measured_text: measured,
+            is_met,
+            met_by_service_time,
+        }
     }
 
     fn limit(&self) -> ObjectiveFigure {
@@ -384,7 +391,7 @@ impl Objectives {
     }
 
     /// Returns the goal of a search: one bound on a quantile, one on errors, or both. Without an objective for errors, the bound on errors is one in
-    /// a thousand ([`SearchGoal::CLIFF`]).
+    /// a thousand ([`SearchGoal::ERRORS_ONLY`]).
     ///
     /// # Errors
     /// [`UnsearchableObjective`].
@@ -405,7 +412,7 @@ impl Objectives {
                 }
             }
         }
-        Ok(SearchGoal { errors: errors.unwrap_or(SearchGoal::CLIFF.errors), late })
+        Ok(SearchGoal { max_error_share: errors.unwrap_or(SearchGoal::ERRORS_ONLY.max_error_share), late })
     }
 }
 
@@ -435,7 +442,10 @@ impl Objective {
                         "a search needs a percentile up to p99.99, because trials count late responses",
                     )
                 })?;
-                Ok(Sought::Late(LatencyGoal { share, than: Duration::from_nanos(below) }))
+                Ok(Sought::Late(LatencyGoal {
+                    max_late_share: share,
+                    latency_limit: Duration::from_nanos(below),
+                }))
             }
         }
     }
@@ -448,8 +458,8 @@ impl Objective {
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::fault::{RequestFault, WrongAnswer};
-    use seawall_load::outcome::RunOutcome;
+    use seawall_load::request_fault::{RequestFault, WrongAnswer};
+    use seawall_load::run_outcome::RunOutcome;
     use seawall_load::stats::{FinishedRequest, LoadStats};
 
     use super::*;
@@ -463,7 +473,7 @@ mod tests {
                 target: 0,
                 outcome,
                 due: 0,
-                sent: Some(0),
+                sent_at: Some(0),
                 first_byte: None,
                 end,
                 bytes_in: 0,
@@ -497,14 +507,14 @@ mod tests {
     fn a_latency_that_only_failures_miss_says_so_and_one_that_is_slow_too_says_that() {
         let limited = summary(19, 181, 200, RequestFault::Timeout);
         let missed = missed_by("p99<1s,p50<500us,errors<1%", &limited);
-        let said: Vec<_> = missed.iter().map(|missed| missed.measured.as_str()).collect();
+        let said: Vec<_> = missed.iter().map(|missed| missed.measured_text.as_str()).collect();
         assert_eq!(said, [failures_alone("181 of 200").as_str(), "good responses alone: 1ms", "90.5 %"]);
         let dead = summary(0, 9, 9, RequestFault::Timeout);
         assert_eq!(
-            missed_by("p99<1s", &dead)[0].measured,
+            missed_by("p99<1s", &dead)[0].measured_text,
             "not measurable: 9 of 9 requests had no good response"
         );
-        let figures: Vec<_> = missed.iter().map(|missed| (missed.limit, missed.figure)).collect();
+        let figures: Vec<_> = missed.iter().map(|missed| (missed.limit, missed.measured_value)).collect();
         let errors = (ObjectiveFigure::Ratio(0.01), Some(ObjectiveFigure::Ratio(limited.error_ratio)));
         assert_eq!(figures[0], (ObjectiveFigure::Latency(SECOND), None));
         assert_eq!(figures[2], errors);
@@ -516,7 +526,7 @@ mod tests {
         let one = summary(999, 1, 1000, wrong);
         assert_eq!(missed_by("wrong-answers<=0.1%,wrong-answers<0.2%,errors<=0.1%", &one), []);
         let missed = missed_by("wrong-answers<=0,wrong-answers<0.1%", &one);
-        let said: Vec<_> = missed.iter().map(|missed| (&*missed.objective, &*missed.measured)).collect();
+        let said: Vec<_> = missed.iter().map(|missed| (&*missed.objective, &*missed.measured_text)).collect();
         assert_eq!(said, [("wrong-answers <= 0 %", "0.1 %"), ("wrong-answers < 0.1 %", "0.1 %")]);
         let other = summary(999, 1, 1000, RequestFault::Timeout);
         assert_eq!(missed_by("wrong-answers<=0", &other), []);
@@ -552,7 +562,7 @@ mod tests {
     fn a_mean_alone_is_missed_while_one_request_fails() {
         let limited = summary(19, 181, 200, RequestFault::Timeout);
         let missed = missed_by("mean<1s", &limited);
-        assert_eq!(missed[0].measured, failures_alone("181 of 200"));
+        assert_eq!(missed[0].measured_text, failures_alone("181 of 200"));
         assert_eq!(missed_by("mean<1s,errors<95%", &limited), []);
         assert_eq!(missed_by("mean<1s", &summary(200, 0, 200, RequestFault::Timeout)), []);
     }
@@ -560,7 +570,7 @@ mod tests {
     #[test]
     fn what_was_measured_is_rounded_but_never_across_its_bound() {
         assert_eq!(
-            missed_by("errors<0.1%", &summary(77, 4, 81, RequestFault::Timeout))[0].measured,
+            missed_by("errors<0.1%", &summary(77, 4, 81, RequestFault::Timeout))[0].measured_text,
             "4.94 %"
         );
         assert_eq!(rounded(0.049_382_716_049, 0.001), 0.0494);
@@ -592,7 +602,7 @@ mod tests {
         let cut = summary(103, 0, 200, RequestFault::Dropped);
         let [missed] = &missed_by("p50<2ms,p99<4s", &cut)[..] else { panic!("one of two") };
         assert_eq!(
-            (missed.objective.as_str(), missed.measured.as_str()),
+            (missed.objective.as_str(), missed.measured_text.as_str()),
             ("p99 < 4s", failures_alone("97 of 200").as_str())
         );
     }
@@ -603,7 +613,7 @@ mod tests {
         let measured = |count| {
             let checked = "p99<1s,p50<1s,max<1s".parse::<Objectives>().unwrap();
             let checked = checked.check(&summary(count, 0, count, RequestFault::Timeout));
-            checked.into_iter().map(|one| one.measured).collect::<Vec<_>>()
+            checked.into_iter().map(|one| one.measured_text).collect::<Vec<_>>()
         };
         let few = measured(5);
         assert!(few[0].ends_with("; the slowest of only 5 requests, p99 needs at least 100"), "{few:?}");
@@ -646,10 +656,13 @@ mod tests {
     #[test]
     fn a_bound_on_a_quantile_and_one_on_errors_are_a_goal() {
         let goal = |text: &str| text.parse::<Objectives>().unwrap().goal().map_err(|error| error.to_string());
-        let late = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
-        assert_eq!(goal("p99<250ms,errors<0.5%"), Ok(SearchGoal { errors: 0.005, late: Some(late) }));
-        assert_eq!(goal("errors<0.1%"), Ok(SearchGoal::CLIFF));
-        assert_eq!(goal("p99<250ms"), Ok(SearchGoal { late: Some(late), ..SearchGoal::CLIFF }));
+        let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
+        assert_eq!(
+            goal("p99<250ms,errors<0.5%"),
+            Ok(SearchGoal { max_error_share: 0.005, late: Some(late) })
+        );
+        assert_eq!(goal("errors<0.1%"), Ok(SearchGoal::ERRORS_ONLY));
+        assert_eq!(goal("p99<250ms"), Ok(SearchGoal { late: Some(late), ..SearchGoal::ERRORS_ONLY }));
         for (text, why) in [
             ("mean<1s", "a percentile such as p99"),
             ("p99<1s,p90<1s", "one latency objective"),

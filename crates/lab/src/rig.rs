@@ -1,22 +1,22 @@
 //! Carries out a search and an inquiry on a real target: sessions of the load engine, one load after the other.
 //!
 //! A [`LocalDriver`] sends loads and reports its observations. [`seawall_search`] and [`seawall_cause`] choose the loads. The parts: `blocks`
-//! makes the blocks of a trial, `trial_details` its summary, `outage_detector` detects a target that is gone, `closed` sends for clients that
+//! makes the blocks of a trial, `trial_details` its summary, `outage_detector` detects a target that is gone, `closed_loop` sends for clients that
 //! wait for their responses, `experiments` makes the observations of an inquiry, and `validity` gives the reasons why a load is invalid.
-//! `sessions` has the sessions, `part` one generator's part of a common load, `idle_connections` the idle connections, and `sink` the test
+//! `sessions` has the sessions, `load_share` one generator's part of a common load, `idle_connections` the idle connections, and `null_server` the test
 //! server for the calibration. A [`StopSwitch`] ends everything. The tool's `find` calls this module; [`crate::isolate`] sends through the same
-//! sessions and searches its variants with rigs.
+//! sessions and searches its variants with [`LocalDriver`]s.
 
 mod blocks;
-mod closed;
+mod blocks_by_send_time;
+mod closed_loop;
 mod experiments;
 mod idle_connections;
-mod launched;
 mod load_share;
+mod null_server;
 mod outage_detector;
 mod send_bursts;
 mod sessions;
-mod sink;
 mod stop;
 mod trial_details;
 mod validity;
@@ -25,8 +25,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
+use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::observed_requests::ExperimentObservation;
-use seawall_cause::subject::ExperimentTarget;
 use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
@@ -39,21 +39,21 @@ use seawall_load::stats::LoadStats;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::evidence::TrialEvidence;
 use seawall_search::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation};
-use seawall_search::offer::{StopRule, TrialSpec};
 use seawall_search::target::SearchTarget;
-use seawall_search::vote::TrialVerdict;
+use seawall_search::trial_spec::{StopRule, TrialSpec};
+use seawall_search::trial_verdict::TrialVerdict;
 
 use self::blocks::BlockBuilder;
-pub(crate) use self::experiments::{rate, record_every_request};
+use self::blocks_by_send_time::BlocksBySendTime;
+pub(crate) use self::experiments::{record_every_request, to_request_rate};
 use self::idle_connections::IdleConnections;
-use self::launched::LaunchedBlocks;
 pub use self::load_share::LoadPart;
 use self::load_share::LoadShare;
+use self::null_server::NullServer;
 use self::outage_detector::OutageDetector;
 pub use self::sessions::SessionConfig;
 pub(crate) use self::sessions::SessionError;
 use self::sessions::{MAX_SESSIONS, SessionPool};
-use self::sink::NullServer;
 pub use self::stop::StopSwitch;
 pub use self::trial_details::summarize;
 use self::validity::{ValidityLimits, join_reasons, port_shortage};
@@ -62,7 +62,7 @@ use crate::running_trial::{RunningTrial, TrialProgress, TrialResult};
 use crate::target_driver::{Calibration, TargetDriver};
 use seawall_probe::LocalFiles;
 use seawall_probe::files::HostFiles;
-use seawall_probe::net::{self, PORT_RANGE};
+use seawall_probe::net::{self, PORT_RANGE_PATH};
 
 /// Told of the blocks of an offer whenever there is another, while it goes on.
 pub type TrialObserver = Box<dyn FnMut(&TrialSpec, &[BlockCounts]) + Send>;
@@ -150,7 +150,7 @@ impl LocalDriver {
     /// # Errors
     /// There is no session to be had, in words.
     pub fn prepare(&mut self) -> Result<(), String> {
-        self.sessions.plain(0.0).map(|_| ()).map_err(|error| error.to_string())
+        self.sessions.plain_session(0.0).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// A part of an offer that other rigs have other parts of, and its figures beside what was seen. Requests sent and in flight are this
@@ -185,7 +185,7 @@ impl LocalDriver {
 
     /// The next load goes on after what this one has sent. Other rigs that send parts of it have sent about as much.
     fn go_on_after(&mut self, sent: &LoadStats) {
-        let whole = sent.completed as f64 * self.share.parts();
+        let whole = sent.completed as f64 * self.share.part_count();
         self.next_request = self.next_request.wrapping_add(whole as u64);
     }
 
@@ -196,7 +196,7 @@ impl LocalDriver {
         } else {
             self.spacing
         };
-        Some(Schedule::constant(experiments::rate(rate)?, spacing))
+        Some(Schedule::constant(to_request_rate(rate)?, spacing))
     }
 
     fn try_offer(
@@ -213,27 +213,29 @@ impl LocalDriver {
         let own = self.share.scale_trial(offer);
         let load = self.beginning_at_next_request(self.share.scale_load(offered(&own, &schedule)));
         let mut blocks = BlockBuilder::new(&schedule, load.shard, self.bound);
-        let mut launched = LaunchedBlocks::new(self.bound);
+        let mut launched = BlocksBySendTime::new(self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
-        let carried = run_load(sessions.plain(own.rate)?, &load, stop, |progress| {
-            no_port += experiments::without_port(progress.fates);
+        let carried = run_load(sessions.plain_session(own.rate)?, &load, stop, |progress| {
+            no_port += experiments::count_without_port(progress.completed_requests);
             if enough {
                 return false;
             }
-            away.record(progress.fates);
-            blocks.ended(progress.fates, |fate, is_excused| launched.record(fate, is_excused));
-            let known = blocks.complete().len();
+            away.record(progress.completed_requests);
+            blocks.record_ended(progress.completed_requests, |fate, is_excused| {
+                launched.record(fate, is_excused);
+            });
+            let known = blocks.completed_blocks().len();
             while !enough && blocks.complete_one(progress.known_until) {
-                enough = share.is_enough(&own, blocks.complete());
+                enough = share.is_enough(&own, blocks.completed_blocks());
             }
-            enough |= share.is_over();
-            if let Some(observer) = observer.as_mut().filter(|_| blocks.complete().len() > known) {
-                observer(offer, blocks.complete());
+            enough |= share.is_stop_requested();
+            if let Some(observer) = observer.as_mut().filter(|_| blocks.completed_blocks().len() > known) {
+                observer(offer, blocks.completed_blocks());
             }
             enough
         })?;
-        let fails = fails(&own, blocks.complete());
+        let fails = fails(&own, blocks.completed_blocks());
         let lack = port_shortage(no_port, carried.outcome.total.completed, fails, port_range());
         let [against, delay] = self.invalid_reasons(&carried, own.most_in_flight, no_port);
         let against =
@@ -244,13 +246,13 @@ impl LocalDriver {
         let blocks = blocks.into_complete();
         // Whoever has all parts of a trial decides on it, and has their blocks by when requests were due.
         let is_asked = delay.is_some() && against.is_none() && !self.share.is_part();
-        let sent = if is_asked { launched.believed(&own, &blocks) } else { None };
+        let sent = if is_asked { launched.blocks_if_same_verdict(&own, &blocks) } else { None };
         let (delay, late) = if sent.is_some() { (delay, None) } else { (None, delay) };
         Ok(TrialObservation {
             blocks: sent.unwrap_or(blocks),
-            invalid: join_reasons(against.into_iter().chain(late)),
-            no_port,
-            delay,
+            invalid_reason: join_reasons(against.into_iter().chain(late)),
+            requests_without_port: no_port,
+            generator_delay_description: delay,
             details: beside,
             target_is_down: away.is_target_down(),
             ..TrialObservation::default()
@@ -262,36 +264,37 @@ impl LocalDriver {
         let Some((own, share)) = self.share.scale_experiment(experiment) else {
             return Ok(ExperimentObservation::default());
         };
-        let Some(load) = experiments::load(&own, seed) else {
+        let Some(load) = experiments::load_spec(&own, seed) else {
             return Err(SessionError::Impossible("the experiment's rate is out of range".into()));
         };
         let load = self.beginning_at_next_request(share.scale_load(load));
-        let mut held = self.open_idle_connections(own.variation.held)?;
+        let mut held = self.open_idle_connections(own.variation.held_idle_connections)?;
         if !share.is_part() && !self.stop.sleep(experiments::quiet_period(experiment)) {
             return Ok(ExperimentObservation::default());
         }
         let Self { sessions, stop, .. } = self;
-        let session = sessions.varied(&own.variation, experiments::request_rate(&own) / share.parts())?;
+        let session =
+            sessions.varied_session(&own.variation, experiments::request_rate(&own) / share.part_count())?;
         let mut fates = Vec::new();
         let carried = run_load(session, &load, stop, |progress| {
-            fates.extend_from_slice(progress.fates);
+            fates.extend_from_slice(progress.completed_requests);
             let ended = fates.len() as u64;
-            share.is_over() || unanswered(&load, progress, ended) > own.most_in_flight as u64
+            share.is_stop_requested() || unanswered(&load, progress, ended) > own.most_in_flight as u64
         })?;
-        let no_port = experiments::without_port(&fates);
+        let no_port = experiments::count_without_port(&fates);
         let against =
             self.invalid_reasons(&carried, own.most_in_flight as f64, no_port).into_iter().flatten();
-        let tally = experiments::leave_out_bunches(&own, share.parts(), &mut fates);
+        let tally = experiments::exclude_late_burst_failures(&own, share.part_count(), &mut fates);
         let invalid = join_reasons(against.chain(tally.invalid_reason(false)));
         let total = &carried.outcome.total;
         self.go_on_after(total);
         Ok(ExperimentObservation {
-            requests: experiments::hits(fates, share.is_part()),
-            connections: total.connections,
+            requests: experiments::observed_requests(fates, share.is_part()),
+            opened_connections: total.connections,
             retried: total.retried,
-            lookups: experiments::lookups(total.lookup.distribution()),
-            held: held.count_open(),
-            invalid,
+            lookup_seconds: experiments::lookup_seconds(total.lookup.distribution()),
+            held_connections_still_open: held.count_open(),
+            invalid_reason: invalid,
             ..ExperimentObservation::default()
         })
     }
@@ -319,7 +322,7 @@ impl LocalDriver {
         // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
         let few = most_in_flight > room as f64 && !self.session_config().multiplexes();
         let (limits, total) = (ValidityLimits::new(self.bound, few.then_some(room)), &carried.outcome.total);
-        [limits.invalid_reason(&carried.judgement, total, no_port), limits.delay(total)]
+        [limits.invalid_reason(&carried.judgement, total, no_port), limits.delay_reason(total)]
     }
 
     /// Describes an error, and closes all sessions if a thread has died, because the rest of such a session is useless.
@@ -340,7 +343,7 @@ impl LocalDriver {
         }
         let clock = RunClock::start();
         let seen = try_it(self).unwrap_or_else(|error| TrialObservation {
-            invalid: Some(self.describe_error(&error)),
+            invalid_reason: Some(self.describe_error(&error)),
             ..TrialObservation::default()
         });
         TrialObservation {
@@ -351,16 +354,16 @@ impl LocalDriver {
     }
 
     fn measure_generator(&self) -> Option<(f64, usize)> {
-        let senders = (self.session_config().cpus / 2).max(1);
+        let senders = (self.session_config().max_sender_threads / 2).max(1);
         let sinks: Vec<_> = (0..senders).map(|_| NullServer::start()).collect::<Result<_, _>>().ok()?;
         let requests = sinks.iter().map(|sink| plain(&format!("http://{}/", sink.address())));
         let list = RequestList::new(requests.collect::<Option<_>>()?).ok()?;
         let kit = SessionConfig {
-            list,
+            request_list: list,
             transport: Default::default(),
-            style: RequestFraming::default(),
-            cpus: senders,
-            busy_poll: None,
+            framing: RequestFraming::default(),
+            max_sender_threads: senders,
+            max_busy_poll: None,
         };
         let mut session = kit.open(senders).ok()?;
         let until = StopCondition { stop_time: CALIBRATION.as_nanos() as Nanos, ..StopCondition::default() };
@@ -392,19 +395,19 @@ fn plain(url: &str) -> Option<(PreparedRequest, Weight)> {
 
 /// The ports from which this machine connects; none where it does not say so.
 fn port_range() -> Option<RangeInclusive<u16>> {
-    LocalFiles.read(PORT_RANGE).ok().and_then(|text| net::port_range(&text))
+    LocalFiles.read(PORT_RANGE_PATH).ok().and_then(|text| net::parse_port_range(&text))
 }
 
 /// True if a trial is bad by its errors.
 fn fails(offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
     let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return false };
     let evidence = TrialEvidence::of(offer.rate, blocks, &standard);
-    evidence.errors.value() > standard.goal.errors && standard.judge(&evidence) == TrialVerdict::Bad
+    evidence.errors.value() > standard.goal.max_error_share && standard.judge(&evidence) == TrialVerdict::Bad
 }
 
 /// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
 fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
-    let blocks = (offer.most.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
+    let blocks = (offer.max_duration.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
     let until = StopCondition {
         stop_time: blocks::block_start(blocks.saturating_add(2)),
         ..StopCondition::default()
@@ -418,7 +421,7 @@ fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
 #[derive(Clone, Copy)]
 pub(crate) struct LoadProgress<'p> {
     /// Hits that ended since this was told last.
-    pub(crate) fates: &'p [CompletedRequest],
+    pub(crate) completed_requests: &'p [CompletedRequest],
     /// Until when all that ended is known.
     pub(crate) known_until: Nanos,
     pub(crate) control: &'p Control,
@@ -432,7 +435,7 @@ pub(crate) fn run_load(
     stop: &StopSwitch,
     mut enough: impl FnMut(LoadProgress<'_>) -> bool,
 ) -> Result<TrialResult, SessionError> {
-    let mut carriage = RunningTrial::new(session.trial(load, None)?, load.warm_up);
+    let mut carriage = RunningTrial::new(session.start_trial(load, None)?, load.warm_up);
     let control = carriage.control();
     stop.set_running_load(control.clone());
     let clock = RunClock::start();
@@ -449,13 +452,16 @@ pub(crate) fn run_load(
             TrialProgress::Interval => {}
         }
         let interval = carriage.interval();
-        if enough(LoadProgress { fates: &interval.stats.fates, known_until: interval.to, control: &control })
-        {
+        if enough(LoadProgress {
+            completed_requests: &interval.stats.completed_requests,
+            known_until: interval.to,
+            control: &control,
+        }) {
             control.drain();
             given_up.get_or_insert_with(|| clock.now().saturating_add(load.drain_timeout.map_or(0, nanos)));
         }
     }
-    stop.detach();
+    stop.clear_running_load();
     Ok(carriage.finish(None))
 }
 
@@ -490,14 +496,14 @@ impl ExperimentTarget for LocalDriver {
         let watched = match self.try_experiment(experiment) {
             Ok(watched) => watched,
             Err(SessionError::Impossible(why)) => {
-                ExperimentObservation { impossible: Some(why), ..ExperimentObservation::default() }
+                ExperimentObservation { impossible_reason: Some(why), ..ExperimentObservation::default() }
             }
             Err(error) => ExperimentObservation {
-                invalid: Some(self.describe_error(&error)),
+                invalid_reason: Some(self.describe_error(&error)),
                 ..ExperimentObservation::default()
             },
         };
-        self.sessions.end_varied();
+        self.sessions.close_varied_session();
         ExperimentObservation {
             took: Duration::from_nanos(clock.now()),
             interrupted: self.stop.is_stopped(),

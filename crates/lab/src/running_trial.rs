@@ -9,7 +9,7 @@ use seawall_load::clock::RunClock;
 use seawall_load::collector::CollectorEvent;
 use seawall_load::control::Control;
 use seawall_load::interval::IntervalStats;
-use seawall_load::outcome::RunOutcome;
+use seawall_load::run_outcome::RunOutcome;
 use seawall_load::summary::Summary;
 use seawall_load::trial::LoadTrial;
 
@@ -73,7 +73,11 @@ impl<'s> RunningTrial<'s> {
     pub fn wait(&mut self, patience: Duration) -> TrialProgress {
         match self.trial.next_interval(patience.min(self.machine.next_interval_timeout(now(self.clock)))) {
             CollectorEvent::Interval(_) => {
-                self.machine.sample(self.trial.interval(), self.trial.busy_poll(), now(self.clock));
+                self.machine.sample(
+                    self.trial.last_interval(),
+                    self.trial.busy_poll_times(),
+                    now(self.clock),
+                );
                 TrialProgress::Interval
             }
             CollectorEvent::Timeout => {
@@ -81,7 +85,7 @@ impl<'s> RunningTrial<'s> {
                 TrialProgress::Pending
             }
             CollectorEvent::Ended => {
-                self.machine.sending_ended(now(self.clock));
+                self.machine.on_sending_ended(now(self.clock));
                 TrialProgress::Finished
             }
         }
@@ -91,7 +95,7 @@ impl<'s> RunningTrial<'s> {
     pub fn run_to_end(&mut self, mut each: impl FnMut(&IntervalStats)) {
         loop {
             match self.wait(Duration::MAX) {
-                TrialProgress::Interval => each(self.trial.interval()),
+                TrialProgress::Interval => each(self.trial.last_interval()),
                 TrialProgress::Pending => {}
                 TrialProgress::Finished => return,
             }
@@ -101,7 +105,7 @@ impl<'s> RunningTrial<'s> {
     /// The interval that was heard of last; an empty one before that.
     #[must_use]
     pub fn interval(&self) -> &IntervalStats {
-        self.trial.interval()
+        self.trial.last_interval()
     }
 
     /// Waits for the end, and judges.

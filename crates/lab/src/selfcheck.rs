@@ -9,10 +9,10 @@
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
-use seawall_load::fault::{OutcomeClass, RequestFault};
 use seawall_load::interval::IntervalStats;
-use seawall_load::outcome::RunOutcome;
 use seawall_load::plan::DEFAULT_GRACE;
+use seawall_load::request_fault::{OutcomeClass, RequestFault};
+use seawall_load::run_outcome::RunOutcome;
 use seawall_load::stats::{LatencyHistogram, LoadStats};
 
 use crate::verdict::{GeneratorVerdict, VerdictReason};
@@ -34,9 +34,9 @@ pub fn reasons_against_run(outcome: &RunOutcome) -> Vec<VerdictReason> {
 pub fn reasons_against_interval(stretch: &IntervalStats, threads: usize) -> Vec<String> {
     let IntervalStats { from, to, stats } = stretch;
     let all = to.saturating_sub(*from).saturating_mul(threads as u64);
-    let stood = stats.output_blocked > all / 100;
+    let stood = stats.output_blocked_time > all / 100;
     let stood = stood.then(|| {
-        let stalled = Duration::from_nanos(stats.output_blocked);
+        let stalled = Duration::from_nanos(stats.output_blocked_time);
         format!("sending threads waited {stalled:.2?} for a slow reader of the results; the limit is 1 % of the time")
     });
     lagged(stats).into_iter().chain(stood).collect()
@@ -67,7 +67,7 @@ fn lagged(stats: &LoadStats) -> Option<String> {
 
 /// Hits that were due and not sent, if they are more than 1 %; those that were given up for want of room or time included.
 fn missed(outcome: &RunOutcome) -> Option<u64> {
-    let given_up = [RequestFault::Dropped, RequestFault::Shed].map(|fault| outcome.total.fault(fault));
+    let given_up = [RequestFault::Dropped, RequestFault::Shed].map(|fault| outcome.total.fault_count(fault));
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome));
     let missed = unsent.saturating_add(given_up.iter().sum());
     outcome.scheduled.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
@@ -97,8 +97,8 @@ fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
     let bound = bound(&outcome.total.class(OutcomeClass::Good).service_time);
     let late = outcome.total.scheduler_lag.quantile(0.5);
     let was_late = late > bound;
-    let had_room =
-        outcome.total.saturated <= (outcome.counted_duration / 100).saturating_mul(outcome.threads as u64);
+    let had_room = outcome.total.saturated_time
+        <= (outcome.counted_duration / 100).saturating_mul(outcome.threads as u64);
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome)) > scheduled / 100 && had_room;
     (was_late || unsent).then(|| {
         let [late, bound] = [late, bound].map(Duration::from_nanos);
@@ -112,7 +112,7 @@ fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
 }
 
 fn output_blocked(outcome: &RunOutcome) -> Option<VerdictReason> {
-    let stalled = outcome.total.output_blocked;
+    let stalled = outcome.total.output_blocked_time;
     let all = outcome.counted_duration.saturating_mul(outcome.threads as u64);
     (stalled > all / 100).then(|| {
         let measured = format!(
@@ -162,8 +162,8 @@ mod tests {
             scheduled: Some(u64::MAX),
             ..outcome(LoadStats {
                 sent: 1000,
-                output_blocked: u64::MAX / 2,
-                saturated,
+                output_blocked_time: u64::MAX / 2,
+                saturated_time: saturated,
                 ..LoadStats::default()
             })
         };
@@ -200,9 +200,9 @@ mod tests {
     #[test]
     fn a_bound_in_flight_excuses_no_generator_that_was_late_for_its_own_clock() {
         let missed = |scheduler_lag: Nanos, dropped: u64| {
-            let mut total = LoadStats { sent: 300, saturated: SECOND * 9 / 10, ..LoadStats::default() };
+            let mut total = LoadStats { sent: 300, saturated_time: SECOND * 9 / 10, ..LoadStats::default() };
             (0..10).for_each(|_| total.scheduler_lag.record(scheduler_lag));
-            total.failures[RequestFault::Dropped.kind()] = dropped;
+            total.failures[RequestFault::Dropped.kind_index()] = dropped;
             checks(total)
         };
         for dropped in [0, 700] {
@@ -219,7 +219,7 @@ mod tests {
             target: 0,
             outcome: Err(RequestFault::Timeout),
             due: 0,
-            sent: Some(0),
+            sent_at: Some(0),
             first_byte: None,
             end: 30 * SECOND,
             bytes_in: 0,
@@ -254,6 +254,6 @@ mod tests {
     fn hits_not_sent_are_the_generators_fault_unless_the_bound_was_reached() {
         let total = LoadStats { sent: 900, ..LoadStats::default() };
         assert_eq!(worst(&reasons_against_run(&outcome(total.clone()))), GeneratorVerdict::GeneratorLimited);
-        assert_eq!(checks(LoadStats { saturated: SECOND / 2, ..total }), [""; 0]);
+        assert_eq!(checks(LoadStats { saturated_time: SECOND / 2, ..total }), [""; 0]);
     }
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use seawall_cause::subject::ExperimentTarget;
-use seawall_search::{closed, target::SearchTarget};
+use seawall_cause::experiment_target::ExperimentTarget;
+use seawall_search::{closed_loop, target::SearchTarget};
 
 /// A target, experiments on it, and what can be offered to it at all.
-pub trait TargetDriver: SearchTarget + closed::ClosedTarget + ExperimentTarget {
+pub trait TargetDriver: SearchTarget + closed_loop::ClosedTarget + ExperimentTarget {
     /// Finds out the highest rate that this generator can offer, without troubling the target.
     fn calibrate(&mut self) -> Calibration;
 

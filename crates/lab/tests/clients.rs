@@ -12,10 +12,10 @@ use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
 use seawall_load::target::{Target as Asked, Weight};
-use seawall_search::closed::{ClosedCriteria, ClosedStopRule, ClosedTarget, ClosedTrialSpec};
+use seawall_search::closed_loop::{ClosedCriteria, ClosedStopRule, ClosedTarget, ClosedTrialSpec};
 use seawall_search::goal::SearchGoal;
 use seawall_search::observation::{BlockCounts, TrialObservation, sum};
-use seawall_search::offer::TrialPurpose;
+use seawall_search::trial_spec::TrialPurpose;
 use seawall_testkit::server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -27,25 +27,25 @@ fn rig(server: &Server, bound: Option<Duration>) -> LocalDriver {
     let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
     let travel = TransportOptions { timeout: Some(Duration::from_secs(5)), ..TransportOptions::default() };
     let kit = SessionConfig {
-        list,
+        request_list: list,
         transport: travel,
-        style: RequestFraming::default(),
-        cpus: 2,
-        busy_poll: Some(Duration::ZERO),
+        framing: RequestFraming::default(),
+        max_sender_threads: 2,
+        max_busy_poll: Some(Duration::ZERO),
     };
     LocalDriver::new(kit, ArrivalSpacing::Constant, bound).unwrap()
 }
 
 fn offer(clients: u32, most: Duration) -> ClosedTrialSpec {
-    let standard = ClosedCriteria { goal: SearchGoal::CLIFF, settle: 0.3, service: 0.001 };
+    let standard = ClosedCriteria { goal: SearchGoal::ERRORS_ONLY, settle: 0.3, service_time: 0.001 };
     ClosedTrialSpec {
         purpose: TrialPurpose::NarrowBracket,
         clients,
-        pause: Duration::from_millis(1),
-        least: most,
-        most,
+        pause_after_failure: Duration::from_millis(1),
+        min_duration: most,
+        max_duration: most,
         rule: ClosedStopRule::FullDuration,
-        standard,
+        criteria: standard,
         drain: Duration::from_millis(300),
     }
 }
@@ -60,7 +60,7 @@ fn counting(places: usize) -> (Server, Arc<AtomicUsize>) {
     let told = Arc::clone(&most);
     let server = Server::start(move |mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             let inside = now.fetch_add(1, Ordering::SeqCst) + 1;
             most.fetch_max(inside, Ordering::SeqCst);
             let sent = peer.send(if inside > places { REFUSED } else { OK });
@@ -84,7 +84,7 @@ fn so_many_clients_are_busy_on_as_many_connections_and_never_more() {
         assert_eq!(sent, ended + f64::from(clients), "each has sent again whenever it was answered");
         assert!(ended > f64::from(clients) && inside.load(Ordering::SeqCst) <= clients as usize, "{ended}");
     }
-    assert!((7..=8).contains(&server.connections()), "one connection for each client, and kept");
+    assert!((7..=8).contains(&server.connection_count()), "one connection for each client, and kept");
 }
 
 /// Holds every request until so many are there, so that all of them must have been sent before any was answered.
@@ -94,7 +94,7 @@ fn all_clients_begin_at_once() {
     let gate = (Mutex::new(0), Condvar::new());
     let server = Server::start(move |mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             let mut come = gate.0.lock().unwrap();
             *come += 1;
             gate.1.notify_all();
@@ -117,12 +117,12 @@ fn a_target_that_refuses_is_asked_no_longer_than_it_takes_to_know_it() {
 #[test]
 fn clients_that_get_no_answer_are_late_and_are_closed_without_being_errors() {
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.wait_for_close()
     });
     let server = server.unwrap();
     let mut rig = rig(&server, Some(Duration::from_millis(100)));
-    let offer = ClosedTrialSpec { least: Duration::from_secs(1), ..offer(9, Duration::from_secs(60)) };
+    let offer = ClosedTrialSpec { min_duration: Duration::from_secs(1), ..offer(9, Duration::from_secs(60)) };
     let seen = rig.carry_out(&offer);
     let late = sum(&seen.blocks, |block| block.late);
     assert_eq!((late, errors(&seen), sum(&seen.blocks, BlockCounts::ended)), (9.0, 0.0, 0.0));
@@ -142,12 +142,12 @@ fn who_stops_it_ends_the_clients_and_none_asks_after_that() {
     });
     assert!(rig.carry_out(&offer(3, Duration::from_secs(3600))).interrupted);
     stopper.join().unwrap();
-    let connections = server.connections();
+    let connections = server.connection_count();
     let seen = rig.carry_out(&offer(3, Duration::from_secs(3600)));
     assert!(
         seen.interrupted
             && seen.blocks.is_empty()
             && !ClosedTarget::rest(&mut rig, Duration::from_secs(3600))
     );
-    assert_eq!(server.connections(), connections);
+    assert_eq!(server.connection_count(), connections);
 }

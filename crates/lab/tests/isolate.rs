@@ -8,11 +8,15 @@ use std::time::Duration;
 use seawall_isolate::segment::{Design, SegmentTimes};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find;
-use seawall_lab::find::answer::{ConnectionPolicy, FindOutcome as End, FindStopReason, ReportedArrivals};
 use seawall_lab::find::compare;
+use seawall_lab::find::find_report::{
+    ConnectionPolicy, FindOutcome as End, FindStopReason, ReportedArrivals,
+};
 use seawall_lab::find::progress::NoopWatcher;
-use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, ReportedStopReason, VariantVerdict};
-use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches, VariantCapacity};
+use seawall_lab::isolate::capacity::{CapacityPlan, CapacitySearches, VariantCapacity};
+use seawall_lab::isolate::isolate_report::{
+    IsolateOutcome, IsolateReport, ReportedStopReason, VariantVerdict,
+};
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
 use seawall_lab::isolate::{IsolatePlan, isolate};
@@ -35,7 +39,7 @@ const REFUSED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n
 fn planted() -> Server {
     let play = |mut peer: Peer, _| -> io::Result<()> {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             if head.starts_with("GET /hung") {
                 peer.wait_for_close()?;
                 return Ok(());
@@ -83,7 +87,7 @@ fn limited(rate: f64) -> Server {
     };
     let play = move |mut peer: Peer, _| -> io::Result<()> {
         loop {
-            let is_limited = peer.request()?.starts_with("GET /limited");
+            let is_limited = peer.read_request_head()?.starts_with("GET /limited");
             peer.send(if is_limited && !has_token() { REFUSED } else { OK })?;
         }
     };
@@ -104,7 +108,7 @@ fn plan(designs: &[Design], names: Vec<VariantLabel>) -> IsolatePlan {
         designs: designs.to_vec(),
         rate: 200.0,
         margin: 0.2,
-        tail: false,
+        until_p99: false,
         budget: Duration::from_secs(30),
         times,
         seed: 1,
@@ -156,7 +160,7 @@ fn what_was_measured_before_it_was_stopped_is_told() {
     let (names, ways) = [way(&server, "here", "/"), way(&server, "same", "/same")].into_iter().unzip();
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
-    let stop = bench.stop();
+    let stop = bench.stop_switch();
     let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.stop());
     assert_eq!(
         (answer.outcome, answer.stop_reason, answer.stop_detail.as_deref()),
@@ -172,11 +176,14 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
     let server = planted();
     let ways = vec![way(&server, "here", "/"), way(&server, "one connection", "/same")];
     let (names, mut ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
-    ways[1].separate_transport =
-        Some(TransportOptions { connections: 16, idle: 16, ..TransportOptions::default() });
+    ways[1].separate_transport = Some(TransportOptions {
+        max_connections: 16,
+        max_idle_connections: 16,
+        ..TransportOptions::default()
+    });
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
-    let stop = bench.stop();
+    let stop = bench.stop_switch();
     let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.stop());
     let of = |way| answer.time_buckets.iter().filter(move |row| row.variant == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
@@ -199,13 +206,13 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
         "{answer:?}"
     );
     let hung = answer.overloaded_variant().unwrap();
-    assert_eq!((hung.way.name.as_str(), hung.way.responses), ("hung", 0));
+    assert_eq!((hung.stats.name.as_str(), hung.stats.responses), ("hung", 0));
     assert!(
         hung.verdict.is_difference() || hung.time_saved_ratio.is_none(),
         "no time of answers that there are none of: {hung:?}"
     );
-    assert!(hung.way.all_failed() && hung.way.failures.is_empty());
-    let (cut, all) = (answer.stop_detail.as_ref().unwrap(), hung.way.requests);
+    assert!(hung.stats.all_failed() && hung.stats.failures.is_empty());
+    let (cut, all) = (answer.stop_detail.as_ref().unwrap(), hung.stats.requests);
     assert!(
         cut.starts_with(&format!(
             "\"hung\" gave no response to {all} of {all} requests; \"here\" gave no response to "
@@ -217,11 +224,11 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
 /// Short enough for a test; brackets are as wide as that makes them.
 const SHORT: Profile = Profile {
     name: "short",
-    width: 0.2,
-    budget: Duration::from_secs(12),
-    most: Duration::from_secs(2),
-    confirm: Duration::from_secs(1),
-    recovery: Duration::from_secs(2),
+    cliff_width: 0.2,
+    cliff_budget: Duration::from_secs(12),
+    max_trial_duration: Duration::from_secs(2),
+    confirm_duration: Duration::from_secs(1),
+    recovery_duration: Duration::from_secs(2),
     ..Profile::QUICK
 };
 
@@ -234,7 +241,7 @@ fn search(ways: usize, most: f64) -> CapacityPlan {
         protocol: "http/1.1".to_owned(),
     };
     let plan = find::plan::FindPlan {
-        goal: SearchGoal::CLIFF,
+        goal: SearchGoal::ERRORS_ONLY,
         profile: SHORT,
         max_rate: Some(most),
         budget: None,
@@ -302,11 +309,11 @@ fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
     let (names, ways): (Vec<_>, Vec<_>) = [way(&server, "here", "/")].into_iter().unzip();
     let bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
-    bench.stop().stop();
+    bench.stop_switch().stop();
     let plan = search(1, 100.0).plans.remove(0);
     let run = find::find(&mut bench.driver(0, None).unwrap(), &plan, None, &mut NoopWatcher).unwrap();
     assert_eq!(
-        (run.stop_reason, run.trials.len(), server.connections()),
+        (run.stop_reason, run.trials.len(), server.connection_count()),
         (Some(FindStopReason::Signal), 0, 0),
         "{names:?}"
     );
@@ -319,8 +326,8 @@ fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_
     let (_, mut ways): (Vec<_>, Vec<VariantSetup>) =
         (0..40).map(|at| way(&server, &format!("way {at}"), "/")).collect::<Vec<_>>().into_iter().unzip();
     ways[1].separate_transport = Some(TransportOptions {
-        connections: 3,
-        sources: vec![[127, 0, 0, 2].into()],
+        max_connections: 3,
+        source_addresses: vec![[127, 0, 0, 2].into()],
         ..TransportOptions::default()
     });
     let bench =
@@ -334,11 +341,14 @@ fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_
     )
     .unwrap();
     let rig = |bench: &LocalVariantRunner, at: usize| bench.driver(at, None).unwrap();
-    let connections = |rig: &LocalDriver| rig.session_config().transport.connections;
+    let connections = |rig: &LocalDriver| rig.session_config().transport.max_connections;
     assert_eq!(connections(&rig(&bench, 0)), connections(&rig(&alone, 0)), "not a fortieth of it");
     let one = rig(&bench, 1);
-    let name =
-        one.session_config().list.requests()[0].origin().variant.as_ref().map(|variant| variant.name.clone());
+    let name = one.session_config().request_list.requests()[0]
+        .origin()
+        .variant
+        .as_ref()
+        .map(|variant| variant.name.clone());
     assert_eq!((name.as_deref(), connections(&one)), (Some("way 1"), 3));
-    assert_eq!(one.session_config().transport.sources.len(), 1);
+    assert_eq!(one.session_config().transport.source_addresses.len(), 1);
 }

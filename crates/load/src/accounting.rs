@@ -7,16 +7,16 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use crate::clock::{Nanos, RunClock};
 use crate::completed_request::CompletedRequest;
-use crate::fault::{OutcomeClass, RequestFault};
 use crate::in_flight::InFlightRequest;
-use crate::outcomes::TARGETS;
 use crate::record::{ConnectionTimings, Record, RecordedConnection, Zone, ZonedTimestamp};
 use crate::recorder::Recorder;
 use crate::request::PreparedRequest;
+use crate::request_fault::{OutcomeClass, RequestFault};
 use crate::request_source::SenderRequests;
 use crate::schedule::Arrival;
 use crate::stats::{FinishedRequest, LoadStats};
-use crate::transport::exchange::ReceivedResponse;
+use crate::target_outcomes::MAX_TARGETS;
+use crate::transport::response_parser::ReceivedResponse;
 
 /// The rules of the accounts, which are the same for all threads of a trial. Its instants are session time.
 #[derive(Debug, Clone)]
@@ -24,11 +24,11 @@ pub(crate) struct AccountingConfig {
     /// The start of the trial.
     pub(crate) begins: Nanos,
     /// Hits due before this are sent and not counted.
-    pub(crate) warm_up: Nanos,
+    pub(crate) warm_up_end: Nanos,
     /// The planned end of the schedule.
     pub(crate) end: Nanos,
     /// A closed loop has no lag.
-    pub(crate) closed: bool,
+    pub(crate) is_closed_loop: bool,
     /// Outcomes are told apart by status, too.
     pub(crate) by_outcome: bool,
     /// Bytes of each body that a record says.
@@ -42,7 +42,7 @@ pub(crate) struct AccountingConfig {
     /// Records say what carried them.
     pub(crate) connection_timings: bool,
     /// Name of the attack in the records.
-    pub(crate) name: String,
+    pub(crate) attack_name: String,
 }
 
 impl AccountingConfig {
@@ -58,13 +58,13 @@ impl AccountingConfig {
         CompletedRequest {
             target: finished.target,
             due: since(finished.due),
-            sent: finished.sent.map(since),
+            sent_at: finished.sent_at.map(since),
             generator_lag,
             end: since(finished.end),
             outcome: finished.outcome,
             bytes_in: finished.bytes_in,
             retries,
-            carrier,
+            connection_timings: carrier,
         }
     }
 
@@ -77,10 +77,10 @@ impl AccountingConfig {
 /// The figures that a thread gives to the collector.
 #[derive(Debug)]
 pub(crate) struct SenderReport {
-    pub(crate) sender: usize,
+    pub(crate) sender_index: usize,
     pub(crate) stats: Box<LoadStats>,
     /// The end of the interval of these figures.
-    pub(crate) to: Nanos,
+    pub(crate) interval_end: Nanos,
     /// The thread has ended then.
     pub(crate) ended: bool,
 }
@@ -88,9 +88,9 @@ pub(crate) struct SenderReport {
 /// The way to the collector and back.
 #[derive(Debug)]
 pub(crate) struct CollectorLink {
-    pub(crate) sender: usize,
+    pub(crate) sender_index: usize,
     pub(crate) reports: Sender<SenderReport>,
-    pub(crate) spare: Receiver<Box<LoadStats>>,
+    pub(crate) spare_stats: Receiver<Box<LoadStats>>,
 }
 
 /// The books of one thread.
@@ -120,7 +120,7 @@ impl Accounting {
         collection: CollectorLink,
     ) -> Self {
         Self {
-            stats: LoadStats::reserved(),
+            stats: LoadStats::preallocated(),
             counting,
             clock,
             tally: OutcomeTally::default(),
@@ -153,7 +153,7 @@ impl Accounting {
             return 0;
         }
         self.stats.in_flight_peak = self.stats.in_flight_peak.max(in_flight as u64);
-        if self.counting.closed || hit.due < room_since {
+        if self.counting.is_closed_loop || hit.due < room_since {
             return 0;
         }
         let generator_lag = now.saturating_sub(hit.due);
@@ -164,18 +164,18 @@ impl Accounting {
     /// The warm-up is over when it is due.
     #[inline]
     fn counts(&self, hit: Arrival) -> bool {
-        hit.due >= self.counting.warm_up
+        hit.due >= self.counting.warm_up_end
     }
 
     /// The in-flight bound has been reached since then.
     pub(crate) fn record_saturation(&mut self, since: Nanos, now: Nanos) {
-        self.stats.saturated += now.saturating_sub(since.max(self.counting.warm_up));
+        self.stats.saturated_time += now.saturating_sub(since.max(self.counting.warm_up_end));
     }
 
     /// The transport has done something, and so many connections had been opened before.
     #[inline]
-    pub(crate) fn record_transport_work(&mut self, connections: u64, now: Nanos) {
-        if now < self.counting.warm_up {
+    pub(crate) fn exclude_warm_up_connections(&mut self, connections: u64, now: Nanos) {
+        if now < self.counting.warm_up_end {
             self.stats.connections = connections;
         }
     }
@@ -193,7 +193,7 @@ impl Accounting {
     /// The clock is looked at that should have been looked at then, and each `every` since.
     pub(crate) fn record_scheduler_lag(&mut self, due: Nanos, now: Nanos, every: Nanos) {
         let all = (due..=now).step_by(usize::try_from(every).unwrap_or(usize::MAX));
-        for due in all.filter(|&due| due >= self.counting.warm_up) {
+        for due in all.filter(|&due| due >= self.counting.warm_up_end) {
             self.stats.scheduler_lag.record(now - due);
         }
     }
@@ -201,15 +201,15 @@ impl Accounting {
     /// The first byte of a flight's request leaves.
     #[inline]
     pub(crate) fn record_sent(&mut self, flight: &InFlightRequest, at: Nanos) {
-        if self.counts(flight.hit) {
+        if self.counts(flight.arrival) {
             self.stats.sent += 1;
-            self.late(flight.hit, at);
+            self.late(flight.arrival, at);
         }
     }
 
     #[inline]
     fn late(&mut self, hit: Arrival, at: Nanos) {
-        if !self.counting.closed {
+        if !self.counting.is_closed_loop {
             self.stats.send_lag.record(at.saturating_sub(hit.due));
         }
     }
@@ -217,8 +217,8 @@ impl Accounting {
     /// The last byte of a flight's request was handed to the system.
     #[inline]
     pub(crate) fn record_written(&mut self, flight: &InFlightRequest, now: Nanos) {
-        if self.counts(flight.hit) {
-            self.stats.write.record(now.saturating_sub(flight.sent.unwrap_or(now)));
+        if self.counts(flight.arrival) {
+            self.stats.write.record(now.saturating_sub(flight.sent_at.unwrap_or(now)));
         }
     }
 
@@ -230,20 +230,20 @@ impl Accounting {
         end: Nanos,
         supply: &SenderRequests,
     ) {
-        if !self.counts(flight.hit) {
+        if !self.counts(flight.arrival) {
             return;
         }
         // As with vegeta, a result is about what was asked for, wherever the answer came from.
         let request = supply.request(flight.original_request.as_ref().unwrap_or(&flight.request));
         let finished = finished(flight, request, outcome, end);
-        if finished.sent.is_none() {
+        if finished.sent_at.is_none() {
             self.stats.no_connection += 1;
-            self.late(flight.hit, end);
+            self.late(flight.arrival, end);
         }
         match outcome {
             Ok(_) => {}
             Err(RequestFault::WrongAnswer(_)) => self.record_wrong_answer(flight),
-            Err(fault) => self.stats.name_failure(fault, request),
+            Err(fault) => self.stats.keep_failure_example(fault, request),
         }
         // Targets that are read during the run count as one, and none has a first answer.
         let is_listed = !supply.is_read_during_run();
@@ -251,7 +251,7 @@ impl Accounting {
         self.stats.length_mismatch += u64::from(other);
         self.count(&finished);
         if let Some(variant) = &request.origin().variant {
-            self.stats.variants.count(&variant.name, &finished);
+            self.stats.variants.record_finished(&variant.name, &finished);
         }
         if self.counting.samples_per_outcome > 0 {
             let at = end.saturating_sub(self.counting.begins);
@@ -259,7 +259,7 @@ impl Accounting {
         }
         if self.counting.per_request_outcomes {
             let (lag, retries) = (flight.generator_lag, flight.retries);
-            self.stats.fates.push(self.counting.fate(&finished, lag, retries, carrier(flight)));
+            self.stats.completed_requests.push(self.counting.fate(&finished, lag, retries, carrier(flight)));
         }
         if let Some(recorder) = &mut self.recorder {
             let carriage = self.counting.carriage_of(carrier(flight));
@@ -268,9 +268,10 @@ impl Accounting {
             {
                 warn(finished.bytes_in);
             }
-            let (seq, ReceivedResponse { capture: kept, check, .. }) = (flight.hit.seq, &mut flight.answer);
+            let (seq, ReceivedResponse { capture: kept, check, .. }) =
+                (flight.arrival.seq, &mut flight.answer);
             recorder.record(|record| {
-                fill(record, &finished, seq, &self.clock, &self.counting.name);
+                fill(record, &finished, seq, &self.clock, &self.counting.attack_name);
                 name_request(record, request);
                 kept.move_into(record, outcome, check.as_deref());
                 record.body.truncate(max_body);
@@ -303,7 +304,7 @@ impl Accounting {
             target: supply.target(hit.seq),
             outcome: Err(fault),
             due: hit.due,
-            sent: None,
+            sent_at: None,
             first_byte: None,
             end: now,
             bytes_in: 0,
@@ -311,16 +312,16 @@ impl Accounting {
         };
         self.count(&finished);
         if let Some(variant) = supply.variant(hit.seq) {
-            self.stats.variants.count(variant, &finished);
+            self.stats.variants.record_finished(variant, &finished);
         }
         if self.counting.per_request_outcomes {
-            self.stats.fates.push(self.counting.fate(&finished, 0, 0, None));
+            self.stats.completed_requests.push(self.counting.fate(&finished, 0, 0, None));
         }
         if let Some(recorder) = &mut self.recorder {
             let picked = supply.select_request(hit.seq);
             let carriage = self.counting.carriage_of(None);
             recorder.record(|record| {
-                fill(record, &finished, hit.seq, &self.clock, &self.counting.name);
+                fill(record, &finished, hit.seq, &self.clock, &self.counting.attack_name);
                 record.connection = carriage;
                 if let Some((which, _)) = &picked {
                     name_request(record, supply.request(which));
@@ -338,30 +339,30 @@ impl Accounting {
             self.stats.record_after_schedule(finished);
         }
         if self.counting.by_outcome {
-            self.stats.outcomes.count(finished);
+            self.stats.outcomes.record_finished(finished);
         }
     }
 
     /// Lets the records out that there are.
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush_records(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
         }
     }
 
     /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
-    pub(crate) fn hand_over(&mut self, to: Nanos, ended: bool) {
+    pub(crate) fn hand_over_stats(&mut self, to: Nanos, ended: bool) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
-            self.stats.output_blocked += std::mem::take(&mut recorder.output_blocked);
+            self.stats.output_blocked_time += std::mem::take(&mut recorder.output_blocked_time);
             self.stats.records_dropped += std::mem::take(&mut recorder.lost);
         }
-        let CollectorLink { sender, reports: harvest, spare } = &self.collection;
+        let CollectorLink { sender_index: sender, reports: harvest, spare_stats: spare } = &self.collection;
         let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
             // The collector outlives the threads; without it nobody asks for figures.
-            let _ = harvest.send(SenderReport { sender: *sender, stats, to, ended });
+            let _ = harvest.send(SenderReport { sender_index: *sender, stats, interval_end: to, ended });
         }
     }
 }
@@ -382,7 +383,7 @@ struct BodyLengths(Vec<Option<u64>>);
 impl BodyLengths {
     #[inline]
     fn is_other(&mut self, target: usize, length: u64) -> bool {
-        if target >= TARGETS {
+        if target >= MAX_TARGETS {
             return false;
         }
         if target >= self.0.len() {
@@ -401,8 +402,8 @@ fn finished(
     FinishedRequest {
         target: flight.target,
         outcome,
-        due: flight.hit.due,
-        sent: flight.sent,
+        due: flight.arrival.due,
+        sent_at: flight.sent_at,
         first_byte: flight.first_byte,
         end,
         bytes_in: flight.answer.bytes_in,
@@ -422,8 +423,8 @@ fn fill(record: &mut Record, finished: &FinishedRequest, seq: u64, clock: &RunCl
 
 /// Returns the timings of the connection that carried a request last.
 fn carrier(flight: &InFlightRequest) -> Option<ConnectionTimings> {
-    let first_byte = flight.first_byte.zip(flight.sent).map(|(first, sent)| first.saturating_sub(sent));
-    flight.carrier.map(|carrier| ConnectionTimings { first_byte, ..carrier })
+    let first_byte = flight.first_byte.zip(flight.sent_at).map(|(first, sent)| first.saturating_sub(sent));
+    flight.connection_timings.map(|carrier| ConnectionTimings { first_byte, ..carrier })
 }
 
 fn name_request(record: &mut Record, request: &PreparedRequest) {

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::OutcomeClass;
+use crate::request_fault::OutcomeClass;
 use crate::stats::{FinishedRequest, RequestTimes};
 
 /// Figures of variants. Of each beyond the first [`MOST`] there are none of its own: they stand under `others`.
@@ -35,25 +35,25 @@ impl StatsByVariant {
         self.0.iter().map(|(name, figures)| (name.as_str(), figures))
     }
 
-    pub(crate) fn count(&mut self, name: &str, finished: &FinishedRequest) {
+    pub(crate) fn record_finished(&mut self, name: &str, finished: &FinishedRequest) {
         let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         let figures = self.of(name);
         figures.completed += 1;
         if good {
             figures.good += 1;
             figures.times.response_time.record(finished.end.saturating_sub(finished.due));
-            let sent = finished.sent.unwrap_or(finished.end);
+            let sent = finished.sent_at.unwrap_or(finished.end);
             figures.times.service_time.record(finished.end.saturating_sub(sent));
         }
     }
 
     /// Adds what another thread, or another second, counted.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         for (name, theirs) in &other.0 {
             let ours = self.of(name);
             ours.completed = ours.completed.saturating_add(theirs.completed);
             ours.good = ours.good.saturating_add(theirs.good);
-            ours.times.add(&theirs.times);
+            ours.times.merge(&theirs.times);
         }
     }
 
@@ -91,16 +91,16 @@ mod tests {
             target: 0,
             outcome: Ok(200),
             due: 0,
-            sent: Some(1),
+            sent_at: Some(1),
             first_byte: None,
             end: 3,
             bytes_in: 0,
             bytes_out: 0,
         };
         let mut all = StatsByVariant::default();
-        (0..1000).for_each(|number| all.count(&format!("v{number}"), &finished));
+        (0..1000).for_each(|number| all.record_finished(&format!("v{number}"), &finished));
         let mut sum = all.clone();
-        sum.add(&all);
+        sum.merge(&all);
         assert_eq!(sum.iter().count(), MOST + 1);
         assert_eq!(sum.iter().map(|(_, figures)| figures.good).sum::<u64>(), 2000);
         let (name, others) = sum.iter().last().unwrap();

@@ -57,7 +57,7 @@ impl Collector {
         total: LoadStats,
     ) -> Self {
         let thread = |spare| Thread { spare, to: 0, ended: false, peak: 0, highest: 0 };
-        let current = IntervalStats { from: 0, to: 0, stats: *LoadStats::reserved() };
+        let current = IntervalStats { from: 0, to: 0, stats: *LoadStats::preallocated() };
         let busy_poll = vec![0; spares.len()];
         let threads = spares.into_iter().map(thread).collect();
         Self { harvest, threads, busy_poll, total, current, told: false, untouched: true }
@@ -96,12 +96,12 @@ impl Collector {
     }
 
     /// The last interval that was told.
-    pub(crate) fn last(&self) -> &IntervalStats {
+    pub(crate) fn last_interval(&self) -> &IntervalStats {
         &self.current
     }
 
     /// CPU time that each thread had spent on busy polling at the end of the last interval.
-    pub(crate) fn busy_poll(&self) -> &[Nanos] {
+    pub(crate) fn busy_poll_times(&self) -> &[Nanos] {
         &self.busy_poll
     }
 
@@ -126,7 +126,10 @@ impl Collector {
 
     /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
     /// need: the first to come is taken as it is, for the cleared figures of the last interval.
-    fn add_sender_report(&mut self, SenderReport { sender, mut stats, to, ended }: SenderReport) {
+    fn add_sender_report(
+        &mut self,
+        SenderReport { sender_index: sender, mut stats, interval_end: to, ended }: SenderReport,
+    ) {
         let Some((thread, busy_poll)) = self.threads.get_mut(sender).zip(self.busy_poll.get_mut(sender))
         else {
             return;
@@ -134,12 +137,12 @@ impl Collector {
         thread.peak = thread.peak.max(stats.in_flight_peak);
         thread.highest = thread.highest.max(thread.peak);
         (thread.to, thread.ended) = (to, ended);
-        *busy_poll += stats.busy_poll;
+        *busy_poll += stats.busy_poll_time;
         if std::mem::take(&mut self.untouched) {
             std::mem::swap(&mut self.current.stats, &mut *stats);
         } else {
-            self.current.stats.add(&stats);
-            self.current.stats.fates.append(&mut stats.fates);
+            self.current.stats.merge(&stats);
+            self.current.stats.completed_requests.append(&mut stats.completed_requests);
             stats.clear();
         }
         // A thread that has ended needs no empty box.
@@ -161,7 +164,7 @@ impl Collector {
     fn close_interval(&mut self, to: Nanos) -> CollectorEvent<'_> {
         self.current.to = to.max(self.current.from);
         self.current.stats.in_flight_peak = self.threads.iter().map(|thread| thread.peak).sum();
-        self.total.add(&self.current.stats);
+        self.total.merge(&self.current.stats);
         self.total.in_flight_peak = self.threads.iter().map(|thread| thread.highest).sum();
         self.told = true;
         if self.threads.iter().all(|thread| thread.ended) {
@@ -188,7 +191,12 @@ mod tests {
     /// Returns the report of a thread at the end of a second, with this number of sent requests, which are all in flight.
     fn harvest(sender: usize, second: Nanos, sent: u64) -> SenderReport {
         let stats = LoadStats { sent, in_flight_peak: sent, ..LoadStats::default() };
-        SenderReport { sender, stats: Box::new(stats), to: second * SECOND, ended: false }
+        SenderReport {
+            sender_index: sender,
+            stats: Box::new(stats),
+            interval_end: second * SECOND,
+            ended: false,
+        }
     }
 
     /// Seconds and counts of everything that can be told by now.
@@ -228,28 +236,28 @@ mod tests {
         let (mut collector, threads) = of(2);
         let spinning = |sender, second, busy_poll, ended| {
             let mut harvest = harvest(sender, second, 1);
-            harvest.stats.busy_poll = busy_poll;
+            harvest.stats.busy_poll_time = busy_poll;
             SenderReport { ended, ..harvest }
         };
         [spinning(0, 1, 8, false), spinning(1, 1, 0, false)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
         assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
-        assert_eq!((collector.busy_poll(), collector.last().to), (&[8, 0][..], SECOND));
+        assert_eq!((collector.busy_poll_times(), collector.last_interval().to), (&[8, 0][..], SECOND));
         [spinning(0, 2, 7, true), spinning(1, 2, 1, true)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
         assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
-        assert_eq!((collector.busy_poll(), collector.last().to), (&[15, 1][..], 2 * SECOND));
+        assert_eq!((collector.busy_poll_times(), collector.last_interval().to), (&[15, 1][..], 2 * SECOND));
         assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
-        assert_eq!(collector.busy_poll(), [15, 1], "and stays known");
+        assert_eq!(collector.busy_poll_times(), [15, 1], "and stays known");
     }
 
     #[test]
     fn what_a_thread_counted_before_it_ended_is_in_the_interval_in_which_it_did() {
         let (mut collector, threads) = of(2);
         threads.send(harvest(0, 1, 1)).unwrap();
-        threads.send(SenderReport { to: 2 * SECOND, ended: true, ..harvest(0, 2, 10) }).unwrap();
+        threads.send(SenderReport { interval_end: 2 * SECOND, ended: true, ..harvest(0, 2, 10) }).unwrap();
         threads.send(harvest(1, 1, 1)).unwrap();
         assert_eq!(told(&mut collector), [], "of the first second one thread's is mixed with its last");
         threads.send(SenderReport { ended: true, ..harvest(1, 3, 1) }).unwrap();

@@ -5,8 +5,8 @@
 //! [`crate::accounting`] for a load that asks for them.
 
 use crate::clock::Nanos;
-use crate::fault::{OutcomeClass, RequestFault};
 use crate::record::ConnectionTimings;
+use crate::request_fault::{OutcomeClass, RequestFault};
 
 /// A hit that has come to its end. Instants are nanoseconds since the trial began.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,7 +16,7 @@ pub struct CompletedRequest {
     /// The time when the request was due.
     pub due: Nanos,
     /// The time when the request's first byte left; none if the request ended before that.
-    pub sent: Option<Nanos>,
+    pub sent_at: Option<Nanos>,
     /// The delay of this machine: the time for which the request was due and had room before this machine started to send it. It is 0 in a closed
     /// loop and for requests that waited for room.
     pub generator_lag: Nanos,
@@ -29,7 +29,7 @@ pub struct CompletedRequest {
     /// The number of retries after the request's connection had been closed.
     pub retries: u32,
     /// The connection that took it on last; none if none did.
-    pub carrier: Option<ConnectionTimings>,
+    pub connection_timings: Option<ConnectionTimings>,
 }
 
 impl CompletedRequest {
@@ -41,7 +41,7 @@ impl CompletedRequest {
 
     /// Returns the time when this machine started to send the request. A later wait for a connection is not this machine's delay.
     #[must_use]
-    pub fn launched(&self) -> Nanos {
+    pub fn launch_time(&self) -> Nanos {
         self.due.saturating_add(self.generator_lag)
     }
 

@@ -112,7 +112,7 @@ pub enum RemoteCommand {
 pub(crate) struct LiveSettings {
     pub(crate) arrivals: Arc<ArrivalModel>,
     /// Most requests in flight.
-    pub(crate) in_flight: usize,
+    pub(crate) max_in_flight: usize,
     /// Nothing is due.
     pub(crate) paused: bool,
 }
@@ -143,7 +143,7 @@ const NOTICE: Nanos = SECOND / 20;
 impl ControlState {
     pub(crate) fn new(load: &LoadSpec, wakers: Vec<SenderWaker>, clock: RunClock) -> Self {
         let arrivals = Arc::new(load.arrivals.clone());
-        let steered = LiveSettings { arrivals, in_flight: load.in_flight.limit, paused: false };
+        let steered = LiveSettings { arrivals, max_in_flight: load.in_flight.limit, paused: false };
         let gauges = wakers.iter().map(|_| Gauges::default()).collect();
         Self {
             command: AtomicU8::new(RunCommand::Run as u8),
@@ -169,7 +169,7 @@ impl ControlState {
     }
 
     #[inline]
-    pub(crate) fn commanded(&self) -> RunCommand {
+    pub(crate) fn current_command(&self) -> RunCommand {
         match self.command.load(Ordering::Relaxed) {
             0 => RunCommand::Run,
             1 => RunCommand::Drain,
@@ -177,7 +177,7 @@ impl ControlState {
         }
     }
 
-    pub(crate) fn command(&self, command: RunCommand, why: RunStopReason) {
+    pub(crate) fn issue_command(&self, command: RunCommand, why: RunStopReason) {
         self.ended.get_or_init(|| (self.clock.now(), why));
         self.command.fetch_max(command as u8, Ordering::Relaxed);
         self.wakers.iter().for_each(SenderWaker::wake);
@@ -189,7 +189,7 @@ impl ControlState {
     }
 
     /// Returns the time and the reason of the command to end, if there was one.
-    pub(crate) fn end_command(&self) -> Option<(Nanos, RunStopReason)> {
+    pub(crate) fn requested_stop(&self) -> Option<(Nanos, RunStopReason)> {
         self.ended.get().copied()
     }
 
@@ -204,16 +204,16 @@ impl ControlState {
     }
 
     /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
-    pub(crate) fn check_errors(&self) {
+    pub(crate) fn enforce_error_budget(&self) {
         if self.errors.is_some() && self.ended.get().is_none() && self.errors_exceed(ErrorBudget::is_spent) {
-            self.command(RunCommand::Drain, RunStopReason::ErrorBudget);
+            self.issue_command(RunCommand::Drain, RunStopReason::ErrorBudget);
         }
     }
 
     /// Returns the reason why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last look at
     /// them, or in fewer outcomes than a share is looked at for, has spent them all the same.
     pub(crate) fn early_end_reason(&self) -> Option<RunStopReason> {
-        let why = self.end_command().map(|(_, why)| why);
+        let why = self.requested_stop().map(|(_, why)| why);
         why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(RunStopReason::ErrorBudget))
     }
 
@@ -285,28 +285,28 @@ pub struct Control(pub(crate) Arc<ControlState>);
 impl Control {
     /// No new requests; those in flight are waited for.
     pub fn drain(&self) {
-        self.0.command(RunCommand::Drain, RunStopReason::Commanded);
+        self.0.issue_command(RunCommand::Drain, RunStopReason::Commanded);
     }
 
     /// The end: what is in flight is counted as aborted.
     pub fn abort(&self) {
-        self.0.command(RunCommand::Abort, RunStopReason::Commanded);
+        self.0.issue_command(RunCommand::Abort, RunStopReason::Commanded);
     }
 
     /// Nobody reads the results any more.
     pub(crate) fn end_without_reader(&self) {
-        self.0.command(RunCommand::Drain, RunStopReason::Results);
+        self.0.issue_command(RunCommand::Drain, RunStopReason::Results);
     }
 
     /// True once the run has been told to end.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        self.0.commanded() != RunCommand::Run
+        self.0.current_command() != RunCommand::Run
     }
 
     /// True once nothing more is sent, whether it was told to end or has come to its end.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn has_stopped_sending(&self) -> bool {
         self.is_ending() || self.0.is_over()
     }
 
@@ -314,11 +314,11 @@ impl Control {
     /// more is sent.
     #[must_use]
     pub fn set_rate(&self, rate: RequestRate) -> bool {
-        self.set_rate_from(self.earliest_change(), rate)
+        self.set_rate_from(self.earliest_change_time(), rate)
     }
 
     /// The same from that instant of the run on, whenever it is: generators that change at the same one go on sending shards of one
-    /// schedule. Who hears of it [too late](Self::late_by) still changes from there on, so that no hit is sent twice or by nobody: what
+    /// schedule. Who hears of it [too late](Self::lateness_of_change) still changes from there on, so that no hit is sent twice or by nobody: what
     /// was due since then is late.
     #[must_use]
     pub fn set_rate_from(&self, from: Nanos, rate: RequestRate) -> bool {
@@ -333,14 +333,14 @@ impl Control {
 
     /// The soonest instant of the run from which a change can be made that every thread hears of before.
     #[must_use]
-    pub fn earliest_change(&self) -> Nanos {
+    pub fn earliest_change_time(&self) -> Nanos {
         self.0.soonest()
     }
 
     /// Returns the time by which a change from `from` on would be too late; zero if it is in time.
     #[must_use]
-    pub fn late_by(&self, from: Nanos) -> Nanos {
-        self.earliest_change().saturating_sub(from)
+    pub fn lateness_of_change(&self, from: Nanos) -> Nanos {
+        self.earliest_change_time().saturating_sub(from)
     }
 
     /// So many clients in a closed loop from now on: what is in flight beyond that is waited for. False where there is a
@@ -349,7 +349,7 @@ impl Control {
     pub fn set_concurrency(&self, clients: NonZero<usize>) -> bool {
         let has_changed = self.0.change_settings(|steered| {
             let closed = matches!(*steered.arrivals, ArrivalModel::Closed);
-            steered.in_flight = if closed { clients.get() } else { steered.in_flight };
+            steered.max_in_flight = if closed { clients.get() } else { steered.max_in_flight };
             closed
         });
         if has_changed {
@@ -361,7 +361,7 @@ impl Control {
     /// Nothing is due from now on, until [`Control::resume`]; what is in flight goes on. The end of the schedule stays where
     /// it is, and what would have been due is not made up for.
     pub fn pause(&self) {
-        self.pause_from(self.earliest_change());
+        self.pause_from(self.earliest_change_time());
     }
 
     /// The same from that instant of the run on; of a closed loop, which has no schedule, from now on.
@@ -375,7 +375,7 @@ impl Control {
 
     /// The end of a pause.
     pub fn resume(&self) {
-        self.resume_from(self.earliest_change());
+        self.resume_from(self.earliest_change_time());
     }
 
     /// The same from that instant of the run on; of a closed loop from now on.
@@ -396,12 +396,12 @@ impl Control {
     /// Most requests in flight.
     #[must_use]
     pub fn concurrency(&self) -> usize {
-        self.0.lock().in_flight
+        self.0.lock().max_in_flight
     }
 
     /// Requests of which the outcome is known, and those of them that are not good, as of the last tenth of a second.
     #[must_use]
-    pub fn outcomes(&self) -> (u64, u64) {
+    pub fn completed_and_errors(&self) -> (u64, u64) {
         self.0.outcomes()
     }
 
@@ -411,14 +411,14 @@ impl Control {
     pub fn due_before(&self, at: Nanos, end: Option<Nanos>, hits: Option<u64>) -> Option<u64> {
         let arrivals = self.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
-        let told = self.0.end_command().map(|(told, _)| told);
+        let told = self.0.requested_stop().map(|(told, _)| told);
         let at = [end, told].into_iter().flatten().fold(at, Nanos::min);
         Some(self.0.shard.requests_among(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
     }
 
     /// The rate of this run's schedule at this moment, in hits per second; none in a closed loop.
     #[must_use]
-    pub fn offered(&self) -> Option<f64> {
+    pub fn offered_rate(&self) -> Option<f64> {
         match &*self.0.arrivals() {
             ArrivalModel::Open(schedule) => {
                 Some(schedule.rate_at(self.0.clock.now()) / self.0.shard.shard_count() as f64)
@@ -476,18 +476,18 @@ impl RemoteControl {
         if let Some(gauges) = self.0.gauges.first() {
             gauges.publish(in_flight, connections, done, errors);
         }
-        self.0.check_errors();
+        self.0.enforce_error_budget();
     }
 
     /// All have come to the end of the schedule, or were told of an end.
-    pub fn mark_over(&self) {
+    pub fn mark_sending_stopped(&self) {
         self.0.mark_thread_over();
     }
 
     /// Returns the time and the reason of the command to end, if there was one.
     #[must_use]
-    pub fn end_command(&self) -> Option<(Nanos, RunStopReason)> {
-        self.0.end_command()
+    pub fn requested_stop(&self) -> Option<(Nanos, RunStopReason)> {
+        self.0.requested_stop()
     }
 }
 
@@ -518,9 +518,12 @@ mod tests {
         control.abort();
         assert_eq!([told.try_recv(), told.try_recv()], [Ok(RemoteCommand::Drain), Ok(RemoteCommand::Abort)]);
         run.publish(3, 4, 5, 1);
-        assert_eq!((control.in_flight(), control.connections(), control.outcomes()), (3, 4, (5, 1)));
-        run.mark_over();
-        assert!(control.is_over() && !control.set_rate(rate(1)), "nobody would send it");
+        assert_eq!(
+            (control.in_flight(), control.connections(), control.completed_and_errors()),
+            (3, 4, (5, 1))
+        );
+        run.mark_sending_stopped();
+        assert!(control.has_stopped_sending() && !control.set_rate(rate(1)), "nobody would send it");
     }
 
     #[test]

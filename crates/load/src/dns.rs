@@ -18,7 +18,7 @@ use domain::base::{Message, MessageBuilder, Name, Rtype};
 use domain::rdata::{A, Aaaa};
 
 use crate::clock::RunClock;
-use crate::fault::NameFault;
+use crate::request_fault::NameFault;
 
 /// The time limit for one response of one server.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -156,7 +156,7 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
         let (place, kind, query) = pending.swap_remove(at);
         answers[place] = match read(&datagram, &query, kind) {
             Some(DnsReply::Addresses(addresses)) => Some(addresses),
-            Some(DnsReply::Cut) => retry_over_tcp(server, &query, kind),
+            Some(DnsReply::Truncated) => retry_over_tcp(server, &query, kind),
             None => None,
         };
     }
@@ -167,7 +167,7 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
 fn retry_over_tcp(server: SocketAddr, query: &Query, kind: Rtype) -> Option<Vec<IpAddr>> {
     match read(&over_tcp(server, query.as_stream_slice(), PATIENCE).ok()?, query, kind) {
         Some(DnsReply::Addresses(addresses)) => Some(addresses),
-        Some(DnsReply::Cut) | None => None,
+        Some(DnsReply::Truncated) | None => None,
     }
 }
 
@@ -235,7 +235,7 @@ enum DnsReply {
     /// None, if the name does not exist or has no address of this kind.
     Addresses(Vec<IpAddr>),
     /// To be asked for over TCP.
-    Cut,
+    Truncated,
 }
 
 /// Reads an answer; `None` if it is none, is another question's, or says that the server failed.
@@ -245,7 +245,7 @@ fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<DnsReply> {
         return None;
     }
     if message.header().tc() {
-        return Some(DnsReply::Cut);
+        return Some(DnsReply::Truncated);
     }
     // Anything else is a server that could not say.
     if !matches!(message.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN) {
@@ -532,7 +532,7 @@ mod tests {
         let none = Some(DnsReply::Addresses(Vec::new()));
         assert_eq!(read_spoilt(&[(3, 0x83), (7, 0)]), none, "no such name");
         assert_eq!(read_spoilt(&[(reply.len() - 11, 3)]), none, "an address of another class");
-        assert_eq!(read_a(&cut(asked().as_dgram_slice())), Some(DnsReply::Cut));
+        assert_eq!(read_a(&cut(asked().as_dgram_slice())), Some(DnsReply::Truncated));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The engine by one name: a [`RunPlan`] in, a [`LoadTrial`] out, an [`RunOutcome`] of it.
 
 pub use crate::collector::CollectorEvent;
-pub use crate::outcome::{RunOutcome, UnfinishedRequests};
 pub use crate::plan::{
     DEFAULT_GRACE, Http2Options, InFlightLimit, LoadSpec, MIN_INTERVAL, ResultsOutput, RunPlan, SessionSetup,
     TransportOptions,
 };
+pub use crate::run_outcome::{RunOutcome, UnfinishedRequests};
 pub use crate::session::{LoadSession, TrialStartError, start};
 pub use crate::trial::LoadTrial;

@@ -10,7 +10,7 @@ use crate::clock::Nanos;
 use crate::record::ConnectionTimings;
 use crate::request::PreparedRequest;
 use crate::schedule::Arrival;
-use crate::transport::exchange::ReceivedResponse;
+use crate::transport::response_parser::ReceivedResponse;
 use crate::transport::{ArrivalTime, RequestLocation};
 
 /// Names a slot and its present user.
@@ -32,7 +32,7 @@ pub(crate) enum RequestRef {
 /// One request, from the instant the schedule handed it out to its outcome.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
-    pub(crate) hit: Arrival,
+    pub(crate) arrival: Arrival,
     pub(crate) request: RequestRef,
     /// The request that was sent first, if a redirect was followed.
     pub(crate) original_request: Option<RequestRef>,
@@ -41,15 +41,15 @@ pub(crate) struct InFlightRequest {
     /// The time by which this machine sent the request late.
     pub(crate) generator_lag: Nanos,
     /// The time when the first byte of the request left.
-    pub(crate) sent: Option<Nanos>,
+    pub(crate) sent_at: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
     /// The connection that took it on last, if that is to be told.
-    pub(crate) carrier: Option<ConnectionTimings>,
+    pub(crate) connection_timings: Option<ConnectionTimings>,
     /// The time when the request is given up.
     pub(crate) expires: Nanos,
     /// The trial that it belongs to.
     trial: u64,
-    pub(crate) place: RequestLocation,
+    pub(crate) location: RequestLocation,
     pub(crate) redirects: u32,
     /// The number of retries.
     pub(crate) retries: u32,
@@ -69,14 +69,14 @@ impl InFlightRequest {
     /// The first byte of its answer came.
     #[inline]
     pub(crate) fn begin_answer(&mut self, at: ArrivalTime) {
-        let sent = self.sent.unwrap_or(at.seen);
-        self.first_byte.get_or_insert(at.after(sent));
+        let sent = self.sent_at.unwrap_or(at.seen);
+        self.first_byte.get_or_insert(at.for_request_sent_at(sent));
     }
 
     /// Returns the time when the response was complete.
     #[inline]
     pub(crate) fn end_of_answer(&self, at: ArrivalTime) -> Nanos {
-        at.after(self.sent.unwrap_or(at.seen)).max(self.first_byte.unwrap_or(0))
+        at.for_request_sent_at(self.sent_at.unwrap_or(at.seen)).max(self.first_byte.unwrap_or(0))
     }
 }
 
@@ -122,9 +122,9 @@ impl InFlightTable {
         let entry = &mut self.slots[slot as usize];
         entry.used = true;
         let flight = &mut entry.flight;
-        (flight.hit, flight.request, flight.original_request, flight.target) = (hit, which, None, target);
-        (flight.expires, flight.place, flight.trial) = (expires, RequestLocation::Nowhere, self.trial);
-        (flight.sent, flight.first_byte, flight.carrier) = (None, None, None);
+        (flight.arrival, flight.request, flight.original_request, flight.target) = (hit, which, None, target);
+        (flight.expires, flight.location, flight.trial) = (expires, RequestLocation::Nowhere, self.trial);
+        (flight.sent_at, flight.first_byte, flight.connection_timings) = (None, None, None);
         (flight.redirects, flight.retries) = (0, 0);
         let generation = entry.generation;
         self.link(slot);
@@ -133,17 +133,17 @@ impl InFlightTable {
 
     fn grow(&mut self) -> u32 {
         let flight = InFlightRequest {
-            hit: Arrival { seq: 0, due: 0 },
+            arrival: Arrival { seq: 0, due: 0 },
             request: RequestRef::Listed(0),
             original_request: None,
             target: 0,
             generator_lag: 0,
-            sent: None,
+            sent_at: None,
             first_byte: None,
-            carrier: None,
+            connection_timings: None,
             expires: 0,
             trial: 0,
-            place: RequestLocation::Nowhere,
+            location: RequestLocation::Nowhere,
             redirects: 0,
             retries: 0,
             answer: ReceivedResponse::default(),
@@ -154,7 +154,7 @@ impl InFlightTable {
     }
 
     /// Lets one expire later.
-    pub(crate) fn postpone(&mut self, key: InFlightKey, expires: Nanos) {
+    pub(crate) fn postpone_expiry(&mut self, key: InFlightKey, expires: Nanos) {
         self.unlink(key.slot);
         self.get_mut(key).expires = expires;
         self.link(key.slot);
@@ -192,11 +192,11 @@ impl InFlightTable {
 
     /// One that has expired by `now`.
     pub(crate) fn expired(&self, now: Nanos) -> Option<InFlightKey> {
-        self.any().filter(|_| self.first_expiry() <= now)
+        self.first_to_expire().filter(|_| self.first_expiry() <= now)
     }
 
     /// Any one, the first to expire.
-    pub(crate) fn any(&self) -> Option<InFlightKey> {
+    pub(crate) fn first_to_expire(&self) -> Option<InFlightKey> {
         let slot = self.slots.get(self.first as usize)?;
         Some(InFlightKey { slot: self.first, generation: slot.generation })
     }
@@ -241,7 +241,7 @@ mod tests {
 
     fn drain(flights: &mut InFlightTable) -> Vec<Nanos> {
         std::iter::from_fn(|| {
-            let key = flights.any()?;
+            let key = flights.first_to_expire()?;
             let expires = flights.get_mut(key).expires;
             flights.remove(key);
             Some(expires)
@@ -265,8 +265,8 @@ mod tests {
     fn one_that_is_postponed_has_its_new_place() {
         let mut flights = InFlightTable::new();
         let keys = [5, 3, 9].map(|expires| add(&mut flights, expires));
-        flights.postpone(keys[1], 7);
-        flights.postpone(keys[0], 11);
+        flights.postpone_expiry(keys[1], 7);
+        flights.postpone_expiry(keys[0], 11);
         assert_eq!(drain(&mut flights), [7, 9, 11]);
     }
 

@@ -51,7 +51,7 @@ impl IntervalStats {
             return Err(IntervalGap { expected: self.to, found: next.from });
         }
         self.to = next.to;
-        self.stats.add(&next.stats);
+        self.stats.merge(&next.stats);
         Ok(())
     }
 
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::fault::{RequestFault, WrongAnswer};
+    use crate::request_fault::{RequestFault, WrongAnswer};
     use crate::schedule::ScheduleShard;
     use crate::stats::FinishedRequest;
 
@@ -149,7 +149,7 @@ mod tests {
             target,
             outcome,
             due,
-            sent,
+            sent_at: sent,
             first_byte,
             end,
             bytes_in: random.u64(..99),
@@ -159,21 +159,21 @@ mod tests {
 
     fn count(stats: &mut LoadStats, finished: &FinishedRequest, schedule_end: Nanos) {
         if let Err(RequestFault::WrongAnswer(_)) = finished.outcome {
-            stats.wrong_answers.count(["a", "b"][finished.target % 2], 1);
-            stats.wrong_answer_statuses.count(200, 1);
+            stats.wrong_answers.record(["a", "b"][finished.target % 2], 1);
+            stats.wrong_answer_statuses.record(200, 1);
         }
         stats.record_finished(finished);
-        stats.outcomes.count(finished);
+        stats.outcomes.record_finished(finished);
         if finished.end > schedule_end {
             stats.record_after_schedule(finished);
         }
-        if let Some(sent) = finished.sent {
+        if let Some(sent) = finished.sent_at {
             stats.sent += 1;
             stats.send_lag.record(sent - finished.due);
             stats.generator_lag.record(sent - finished.due);
         }
         stats.connections += u64::from(finished.target == 3);
-        stats.saturated += finished.end % 7;
+        stats.saturated_time += finished.end % 7;
     }
 
     /// Returns the intervals of a generator that sends this shard.
@@ -193,7 +193,7 @@ mod tests {
 
     fn total(intervals: &[IntervalStats]) -> LoadStats {
         let mut total = LoadStats::default();
-        intervals.iter().for_each(|interval| total.add(&interval.stats));
+        intervals.iter().for_each(|interval| total.merge(&interval.stats));
         total
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let mut stats = LoadStats::default();
         stats.send_lag.record(1_000_000);
         stats.record_finished(&finished(1, 1));
-        stats.outcomes.count(&finished(1, 1));
+        stats.outcomes.record_finished(&finished(1, 1));
         let good = json(&IntervalStats { from: 0, to: 1, stats });
         assert!(serde_json::from_str::<IntervalStats>(&good).is_ok(), "{good}");
         for (told, other) in [
@@ -276,7 +276,7 @@ mod tests {
             for seq in 0..hits {
                 count(&mut stats, &finished(seq, seed), SECOND);
             }
-            (stats.in_flight_peak, stats.retried, stats.output_blocked) = (seed, seed / 3, seed / 5);
+            (stats.in_flight_peak, stats.retried, stats.output_blocked_time) = (seed, seed / 3, seed / 5);
             stats.tls.record(seed >> 1);
             let interval = IntervalStats { from, to: from.saturating_add(length), stats };
             let read: IntervalStats = serde_json::from_str(&json(&interval)).unwrap();

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::clock::{Nanos, SECOND};
 use crate::control::Control;
-use crate::fault::{OutcomeClass, RequestFault};
 use crate::interval::IntervalStats;
+use crate::request_fault::{OutcomeClass, RequestFault};
 use crate::stats::{LatencyHistogram, LoadStats, RequestTimes};
 
 /// The facts about a run that do not change.
@@ -21,11 +21,11 @@ pub struct RunInfo {
     /// The end of the schedule, if it has one.
     pub end: Option<Nanos>,
     /// Hits in all, if that is a rule.
-    pub hits: Option<u64>,
+    pub max_requests: Option<u64>,
     /// Most in flight.
-    pub in_flight: usize,
+    pub max_in_flight: usize,
     /// Hits have an instant at which they are due, so they may lag behind it.
-    pub open: bool,
+    pub is_open_loop: bool,
     /// The rate can be changed here.
     pub steerable: bool,
     /// Hits before this are not counted.
@@ -59,23 +59,23 @@ impl RunStatus {
 #[derive(Debug, Clone, Default)]
 pub struct LiveRow {
     /// As of the end of the second.
-    pub now: RunStatus,
+    pub status: RunStatus,
     /// The length of this row, which is about a second.
     pub length: Nanos,
     /// Due, per second; none in a closed loop.
-    pub offered: Option<f64>,
+    pub offered_rate: Option<f64>,
     /// Sent before and ended now, well or badly, per second.
-    pub achieved: f64,
+    pub achieved_rate: f64,
     /// Answered well, per second.
-    pub good: f64,
+    pub goodput: f64,
     /// Times of the second.
-    pub second: LatencyBreakdown,
+    pub latencies: LatencyBreakdown,
     /// Times of the run so far.
-    pub run_so_far: LatencyBreakdown,
+    pub run_latencies: LatencyBreakdown,
     /// Requests sent so far.
-    pub sent: u64,
+    pub total_sent: u64,
     /// Requests of which the outcome is known so far.
-    pub done: u64,
+    pub total_completed: u64,
     /// The errors so far, the most frequent first.
     pub errors: Vec<ErrorCount>,
 }
@@ -88,20 +88,20 @@ pub struct ErrorCount {
     /// In the run so far.
     pub count: u64,
     /// Of which in the last second.
-    pub fresh: u64,
+    pub last_second_count: u64,
 }
 
 impl LiveRow {
     /// Outcomes that are not good.
     #[must_use]
-    pub fn failed(&self) -> u64 {
+    pub fn total_failed(&self) -> u64 {
         self.errors.iter().map(|error| error.count).sum()
     }
 
     /// Whether requests ended, and none of them had a connection.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        self.sent == 0 && self.done > 0
+        self.total_sent == 0 && self.total_completed > 0
     }
 }
 
@@ -160,14 +160,14 @@ pub struct LiveRowBuilder {
 impl LiveRowBuilder {
     /// The row that ends with this interval, which follows the one before it; none while that is less than a second. `due` says
     /// how many hits were due before an instant, where hits are due at all ([`Control::due_before`]).
-    pub fn row(
+    pub fn add_interval(
         &mut self,
         interval: &IntervalStats,
         now: RunStatus,
         due: impl Fn(Nanos) -> Option<u64>,
     ) -> Option<LiveRow> {
         self.second.to = interval.to;
-        self.second.stats.add(&interval.stats);
+        self.second.stats.merge(&interval.stats);
         let length = self.second.to.saturating_sub(self.second.from);
         if length < SECOND {
             return None;
@@ -183,21 +183,21 @@ impl LiveRowBuilder {
     fn sum_up(&mut self, stats: &LoadStats, length: Nanos, now: RunStatus, due: Option<u64>) -> LiveRow {
         let per_second = |count: u64| count as f64 * SECOND as f64 / length as f64;
         let times = stats.all_times();
-        self.times.response_time.add(&times.response_time);
-        self.times.service_time.add(&times.service_time);
-        self.lag.add(&stats.send_lag);
+        self.times.response_time.merge(&times.response_time);
+        self.times.service_time.merge(&times.service_time);
+        self.lag.merge(&stats.send_lag);
         self.sent += stats.sent;
         self.done += stats.completed;
         LiveRow {
-            now,
+            status: now,
             length,
-            offered: due.map(per_second),
-            achieved: per_second(stats.ended()),
-            good: per_second(stats.good()),
-            second: three(&times, &stats.send_lag),
-            run_so_far: three(&self.times, &self.lag),
-            sent: self.sent,
-            done: self.done,
+            offered_rate: due.map(per_second),
+            achieved_rate: per_second(stats.sent_and_ended()),
+            goodput: per_second(stats.good()),
+            latencies: three(&times, &stats.send_lag),
+            run_latencies: three(&self.times, &self.lag),
+            total_sent: self.sent,
+            total_completed: self.done,
             errors: self.failures(stats),
         }
     }
@@ -220,7 +220,7 @@ impl LiveRowBuilder {
             .map(|(kind, &count)| ErrorCount {
                 kind: kind.clone(),
                 count,
-                fresh: fresh.get(kind).copied().unwrap_or(0),
+                last_second_count: fresh.get(kind).copied().unwrap_or(0),
             })
             .collect();
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.count));
@@ -278,7 +278,7 @@ mod tests {
                 target,
                 outcome,
                 due,
-                sent,
+                sent_at: sent,
                 first_byte,
                 end: 9_000,
                 bytes_in: 1,
@@ -292,29 +292,32 @@ mod tests {
     fn rates_are_over_the_time_in_which_was_counted_and_rows_no_shorter_than_a_second() {
         let mut meter = LiveRowBuilder::default();
         let mut row = |from, to, answers| {
-            meter.row(&interval(from * SECOND / 20, to * SECOND / 20, answers), RunStatus::default(), |at| {
-                Some(at / 1_000_000)
-            })
+            meter.add_interval(
+                &interval(from * SECOND / 20, to * SECOND / 20, answers),
+                RunStatus::default(),
+                |at| Some(at / 1_000_000),
+            )
         };
         assert!((0..19).all(|at| row(at, at + 1, 10).is_none()));
         let first = row(19, 20, 10).unwrap();
-        assert_eq!((first.length, first.achieved, first.good), (SECOND, 200.0, 180.0));
-        assert_eq!(first.offered, Some(1000.0));
+        assert_eq!((first.length, first.achieved_rate, first.goodput), (SECOND, 200.0, 180.0));
+        assert_eq!(first.offered_rate, Some(1000.0));
         let late = row(20, 50, 300).unwrap();
-        assert_eq!((late.length, late.achieved, late.good), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
-        assert_eq!((late.sent, late.done, late.failed()), (500, 500, 21));
-        assert_eq!((late.second.response.count, late.run_so_far.response.count), (300, 500));
+        assert_eq!((late.length, late.achieved_rate, late.goodput), (SECOND * 3 / 2, 200.0, 299.0 / 1.5));
+        assert_eq!((late.total_sent, late.total_completed, late.total_failed()), (500, 500, 21));
+        assert_eq!((late.latencies.response.count, late.run_latencies.response.count), (300, 500));
     }
 
     #[test]
     fn failures_come_by_their_number() {
         let mut meter = LiveRowBuilder::default();
         let mut second = interval(0, SECOND, 3);
-        second.stats.failures[RequestFault::Timeout.kind()] = 6;
-        let _ = meter.row(&second, RunStatus::default(), |_| None);
+        second.stats.failures[RequestFault::Timeout.kind_index()] = 6;
+        let _ = meter.add_interval(&second, RunStatus::default(), |_| None);
         second.to = 2 * SECOND;
-        let row = meter.row(&second, RunStatus::default(), |_| None).unwrap();
-        let failure = |kind: &str, count, fresh| ErrorCount { kind: kind.to_owned(), count, fresh };
+        let row = meter.add_interval(&second, RunStatus::default(), |_| None).unwrap();
+        let failure =
+            |kind: &str, count, fresh| ErrorCount { kind: kind.to_owned(), count, last_second_count: fresh };
         assert_eq!(row.errors, [failure("timeout", 12, 6), failure("503", 2, 1)]);
     }
 
@@ -323,8 +326,8 @@ mod tests {
         let mut history = LiveRowHistory::default();
         let now = |elapsed| RunStatus { elapsed, ..RunStatus::default() };
         (1..=KEPT as u64 + 3)
-            .for_each(|at| history.push(LiveRow { now: now(at * SECOND), ..LiveRow::default() }));
-        let seconds = history.series(2, |row| row.now.elapsed / SECOND);
+            .for_each(|at| history.push(LiveRow { status: now(at * SECOND), ..LiveRow::default() }));
+        let seconds = history.series(2, |row| row.status.elapsed / SECOND);
         assert_eq!(seconds, [KEPT as u64 + 2, KEPT as u64 + 3]);
         assert_eq!(history.series(usize::MAX, |_| 0).len(), KEPT);
     }

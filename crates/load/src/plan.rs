@@ -98,7 +98,7 @@ pub struct LoadSpec {
     /// The part of the arrivals that this run sends. Their rates, and the numbers in [`LoadSpec::until`], are those of the whole.
     pub shard: ScheduleShard,
     /// The start of the schedule, in nanoseconds since the Unix epoch; none starts at once.
-    pub start_at: Option<i64>,
+    pub start_unix_ns: Option<i64>,
     /// The condition that stops sending, apart from the schedule's own end and from [`crate::control::Control`].
     pub until: StopCondition,
     /// Errors after which the trial ends.
@@ -120,7 +120,7 @@ pub struct LoadSpec {
     pub by_outcome: bool,
     /// So many answers of each outcome are kept in [`crate::stats::LoadStats::sample_responses`], for a copy of each head and the start of each body.
     pub samples_per_outcome: usize,
-    /// Each interval has what became of every hit that ended in it ([`crate::stats::LoadStats::fates`]), for a hundred bytes each and as
+    /// Each interval has what became of every hit that ended in it ([`crate::stats::LoadStats::completed_requests`]), for a hundred bytes each and as
     /// much time as a record takes to fill.
     pub per_request_outcomes: bool,
     /// The length of an interval of the figures; at least [`MIN_INTERVAL`].
@@ -136,7 +136,7 @@ impl LoadSpec {
             arrivals,
             first_request: 0,
             shard: ScheduleShard::default(),
-            start_at: None,
+            start_unix_ns: None,
             until: StopCondition::default(),
             error_budget: None,
             in_flight: InFlightLimit { limit: in_flight, on_saturation: SaturationPolicy::Queue },
@@ -153,7 +153,7 @@ impl LoadSpec {
 
     /// Returns the time after which no request is due, in run time, if it is known.
     #[must_use]
-    pub fn ends(&self) -> Option<Nanos> {
+    pub fn known_end(&self) -> Option<Nanos> {
         Some(self.end()).filter(|&end| end != Nanos::MAX)
     }
 
@@ -167,7 +167,7 @@ impl LoadSpec {
         let closed = matches!(self.arrivals, ArrivalModel::Closed);
         SenderConfig {
             begins,
-            in_flight: self.in_flight.limit,
+            max_in_flight: self.in_flight.limit,
             // In a closed loop nothing is due before there is room: what is dropped then has no end.
             on_saturation: if closed { SaturationPolicy::Queue } else { self.in_flight.on_saturation },
             timeout: travel.timeout.map_or(Nanos::MAX, nanos),
@@ -175,9 +175,9 @@ impl LoadSpec {
             end: self.end().saturating_add(begins),
             grace: nanos(self.grace),
             drain_timeout: self.drain_timeout.map_or(Nanos::MAX, nanos),
-            pause: if closed { nanos(self.failure_pause) } else { 0 },
+            failure_pause: if closed { nanos(self.failure_pause) } else { 0 },
             redirects: travel.redirects,
-            retries: travel.retries,
+            retries_enabled: travel.retries_enabled,
             busy_poll: nanos(busy_poll),
             interval: nanos(self.interval.max(MIN_INTERVAL)),
         }
@@ -196,16 +196,16 @@ impl LoadSpec {
     pub(crate) fn accounting_config(&self, begins: Nanos) -> AccountingConfig {
         AccountingConfig {
             begins,
-            warm_up: nanos(self.warm_up).saturating_add(begins),
+            warm_up_end: nanos(self.warm_up).saturating_add(begins),
             end: self.end().saturating_add(begins),
-            closed: matches!(self.arrivals, ArrivalModel::Closed),
+            is_closed_loop: matches!(self.arrivals, ArrivalModel::Closed),
             by_outcome: self.by_outcome,
             max_body: 0,
             warn_of_cut_body: None,
             samples_per_outcome: self.samples_per_outcome,
             per_request_outcomes: self.per_request_outcomes,
             connection_timings: false,
-            name: self.name.clone(),
+            attack_name: self.name.clone(),
         }
     }
 }
@@ -229,19 +229,19 @@ pub struct TransportOptions {
     /// Redirects to follow; none takes a redirect as the answer.
     pub redirects: Option<u32>,
     /// True if a request is sent again after the server closed its idle connection, or reported that it did not process the request.
-    pub retries: bool,
+    pub retries_enabled: bool,
     /// Connections are used again, unless a variant says otherwise.
     pub keep_alive: bool,
     /// Most connections per origin.
-    pub connections: usize,
+    pub max_connections: usize,
     /// Most idle connections per origin.
-    pub idle: usize,
+    pub max_idle_connections: usize,
     /// Requests after which a connection is closed.
     pub requests_per_connection: u64,
     /// Age after which a connection carries no more requests.
-    pub connection_age: Option<Duration>,
+    pub max_connection_age: Option<Duration>,
     /// Source addresses, used in turn; none leaves it to the system.
-    pub sources: Vec<IpAddr>,
+    pub source_addresses: Vec<IpAddr>,
     /// The places to which connections go instead of the targets' own addresses.
     pub dial: DialOptions,
     /// TLS, if any target wants it.
@@ -258,7 +258,7 @@ pub struct Http2Options {
     /// Requests without TLS use it with prior knowledge (h2c).
     pub prior_knowledge: bool,
     /// Most streams on one connection.
-    pub streams: usize,
+    pub max_streams: usize,
     /// Connections per origin and thread as long as their streams suffice.
     pub connections: usize,
 }
@@ -274,14 +274,14 @@ impl TransportOptions {
 
     /// True if connections to this origin are reused.
     #[must_use]
-    pub fn keeps(&self, origin: &Origin) -> bool {
+    pub fn reuses_connections(&self, origin: &Origin) -> bool {
         origin.variant.as_ref().and_then(|variant| variant.keep_alive).unwrap_or(self.keep_alive)
     }
 }
 
 impl Default for Http2Options {
     fn default() -> Self {
-        Self { over_tls: true, prior_knowledge: false, streams: 100, connections: 1 }
+        Self { over_tls: true, prior_knowledge: false, max_streams: 100, connections: 1 }
     }
 }
 
@@ -291,13 +291,13 @@ impl Default for TransportOptions {
             timeout: Some(Duration::from_secs(30)),
             deadline: None,
             redirects: Some(10),
-            retries: true,
+            retries_enabled: true,
             keep_alive: true,
-            connections: usize::MAX,
-            idle: 10_000,
+            max_connections: usize::MAX,
+            max_idle_connections: 10_000,
             requests_per_connection: u64::MAX,
-            connection_age: None,
-            sources: Vec::new(),
+            max_connection_age: None,
+            source_addresses: Vec::new(),
             dial: DialOptions::default(),
             tls: None,
             http2: Http2Options::default(),

@@ -16,7 +16,7 @@ use rustix::time::{
 };
 
 use crate::clock::{Nanos, RunClock};
-use crate::transport::socket::keep_stamping;
+use crate::transport::socket::keep_kernel_timestamping;
 
 /// The events of a poll.
 pub(crate) use rustix::event::epoll::{Event, EventFlags};
@@ -101,7 +101,7 @@ impl EventPoller {
             clock,
             armed: 0,
             lateness: ReaderLateness::default(),
-            _stamping: keep_stamping(),
+            _stamping: keep_kernel_timestamping(),
         })
     }
 
@@ -116,7 +116,7 @@ impl EventPoller {
 
     /// The time, looked at by the loop.
     #[inline]
-    pub(crate) fn look(&self) -> Nanos {
+    pub(crate) fn check_time(&self) -> Nanos {
         let now = self.clock.now();
         self.lateness.look(now);
         now
@@ -129,7 +129,7 @@ impl EventPoller {
     }
 
     /// Room for one batch.
-    pub(crate) fn events() -> Vec<Event> {
+    pub(crate) fn new_event_buffer() -> Vec<Event> {
         Vec::with_capacity(BATCH)
     }
 

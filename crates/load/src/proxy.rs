@@ -135,7 +135,7 @@ impl HttpProxy {
     }
 
     /// The CONNECT request that opens the way to an origin (RFC 9110 section 9.3.6).
-    pub(crate) fn connect(&self, origin: &Origin) -> Vec<u8> {
+    pub(crate) fn connect_request(&self, origin: &Origin) -> Vec<u8> {
         let Self { authorization, headers, .. } = self;
         format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n{authorization}{headers}\r\n").into_bytes()
     }
@@ -250,7 +250,8 @@ mod tests {
     fn a_tunnel_is_asked_for_with_credentials_and_headers() {
         let mut proxies = environment("");
         proxies.add_header("X-A", "b");
-        let asked = proxies.for_origin(&origin(true, "a", 443)).unwrap().connect(&origin(true, "a", 443));
+        let asked =
+            proxies.for_origin(&origin(true, "a", 443)).unwrap().connect_request(&origin(true, "a", 443));
         let expected =
             "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nProxy-Authorization: Basic dUA6cA==\r\nX-A: b\r\n\r\n";
         assert_eq!(String::from_utf8(asked).unwrap(), expected);

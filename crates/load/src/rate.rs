@@ -72,7 +72,7 @@ impl RequestRate {
 impl RequestRate {
     /// In words that [`FromStr`] makes the same rate of: hits, and the nanoseconds in which they are due.
     #[must_use]
-    pub fn exact(self) -> String {
+    pub fn to_exact_string(self) -> String {
         format!("{}/{}ns", self.hits, self.period)
     }
 }
@@ -104,7 +104,7 @@ impl FromStr for RateSetting {
         let (number, unit) = text.split_once('/').unwrap_or((text, "1s"));
         let (digits, scale) = decimal(number).ok_or_else(malformed)?;
         let bare_unit = unit.starts_with(|c: char| c.is_ascii_alphabetic() || c == 'µ');
-        let period = duration(&if bare_unit { format!("1{unit}") } else { unit.to_owned() });
+        let period = parse_duration(&if bare_unit { format!("1{unit}") } else { unit.to_owned() });
         let period = period.ok().filter(|period| !period.is_zero()).ok_or_else(malformed)?;
         if digits == 0 {
             return Ok(Self::Unlimited);
@@ -177,7 +177,7 @@ fn convergent(times: u128, last: u128, before: u128) -> Option<u128> {
 ///
 /// # Errors
 /// [`RateParseError::Duration`].
-pub fn duration(text: &str) -> Result<Duration, RateParseError> {
+pub fn parse_duration(text: &str) -> Result<Duration, RateParseError> {
     seawall_core::duration::parse(text).ok_or_else(|| RateParseError::Duration(text.to_owned()))
 }
 
@@ -196,7 +196,7 @@ mod tests {
     fn an_exact_rate_is_read_as_it_was() {
         for text in ["1/3s", "0.1/7s", "12345.678/s", "3/10s"] {
             let rate: RequestRate = text.parse().unwrap();
-            assert_eq!(rate.exact().parse::<RequestRate>().unwrap(), rate, "{text}");
+            assert_eq!(rate.to_exact_string().parse::<RequestRate>().unwrap(), rate, "{text}");
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_refused_duration_is_named() {
-        let ns = |text| duration(text).map(|d| d.as_nanos());
+        let ns = |text| parse_duration(text).map(|d| d.as_nanos());
         assert_eq!(ns("1m30s"), Ok(90_000_000_000));
         for text in ["", "5", "s", "-1s", "1x", "1s ", "1..5s", "99999999999h"] {
             assert!(ns(text).is_err(), "{text}");

@@ -223,7 +223,7 @@ enum Kind {
 impl ResponseHeaders {
     /// A response's headers, none yet. [`Self::default`] is the absence of a response.
     #[must_use]
-    pub const fn present() -> Self {
+    pub const fn new_present() -> Self {
         Self { present: true, text: Vec::new(), entries: Vec::new() }
     }
 
@@ -259,7 +259,7 @@ impl ResponseHeaders {
     }
 
     /// Adds a name without even a list (Go's nil, `null` in JSON), if it is not there yet.
-    pub fn push_nil(&mut self, name: &[u8]) {
+    pub fn add_name_with_nil_values(&mut self, name: &[u8]) {
         self.push_bare(name, Kind::Nil);
     }
 
@@ -322,7 +322,7 @@ impl ResponseHeaders {
 
     /// Returns the number of distinct names.
     #[must_use]
-    pub fn names(&self) -> usize {
+    pub fn name_count(&self) -> usize {
         self.groups().count()
     }
 }
@@ -381,7 +381,7 @@ mod tests {
                 (&b"Set-Cookie"[..], vec![&b"b=2"[..], &b"a=1"[..]]),
             ]
         );
-        assert_eq!(headers.names(), 2);
+        assert_eq!(headers.name_count(), 2);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl WriterTimeout {
 
     /// True if there is time to wait.
     pub(crate) fn is_left(&mut self) -> bool {
-        if self.shared.commanded() != RunCommand::Abort {
+        if self.shared.current_command() != RunCommand::Abort {
             return true;
         }
         let now = self.clock.now();
@@ -85,7 +85,7 @@ pub(crate) struct Recorder {
     on_slow_output: SlowOutputPolicy,
     patience: WriterTimeout,
     /// Time spent waiting for the writer, and records lost to it.
-    pub(crate) output_blocked: Nanos,
+    pub(crate) output_blocked_time: Nanos,
     pub(crate) lost: u64,
 }
 
@@ -101,7 +101,7 @@ impl Recorder {
             // The other end is in this function.
             let _ = home.send(RecordBatch { records, used: 0, bodies: 0, home: home.clone() });
         }
-        Self { current: None, full, empty, on_slow_output, patience, output_blocked: 0, lost: 0 }
+        Self { current: None, full, empty, on_slow_output, patience, output_blocked_time: 0, lost: 0 }
     }
 
     /// Has the next record filled.
@@ -140,7 +140,7 @@ impl Recorder {
         let clock = self.patience.clock;
         let since = clock.now();
         let batch = self.next_empty();
-        self.output_blocked += clock.now() - since;
+        self.output_blocked_time += clock.now() - since;
         batch
     }
 
@@ -161,7 +161,7 @@ pub(crate) struct RecordWriter {
     pub(crate) batches: Sender<RecordBatch>,
     pub(crate) on_slow_output: SlowOutputPolicy,
     /// The writer's result.
-    pub(crate) written: Receiver<Result<u64, EncodeError>>,
+    pub(crate) result_receiver: Receiver<Result<u64, EncodeError>>,
 }
 
 impl RecordWriter {
@@ -174,7 +174,7 @@ impl RecordWriter {
             // A run that did not wait for the end does not ask.
             let _ = sender.send(write_all(&receiver, results.format, results.output, failed));
         })?;
-        Ok(Self { batches, on_slow_output, written })
+        Ok(Self { batches, on_slow_output, result_receiver: written })
     }
 }
 
@@ -298,7 +298,7 @@ mod tests {
     fn a_run_that_is_to_end_at_once_does_not_wait_for_a_writer_that_stands_still() {
         let (full, _batches) = channel();
         let patience = patience();
-        patience.shared.command(RunCommand::Abort, RunStopReason::Commanded);
+        patience.shared.issue_command(RunCommand::Abort, RunStopReason::Commanded);
         let mut recorder = Recorder::new(full, SlowOutputPolicy::Wait, patience);
         let room = (BATCH * BATCHES) as u64;
         for seq in 0..room + 5 {

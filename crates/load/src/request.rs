@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use url::Url;
 
-use self::head::{CHUNKED_END, body};
+use self::head::{CHUNKED_END, write_body};
 pub use self::shape::RequestBuilder;
 use self::shape::RequestShape;
 pub use self::url_parts::normalized_host;
@@ -140,15 +140,15 @@ impl PreparedRequest {
         text.extend_from_slice(target.url.as_bytes());
         text.extend_from_slice(target.method.as_bytes());
         text.push(b' ');
-        text.extend_from_slice(shape.absolute.as_bytes());
+        text.extend_from_slice(shape.absolute_form_prefix.as_bytes());
         let start = text.len();
         push_origin_form(text, path);
         let length = |bytes: usize| {
             u32::try_from(bytes).map_err(|_| RequestBuildError::bad_url(&target.url, "it is too long"))
         };
         let path_length = length(text.len() - start)?;
-        text.extend_from_slice(&shape.lines);
-        body(text, target, style);
+        text.extend_from_slice(&shape.head_lines);
+        write_body(text, target, style);
         Ok(Self {
             shape,
             text: Bytes::new(),
@@ -168,7 +168,7 @@ impl PreparedRequest {
     /// The same with its text, which HTTP/2 must be able to send, too, if the run may speak it.
     fn with_text(mut self, text: Bytes) -> Result<Self, RequestBuildError> {
         self.text = text;
-        if let Some(http2) = &self.shape.http2 {
+        if let Some(http2) = &self.shape.http2_head {
             let checked = http2.with_path(self.path());
             checked.map_err(|error| RequestBuildError::bad_url(self.url(), &error.to_string()))?;
         }
@@ -212,7 +212,8 @@ impl PreparedRequest {
 
     /// The path of the request line.
     fn path(&self) -> Bytes {
-        let start = self.url_length as usize + self.shape.method.len() + 1 + self.shape.absolute.len();
+        let start =
+            self.url_length as usize + self.shape.method.len() + 1 + self.shape.absolute_form_prefix.len();
         self.text.slice(start..start + self.path_length as usize)
     }
 
@@ -224,8 +225,8 @@ impl PreparedRequest {
     }
 
     /// The same for HTTP/2, if the run may speak it.
-    pub(crate) fn http2(&self) -> Option<(http::Request<()>, Bytes)> {
-        let head = self.shape.http2.as_ref()?.with_path(self.path()).ok()?;
+    pub(crate) fn http2_request(&self) -> Option<(http::Request<()>, Bytes)> {
+        let head = self.shape.http2_head.as_ref()?.with_path(self.path()).ok()?;
         Some((head, self.body()))
     }
 
@@ -407,7 +408,7 @@ mod tests {
         let over =
             PreparedRequest::new(&target, &RequestFraming { http2: true, ..RequestFraming::default() })
                 .unwrap();
-        assert_eq!(over.http2().unwrap().0.uri().query(), Some("%20!%22$'%3C%3E[\\]^`{|}~"));
+        assert_eq!(over.http2_request().unwrap().0.uri().query(), Some("%20!%22$'%3C%3E[\\]^`{|}~"));
     }
 
     #[test]

@@ -1,32 +1,32 @@
 //! The course of a request between the schedule and the accounts: it is sent, answered, redirected, retried or given up.
 
 use crate::clock::Nanos;
-use crate::fault::{OutcomeClass, RequestFault};
 use crate::in_flight::InFlightKey;
 use crate::poller::EventPoller;
+use crate::request_fault::{OutcomeClass, RequestFault};
 use crate::schedule::Arrival;
 use crate::sender::SenderLoop;
 use crate::transport::pool::ConnectionPool;
-use crate::transport::retry::{RetryDecision, RetryPolicy, retry};
+use crate::transport::retry::{RetryDecision, RetryPolicy, decide_retry};
 use crate::transport::{ArrivalTime, RequestEvent, RequestLocation, TransportContext, TransportFailure};
 
 impl SenderLoop {
     pub(crate) fn launch(&mut self, hit: Arrival) {
-        let now = self.progress.now;
-        let deadline = hit.due.saturating_add(self.rules.deadline);
+        let now = self.state.now;
+        let deadline = hit.due.saturating_add(self.config.deadline);
         if deadline <= now {
-            return self.never_sent(hit, RequestFault::Shed);
+            return self.record_never_sent(hit, RequestFault::Shed);
         }
-        let Some((which, target)) = self.supply.select_request(hit.seq) else {
-            return self.never_sent(hit, RequestFault::Template);
+        let Some((which, target)) = self.requests.select_request(hit.seq) else {
+            return self.record_never_sent(hit, RequestFault::Template);
         };
         let generator_lag =
-            self.accounting.record_launch(hit, now, self.progress.room_since, self.flights.len() + 1);
-        let expires = deadline.min(now.saturating_add(self.rules.timeout));
+            self.accounting.record_launch(hit, now, self.state.room_since, self.flights.len() + 1);
+        let expires = deadline.min(now.saturating_add(self.config.timeout));
         let key = self.flights.insert(hit, which, target, expires);
         let flight = self.flights.get_mut(key);
         flight.generator_lag = generator_lag;
-        flight.answer.expect(self.supply.expected(&flight.request));
+        flight.answer.expect(self.requests.expected(&flight.request));
         self.run_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 
@@ -48,12 +48,12 @@ impl SenderLoop {
         &mut self,
         act: impl FnOnce(&mut ConnectionPool<EventPoller>, Nanos, &mut TransportContext<'_>),
     ) {
-        let now = self.progress.now;
+        let now = self.state.now;
         let stats = &mut self.accounting.stats;
         let connections = stats.connections;
-        let mut desk = TransportContext { flights: &mut self.flights, supply: &self.supply, stats };
+        let mut desk = TransportContext { flights: &mut self.flights, requests: &self.requests, stats };
         act(&mut self.pool, now, &mut desk);
-        self.accounting.record_transport_work(connections, now);
+        self.accounting.exclude_warm_up_connections(connections, now);
     }
 
     /// Handles an event of a request in flight. Later events must not have earlier times. Events of requests of an earlier trial are in no figures.
@@ -65,16 +65,16 @@ impl SenderLoop {
         match event {
             RequestEvent::Sent(key, at) => self.record_sent(key, at),
             RequestEvent::Wrote(key, at) => {
-                self.advance(at);
+                self.advance_time(at);
                 self.accounting.record_written(self.flights.get_mut(key), at);
             }
             RequestEvent::Head(key, at) => self.flights.get_mut(key).begin_answer(at),
             RequestEvent::Done(key, at) => {
-                self.advance(at.seen);
+                self.advance_time(at.seen);
                 self.finish_answered(key, at);
             }
             RequestEvent::Failed(failure) => {
-                self.advance(failure.at);
+                self.advance_time(failure.at);
                 self.restart_or_fail(failure);
             }
             RequestEvent::NoConnection(key, fault) => self.fail(key, fault),
@@ -85,26 +85,26 @@ impl SenderLoop {
     #[inline]
     fn record_sent(&mut self, key: InFlightKey, at: Nanos) {
         let flight = self.flights.get_mut(key);
-        if flight.sent.is_some() {
+        if flight.sent_at.is_some() {
             return;
         }
-        flight.sent = Some(at);
+        flight.sent_at = Some(at);
         self.accounting.record_sent(flight, at);
-        let deadline = flight.hit.due.saturating_add(self.rules.deadline);
-        let expires = deadline.min(at.saturating_add(self.rules.timeout));
+        let deadline = flight.arrival.due.saturating_add(self.config.deadline);
+        let expires = deadline.min(at.saturating_add(self.config.timeout));
         if expires > flight.expires {
-            self.flights.postpone(key, expires);
+            self.flights.postpone_expiry(key, expires);
         }
     }
 
     /// A flight with a complete answer is done or redirected.
     fn finish_answered(&mut self, key: InFlightKey, at: ArrivalTime) {
         // The figures of the interval before have been handed over.
-        let interval_begins = self.progress.interval_end.saturating_sub(self.rules.interval);
+        let interval_begins = self.state.interval_end.saturating_sub(self.config.interval);
         let flight = self.flights.get_mut(key);
         let end = flight.end_of_answer(at).max(interval_begins);
-        flight.place = RequestLocation::Nowhere;
-        match (flight.answer.location.take(), self.rules.redirects) {
+        flight.location = RequestLocation::Nowhere;
+        match (flight.answer.location.take(), self.config.redirects) {
             (Some(location), Some(most)) => {
                 let status = flight.answer.status;
                 self.redirect(key, status, &location, most, end);
@@ -121,14 +121,14 @@ impl SenderLoop {
         if flight.redirects >= most {
             return self.finish(key, Err(RequestFault::TooManyRedirects), end);
         }
-        match self.supply.redirected(&flight.request, status, location) {
+        match self.requests.redirected(&flight.request, status, location) {
             Err(_) => self.finish(key, Err(RequestFault::BadLocation), end),
             Ok(which) => {
                 flight.redirects += 1;
                 let redirected = std::mem::replace(&mut flight.request, which);
                 flight.original_request.get_or_insert(redirected);
                 flight.answer.clear();
-                self.accounting.record_redirect(flight.hit);
+                self.accounting.record_redirect(flight.arrival);
                 self.instruct(|pool, now, desk| pool.assign(key, now, desk));
             }
         }
@@ -136,18 +136,18 @@ impl SenderLoop {
 
     /// Sends a failed request again, or records its failure. The latency of a request that is sent again includes the lost time.
     fn restart_or_fail(&mut self, failure: TransportFailure) {
-        let TransportFailure { key, cause, progress, reused, .. } = failure;
+        let TransportFailure { key, cause, stage: progress, reused, .. } = failure;
         let flight = self.flights.get_mut(key);
-        let idempotent = self.supply.request(&flight.request).is_idempotent();
-        let policy = if self.rules.retries { RetryPolicy::GO } else { RetryPolicy::NONE };
-        let again = retry(progress, reused, idempotent, flight.retries, policy);
+        let idempotent = self.requests.request(&flight.request).is_idempotent();
+        let policy = if self.config.retries_enabled { RetryPolicy::GO_CLIENT } else { RetryPolicy::NONE };
+        let again = decide_retry(progress, reused, idempotent, flight.retries, policy);
         if again == RetryDecision::GiveUp {
             return self.fail(key, cause);
         }
-        flight.place = RequestLocation::Nowhere;
+        flight.location = RequestLocation::Nowhere;
         flight.retries += 1;
         flight.answer.clear();
-        self.accounting.record_retry(flight.hit);
+        self.accounting.record_retry(flight.arrival);
         match again {
             RetryDecision::NewConnection => {
                 self.instruct(|pool, now, desk| pool.assign_to_new_connection(key, now, desk));
@@ -159,17 +159,17 @@ impl SenderLoop {
     }
 
     fn fail(&mut self, key: InFlightKey, fault: RequestFault) {
-        self.flights.get_mut(key).place = RequestLocation::Nowhere;
-        self.finish(key, Err(fault), self.progress.now);
+        self.flights.get_mut(key).location = RequestLocation::Nowhere;
+        self.finish(key, Err(fault), self.state.now);
     }
 
     /// Gives up what has taken too long.
     #[inline]
     pub(crate) fn expire(&mut self) {
-        while let Some(key) = self.flights.expired(self.progress.now) {
+        while let Some(key) = self.flights.expired(self.state.now) {
             let flight = self.flights.get_mut(key);
-            let by_deadline = flight.expires == flight.hit.due.saturating_add(self.rules.deadline);
-            let fault = match flight.place {
+            let by_deadline = flight.expires == flight.arrival.due.saturating_add(self.config.deadline);
+            let fault = match flight.location {
                 _ if by_deadline => RequestFault::Deadline,
                 RequestLocation::Waiting(_) => RequestFault::NoConnection,
                 RequestLocation::Nowhere | RequestLocation::OnConnection(_) => RequestFault::Timeout,
@@ -180,21 +180,21 @@ impl SenderLoop {
 
     pub(crate) fn give_up(&mut self, key: InFlightKey, fault: RequestFault) {
         self.run_transport(|pool, _, desk| pool.cancel(key, desk));
-        self.finish(key, Err(fault), self.progress.now);
+        self.finish(key, Err(fault), self.state.now);
     }
 
     /// Counts, records and forgets a flight, which may have ended before this thread came to know.
     fn finish(&mut self, key: InFlightKey, outcome: Result<u16, RequestFault>, end: Nanos) {
         let flight = self.flights.get_mut(key);
-        self.accounting.record_finished(flight, outcome, end, &self.supply);
+        self.accounting.record_finished(flight, outcome, end, &self.requests);
         self.flights.remove(key);
         let is_good = outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
-        if is_good || !self.paused_slots.begin(self.progress.now) {
+        if is_good || !self.paused_slots.begin(self.state.now) {
             self.end_saturation();
         }
     }
 
-    pub(crate) fn never_sent(&mut self, hit: Arrival, fault: RequestFault) {
-        self.accounting.record_never_sent(hit, fault, self.progress.now, &self.supply);
+    pub(crate) fn record_never_sent(&mut self, hit: Arrival, fault: RequestFault) {
+        self.accounting.record_never_sent(hit, fault, self.state.now, &self.requests);
     }
 }

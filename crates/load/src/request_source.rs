@@ -78,7 +78,7 @@ impl RequestList {
     /// The same requests in an order of their own, over and over, whatever their weights; none where that is empty, or names one that is
     /// not there. For who compares requests and must not send them in turn: what follows what would be part of the comparison.
     #[must_use]
-    pub fn in_order(&self, order: Vec<u32>) -> Option<Self> {
+    pub fn with_order(&self, order: Vec<u32>) -> Option<Self> {
         let is_there = |&index: &u32| (index as usize) < self.requests.len();
         let fits = !order.is_empty() && order.iter().all(is_there);
         fits.then(|| Self { order: order.into(), ..self.clone() })
@@ -182,7 +182,7 @@ impl RequestReader {
     ///
     /// # Errors
     /// The first mistake, or an input that makes no list.
-    pub fn list(mut self) -> Result<RequestList, RequestInputError> {
+    pub fn read_all(mut self) -> Result<RequestList, RequestInputError> {
         let (mut requests, mut templates) = (Vec::new(), Vec::new());
         let mut builder = RequestBuilder::new(self.style.clone());
         while let Some((request, weight, template)) = self.next_made_by(|target, _| builder.build(target))? {
@@ -207,14 +207,14 @@ impl RequestReader {
         let Some((target, line)) = self.reader.next_target()? else { return Ok(None) };
         let template = match &mut self.templates {
             Some(templates) => {
-                templates.read(&target).map_err(|bad| self.reader.mistake(line, bad.into()))?
+                templates.read(&target).map_err(|bad| self.reader.error_at_line(line, bad.into()))?
             }
             None => None,
         };
         let filled = template.as_ref().map(|template| template.fill(self.read));
         let request = make(filled.as_ref().unwrap_or(&target), &self.style);
         self.read += 1;
-        let request = request.map_err(|bad| self.reader.mistake(line, bad.into()))?;
+        let request = request.map_err(|bad| self.reader.error_at_line(line, bad.into()))?;
         Ok(Some((request, target.weight, template)))
     }
 }
@@ -239,7 +239,10 @@ pub(crate) fn split_source(
 ) -> io::Result<(Vec<SenderRequests>, Option<Receiver<InputEnd>>)> {
     let intake = match source {
         RequestSource::List(list) => {
-            return Ok((wakers.iter().map(|_| SenderRequests::list(list.clone(), style)).collect(), None));
+            return Ok((
+                wakers.iter().map(|_| SenderRequests::from_list(list.clone(), style)).collect(),
+                None,
+            ));
         }
         RequestSource::Lazy(intake) => intake,
     };
@@ -291,7 +294,7 @@ pub(crate) enum RequestAvailability {
 }
 
 impl SenderRequests {
-    pub(crate) fn list(list: RequestList, style: &RequestFraming) -> Self {
+    pub(crate) fn from_list(list: RequestList, style: &RequestFraming) -> Self {
         let expects = list.requests.iter().any(|request| request.expected().is_some());
         Self { style: style.clone(), list, first: 0, queue: None, expects }
     }
@@ -309,7 +312,7 @@ impl SenderRequests {
     /// Nothing to send.
     pub(crate) fn none(style: &RequestFraming) -> Self {
         let list = RequestList { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
-        Self::list(list, style)
+        Self::from_list(list, style)
     }
 
     /// Goes on to the request of a hit, past those of hits that were never sent. Hits come in order.
@@ -507,10 +510,10 @@ mod tests {
     #[test]
     fn a_list_is_sent_in_an_order_of_its_own_if_all_of_it_is_there() {
         let list = list(&[3, 1]).unwrap();
-        let ordered = list.in_order(vec![1, 1, 0]).unwrap();
+        let ordered = list.with_order(vec![1, 1, 0]).unwrap();
         let sent: Vec<_> = (0..7).map(|seq| ordered.index(seq)).collect();
         assert_eq!(sent, [1, 1, 0, 1, 1, 0, 1]);
-        assert!(list.in_order(vec![0, 2]).is_none() && list.in_order(Vec::new()).is_none());
+        assert!(list.with_order(vec![0, 2]).is_none() && list.with_order(Vec::new()).is_none());
     }
 
     #[test]
@@ -523,10 +526,10 @@ mod tests {
             Default::default(),
         );
         let list = RequestReader::new(reader, RequestFraming::default(), Some(TemplateReader::new(1)))
-            .list()
+            .read_all()
             .unwrap();
         let style = RequestFraming { close: true, ..RequestFraming::default() };
-        let supply = SenderRequests::list(list.reframed(&style, Some("HEAD")).unwrap(), &style);
+        let supply = SenderRequests::from_list(list.reframed(&style, Some("HEAD")).unwrap(), &style);
         for (seq, line) in
             [(0, "HEAD /0 HTTP/1.1\r\n"), (1, "HEAD / HTTP/1.1\r\n"), (2, "HEAD /2 HTTP/1.1\r\n")]
         {
@@ -550,7 +553,7 @@ mod tests {
         for _ in 0..200 {
             let (feed, mut supply) = Feed::new(&RequestFraming::default(), poller.waker());
             let reader = std::thread::spawn(move || drop(feed));
-            let mut events = EventPoller::events();
+            let mut events = EventPoller::new_event_buffer();
             while events.is_empty() {
                 poller.poll(&mut events).unwrap();
             }

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use crate::clock::Nanos;
 use crate::dns::DnsServers;
-use crate::fault::NameFault;
 use crate::poller::SenderWaker;
 use crate::proxy::ProxyRules;
 use crate::request::Origin;
+use crate::request_fault::NameFault;
 use crate::transport::socket::PeerAddress;
 
 /// A host and a port.
@@ -31,9 +31,9 @@ pub struct DialOptions {
     /// Some requests go through these.
     pub proxies: Arc<ProxyRules>,
     /// DNS servers to ask instead of the system.
-    pub servers: Arc<DnsServers>,
+    pub dns_servers: Arc<DnsServers>,
     /// For how long found addresses are used.
-    pub lifetime: AddressLifetime,
+    pub address_lifetime: AddressLifetime,
 }
 
 /// For how long found addresses are used for new connections.
@@ -96,10 +96,10 @@ impl DialOptions {
     }
 
     fn ask(&self, place: &HostPort) -> LookupResult {
-        if self.servers.is_empty() {
+        if self.dns_servers.is_empty() {
             return system(place);
         }
-        let found = self.servers.lookup(&place.0)?;
+        let found = self.dns_servers.lookup(&place.0)?;
         Ok(found.into_iter().map(|ip| PeerAddress::Tcp(SocketAddr::new(ip, place.1))).collect())
     }
 
@@ -109,7 +109,7 @@ impl DialOptions {
             .proxies_for(origin)
             .for_origin(origin)
             .filter(|_| origin.tls && self.unix_socket.is_none())?;
-        Some(proxy.connect(origin))
+        Some(proxy.connect_request(origin))
     }
 }
 
@@ -130,14 +130,14 @@ pub(crate) type LookupResult = Result<Vec<PeerAddress>, NameFault>;
 pub(crate) struct ResolvedOrigin {
     pub(crate) origin: Origin,
     /// The time of the question.
-    pub(crate) at: Nanos,
+    pub(crate) asked_at: Nanos,
     pub(crate) found: LookupResult,
 }
 
 /// A question, and where its answer goes.
 pub(crate) struct LookupRequest {
     pub(crate) origin: Origin,
-    pub(crate) at: Nanos,
+    pub(crate) asked_at: Nanos,
     pub(crate) reply: Sender<ResolvedOrigin>,
     pub(crate) waker: SenderWaker,
 }
@@ -194,10 +194,10 @@ impl ResolverPool {
         self.questions.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
     }
 
-    fn answer(&self, LookupRequest { origin, at, reply, waker }: LookupRequest) {
+    fn answer(&self, LookupRequest { origin, asked_at: at, reply, waker }: LookupRequest) {
         let found = self.dial.lookup(&origin);
         // The asker may have ended in the meantime.
-        let _ = reply.send(ResolvedOrigin { origin, at, found });
+        let _ = reply.send(ResolvedOrigin { origin, asked_at: at, found });
         waker.wake();
     }
 }

@@ -1,15 +1,15 @@
 //! A few answers of each outcome as they came, so that a figure that surprises can be looked at.
 //!
 //! Kept only if [`crate::engine::LoadSpec::samples_per_outcome`] asks for it, the first of each second and thread, and bounded in every direction,
-//! because a server chooses what it says. Knows no names: outcomes are those of [`crate::outcomes`].
+//! because a server chooses what it says. Knows no names: outcomes are those of [`crate::target_outcomes`].
 
 use crate::clock::Nanos;
-use crate::fault::RequestFault;
-use crate::outcomes::RequestOutcome;
-use crate::transport::exchange::ReceivedResponse;
+use crate::request_fault::RequestFault;
+use crate::target_outcomes::RequestOutcome;
+use crate::transport::response_parser::ReceivedResponse;
 
 /// Bytes kept of a body.
-pub const BODY: usize = 1024;
+pub const MAX_BODY_BYTES: usize = 1024;
 
 /// Bytes kept of a head.
 const HEAD: usize = 4096;
@@ -28,7 +28,7 @@ pub struct ResponseSample {
     pub status: u16,
     /// Its header lines by name, each with CRLF, the first 4 KiB of them.
     pub head: Vec<u8>,
-    /// The first bytes of its body, [`BODY`] at most.
+    /// The first bytes of its body, [`MAX_BODY_BYTES`] at most.
     pub body: Vec<u8>,
     /// The failure in words, if it is one.
     pub fault: Option<RequestFault>,
@@ -57,9 +57,10 @@ impl ResponseSamples {
         answer: &ReceivedResponse,
     ) {
         self.most = most;
-        let kind = outcome.map_or_else(|fault| RequestOutcome::Fault(fault.kind()), RequestOutcome::Status);
+        let kind =
+            outcome.map_or_else(|fault| RequestOutcome::Fault(fault.kind_index()), RequestOutcome::Status);
         if self.wants(kind) {
-            let body = &answer.capture.body[..answer.capture.body.len().min(BODY)];
+            let body = &answer.capture.body[..answer.capture.body.len().min(MAX_BODY_BYTES)];
             self.samples.push(ResponseSample {
                 outcome: kind,
                 at,
@@ -78,7 +79,7 @@ impl ResponseSamples {
     }
 
     /// Adds what another thread, or another second, kept.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.most = self.most.max(other.most);
         for sample in &other.samples {
             if self.wants(sample.outcome) {
@@ -122,9 +123,17 @@ mod tests {
             .iter()
             .map(|sample| (sample.at, sample.status, sample.head.len(), sample.body.len()))
             .collect();
-        assert_eq!(told, [(0, 200, 20, 10), (0, 500, HEAD, BODY), (1, 200, 20, 10), (1, 500, HEAD, BODY)]);
+        assert_eq!(
+            told,
+            [
+                (0, 200, 20, 10),
+                (0, 500, HEAD, MAX_BODY_BYTES),
+                (1, 200, 20, 10),
+                (1, 500, HEAD, MAX_BODY_BYTES)
+            ]
+        );
         let mut sum = samples.clone();
-        sum.add(&samples);
+        sum.merge(&samples);
         assert_eq!(sum.iter().count(), 4);
     }
 

@@ -33,7 +33,7 @@ pub(crate) enum SenderCommand {
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyChannel {
     pub(crate) reply: Sender<usize>,
-    pub(crate) by: Nanos,
+    pub(crate) deadline: Nanos,
 }
 
 /// The interval at which a thread without a trial checks its connections.
@@ -112,7 +112,7 @@ struct IdleSender {
 
 impl IdleSender {
     fn serve(mut self) {
-        let mut events = EventPoller::events();
+        let mut events = EventPoller::new_event_buffer();
         while let Some(part) = self.next_part(&mut events) {
             // Who did not wait for it to end does without.
             self.warm(0, None);
@@ -142,7 +142,7 @@ impl IdleSender {
     /// Says how many connections stand when all do that will, or when it is time.
     fn answer(&mut self) {
         let (clock, pool) = (&self.clock, &self.pool);
-        let due = |answer: &mut ReplyChannel| !pool.is_warming() || clock.now() >= answer.by;
+        let due = |answer: &mut ReplyChannel| !pool.is_warming() || clock.now() >= answer.deadline;
         if let Some(ReplyChannel { reply, .. }) = self.warming.take_if(due) {
             // Who asked may have lost patience.
             let _ = reply.send(pool.established());
@@ -167,7 +167,7 @@ impl IdleSender {
         }
         self.run_transport(|pool, desk| pool.adopt_resolved(now, desk));
         self.run_transport(|pool, desk| pool.expire_attempts(now, desk));
-        self.run_transport(|pool, desk| pool.flush(now, desk));
+        self.run_transport(|pool, desk| pool.drive_pending(now, desk));
         Ok(())
     }
 
@@ -177,7 +177,7 @@ impl IdleSender {
         act: impl FnOnce(&mut ConnectionPool<EventPoller>, &mut TransportContext<'_>),
     ) {
         let mut desk =
-            TransportContext { flights: &mut self.flights, supply: &self.supply, stats: &mut self.stats };
+            TransportContext { flights: &mut self.flights, requests: &self.supply, stats: &mut self.stats };
         act(&mut self.pool, &mut desk);
     }
 }

@@ -25,10 +25,10 @@ use crate::stats::{LatencyHistogram, LoadStats};
 use crate::thread_shares::SenderTaskBuilder;
 use crate::tls;
 use crate::transport::connector_config::{ConnectionLimits, ConnectorConfig};
-use crate::transport::exchange::CaptureOptions;
 use crate::transport::pool::ConnectionPool;
-use crate::transport::routes::{RouteResolver, RouteTable};
-use crate::transport::sources::SourceAddresses;
+use crate::transport::response_parser::CaptureOptions;
+use crate::transport::route_table::{RouteResolver, RouteTable};
+use crate::transport::source_addresses::SourceAddresses;
 use crate::trial::{LoadTrial, SessionRef, TrialState};
 
 /// The reason why a trial did not start.
@@ -58,7 +58,7 @@ pub fn start(plan: RunPlan, results: Option<ResultsOutput>) -> Result<LoadTrial<
     let course = session.begin(&load, results)?;
     // Connections end with the trial, and not when somebody asks what it came to.
     session.hands.iter_mut().for_each(SenderThread::stop);
-    Ok(LoadTrial { session: SessionRef::Owned(Box::new(session)), course })
+    Ok(LoadTrial { session: SessionRef::Owned(Box::new(session)), state: course })
 }
 
 /// Time given to each thread to be there, its batches made, before the first hit is due.
@@ -94,14 +94,14 @@ impl LoadSession {
     pub fn open(setup: SessionSetup) -> Result<Self, TrialStartError> {
         let SessionSetup { source, transport: travel, framing: style, threads, busy_poll } = setup;
         if let Some(config) = travel.tls.as_ref().filter(|_| source.may_need_tls()) {
-            tls::seed(config);
+            tls::seed_random(config);
         }
         let mut lookups = LatencyHistogram::default();
         let dial = Arc::new(travel.dial.clone());
         let known = known_addresses(&source, &dial, &mut lookups);
         let clock = RunClock::start();
         let crew = SenderThreadBuilder {
-            size: threads.min(travel.connections).max(1),
+            size: threads.min(travel.max_connections).max(1),
             clock,
             known,
             listed: source.listed(),
@@ -126,9 +126,10 @@ impl LoadSession {
         let by = self.clock.now().saturating_add(nanos(self.travel.timeout.unwrap_or(WARMING)));
         for (index, hand) in self.hands.iter().enumerate() {
             let connections = share(each, index, self.hands.len());
-            if !hand
-                .send(SenderCommand::Warm { connections, answer: ReplyChannel { reply: reply.clone(), by } })
-            {
+            if !hand.send(SenderCommand::Warm {
+                connections,
+                answer: ReplyChannel { reply: reply.clone(), deadline: by },
+            }) {
                 return Err(TrialStartError::SenderDied);
             }
         }
@@ -144,13 +145,13 @@ impl LoadSession {
     ///
     /// # Errors
     /// [`TrialStartError`]; nothing has been sent then.
-    pub fn trial(
+    pub fn start_trial(
         &mut self,
         load: &LoadSpec,
         results: Option<ResultsOutput>,
     ) -> Result<LoadTrial<'_>, TrialStartError> {
         let course = self.begin(load, results)?;
-        Ok(LoadTrial { session: SessionRef::Borrowed(self), course })
+        Ok(LoadTrial { session: SessionRef::Borrowed(self), state: course })
     }
 
     /// All that its trials have measured, those that were dropped included.
@@ -160,8 +161,8 @@ impl LoadSession {
     }
 
     /// A trial has ended.
-    pub(crate) fn count(&mut self, trial: &LoadStats) {
-        self.total.add(trial);
+    pub(crate) fn add_trial_stats(&mut self, trial: &LoadStats) {
+        self.total.merge(trial);
     }
 
     fn begin(
@@ -174,7 +175,7 @@ impl LoadSession {
         }
         let hands = &self.hands[..self.hands.len().min(load.in_flight.limit).max(1)];
         let soonest = self.clock.now() + nanos(MUSTER) * hands.len() as u64;
-        let begins = match load.start_at {
+        let begins = match load.start_unix_ns {
             Some(at) => self.clock.at_unix(at, soonest).map_err(TrialStartError::Late)?,
             None => soonest,
         };
@@ -184,7 +185,7 @@ impl LoadSession {
         let records_carriage = results.as_ref().is_some_and(|results| results.connection_timings);
         let keep = CaptureOptions {
             location: self.travel.redirects.is_some(),
-            record: kept_of_bodies(results.as_ref(), load.samples_per_outcome),
+            record_body_limit: kept_of_bodies(results.as_ref(), load.samples_per_outcome),
             connection_timings: records_carriage || load.per_request_outcomes,
         };
         let max_body = results.as_ref().map_or(0, |results| results.max_body);
@@ -197,22 +198,23 @@ impl LoadSession {
         self.trials += 1;
         parts.trial = self.trials;
         parts.configure_records(max_body, records_carriage, warn_of_cut_body);
-        parts.batches = writer.as_ref().map(|writer| (writer.batches.clone(), writer.on_slow_output));
+        parts.record_sender = writer.as_ref().map(|writer| (writer.batches.clone(), writer.on_slow_output));
         // Not before: what is read is used up, and a load that came late may be asked for again.
         let source = next(&mut self.source)?;
         let (supplies, exhausted) = split_source(source, &self.style, load.shard, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
             if !hand.send(SenderCommand::Trial(Box::new(parts.next(supply.starting_at(load.first_request)))))
             {
-                shared.command(RunCommand::Abort, RunStopReason::Commanded);
+                shared.issue_command(RunCommand::Abort, RunStopReason::Commanded);
                 return Err(TrialStartError::SenderDied);
             }
         }
         // What was looked up before is counted where it was needed first.
-        let beforehand = LoadStats { lookup: std::mem::take(&mut self.lookups), ..*LoadStats::reserved() };
+        let beforehand =
+            LoadStats { lookup: std::mem::take(&mut self.lookups), ..*LoadStats::preallocated() };
         let mut course = TrialState::new(load, parts, (shared, clock), beforehand);
-        course.written = writer.map(|writer| writer.written);
-        course.exhausted = exhausted;
+        course.writer_result = writer.map(|writer| writer.result_receiver);
+        course.input_end = exhausted;
         Ok(course)
     }
 }
@@ -251,27 +253,28 @@ impl SenderThreadBuilder<'_> {
         let poller = EventPoller::new(self.clock)?;
         let limits = self.limits(index);
         let resolver = self.resolver(poller.waker());
-        let mut routes = RouteTable::new(&self.known, self.making.clone(), limits.sources.clone(), resolver);
-        routes.list(self.listed);
+        let mut routes =
+            RouteTable::new(&self.known, self.making.clone(), limits.source_addresses.clone(), resolver);
+        routes.register_requests(self.listed);
         SenderThread::spawn(index, self.clock, ConnectionPool::new(poller, routes, limits))
     }
 
     fn limits(&self, index: usize) -> ConnectionLimits {
         let travel = self.travel;
         ConnectionLimits {
-            connections: share(travel.connections, index, self.size),
-            idle: share(travel.idle, index, self.size),
+            connections: share(travel.max_connections, index, self.size),
+            idle: share(travel.max_idle_connections, index, self.size),
             requests: travel.requests_per_connection,
-            age: travel.connection_age.map_or(Nanos::MAX, nanos),
+            age: travel.max_connection_age.map_or(Nanos::MAX, nanos),
             http2_connections: travel.http2.connections,
             opening_step_timeout: travel.timeout.map_or(Nanos::MAX, nanos),
-            sources: SourceAddresses::new(travel.sources.clone(), index),
+            source_addresses: SourceAddresses::new(travel.source_addresses.clone(), index),
         }
     }
 
     fn resolver(&self, waker: SenderWaker) -> RouteResolver {
         let (reply, replies) = channel();
-        RouteResolver { questions: self.questions.clone(), reply, replies, waker, pending_lookups: 0 }
+        RouteResolver { lookup_requests: self.questions.clone(), reply, replies, waker, pending_lookups: 0 }
     }
 }
 
@@ -285,16 +288,16 @@ fn making(travel: &TransportOptions, dial: Arc<DialOptions>) -> ConnectorConfig 
         tls: travel.tls.clone(),
         http2: travel.http2.over_tls,
         h2c: travel.http2.prior_knowledge,
-        streams: travel.http2.streams,
+        max_streams: travel.http2.max_streams,
         keep_alive: travel.keep_alive,
         dial,
-        begun: Arc::default(),
+        connections_begun: Arc::default(),
     }
 }
 
 /// Bytes kept of each body; none where heads are not kept either.
 fn kept_of_bodies(results: Option<&ResultsOutput>, samples: usize) -> Option<usize> {
-    let sampled = (samples > 0).then_some(response_samples::BODY);
+    let sampled = (samples > 0).then_some(response_samples::MAX_BODY_BYTES);
     results.map(|results| results.max_body).max(sampled)
 }
 

@@ -9,10 +9,10 @@
 //! it was given up. One that timed out before it had a connection has a response time and no service time. One that failed before it had
 //! a connection, or that was not even to be sent, has neither and is only counted.
 
-mod answers;
 mod histogram;
 mod json;
 mod packed;
+mod status_counts;
 mod wrong_answers;
 
 use serde::{Deserialize, Serialize};
@@ -20,13 +20,13 @@ use serde::{Deserialize, Serialize};
 use crate::by_variant::StatsByVariant;
 use crate::clock::Nanos;
 use crate::completed_request::CompletedRequest;
-use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
-use crate::outcomes::TargetOutcomes;
 use crate::request::{PreparedRequest, without_secrets};
+use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
 use crate::response_samples::ResponseSamples;
+use crate::target_outcomes::TargetOutcomes;
 
-pub use answers::StatusCounts;
 pub use histogram::LatencyHistogram;
+pub use status_counts::StatusCounts;
 pub use wrong_answers::WrongAnswerCounts;
 
 /// The two times of one class.
@@ -40,9 +40,9 @@ pub struct RequestTimes {
 }
 
 impl RequestTimes {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.service_time.add(&other.service_time);
-        self.response_time.add(&other.response_time);
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.service_time.merge(&other.service_time);
+        self.response_time.merge(&other.response_time);
     }
 
     fn clear(&mut self) {
@@ -54,7 +54,7 @@ impl RequestTimes {
 /// Everything one thread measured in one stretch of time, or all threads in all of it.
 ///
 /// Requests that are due in the warm-up are excluded, and so is all that happens before its end, with two exceptions:
-/// [`LoadStats::busy_poll`], which stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of
+/// [`LoadStats::busy_poll_time`], which stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of
 /// which a warm-up is for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,12 +69,12 @@ pub struct LoadStats {
     pub after_schedule: AfterSchedule,
     /// Responses by status without wrong answers, `[0]` is 100.
     pub statuses: StatusCounts,
-    /// Failed requests by [`RequestFault::kind`].
+    /// Failed requests by [`RequestFault::kind_index`].
     #[serde(with = "json::failures")]
-    pub failures: [u64; RequestFault::KINDS],
+    pub failures: [u64; RequestFault::KIND_COUNT],
     /// The error text of one failure of each kind.
     #[serde(with = "json::failure_examples")]
-    pub failure_examples: [Option<Box<str>>; RequestFault::KINDS],
+    pub failure_examples: [Option<Box<str>>; RequestFault::KIND_COUNT],
     /// Wrong answers by reason, such as `body lacks "ok"`.
     #[serde(default, skip_serializing_if = "WrongAnswerCounts::is_empty")]
     pub wrong_answers: WrongAnswerCounts,
@@ -97,14 +97,14 @@ pub struct LoadStats {
     pub records_dropped: u64,
     /// Time that sending threads waited because the results output blocked, summed over the threads.
     #[serde(rename = "output_blocked_seconds", with = "crate::duration_json")]
-    pub output_blocked: Nanos,
+    pub output_blocked_time: Nanos,
     /// Time during which the in-flight bound was reached, summed over the threads.
     #[serde(rename = "saturated_seconds", with = "crate::duration_json")]
-    pub saturated: Nanos,
+    pub saturated_time: Nanos,
     /// CPU time spent on busy polling, summed over the threads. The warm-up is included.
     #[serde(rename = "busy_poll_seconds", with = "crate::duration_json")]
-    pub busy_poll: Nanos,
-    /// Most requests in flight at once. [`LoadStats::add`] keeps the larger, which is right for stretches of time;
+    pub busy_poll_time: Nanos,
+    /// Most requests in flight at once. [`LoadStats::merge`] keeps the larger, which is right for stretches of time;
     /// the engine adds threads up.
     pub in_flight_peak: u64,
     /// The time from the intended to the real send. A request that never got a connection counts with its wait for one.
@@ -139,7 +139,7 @@ pub struct LoadStats {
     /// The outcome of each request that ended in an interval; empty unless the load asks for it, and empty in every sum of intervals. Threads one
     /// after the other, each in the order in which they ended.
     #[serde(skip)]
-    pub fates: Vec<CompletedRequest>,
+    pub completed_requests: Vec<CompletedRequest>,
     /// Times by [`OutcomeClass`].
     #[serde(with = "json::classes")]
     pub classes: [RequestTimes; OutcomeClass::COUNT],
@@ -165,7 +165,7 @@ pub struct FinishedRequest {
     /// Intended instant.
     pub due: Nanos,
     /// Real send, unless it ended before that.
-    pub sent: Option<Nanos>,
+    pub sent_at: Option<Nanos>,
     /// First byte of the answer, if one came.
     pub first_byte: Option<Nanos>,
     /// Last byte, or the failure.
@@ -192,9 +192,9 @@ macro_rules! counters {
             $($($borrowed)+)? $stats.redirects,
             $($($borrowed)+)? $stats.length_mismatch,
             $($($borrowed)+)? $stats.records_dropped,
-            $($($borrowed)+)? $stats.output_blocked,
-            $($($borrowed)+)? $stats.saturated,
-            $($($borrowed)+)? $stats.busy_poll,
+            $($($borrowed)+)? $stats.output_blocked_time,
+            $($($borrowed)+)? $stats.saturated_time,
+            $($($borrowed)+)? $stats.busy_poll_time,
         ]
     };
 }
@@ -207,25 +207,25 @@ impl LoadStats {
         self.bytes_in += finished.bytes_in;
         let class = match finished.outcome {
             Ok(status) => {
-                self.statuses.count(status, 1);
+                self.statuses.record(status, 1);
                 OutcomeClass::of_status(status)
             }
             Err(fault) => {
-                self.failures[fault.kind()] += 1;
-                self.failure_examples[fault.kind()].get_or_insert_with(|| fault.to_string().into());
-                if !fault.was_sent() {
+                self.failures[fault.kind_index()] += 1;
+                self.failure_examples[fault.kind_index()].get_or_insert_with(|| fault.to_string().into());
+                if !fault.was_attempted() {
                     return;
                 }
                 fault.class()
             }
         };
         // A failure without a connection takes nanoseconds and would read as a fast response. A wait that timed out is a lower bound.
-        if finished.sent.is_none() && class == OutcomeClass::Failed {
+        if finished.sent_at.is_none() && class == OutcomeClass::Failed {
             return;
         }
         let times = &mut self.classes[class as usize];
         times.response_time.record(finished.end.saturating_sub(finished.due));
-        let Some(sent) = finished.sent else { return };
+        let Some(sent) = finished.sent_at else { return };
         times.service_time.record(finished.end.saturating_sub(sent));
         self.bytes_out += finished.bytes_out;
         if let Some(first) = finished.first_byte {
@@ -236,8 +236,8 @@ impl LoadStats {
 
     /// Remembers the request of the first failure of a kind: an error text alone does not say which of several targets failed.
     #[cold]
-    pub(crate) fn name_failure(&mut self, fault: RequestFault, request: &PreparedRequest) {
-        self.failure_examples[fault.kind()].get_or_insert_with(|| {
+    pub(crate) fn keep_failure_example(&mut self, fault: RequestFault, request: &PreparedRequest) {
+        self.failure_examples[fault.kind_index()].get_or_insert_with(|| {
             let url = without_secrets(request.url());
             format!("{} {url}: {fault}", request.method()).into()
         });
@@ -245,9 +245,9 @@ impl LoadStats {
 
     /// Counts the reason of a wrong answer, which [`LoadStats::record_finished`] is told without it.
     pub(crate) fn record_wrong_answer(&mut self, status: u16, reason: &str) {
-        self.wrong_answers.count(reason, 1);
-        self.wrong_answer_statuses.count(status, 1);
-        let kind = RequestFault::WrongAnswer(WrongAnswer::NoGrpcStatus).kind();
+        self.wrong_answers.record(reason, 1);
+        self.wrong_answer_statuses.record(status, 1);
+        let kind = RequestFault::WrongAnswer(WrongAnswer::NoGrpcStatus).kind_index();
         self.failure_examples[kind].get_or_insert_with(|| format!("wrong-answer: {reason}").into());
     }
 
@@ -261,21 +261,21 @@ impl LoadStats {
     #[must_use]
     pub fn all_times(&self) -> RequestTimes {
         let mut sum = RequestTimes::default();
-        self.classes.iter().for_each(|times| sum.add(times));
+        self.classes.iter().for_each(|times| sum.merge(times));
         sum
     }
 
     /// Counts one that ended after the schedule, too.
     pub(crate) fn record_after_schedule(&mut self, finished: &FinishedRequest) {
         let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
-        self.after_schedule.completed += u64::from(finished.sent.is_some());
+        self.after_schedule.completed += u64::from(finished.sent_at.is_some());
         self.after_schedule.good += u64::from(good);
     }
 
     /// Requests that were sent and came to an end, well or badly.
     #[must_use]
-    pub fn ended(&self) -> u64 {
-        let never_sent = RequestFault::NEVER_SENT.into_iter().map(|fault| self.fault(fault));
+    pub fn sent_and_ended(&self) -> u64 {
+        let never_sent = RequestFault::NOT_ATTEMPTED.into_iter().map(|fault| self.fault_count(fault));
         never_sent.fold(self.completed.saturating_sub(self.no_connection), u64::saturating_sub)
     }
 
@@ -290,60 +290,60 @@ impl LoadStats {
     #[must_use]
     pub fn status_codes(&self) -> StatusCounts {
         let mut all = self.statuses.clone();
-        all.add(&self.wrong_answer_statuses);
+        all.merge(&self.wrong_answer_statuses);
         all
     }
 
     /// Failures of one kind.
     #[must_use]
-    pub fn fault(&self, fault: RequestFault) -> u64 {
-        self.failures[fault.kind()]
+    pub fn fault_count(&self, fault: RequestFault) -> u64 {
+        self.failures[fault.kind_index()]
     }
 
     /// Adds what another thread, or another second, measured, single hits not included. Sums end at what a counter holds: figures that were read may
     /// be anybody's.
-    pub fn add(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         let counters = self.counters_mut().into_iter().zip(other.counters());
         counters.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         let failures = self.failures.iter_mut().zip(other.failures);
         failures.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
         self.in_flight_peak = self.in_flight_peak.max(other.in_flight_peak);
-        self.statuses.add(&other.statuses);
+        self.statuses.merge(&other.statuses);
         for (ours, theirs) in self.failure_examples.iter_mut().zip(&other.failure_examples) {
             if ours.is_none() {
                 ours.clone_from(theirs);
             }
         }
-        self.wrong_answers.add(&other.wrong_answers);
-        self.wrong_answer_statuses.add(&other.wrong_answer_statuses);
-        self.outcomes.add(&other.outcomes);
-        self.variants.add(&other.variants);
-        self.sample_responses.add(&other.sample_responses);
+        self.wrong_answers.merge(&other.wrong_answers);
+        self.wrong_answer_statuses.merge(&other.wrong_answer_statuses);
+        self.outcomes.merge(&other.outcomes);
+        self.variants.merge(&other.variants);
+        self.sample_responses.merge(&other.sample_responses);
         let theirs = other.histograms();
-        self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.add(theirs));
-        self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.add(theirs));
+        self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.merge(theirs));
+        self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.merge(theirs));
     }
 
     /// Adds what another generator measured at the same time: what each had in flight at most was there together.
     pub fn merge_concurrent(&mut self, other: &Self) {
         let peak = self.in_flight_peak.saturating_add(other.in_flight_peak);
-        self.add(other);
+        self.merge(other);
         self.in_flight_peak = peak;
     }
 
     /// The largest of all counters, histograms not included: whoever reads figures can tell whether anybody measured them.
     #[must_use]
-    pub fn largest(&self) -> u64 {
+    pub fn largest_counter(&self) -> u64 {
         let own = self.counters().into_iter().chain(self.failures).chain([self.in_flight_peak]);
         let statuses = self.statuses.iter().chain(self.wrong_answer_statuses.iter()).map(|(_, count)| count);
-        let outcomes = self.outcomes.iter().map(|(_, outcome)| outcome.largest());
+        let outcomes = self.outcomes.iter().map(|(_, outcome)| outcome.largest_counter());
         let variants = self.variants.iter().map(|(_, figures)| figures.completed.max(figures.good));
         let wrong = self.wrong_answers.iter().map(|(_, count)| count);
         own.chain(statuses).chain(wrong).chain(outcomes).chain(variants).max().unwrap_or(0)
     }
 
     /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.
-    pub(crate) fn reserved() -> Box<Self> {
+    pub(crate) fn preallocated() -> Box<Self> {
         let mut stats = Box::<Self>::default();
         stats.reserve();
         stats
@@ -365,13 +365,14 @@ impl LoadStats {
         let classes = std::mem::take(&mut self.classes);
         let [send_lag, generator_lag, scheduler_lag, lookup, connect, tls, write, first_byte, body] =
             self.histograms_mut().map(std::mem::take);
-        let (mut outcomes, mut fates) = (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.fates));
+        let (mut outcomes, mut fates) =
+            (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.completed_requests));
         outcomes.clear();
         fates.clear();
         *self = Self {
             classes,
             outcomes,
-            fates,
+            completed_requests: fates,
             send_lag,
             generator_lag,
             scheduler_lag,
@@ -437,7 +438,7 @@ mod tests {
             target: 0,
             outcome,
             due,
-            sent: Some(sent),
+            sent_at: Some(sent),
             first_byte: None,
             end,
             bytes_in: 1,
@@ -459,7 +460,10 @@ mod tests {
         stats.record_finished(&finished(Err(RequestFault::Timeout), 0, 0, 1_000));
         stats.record_finished(&finished(Err(RequestFault::Dropped), 0, 0, 0));
         assert_eq!((stats.completed, stats.all_times().response_time.count()), (2, 1));
-        assert_eq!((stats.fault(RequestFault::Timeout), stats.fault(RequestFault::Dropped)), (1, 1));
+        assert_eq!(
+            (stats.fault_count(RequestFault::Timeout), stats.fault_count(RequestFault::Dropped)),
+            (1, 1)
+        );
         assert_eq!(stats.class(OutcomeClass::TimedOut).response_time.max(), 1_000);
     }
 
@@ -467,8 +471,8 @@ mod tests {
     #[test]
     fn a_failure_without_a_connection_is_in_no_latency_and_a_wait_that_timed_out_is() {
         let mut stats = LoadStats::default();
-        let without = |fault| FinishedRequest { sent: None, ..finished(Err(fault), 0, 0, 1_000) };
-        stats.record_finished(&without(RequestFault::Resolve(crate::fault::NameFault::NoHost)));
+        let without = |fault| FinishedRequest { sent_at: None, ..finished(Err(fault), 0, 0, 1_000) };
+        stats.record_finished(&without(RequestFault::Resolve(crate::request_fault::NameFault::NoHost)));
         stats.record_finished(&without(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused)));
         assert_eq!((stats.completed, stats.all_times().response_time.count()), (2, 0));
         stats.record_finished(&without(RequestFault::NoConnection));
@@ -483,11 +487,11 @@ mod tests {
         let wrong = RequestFault::WrongAnswer(WrongAnswer::Grpc(14));
         stats.record_wrong_answer(200, "grpc-status is 14 UNAVAILABLE");
         stats.record_finished(&finished(Err(wrong), 0, 1_000, 1_500));
-        assert_eq!((stats.good(), stats.ended(), stats.fault(wrong)), (0, 1, 1));
+        assert_eq!((stats.good(), stats.sent_and_ended(), stats.fault_count(wrong)), (0, 1, 1));
         assert_eq!(stats.status_codes().iter().collect::<Vec<_>>(), [(200, 1)]);
         assert!(stats.statuses.is_empty());
         assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
-        let example = stats.failure_examples[wrong.kind()].as_deref().unwrap();
+        let example = stats.failure_examples[wrong.kind_index()].as_deref().unwrap();
         assert_eq!(example, "wrong-answer: grpc-status is 14 UNAVAILABLE");
         let json = serde_json::to_string(&stats).unwrap();
         assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), stats);
@@ -505,7 +509,7 @@ mod tests {
     fn what_never_had_a_connection_has_no_service_time_and_did_not_go_out() {
         let mut stats = LoadStats::default();
         stats.record_finished(&FinishedRequest {
-            sent: None,
+            sent_at: None,
             ..finished(Err(RequestFault::NoConnection), 0, 0, 1_000)
         });
         let times = stats.class(OutcomeClass::TimedOut);
@@ -517,39 +521,39 @@ mod tests {
     fn sums_that_no_counter_holds_end_at_its_end() {
         let mut most = LoadStats {
             in_flight_peak: u64::MAX,
-            failures: [u64::MAX; RequestFault::KINDS],
+            failures: [u64::MAX; RequestFault::KIND_COUNT],
             ..LoadStats::default()
         };
         most.counters_mut().into_iter().for_each(|counter| *counter = u64::MAX);
         most.statuses.0.fill(u64::MAX);
         let mut sum = most.clone();
         sum.merge_concurrent(&most);
-        sum.add(&most);
+        sum.merge(&most);
         assert_eq!(
-            (sum.completed, sum.busy_poll, sum.good(), sum.ended()),
+            (sum.completed, sum.busy_poll_time, sum.good(), sum.sent_and_ended()),
             (u64::MAX, u64::MAX, u64::MAX, 0)
         );
         assert_eq!((sum.in_flight_peak, sum.failures), (u64::MAX, most.failures));
-        assert!(sum == most && sum.largest() == u64::MAX);
+        assert!(sum == most && sum.largest_counter() == u64::MAX);
     }
 
     #[test]
     fn the_largest_counter_is_found_wherever_it_stands() {
         let hit = finished(Ok(200), 0, 0, 1);
         let mut stats = LoadStats::default();
-        assert_eq!(stats.largest(), 0);
-        (0..3).for_each(|_| stats.outcomes.count(&hit));
-        assert_eq!(stats.largest(), 6, "bytes of requests");
-        (0..7).for_each(|_| stats.variants.count("v", &hit));
-        assert_eq!(stats.largest(), 7);
-        stats.statuses.count(200, 8);
-        assert_eq!(stats.largest(), 8);
+        assert_eq!(stats.largest_counter(), 0);
+        (0..3).for_each(|_| stats.outcomes.record_finished(&hit));
+        assert_eq!(stats.largest_counter(), 6, "bytes of requests");
+        (0..7).for_each(|_| stats.variants.record_finished("v", &hit));
+        assert_eq!(stats.largest_counter(), 7);
+        stats.statuses.record(200, 8);
+        assert_eq!(stats.largest_counter(), 8);
         stats.failures[0] = 9;
-        assert_eq!(stats.largest(), 9);
+        assert_eq!(stats.largest_counter(), 9);
         stats.after_schedule.good = 10;
-        assert_eq!(stats.largest(), 10);
+        assert_eq!(stats.largest_counter(), 10);
         (0..11).for_each(|_| stats.record_wrong_answer(200, "body lacks \"ok\""));
-        assert_eq!(stats.largest(), 11);
+        assert_eq!(stats.largest_counter(), 11);
     }
 
     #[test]
@@ -559,7 +563,7 @@ mod tests {
         one.send_lag.record(5);
         let mut sum = LoadStats::default();
         sum.record_finished(&finished(Ok(503), 0, 0, 2_000));
-        sum.add(&one);
+        sum.merge(&one);
         assert_eq!(sum.statuses.iter().collect::<Vec<_>>(), [(200, 1), (503, 1)]);
         assert_eq!(
             (sum.completed, sum.good(), sum.send_lag.count(), sum.all_times().service_time.count()),

@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use crate::by_variant::VariantTotals;
 use crate::clock::{Nanos, SECOND};
-use crate::fault::{OutcomeClass, RequestFault};
-use crate::outcome::RunOutcome;
+use crate::request_fault::{OutcomeClass, RequestFault};
 use crate::response_samples::ResponseSample;
+use crate::run_outcome::RunOutcome;
 use crate::stats::{AfterSchedule, LatencyHistogram, RequestTimes};
 
 /// All figures of a run.
@@ -89,7 +89,7 @@ pub struct Summary {
     pub records_dropped: u64,
     /// Time that sending threads waited because the results output blocked, summed over the threads.
     #[serde(rename = "output_blocked_seconds", with = "crate::duration_json")]
-    pub output_blocked: Nanos,
+    pub output_blocked_time: Nanos,
     /// Figures by variant, for targets that have variants.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub variants: BTreeMap<String, VariantSummary>,
@@ -286,7 +286,7 @@ impl Summary {
     pub fn new(outcome: &RunOutcome) -> Self {
         let total = &outcome.total;
         let window = outcome.rate_window.unwrap_or(outcome.counted_duration);
-        let offered = outcome.offered();
+        let offered = outcome.offered_requests();
         let good = total.good();
         let RequestTimes { service_time, response_time } = total.all_times();
         Self {
@@ -294,7 +294,12 @@ impl Summary {
             duration: outcome.counted_duration,
             elapsed: outcome.elapsed,
             offered_rate: per_second(offered, window),
-            achieved_rate: rate_in_schedule(outcome, total.ended(), total.after_schedule.completed, window),
+            achieved_rate: rate_in_schedule(
+                outcome,
+                total.sent_and_ended(),
+                total.after_schedule.completed,
+                window,
+            ),
             goodput: rate_in_schedule(outcome, good, total.after_schedule.good, window),
             after_schedule: total.after_schedule,
             offered,
@@ -340,7 +345,7 @@ impl Summary {
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
             records_dropped: total.records_dropped,
-            output_blocked: total.output_blocked,
+            output_blocked_time: total.output_blocked_time,
         }
     }
 }
@@ -364,12 +369,12 @@ fn by_class(outcome: &RunOutcome) -> BTreeMap<&'static str, Latencies> {
     times.into_iter().filter(|(_, latencies)| latencies.count > 0).collect()
 }
 
-fn failures(faults: &[u64; RequestFault::KINDS]) -> BTreeMap<&'static str, u64> {
+fn failures(faults: &[u64; RequestFault::KIND_COUNT]) -> BTreeMap<&'static str, u64> {
     let named = faults.iter().enumerate().map(|(kind, count)| (RequestFault::name(kind), *count));
     named.filter(|(_, count)| *count > 0).collect()
 }
 
-fn examples(examples: &[Option<Box<str>>; RequestFault::KINDS]) -> BTreeMap<&'static str, String> {
+fn examples(examples: &[Option<Box<str>>; RequestFault::KIND_COUNT]) -> BTreeMap<&'static str, String> {
     let named = examples.iter().enumerate();
     named
         .filter_map(|(kind, example)| Some((RequestFault::name(kind), example.as_ref()?.to_string())))

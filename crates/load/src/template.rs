@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use self::data::{DataColumn, DataFiles, RowPart};
 use self::escape::{Escape, PlaceholderPlace};
-use crate::files::InputFiles;
+use crate::input_files::InputFiles;
 use crate::request::shorten;
 use crate::target::Target;
 
@@ -75,7 +75,7 @@ pub enum TemplateError {
 const MOST_DIGITS: usize = 4096;
 
 /// The start of a placeholder.
-pub(crate) const PLACEHOLDER: &str = "{{";
+pub(crate) const PLACEHOLDER_START: &str = "{{";
 
 /// Reads templates; keeps the data files that they name.
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ impl TemplateReader {
     pub fn read(&mut self, target: &Target) -> Result<Option<Template>, TemplateError> {
         let place = target.url.find("://").map_or(0, |scheme| scheme + 3);
         let path = target.url[place..].find(['/', '?', '#']).map_or(target.url.len(), |path| place + path);
-        if target.url[..path].contains(PLACEHOLDER) {
+        if target.url[..path].contains(PLACEHOLDER_START) {
             return Err(TemplateError::Host(shorten(&target.url)));
         }
         let mut template = Template {
@@ -121,7 +121,9 @@ impl TemplateReader {
                 .push((name.clone(), self.pieces(value, PlaceholderPlace::Uniform(Escape::Header))?));
         }
         // A body that is no text has no placeholders.
-        if let Some(body) = std::str::from_utf8(&target.body).ok().filter(|body| body.contains(PLACEHOLDER)) {
+        if let Some(body) =
+            std::str::from_utf8(&target.body).ok().filter(|body| body.contains(PLACEHOLDER_START))
+        {
             template.body = Some(self.pieces(body, PlaceholderPlace::of_body(target, body))?);
         }
         Ok(template.has_holes().then_some(template))
@@ -130,11 +132,11 @@ impl TemplateReader {
     fn pieces(&mut self, text: &str, mut place: PlaceholderPlace) -> Result<Vec<Piece>, TemplateError> {
         let mut pieces = Vec::new();
         let mut rest = text;
-        while let Some((before, after)) = rest.split_once(PLACEHOLDER) {
+        while let Some((before, after)) = rest.split_once(PLACEHOLDER_START) {
             let (inside, after) = after
                 .split_once("}}")
                 .ok_or_else(|| TemplateError::Placeholder(shorten(&format!("{{{{{after}"))))?;
-            let escape = place.after(before);
+            let escape = place.escape_after(before);
             pieces.push(Piece::Text(before.to_owned()));
             pieces.push(self.placeholder(inside, escape)?);
             rest = after;

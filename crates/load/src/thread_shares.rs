@@ -15,7 +15,7 @@ use crate::schedule::{ScheduleCursor, ScheduleShard, SequenceCounter, StopCondit
 use crate::sender::{SenderConfig, SenderTask};
 use crate::session::share;
 use crate::stats::LoadStats;
-use crate::transport::exchange::CaptureOptions;
+use crate::transport::response_parser::CaptureOptions;
 
 /// Builds the part of a trial for each thread.
 pub(crate) struct SenderTaskBuilder {
@@ -32,12 +32,12 @@ pub(crate) struct SenderTaskBuilder {
     counting: AccountingConfig,
     keep: CaptureOptions,
     /// The way to the thread that writes records, if anybody wants them.
-    pub(crate) batches: Option<(Sender<RecordBatch>, SlowOutputPolicy)>,
+    pub(crate) record_sender: Option<(Sender<RecordBatch>, SlowOutputPolicy)>,
     to_collector: Sender<SenderReport>,
     /// The reports of the threads.
     pub(crate) report_receiver: Receiver<SenderReport>,
     /// The way back for what they handed over, by thread.
-    pub(crate) spares: Vec<Sender<Box<LoadStats>>>,
+    pub(crate) spare_stats_senders: Vec<Sender<Box<LoadStats>>>,
 }
 
 impl SenderTaskBuilder {
@@ -61,10 +61,10 @@ impl SenderTaskBuilder {
             counting: load.accounting_config(rules.begins),
             rules,
             keep,
-            batches: None,
+            record_sender: None,
             to_collector,
             report_receiver: harvest,
-            spares: Vec::new(),
+            spare_stats_senders: Vec::new(),
         }
     }
 
@@ -81,22 +81,23 @@ impl SenderTaskBuilder {
 
     /// Returns the task of the next thread, which takes its requests from `supply`.
     pub(crate) fn next(&mut self, supply: SenderRequests) -> SenderTask {
-        let index = self.spares.len();
+        let index = self.spare_stats_senders.len();
         let (spare_sender, spare) = channel();
         // One box is on its way while the other is being filled.
-        let _ = spare_sender.send(LoadStats::reserved());
-        self.spares.push(spare_sender);
-        let collection = CollectorLink { sender: index, reports: self.to_collector.clone(), spare };
+        let _ = spare_sender.send(LoadStats::preallocated());
+        self.spare_stats_senders.push(spare_sender);
+        let collection =
+            CollectorLink { sender_index: index, reports: self.to_collector.clone(), spare_stats: spare };
         SenderTask {
             index,
             trial: self.trial,
-            shared: Arc::clone(&self.shared),
-            rules: SenderConfig {
-                in_flight: share(self.rules.in_flight, index, self.size),
+            control_state: Arc::clone(&self.shared),
+            config: SenderConfig {
+                max_in_flight: share(self.rules.max_in_flight, index, self.size),
                 ..self.rules.clone()
             },
             cursor: self.cursor(index as u64, &supply),
-            supply,
+            requests: supply,
             capture: self.keep,
             accounting: Accounting::new(self.counting.clone(), self.clock, self.recorder(), collection),
         }
@@ -111,7 +112,7 @@ impl SenderTaskBuilder {
     }
 
     fn recorder(&self) -> Option<Recorder> {
-        let (full, on_slow_output) = self.batches.as_ref()?;
+        let (full, on_slow_output) = self.record_sender.as_ref()?;
         let patience = WriterTimeout::new(Arc::clone(&self.shared), self.clock);
         Some(Recorder::new(full.clone(), *on_slow_output, patience))
     }

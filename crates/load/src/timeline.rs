@@ -54,7 +54,7 @@ impl Default for Timeline {
 
 impl Timeline {
     /// Adds one answered request: offered when it was due, good or bad when it ended.
-    pub fn add(&mut self, record: &Record) {
+    pub fn add_record(&mut self, record: &Record) {
         let (due, ended) = (record.timestamp.unix_ns(), record.end_unix_ns());
         // Both first, for each may double the width.
         self.make_room(due);
@@ -78,7 +78,7 @@ impl Timeline {
 
     fn make_room(&mut self, unix_ns: i128) {
         while !self.fits(unix_ns) {
-            self.double();
+            self.double_row_width();
         }
         self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default();
     }
@@ -91,7 +91,7 @@ impl Timeline {
     }
 
     /// Adds each odd row to the even one in front of it.
-    pub fn double(&mut self) {
+    pub fn double_row_width(&mut self) {
         for (at, mut row) in std::mem::take(&mut self.rows) {
             if at.rem_euclid(2) == 1 {
                 row.shift(self.width_ns);
@@ -104,7 +104,7 @@ impl Timeline {
     /// Adds another run's rows, each at its own instant.
     pub fn merge(&mut self, other: &Self) {
         while self.width_ns < other.width_ns {
-            self.double();
+            self.double_row_width();
         }
         for (at, row) in &other.rows {
             let start = at * other.width_ns;
@@ -129,7 +129,7 @@ impl Timeline {
 
     /// Returns the number of rows that the run spans, with the rows in which nothing happened.
     #[must_use]
-    pub fn span(&self) -> usize {
+    pub fn span_rows(&self) -> usize {
         let ends = self.rows.first_key_value().zip(self.rows.last_key_value());
         ends.map_or(0, |((first, _), (last, _))| usize::try_from(last - first + 1).unwrap_or(usize::MAX))
     }
@@ -137,11 +137,11 @@ impl Timeline {
     /// Every row of the span in order, `None` where nothing happened.
     pub fn rows(&self) -> impl Iterator<Item = Option<&TimelineRow>> {
         let first = self.rows.first_key_value().map_or(0, |(first, _)| *first);
-        (first..first + self.span() as i128).map(|at| self.rows.get(&at))
+        (first..first + self.span_rows() as i128).map(|at| self.rows.get(&at))
     }
 
     /// The mean number of requests in flight in each row: due and not yet ended (Little's law, exact whatever the
-    /// width of the rows). Requires that the rows were filled by [`Timeline::add`].
+    /// width of the rows). Requires that the rows were filled by [`Timeline::add_record`].
     pub fn in_flight(&self) -> impl Iterator<Item = f64> {
         let width = self.width_ns;
         self.rows().scan(0_i128, move |open, row| {
@@ -194,9 +194,9 @@ mod tests {
     #[test]
     fn a_request_is_offered_when_due_and_counted_when_it_ends() {
         let mut timeline = Timeline::default();
-        timeline.add(&answered(0, 10, 200));
-        timeline.add(&answered(100, 200, 500));
-        timeline.add(&answered(200, 1, 304));
+        timeline.add_record(&answered(0, 10, 200));
+        timeline.add_record(&answered(100, 200, 500));
+        timeline.add_record(&answered(200, 1, 304));
         let rows: Vec<_> =
             timeline.rows().map(|row| row.map(|row| (row.offered, row.good, row.errors))).collect();
         assert_eq!(rows, [Some((2, 1, 0)), Some((1, 1, 0)), Some((0, 0, 1))]);
@@ -206,7 +206,7 @@ mod tests {
     fn the_mean_in_flight_is_littles_law_at_any_width() {
         let mut timeline = Timeline::default();
         // From 50 ms on a request every 10 ms, each in the air for 25 ms: two and a half at a time.
-        (0..1000).for_each(|i| timeline.add(&answered(50 + i * 10, 25, 200)));
+        (0..1000).for_each(|i| timeline.add_record(&answered(50 + i * 10, 25, 200)));
         let means: Vec<f64> = timeline.in_flight().collect();
         // Six requests with all of their 25 ms, one with 15, one with 5, in 125 ms.
         assert!((means[0] - 170.0 / 125.0).abs() < 1e-9, "{means:?}");
@@ -215,7 +215,7 @@ mod tests {
             assert!(steady.iter().all(|mean| (mean - 2.5).abs() < 0.11), "{steady:?}");
             let area: f64 = timeline.in_flight().sum::<f64>() * timeline.width_seconds();
             assert!((area - 25.0).abs() < 1e-6, "{area}");
-            timeline.double();
+            timeline.double_row_width();
         }
     }
 
@@ -223,8 +223,8 @@ mod tests {
     fn a_long_run_gets_wider_rows_and_loses_no_request() {
         let mut timeline = Timeline::default();
         // Backwards, as slow answers come: rows are also added in front.
-        (0..100_000).rev().for_each(|second| timeline.add(&answered(second * 1000, 1, 200)));
-        assert!(timeline.span() <= MAX_ROWS, "{}", timeline.span());
+        (0..100_000).rev().for_each(|second| timeline.add_record(&answered(second * 1000, 1, 200)));
+        assert!(timeline.span_rows() <= MAX_ROWS, "{}", timeline.span_rows());
         assert_eq!(timeline.rows().flatten().map(|row| row.offered).sum::<u64>(), 100_000);
         assert_eq!(timeline.rows().flatten().map(|row| row.response.count()).sum::<u64>(), 100_000);
         assert!((timeline.width_seconds() - 128.0).abs() < f64::EPSILON);
@@ -233,9 +233,9 @@ mod tests {
     #[test]
     fn a_lost_clock_widens_the_rows_and_does_no_harm() {
         let mut timeline = Timeline::default();
-        timeline.add(&Record::default());
-        timeline.add(&answered(1_700_000_000_000, i64::MAX / 1_000_000, 200));
-        assert!(timeline.span() <= MAX_ROWS);
+        timeline.add_record(&Record::default());
+        timeline.add_record(&answered(1_700_000_000_000, i64::MAX / 1_000_000, 200));
+        assert!(timeline.span_rows() <= MAX_ROWS);
     }
 
     #[test]
@@ -243,8 +243,8 @@ mod tests {
         let (mut even, mut odd, mut all) = (Timeline::default(), Timeline::default(), Timeline::default());
         for second in 0..2000 {
             let record = answered(second * 1000, second, 200);
-            (if second % 2 == 0 { &mut even } else { &mut odd }).add(&record);
-            all.add(&record);
+            (if second % 2 == 0 { &mut even } else { &mut odd }).add_record(&record);
+            all.add_record(&record);
         }
         even.merge(&odd);
         let counts = |timeline: &Timeline| {

@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::files::InputFiles;
+use crate::input_files::InputFiles;
 
 /// The TLS settings of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -139,7 +139,7 @@ pub(crate) fn with_protocols(
 
 /// Seeds the provider's random numbers on this thread: gathering entropy for the first of them takes tens of milliseconds,
 /// which must not fall into the run.
-pub(crate) fn seed(config: &ClientConfig) {
+pub(crate) fn seed_random(config: &ClientConfig) {
     // A provider without entropy says so at the first handshake.
     let _ = config.crypto_provider().secure_random.fill(&mut [0; 1]);
 }
@@ -246,7 +246,8 @@ mod tests {
             std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
             file
         };
-        let identity = || seawall_testkit::tls::Authority::new().unwrap().client().unwrap();
+        let identity =
+            || seawall_testkit::tls::CertificateAuthority::new().unwrap().sign_client_identity().unwrap();
         let (chain, key) = (file(&identity().certificate), file(&identity().key));
         let identity = Some((chain.path().to_owned(), key.path().to_owned()));
         let said = TlsOptions { identity, insecure: true, ..TlsOptions::default() }
@@ -262,7 +263,8 @@ mod tests {
     #[test]
     fn where_there_is_no_key_the_flag_that_names_it_is() {
         let mut chain = tempfile::NamedTempFile::new().unwrap();
-        let identity = seawall_testkit::tls::Authority::new().unwrap().client().unwrap();
+        let identity =
+            seawall_testkit::tls::CertificateAuthority::new().unwrap().sign_client_identity().unwrap();
         std::io::Write::write_all(&mut chain, identity.certificate.as_bytes()).unwrap();
         let identity = Some((chain.path().to_owned(), chain.path().to_owned()));
         let said = TlsOptions { identity, insecure: true, ..TlsOptions::default() }

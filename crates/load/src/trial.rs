@@ -1,7 +1,7 @@
 //! A trial: one load on what a session holds, steered while it runs, with figures of its own.
 //!
 //! Gathers what the threads of the session measured of it, and says what that came to. How the trial was set up is
-//! [`crate::session`]'s business, what the figures mean [`crate::outcome`]'s.
+//! [`crate::session`]'s business, what the figures mean [`crate::run_outcome`]'s.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -11,11 +11,11 @@ use crate::clock::{Nanos, RunClock, nanos};
 use crate::collector::{Collector, CollectorEvent};
 use crate::control::{Control, ControlState};
 use crate::interval::IntervalStats;
-use crate::outcome::{RunOutcome, handed_out};
 use crate::plan::LoadSpec;
 use crate::recorder::{self, WriterTimeout};
 use crate::request_source::InputEnd;
 use crate::results::EncodeError;
+use crate::run_outcome::{RunOutcome, requests_handed_out};
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::session::LoadSession;
 use crate::stats::LoadStats;
@@ -24,7 +24,7 @@ use crate::thread_shares::SenderTaskBuilder;
 /// A trial under way. Dropping it aborts it and waits for the threads to be done with it.
 pub struct LoadTrial<'s> {
     pub(crate) session: SessionRef<'s>,
-    pub(crate) course: TrialState,
+    pub(crate) state: TrialState,
 }
 
 /// A session that lives on, or one that was opened for a single trial.
@@ -46,47 +46,47 @@ pub(crate) struct TrialState {
     /// Threads that have a part in it.
     threads: usize,
     collector: Collector,
-    pub(crate) written: Option<Receiver<Result<u64, EncodeError>>>,
-    pub(crate) exhausted: Option<Receiver<InputEnd>>,
+    pub(crate) writer_result: Option<Receiver<Result<u64, EncodeError>>>,
+    pub(crate) input_end: Option<Receiver<InputEnd>>,
 }
 
 impl LoadTrial<'_> {
     /// The hand on it: another rate, a pause, an end.
     #[must_use]
     pub fn control(&self) -> Control {
-        self.course.control.clone()
+        self.state.control.clone()
     }
 
     /// Returns the start of the trial's schedule, in nanoseconds since the Unix epoch.
     #[must_use]
     pub fn began_unix_ns(&self) -> i64 {
-        self.course.clock.unix_ns(0)
+        self.state.clock.unix_ns(0)
     }
 
     /// Waits for the figures of the next interval, or at most `patience`. Intervals are in the time of the trial.
     pub fn next_interval(&mut self, patience: Duration) -> CollectorEvent<'_> {
-        self.course.collector.next(patience)
+        self.state.collector.next(patience)
     }
 
     /// The interval that [`Self::next_interval`] told last; an empty one before that.
     #[must_use]
-    pub fn interval(&self) -> &IntervalStats {
-        self.course.collector.last()
+    pub fn last_interval(&self) -> &IntervalStats {
+        self.state.collector.last_interval()
     }
 
     /// CPU time that each thread spent on busy polling ([`SessionSetup::busy_poll`](crate::plan::SessionSetup::busy_poll)) from the start
     /// until the end of that interval, in the order of the numbers that the threads have in their names.
     #[must_use]
-    pub fn busy_poll(&self) -> &[Nanos] {
-        self.course.collector.busy_poll()
+    pub fn busy_poll_times(&self) -> &[Nanos] {
+        self.state.collector.busy_poll_times()
     }
 
     /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
     /// thread that writes to an output that does is left behind.
     #[must_use]
     pub fn finish(mut self) -> RunOutcome {
-        let outcome = self.course.finish();
-        self.session().count(&outcome.total);
+        let outcome = self.state.finish();
+        self.session().add_trial_stats(&outcome.total);
         outcome
     }
 
@@ -101,10 +101,10 @@ impl LoadTrial<'_> {
 impl Drop for LoadTrial<'_> {
     /// Nobody wants to hear what it comes to, so it must not go on sending.
     fn drop(&mut self) {
-        self.course.give_up();
+        self.state.give_up();
         // Empty if it was summed up.
-        let total = self.course.collector.total();
-        self.session().count(&total);
+        let total = self.state.collector.total();
+        self.session().add_trial_stats(&total);
     }
 }
 
@@ -116,7 +116,7 @@ impl TrialState {
         (shared, clock): (Arc<ControlState>, RunClock),
         beforehand: LoadStats,
     ) -> Self {
-        let SenderTaskBuilder { report_receiver: harvest, spares, .. } = parts;
+        let SenderTaskBuilder { report_receiver: harvest, spare_stats_senders: spares, .. } = parts;
         Self {
             control: Control(shared),
             clock,
@@ -126,8 +126,8 @@ impl TrialState {
             shard: load.shard,
             threads: spares.len(),
             collector: Collector::new(harvest, spares, beforehand),
-            written: None,
-            exhausted: None,
+            writer_result: None,
+            input_end: None,
         }
     }
 
@@ -136,7 +136,7 @@ impl TrialState {
         // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
         let ended = self.collector.end_time();
         let written = self.await_writer();
-        let exhausted = self.exhausted.take().and_then(|exhausted| exhausted.try_recv().ok());
+        let exhausted = self.input_end.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
             // As if their number had been known from the start.
             self.until.hits = self.until.hits.min(exhausted.requests);
@@ -149,7 +149,7 @@ impl TrialState {
             rate_window: self.rate_window(end),
             ended_by_count: self.ended_by_count(end),
             elapsed: ended.saturating_sub(self.warm_up),
-            written,
+            records_written: written,
             input_error: exhausted.and_then(|exhausted| exhausted.mistake),
             stop_reason: self.control.0.early_end_reason(),
             threads: self.threads,
@@ -173,17 +173,17 @@ impl TrialState {
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {
         let patience = WriterTimeout::new(Arc::clone(&self.control.0), self.clock);
-        self.written.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
+        self.writer_result.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
     }
 
     /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and answered, some time
     /// before. A closed loop has no planned end and goes on to its real end.
     fn end(&self, ended: Nanos) -> Nanos {
-        let told = self.control.0.end_command().map(|(at, _)| at.min(ended));
+        let told = self.control.0.requested_stop().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return told.unwrap_or(ended).min(self.end) };
         let latest = told.unwrap_or(Nanos::MAX).min(self.end);
-        let over = schedule.end_time(self.until.hits, latest);
+        let over = schedule.end_after_hits(self.until.hits, latest);
         if over == Nanos::MAX { ended } else { over }
     }
 
@@ -203,6 +203,9 @@ impl TrialState {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };
         let hits = |at| self.shard.requests_among(schedule.hits_before(at).min(self.until.hits));
-        Some((hits(end) - hits(self.warm_up.min(end))).max(handed_out(self.collector.reported_total())))
+        Some(
+            (hits(end) - hits(self.warm_up.min(end)))
+                .max(requests_handed_out(self.collector.reported_total())),
+        )
     }
 }

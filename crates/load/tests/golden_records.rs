@@ -13,7 +13,7 @@ fn at(ns: i64, zone: Zone) -> ZonedTimestamp {
 }
 
 fn headers(pairs: &[(&str, &str)]) -> ResponseHeaders {
-    let mut headers = ResponseHeaders::present();
+    let mut headers = ResponseHeaders::new_present();
     pairs.iter().for_each(|(name, value)| headers.push(name.as_bytes(), value.as_bytes()));
     headers
 }
@@ -46,7 +46,7 @@ fn golden() -> Vec<Record> {
         error: "404 Not Found".into(),
         method: "POST".into(),
         url: "https://[::1]:8443/".into(),
-        headers: ResponseHeaders::present(),
+        headers: ResponseHeaders::new_present(),
         ..Record::default()
     };
     let before_epoch = Record {

@@ -24,7 +24,7 @@ fn zone() -> impl Strategy<Value = Zone> {
 fn headers() -> impl Strategy<Value = ResponseHeaders> {
     let pair = ("[A-Z][a-z0-9]{0,6}(-[A-Z][a-z]{1,3})?", "([!-~é漢]([ -~é]{0,12}[!-~])?)?");
     let filled = vec(pair, 0..5).prop_map(|pairs| {
-        let mut headers = ResponseHeaders::present();
+        let mut headers = ResponseHeaders::new_present();
         pairs.iter().for_each(|(name, value)| headers.push(name.as_bytes(), value.as_bytes()));
         headers
     });

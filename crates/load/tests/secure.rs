@@ -13,15 +13,15 @@ use rustls::ServerConfig;
 use seawall_load::clock::{RunClock, nanos};
 use seawall_load::engine::{self, Http2Options, RunOutcome, RunPlan};
 use seawall_load::expectation::ExpectationSet;
-use seawall_load::fault::{CertificateFault, OutcomeClass, RequestFault, TlsFault};
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_fault::{CertificateFault, OutcomeClass, RequestFault, TlsFault};
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::ArrivalModel;
 use seawall_load::target::{self, Target, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_testkit::server::Server;
-use seawall_testkit::tls::{Authority, self_signed};
+use seawall_testkit::tls::{CertificateAuthority, self_signed};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -50,7 +50,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn trusting(authority: &Authority) -> (TlsOptions, tempfile::NamedTempFile) {
+fn trusting(authority: &CertificateAuthority) -> (TlsOptions, tempfile::NamedTempFile) {
     let roots = file(&authority.certificate());
     (TlsOptions { roots: vec![roots.path().to_owned()], http2: true, ..TlsOptions::default() }, roots)
 }
@@ -58,7 +58,7 @@ fn trusting(authority: &Authority) -> (TlsOptions, tempfile::NamedTempFile) {
 fn answering(config: Arc<ServerConfig>) -> Server {
     let server = Server::start_tls(config, |mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(OK)?;
         }
     });
@@ -71,24 +71,24 @@ fn https(server: &Server) -> String {
 
 #[test]
 fn a_trusted_server_is_asked_over_one_handshake() {
-    let authority = Authority::new().unwrap();
-    let server = answering(authority.server(&[b"http/1.1"], false).unwrap());
+    let authority = CertificateAuthority::new().unwrap();
+    let server = answering(authority.server_config(&[b"http/1.1"], false).unwrap());
     let mut plan = some("GET", &https(&server), "", 50);
     let (tls, _roots) = trusting(&authority);
     plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connections()), (50, 1, 1));
+    assert_eq!((outcome.total.good(), outcome.total.tls.count(), server.connection_count()), (50, 1, 1));
 }
 
 /// The end had come with the last bytes, and was waited for until the timeout.
 #[test]
 fn a_server_that_ends_without_a_close_notify_has_ended() {
-    let authority = Authority::new().unwrap();
+    let authority = CertificateAuthority::new().unwrap();
     let (tls, _roots) = trusting(&authority);
     let ended = |last: &'static [u8]| {
-        let config = authority.server(&[b"http/1.1"], false).unwrap();
+        let config = authority.server_config(&[b"http/1.1"], false).unwrap();
         let server = Server::start_tls(config, move |mut peer, _| {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send_last(last)?;
             peer.wait_for_close()
         });
@@ -98,19 +98,25 @@ fn a_server_that_ends_without_a_close_notify_has_ended() {
         run(plan).total
     };
     assert_eq!(ended(b"HTTP/1.1 200 OK\r\n\r\nuntil the end").good(), 3);
-    assert_eq!(ended(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut").fault(RequestFault::Truncated), 3);
-    assert_eq!(ended(b"").fault(RequestFault::ClosedEarly), 3);
+    assert_eq!(
+        ended(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ncut").fault_count(RequestFault::Truncated),
+        3
+    );
+    assert_eq!(ended(b"").fault_count(RequestFault::ClosedEarly), 3);
 }
 
 #[test]
 fn an_untrusted_server_is_refused_unless_anyone_will_do() {
-    let authority = Authority::new().unwrap();
-    let server = answering(authority.server(&[], false).unwrap());
-    let (tls, _roots) = trusting(&Authority::new().unwrap());
+    let authority = CertificateAuthority::new().unwrap();
+    let server = answering(authority.server_config(&[], false).unwrap());
+    let (tls, _roots) = trusting(&CertificateAuthority::new().unwrap());
     let mut plan = some("GET", &https(&server), "", 2);
     plan.session.transport.tls = Some(tls.config().unwrap());
     let outcome = run(plan);
-    assert_eq!(outcome.total.fault(RequestFault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))), 2);
+    assert_eq!(
+        outcome.total.fault_count(RequestFault::Tls(TlsFault::Certificate(CertificateFault::Untrusted))),
+        2
+    );
     let mut plan = some("GET", &https(&server), "", 2);
     plan.session.transport.tls =
         Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
@@ -138,13 +144,13 @@ fn a_self_signed_certificate_that_the_user_trusts_is_good_for_itself() {
 
 #[test]
 fn a_client_certificate_is_presented() {
-    let authority = Authority::new().unwrap();
-    let server = answering(authority.server(&[], true).unwrap());
+    let authority = CertificateAuthority::new().unwrap();
+    let server = answering(authority.server_config(&[], true).unwrap());
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("GET", &https(&server), "", 1);
     plan.session.transport.tls = Some(tls.config().unwrap());
     assert_eq!(run(plan).total.good(), 0);
-    let identity = authority.client().unwrap();
+    let identity = authority.sign_client_identity().unwrap();
     let both = file(&(identity.certificate + &identity.key));
     let tls = TlsOptions { identity: Some((both.path().to_owned(), both.path().to_owned())), ..tls };
     let mut plan = some("GET", &https(&server), "", 1);
@@ -154,14 +160,14 @@ fn a_client_certificate_is_presented() {
 
 #[test]
 fn sessions_are_resumed_when_wanted() {
-    let authority = Authority::new().unwrap();
+    let authority = CertificateAuthority::new().unwrap();
     for resume in [false, true] {
         let resumed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&resumed);
-        let config = authority.server(&[], false).unwrap();
+        let config = authority.server_config(&[], false).unwrap();
         let server = Server::start_tls(config, move |mut peer, _| {
-            peer.request()?;
-            let kind = peer.session().and_then(|session| session.handshake_kind());
+            peer.read_request_head()?;
+            let kind = peer.tls_session().and_then(|session| session.handshake_kind());
             count.fetch_add(usize::from(kind == Some(rustls::HandshakeKind::Resumed)), Ordering::SeqCst);
             peer.send(OK)?;
             peer.wait_for_close()
@@ -171,19 +177,19 @@ fn sessions_are_resumed_when_wanted() {
         let (tls, _roots) = trusting(&authority);
         plan.session.transport.tls = Some(TlsOptions { resume, ..tls }.config().unwrap());
         plan.session.transport.keep_alive = false;
-        assert_eq!((run(plan).total.good(), server.connections()), (3, 3));
+        assert_eq!((run(plan).total.good(), server.connection_count()), (3, 3));
         assert_eq!(resumed.load(Ordering::SeqCst), if resume { 2 } else { 0 });
     }
 }
 
 #[test]
 fn a_large_body_over_tls_arrives_whole() {
-    let authority = Authority::new().unwrap();
+    let authority = CertificateAuthority::new().unwrap();
     let length = 5_000_000;
-    let server = Server::start_tls(authority.server(&[], false).unwrap(), move |mut peer, _| {
+    let server = Server::start_tls(authority.server_config(&[], false).unwrap(), move |mut peer, _| {
         loop {
-            peer.request()?;
-            peer.body(1_000_000)?;
+            peer.read_request_head()?;
+            peer.read_body(1_000_000)?;
             peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n").as_bytes())?;
             peer.send(&vec![b'x'; length])?;
         }
@@ -284,8 +290,8 @@ fn h2c(server: &Http2Server, path: &str, requests: u64, in_flight: usize) -> Run
 
 #[test]
 fn http2_is_spoken_where_the_handshake_says_so_and_one_connection_carries_many() {
-    let authority = Authority::new().unwrap();
-    let config = authority.server(&[b"h2", b"http/1.1"], false).unwrap();
+    let authority = CertificateAuthority::new().unwrap();
+    let config = authority.server_config(&[b"h2", b"http/1.1"], false).unwrap();
     let server = Http2Server::start(Some(config), 100, usize::MAX, answer);
     let (tls, _roots) = trusting(&authority);
     let mut plan = some("POST", &format!("https://localhost:{}/", server.address.port()), "ping", 500);
@@ -383,7 +389,7 @@ fn what_http2_forbids_is_not_sent_over_it() {
     let target = Target {
         method: "GET".into(),
         url: format!("http://{}/", server.address),
-        headers: given.iter().filter_map(|line| target::header(line).ok()).collect(),
+        headers: given.iter().filter_map(|line| target::parse_header(line).ok()).collect(),
         ..Target::default()
     };
     let request =
@@ -412,8 +418,8 @@ fn more_requests_than_streams_open_more_connections_up_to_the_bound() {
     };
     let server = Http2Server::start(None, 5, usize::MAX, keep);
     let mut plan = h2c(&server, "/", 100, 20);
-    plan.session.transport.http2.streams = 5;
-    plan.session.transport.connections = 4;
+    plan.session.transport.http2.max_streams = 5;
+    plan.session.transport.max_connections = 4;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), server.connections()), (100, 4));
 }
@@ -428,7 +434,7 @@ fn a_timed_out_stream_is_reset_and_its_connection_stays() {
     plan.session.transport.timeout = Some(Duration::from_millis(200));
     let outcome = run(plan);
     assert_eq!(
-        (outcome.total.fault(RequestFault::Timeout), outcome.total.good(), server.connections()),
+        (outcome.total.fault_count(RequestFault::Timeout), outcome.total.good(), server.connections()),
         (1, 9, 1)
     );
 }
@@ -449,7 +455,7 @@ fn requests_that_a_server_says_it_has_not_looked_at_go_out_again() {
             let mut plan = some(method, &format!("http://{}/", server.address), "", 400);
             plan.load.in_flight.limit = in_flight;
             plan.session.transport.http2 = Http2Options { prior_knowledge: true, ..Http2Options::default() };
-            plan.session.transport.connections = connections;
+            plan.session.transport.max_connections = connections;
             let outcome = run(plan);
             assert_eq!(outcome.total.good(), 400, "{method} {:?}", outcome.total.failures);
         };
@@ -495,7 +501,7 @@ fn an_http2_connection_that_came_of_age_is_not_used_again_busy_or_idle() {
             (PreparedRequest::new(&target, &style).unwrap(), Weight::default())
         });
         plan.session.source = RequestSource::List(RequestList::new(requests.into()).unwrap());
-        plan.session.transport.connection_age = age;
+        plan.session.transport.max_connection_age = age;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0), "{age:?}");
         let opened = (quick.connections() - before.0, slow.connections() - before.1);
@@ -518,7 +524,7 @@ fn a_reset_stream_is_a_failure_of_its_own() {
     let server = Http2Server::start(None, 100, usize::MAX, reset_third);
     let outcome = run(h2c(&server, "/", 10, 1));
     assert_eq!(
-        (outcome.total.fault(RequestFault::Http2), outcome.total.good(), server.connections()),
+        (outcome.total.fault_count(RequestFault::Http2), outcome.total.good(), server.connections()),
         (1, 9, 1)
     );
 }
@@ -538,16 +544,16 @@ fn a_head_larger_than_any_over_http1_is_no_answer_over_http2() {
     };
     let server = Http2Server::start(None, 100, usize::MAX, boast);
     let outcome = run(h2c(&server, "/", 3, 1));
-    assert_eq!((outcome.total.fault(RequestFault::Http2), outcome.total.good()), (1, 2));
+    assert_eq!((outcome.total.fault_count(RequestFault::Http2), outcome.total.good()), (1, 2));
 }
 
 #[test]
 fn tls_goes_through_the_tunnel_of_a_proxy() {
-    let authority = Authority::new().unwrap();
-    let server = answering(authority.server(&[], false).unwrap());
+    let authority = CertificateAuthority::new().unwrap();
+    let server = answering(authority.server_config(&[], false).unwrap());
     let port = server.address().port();
     let proxy = Server::start(move |mut peer, _| {
-        let head = peer.request()?;
+        let head = peer.read_request_head()?;
         if !head.starts_with(&format!("CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"))
         {
             return peer.send(b"HTTP/1.1 400 x\r\n\r\n");
@@ -561,5 +567,5 @@ fn tls_goes_through_the_tunnel_of_a_proxy() {
     plan.session.transport.tls = Some(tls.config().unwrap());
     plan.session.transport.dial.proxies = Arc::new(ProxyRules::for_all(&proxy.url("")).unwrap());
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), proxy.connections(), server.connections()), (3, 1, 1));
+    assert_eq!((outcome.total.good(), proxy.connection_count(), server.connection_count()), (3, 1, 1));
 }

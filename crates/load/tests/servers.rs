@@ -14,12 +14,12 @@ use seawall_load::control::{ErrorBudget, RunStopReason};
 use seawall_load::dns::DnsServers;
 use seawall_load::engine::{self, InFlightLimit, ResultsOutput, RunOutcome, RunPlan};
 use seawall_load::expectation::ExpectationSet;
-use seawall_load::fault::{ExpectationSubject, NameFault, OutcomeClass, RequestFault, WrongAnswer};
 use seawall_load::interval::IntervalStats;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::record::{ConnectionTimings, Record, RecordedConnection};
 use seawall_load::recorder::SlowOutputPolicy;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_fault::{ExpectationSubject, NameFault, OutcomeClass, RequestFault, WrongAnswer};
 use seawall_load::request_source::{RequestList, RequestReader, RequestSource};
 use seawall_load::resolve::AddressLifetime;
 use seawall_load::results::{Decoder, EncodeError, ResultFormat};
@@ -141,9 +141,9 @@ fn statuses(outcome: &RunOutcome) -> Vec<(u16, u64)> {
 
 #[test]
 fn a_connection_is_used_again() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let (outcome, records) = recorded(some(&server, 100));
-    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 100)], 1));
+    assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 100)], 1));
     assert_eq!((outcome.total.sent, outcome.total.completed, outcome.total.bytes_in), (100, 100, 200));
     assert!(records.iter().map(|record| record.seq).eq(0..100));
     let last = &records[99];
@@ -162,7 +162,7 @@ fn carriers(records: &[Record]) -> Vec<ConnectionTimings> {
 #[test]
 fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
     for format in [ResultFormat::Json, ResultFormat::Csv] {
-        let server = Server::answering(OK).unwrap();
+        let server = Server::start_answering(OK).unwrap();
         let mut plan = some(&server, 7);
         plan.session.transport.requests_per_connection = 3;
         let (_, records) = recorded_as(format, true, plan);
@@ -180,7 +180,7 @@ fn a_record_says_which_connection_carried_its_request_if_it_is_to() {
 
 #[test]
 fn a_record_says_for_how_long_its_connection_had_been_idle() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let (_, records) = recorded_as(ResultFormat::Json, true, open(&server, "20", Duration::from_millis(150)));
     let ends: Vec<_> = records.iter().map(Record::end_unix_ns).collect();
     for (at, carrier) in carriers(&records).iter().enumerate().filter(|(_, carrier)| carrier.reuse_count > 0)
@@ -206,7 +206,7 @@ fn a_hit_that_never_had_a_connection_says_so() {
 
 #[test]
 fn an_exact_rate_makes_exactly_its_hits() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(500));
     plan.session.threads = 2;
     let (outcome, records) = recorded(plan);
@@ -224,7 +224,7 @@ fn an_exact_rate_makes_exactly_its_hits() {
 
 #[test]
 fn the_offered_rate_is_the_one_that_was_asked_for() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     for (spacing, hits) in [(ArrivalSpacing::Constant, 5), (ArrivalSpacing::Burst(3), 6)] {
         let mut plan = open(&server, "50", Duration::from_millis(100));
         let ArrivalModel::Open(schedule) = &mut plan.load.arrivals else { unreachable!("an open loop") };
@@ -244,7 +244,7 @@ fn the_offered_rate_is_the_one_that_was_asked_for() {
 /// It was 0.60: three hits in 5 s. The test has a hundredth of the time.
 #[test]
 fn a_rate_below_one_hit_in_the_time_of_the_run_is_offered_as_it_was_asked_for() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "50", Duration::from_millis(50));
     plan.load.until.hits = u64::MAX;
     let summary = Summary::new(&run(plan));
@@ -254,7 +254,7 @@ fn a_rate_below_one_hit_in_the_time_of_the_run_is_offered_as_it_was_asked_for() 
 /// It was 0.00: all answers came after a schedule of 20 ns.
 #[test]
 fn a_schedule_that_is_over_before_the_answers_come_has_the_rate_of_the_whole_run() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000000000", Duration::MAX);
     plan.load.until.hits = 20;
     let outcome = run(plan);
@@ -317,7 +317,7 @@ fn a_run_that_is_dropped_is_aborted_and_leaves_nothing_behind() {
 fn a_run_ends_with_its_last_answer_and_not_when_somebody_asks() {
     let (sender, closed) = channel();
     let server = Server::start(move |mut peer, _| {
-        while peer.request().is_ok() {
+        while peer.read_request_head().is_ok() {
             peer.send(OK.as_bytes())?;
         }
         // The test has ended if nobody hears it.
@@ -343,7 +343,7 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     let closed = gate.write().unwrap();
     let opened = Arc::clone(&gate);
     let server = Server::start(move |mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         drop(opened.read().unwrap());
         peer.send(OK.as_bytes())
     })
@@ -361,13 +361,13 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     );
     let summary = Summary::new(&outcome);
     assert_eq!((summary.offered_rate, summary.achieved_rate, summary.goodput), (100.0, 0.0, 0.0));
-    let closed = run(some(&Server::answering(OK).unwrap(), 20));
-    assert_eq!((closed.total.ended(), closed.total.after_schedule), (20, AfterSchedule::default()));
+    let closed = run(some(&Server::start_answering(OK).unwrap(), 20));
+    assert_eq!((closed.total.sent_and_ended(), closed.total.after_schedule), (20, AfterSchedule::default()));
 }
 
 #[test]
 fn the_time_after_the_last_hit_was_part_of_the_schedule_of_poisson_arrivals() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
     plan.load.arrivals =
         ArrivalModel::Open(Schedule::constant("1000".parse().unwrap(), ArrivalSpacing::Poisson(1)));
@@ -389,7 +389,7 @@ fn lazy(server: &Server, targets: u64) -> RequestSource {
 fn hits_that_would_have_been_due_after_the_last_target_were_blamed_on_the_generator() {
     let server = Server::start(|mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             let_pass(Duration::from_millis(200));
             peer.send(OK.as_bytes())?;
         }
@@ -424,7 +424,7 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
     };
     for threads in [1, 2] {
         let outcome = run(plan(threads));
-        let ended = outcome.total.sent + outcome.total.fault(RequestFault::Dropped);
+        let ended = outcome.total.sent + outcome.total.fault_count(RequestFault::Dropped);
         assert_eq!(
             (outcome.scheduled, ended, outcome.total.completed),
             (Some(50), 50, 50),
@@ -444,13 +444,13 @@ fn a_dropped_hit_used_up_its_target_only_when_results_were_recorded() {
 
 #[test]
 fn a_shed_hit_left_its_target_to_the_next() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
     plan.session.source = lazy(&server, 20);
     plan.session.transport.deadline = Some(Duration::ZERO);
     let outcome = run(plan);
     assert_eq!(
-        (outcome.scheduled, outcome.total.fault(RequestFault::Shed), outcome.total.sent),
+        (outcome.scheduled, outcome.total.fault_count(RequestFault::Shed), outcome.total.sent),
         (Some(20), 20, 0)
     );
 }
@@ -463,7 +463,7 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     // The first client gets its first answer when the other has had all of its.
     let server = Server::start(move |mut peer, number| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             while number == 0 && counter.load(Ordering::SeqCst) < HITS - 1 {
                 std::thread::yield_now();
             }
@@ -476,7 +476,7 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
     (plan.session.threads, plan.load.in_flight.limit) = (2, 2);
     plan.session.transport.timeout = Some(Duration::from_secs(5));
     let (outcome, records) = recorded(plan);
-    let timed_out = outcome.total.fault(RequestFault::Timeout);
+    let timed_out = outcome.total.fault_count(RequestFault::Timeout);
     // So that the server's thread ends, too.
     answered.store(HITS, Ordering::SeqCst);
     assert_eq!((outcome.threads, outcome.total.good(), timed_out), (2, HITS as u64, 0));
@@ -485,7 +485,7 @@ fn a_client_that_waited_kept_half_of_a_closed_loops_requests_to_itself() {
 
 #[test]
 fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offered() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     for _ in 0..60 {
         let mut plan = open(&server, "100000", Duration::from_secs(60));
         (plan.session.threads, plan.load.in_flight.on_saturation) = (2, SaturationPolicy::Drop);
@@ -510,24 +510,24 @@ fn hits_that_were_handed_out_while_the_run_was_being_drained_had_not_been_offere
 fn a_head_in_single_bytes_chunks_with_trailers_and_interim_answers_are_understood() {
     let server = Server::start(|mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")?;
-            peer.dribble(
+            peer.send_byte_by_byte(
                 b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n",
             )?;
         }
     });
     let server = server.unwrap();
     let (outcome, records) = recorded(some(&server, 3));
-    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 1));
+    assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 3)], 1));
     assert!(records.iter().all(|record| record.body == b"abc" && record.bytes_in == 3));
 }
 
 #[test]
 fn an_early_close_is_a_failure_with_its_time_and_never_an_answer() {
-    let server = Server::start(|mut peer, _| peer.request().map(|_| ())).unwrap();
+    let server = Server::start(|mut peer, _| peer.read_request_head().map(|_| ())).unwrap();
     let (outcome, records) = recorded(some(&server, 4));
-    assert_eq!((outcome.total.good(), outcome.total.fault(RequestFault::ClosedEarly)), (0, 4));
+    assert_eq!((outcome.total.good(), outcome.total.fault_count(RequestFault::ClosedEarly)), (0, 4));
     assert_eq!(outcome.total.class(OutcomeClass::Failed).response_time.count(), 4);
     assert_eq!(outcome.total.class(OutcomeClass::Good).response_time.count(), 0);
     assert!(records.iter().all(|record| record.code == 0 && record.error == "EOF before the response"));
@@ -537,29 +537,29 @@ fn an_early_close_is_a_failure_with_its_time_and_never_an_answer() {
 fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
     // Answers one request and closes upon the second, as if its idle timer had fired just then.
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(OK.as_bytes())?;
-        peer.request().map(|_| ())
+        peer.read_request_head().map(|_| ())
     });
     let server = server.unwrap();
     let outcome = run(some(&server, 5));
     assert_eq!((statuses(&outcome), outcome.total.retried), (vec![(200, 5)], 4));
     let mut plan = some(&server, 4);
-    plan.session.transport.retries = false;
+    plan.session.transport.retries_enabled = false;
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (2, 0), "nobody wants to hear of it again");
     let posting = Server::start(|mut peer, _| {
-        peer.request()?;
-        peer.body(1)?;
+        peer.read_request_head()?;
+        peer.read_body(1)?;
         peer.send(OK.as_bytes())?;
-        peer.request().map(|_| ())
+        peer.read_request_head().map(|_| ())
     });
     let posting = posting.unwrap();
     let mut plan = some(&posting, 2);
     plan.session.source = source("POST", &posting.url("/"), "x");
     let outcome = run(plan);
     assert_eq!(
-        (outcome.total.good(), outcome.total.fault(RequestFault::ClosedEarly)),
+        (outcome.total.good(), outcome.total.fault_count(RequestFault::ClosedEarly)),
         (1, 1),
         "a POST is not repeated"
     );
@@ -568,7 +568,7 @@ fn a_race_lost_against_a_closing_server_is_retried_once_on_a_new_connection() {
 #[test]
 fn a_reset_within_a_body_and_a_short_body_are_failures() {
     let server = Server::start(|mut peer, number| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")?;
         if number == 0 { peer.reset() } else { Ok(()) }
     });
@@ -576,40 +576,43 @@ fn a_reset_within_a_body_and_a_short_body_are_failures() {
     assert_eq!(outcome.total.good(), 0);
     let reset = RequestFault::Broken(std::io::ErrorKind::ConnectionReset);
     // A reset may overtake the bytes before it; then it is a reset before the first byte, which is broken, too.
-    assert_eq!((outcome.total.fault(reset), outcome.total.fault(RequestFault::Truncated)), (1, 1));
+    assert_eq!(
+        (outcome.total.fault_count(reset), outcome.total.fault_count(RequestFault::Truncated)),
+        (1, 1)
+    );
 }
 
 #[test]
 fn a_half_closed_connection_brings_its_answer_and_is_not_used_again() {
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(OK.as_bytes())?;
         peer.half_close()
     });
     let server = server.unwrap();
     let outcome = run(some(&server, 3));
-    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
+    assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 3)], 3));
 }
 
 #[test]
 fn a_connection_that_switched_protocols_is_not_used_again() {
-    let server = Server::answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n").unwrap();
+    let server = Server::start_answering("HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n").unwrap();
     let outcome = run(some(&server, 3));
-    assert_eq!((statuses(&outcome), server.connections()), (vec![(101, 3)], 3));
+    assert_eq!((statuses(&outcome), server.connection_count()), (vec![(101, 3)], 3));
 }
 
 #[test]
 fn bytes_beyond_the_stated_length_cost_the_connection_not_the_answer() {
-    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi, there").unwrap();
+    let server = Server::start_answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi, there").unwrap();
     let outcome = run(some(&server, 3));
-    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
+    assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 3)], 3));
 }
 
 /// The server took the head of the second request for a part of the first one's body.
 #[test]
 fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(OK.as_bytes())?;
         peer.wait_for_close()
     });
@@ -617,14 +620,14 @@ fn a_connection_answered_before_it_took_the_whole_request_was_used_again() {
     let mut plan = some(&server, 3);
     plan.session.source = source("POST", &server.url("/"), &"x".repeat(20 << 20));
     let outcome = run(plan);
-    assert_eq!((statuses(&outcome), server.connections()), (vec![(200, 3)], 3));
+    assert_eq!((statuses(&outcome), server.connection_count()), (vec![(200, 3)], 3));
 }
 
 /// Writing failed, and the reason that stood in the socket was thrown away.
 #[test]
 fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         // The rest of the body is never read, so that closing resets the connection.
         peer.send(b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
     });
@@ -638,7 +641,7 @@ fn a_server_that_refuses_a_long_body_and_closes_is_heard() {
 #[test]
 fn a_body_of_which_less_is_kept_than_came_is_warned_of() {
     static LONGEST: AtomicU64 = AtomicU64::new(0);
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     for (max_body, warned) in [(2, 0), (1, 2)] {
         let results = ResultsOutput {
             format: ResultFormat::Csv,
@@ -658,7 +661,7 @@ fn a_body_of_which_less_is_kept_than_came_is_warned_of() {
 fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_were_asked_for() {
     let server = Server::start(|mut peer, _| {
         for request in 0.. {
-            peer.request()?;
+            peer.read_request_head()?;
             match request % 3 {
                 0 => peer.send(OK.as_bytes())?,
                 1 => peer.send(b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\nContent-Length: 4\r\n\r\nlate")?,
@@ -705,7 +708,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
 
 #[test]
 fn what_is_no_http_is_a_failure() {
-    let server = Server::answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+    let server = Server::start_answering("SSH-2.0-OpenSSH_9.2\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
     assert_eq!(outcome.total.good(), 0);
     assert!(records[0].error.starts_with("malformed HTTP response"), "{}", records[0].error);
@@ -713,7 +716,8 @@ fn what_is_no_http_is_a_failure() {
 
 #[test]
 fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
-    let server = Server::answering("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let server =
+        Server::start_answering("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
     assert_eq!(records[0].error, "429 Too Many Requests");
     assert_eq!(
@@ -727,7 +731,7 @@ fn statuses_outside_200_to_399_are_errors_that_read_like_the_status_line() {
 fn a_head_beyond_the_limit_is_an_error_that_names_the_limit() {
     let answer = |length: usize| {
         let server = Server::start(move |mut peer, _| {
-            peer.request()?;
+            peer.read_request_head()?;
             let value = "a".repeat(length);
             peer.send(format!("HTTP/1.1 200 OK\r\nX-Long: {value}\r\nContent-Length: 0\r\n\r\n").as_bytes())?;
             peer.wait_for_close()
@@ -748,7 +752,7 @@ fn a_head_beyond_the_limit_is_an_error_that_names_the_limit() {
 fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     let server = Server::start(|mut peer, _| {
         for number in 1.. {
-            peer.request()?;
+            peer.read_request_head()?;
             let body = if number % 5 == 0 { r#"{"error":"db down"}"# } else { r#"{"status":"ok"}"# };
             let head =
                 format!("HTTP/1.1 200 OK\r\nX-Number: {number}\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -761,7 +765,10 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     plan.load.samples_per_outcome = 1;
     let (outcome, records) = recorded(plan);
     let wrong = RequestFault::WrongAnswer(WrongAnswer::Condition(ExpectationSubject::Json));
-    assert_eq!((outcome.total.good(), outcome.total.fault(wrong), server.connections()), (80, 20, 1));
+    assert_eq!(
+        (outcome.total.good(), outcome.total.fault_count(wrong), server.connection_count()),
+        (80, 20, 1)
+    );
     assert_eq!(outcome.total.class(OutcomeClass::WrongAnswer).response_time.count(), 20);
     let summary = Summary::new(&outcome);
     assert_eq!(
@@ -787,7 +794,7 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
 fn a_condition_is_tested_across_chunks_and_on_the_answer_that_a_redirect_leads_to() {
     let server = Server::start(|mut peer, _| {
         loop {
-            let request = peer.request()?;
+            let request = peer.read_request_head()?;
             let answer: &[u8] = if request.starts_with("GET /x ") {
                 b"HTTP/1.1 302 Found\r\nLocation: /y\r\nContent-Length: 5\r\n\r\nwrong"
             } else {
@@ -804,7 +811,7 @@ fn a_condition_is_tested_across_chunks_and_on_the_answer_that_a_redirect_leads_t
 
 #[test]
 fn a_target_without_conditions_is_not_held_to_those_of_another() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let text = format!("# expect=body~bye\nGET {0}\n\nGET {0}\n", server.url("/x"));
     let reader = TargetReader::new(
         "t",
@@ -813,7 +820,7 @@ fn a_target_without_conditions_is_not_held_to_those_of_another() {
         TargetDefaults::default(),
     );
     let mut plan = some(&server, 10);
-    let list = RequestReader::new(reader, RequestFraming::default(), None).list().unwrap();
+    let list = RequestReader::new(reader, RequestFraming::default(), None).read_all().unwrap();
     plan.session.source = RequestSource::List(list);
     let (outcome, records) = recorded(plan);
     assert_eq!(outcome.total.good(), 5);
@@ -823,14 +830,14 @@ fn a_target_without_conditions_is_not_held_to_those_of_another() {
 
 #[test]
 fn a_reason_outside_ascii_is_in_the_error_as_vegeta_reads_it() {
-    let server = Server::answering(b"HTTP/1.1 404 Introuv\xe9\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let server = Server::start_answering(b"HTTP/1.1 404 Introuv\xe9\r\nContent-Length: 0\r\n\r\n").unwrap();
     let (_, records) = recorded(some(&server, 1));
     assert_eq!(records[0].error, "404 Introuv\u{fffd}");
 }
 
 #[test]
 fn a_status_that_nobody_registered_is_a_status() {
-    let server = Server::answering("HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let server = Server::start_answering("HTTP/1.1 999 Odd\r\nContent-Length: 0\r\n\r\n").unwrap();
     let (outcome, records) = recorded(some(&server, 1));
     assert_eq!(statuses(&outcome), [(999, 1)]);
     assert_eq!((records[0].code, records[0].error.as_str()), (999, "999 Odd"));
@@ -839,7 +846,7 @@ fn a_status_that_nobody_registered_is_a_status() {
 #[test]
 fn a_head_of_many_lines_is_an_answer() {
     let cookies: String = (0..1000).map(|n| format!("Set-Cookie: c{n}={}\r\n", "x".repeat(100))).collect();
-    let server = Server::answering(format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 2\r\n\r\nhi"));
+    let server = Server::start_answering(format!("HTTP/1.1 200 OK\r\n{cookies}Content-Length: 2\r\n\r\nhi"));
     let (outcome, records) = recorded(some(&server.unwrap(), 1));
     assert_eq!(statuses(&outcome), [(200, 1)]);
     assert_eq!(records[0].headers.iter().count(), 1001);
@@ -848,7 +855,7 @@ fn a_head_of_many_lines_is_an_answer() {
 #[test]
 fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
         loop {
             peer.send(b"5\r\nabcde\r\n")?;
@@ -858,7 +865,7 @@ fn an_endless_body_ends_with_the_timeout_and_is_kept_in_part() {
     let mut plan = some(&server, 1);
     plan.session.transport.timeout = Some(Duration::from_millis(100));
     let (outcome, records) = recorded(plan);
-    assert_eq!(outcome.total.fault(RequestFault::Timeout), 1);
+    assert_eq!(outcome.total.fault_count(RequestFault::Timeout), 1);
     assert!(outcome.total.bytes_in > 0);
     assert_eq!((records[0].code, records[0].body.len()), (0, 0));
 }
@@ -903,7 +910,7 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
     plan.session.transport.timeout = Some(Duration::from_secs(1));
     let (outcome, records) = recorded(plan);
     assert_eq!(
-        (outcome.total.sent, outcome.total.fault(RequestFault::Dropped), records.len()),
+        (outcome.total.sent, outcome.total.fault_count(RequestFault::Dropped), records.len()),
         (3, 197, 200)
     );
     assert_eq!(outcome.total.all_times().response_time.count(), 3, "what was never sent has no latency");
@@ -911,7 +918,7 @@ fn hits_that_find_no_room_are_counted_and_recorded_when_the_policy_is_to_drop() 
 
 #[test]
 fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = some(&server, 10);
     plan.load.in_flight.on_saturation = SaturationPolicy::Drop;
     assert_eq!(statuses(&run(plan)), [(200, 10)]);
@@ -919,7 +926,7 @@ fn a_closed_loop_that_was_to_drop_dropped_for_ever() {
 
 #[test]
 fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let plan = open(&server, "1000", Duration::from_secs(60));
     let running = engine::start(plan, None).unwrap();
     let control = running.control();
@@ -943,7 +950,10 @@ fn a_drain_waits_for_answers_and_an_abort_does_not_and_no_result_is_lost() {
     let outcome = running.finish();
     assert!(outcome.total.sent > 0);
     // Some may not have had their connections yet.
-    assert_eq!(outcome.total.fault(RequestFault::Aborted), outcome.total.sent + outcome.total.no_connection);
+    assert_eq!(
+        outcome.total.fault_count(RequestFault::Aborted),
+        outcome.total.sent + outcome.total.no_connection
+    );
 }
 
 /// An output whose reader stands still until the other end is dropped.
@@ -961,7 +971,7 @@ impl Write for Stuck {
 
 #[test]
 fn an_abort_ends_a_run_whose_results_nobody_reads() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     for on_slow_output in [SlowOutputPolicy::Wait, SlowOutputPolicy::Drop] {
         let (reader, stuck) = channel();
         let output = Box::new(Stuck(stuck));
@@ -981,7 +991,7 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
         control.drain();
         control.abort();
         let outcome = running.finish();
-        assert!(matches!(outcome.written, Err(EncodeError::Unread)), "{:?}", outcome.written);
+        assert!(matches!(outcome.records_written, Err(EncodeError::Unread)), "{:?}", outcome.records_written);
         assert!(outcome.total.sent > 0);
         drop(reader);
     }
@@ -990,7 +1000,7 @@ fn an_abort_ends_a_run_whose_results_nobody_reads() {
 /// They were all charged to the first.
 #[test]
 fn hits_that_are_never_sent_count_under_their_own_targets() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let file = format!("GET {}\n\nGET {}\n\nGET {}\n", server.url("/0"), server.url("/1"), server.url("/2"));
     let reader = TargetReader::new(
         "x",
@@ -998,7 +1008,7 @@ fn hits_that_are_never_sent_count_under_their_own_targets() {
         target::TargetFormat::Http,
         TargetDefaults::default(),
     );
-    let list = RequestReader::new(reader, RequestFraming::default(), None).list().unwrap();
+    let list = RequestReader::new(reader, RequestFraming::default(), None).read_all().unwrap();
     let mut plan = open(&server, "100", Duration::from_millis(60));
     plan.session.source = RequestSource::List(list);
     plan.session.transport.deadline = Some(Duration::ZERO);
@@ -1012,7 +1022,7 @@ fn hits_that_are_never_sent_count_under_their_own_targets() {
 fn redirects_are_followed_counted_and_bounded() {
     let server = Server::start(|mut peer, _| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             if head.starts_with("GET /done ") {
                 peer.send(OK.as_bytes())?;
             } else {
@@ -1024,12 +1034,15 @@ fn redirects_are_followed_counted_and_bounded() {
     });
     let server = server.unwrap();
     let outcome = run(some(&server, 2));
-    assert_eq!((statuses(&outcome), outcome.total.redirects, server.connections()), (vec![(200, 2)], 2, 1));
+    assert_eq!(
+        (statuses(&outcome), outcome.total.redirects, server.connection_count()),
+        (vec![(200, 2)], 2, 1)
+    );
     let mut plan = some(&server, 1);
     plan.session.source = source("GET", &server.url("/loop"), "");
     plan.session.transport.redirects = Some(3);
     let outcome = run(plan);
-    assert_eq!((outcome.total.fault(RequestFault::TooManyRedirects), outcome.total.redirects), (1, 3));
+    assert_eq!((outcome.total.fault_count(RequestFault::TooManyRedirects), outcome.total.redirects), (1, 3));
     let mut plan = some(&server, 1);
     plan.session.transport.redirects = None;
     assert_eq!(statuses(&run(plan)), [(302, 1)]);
@@ -1040,11 +1053,11 @@ fn redirects_are_followed_counted_and_bounded() {
 fn a_record_of_a_redirected_request_names_what_was_asked_for() {
     let server = Server::start(|mut peer, _| {
         for location in ["/b", "/c"] {
-            peer.request()?;
+            peer.read_request_head()?;
             let head = format!("HTTP/1.1 303 x\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n");
             peer.send(head.as_bytes())?;
         }
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(OK.as_bytes())
     });
     let server = server.unwrap();
@@ -1059,25 +1072,25 @@ fn a_record_of_a_redirected_request_names_what_was_asked_for() {
 fn a_redirect_to_nowhere_is_the_answer() {
     for location in ["", "Location: \r\n"] {
         let answer = format!("HTTP/1.1 302 Found\r\n{location}Content-Length: 0\r\n\r\n");
-        let outcome = run(some(&Server::answering(answer).unwrap(), 1));
+        let outcome = run(some(&Server::start_answering(answer).unwrap(), 1));
         assert_eq!((statuses(&outcome), outcome.total.redirects), (vec![(302, 1)], 0), "{location:?}");
     }
 }
 
 #[test]
 fn a_refused_connection_names_the_reason() {
-    let address = Server::answering(OK).unwrap().address();
+    let address = Server::start_answering(OK).unwrap().address();
     let mut plan = RunPlan::new(source("GET", &format!("http://{address}/"), ""), ArrivalModel::Closed);
     plan.load.until.hits = 2;
     let (outcome, records) = recorded(plan);
     let refused = RequestFault::Connect(std::io::ErrorKind::ConnectionRefused);
-    assert_eq!((outcome.total.fault(refused), outcome.total.connections), (2, 0));
+    assert_eq!((outcome.total.fault_count(refused), outcome.total.connections), (2, 0));
     assert_eq!(records[0].error, "connect: connection refused");
 }
 
 #[test]
 fn the_warm_up_is_sent_and_not_counted() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
     plan.load.warm_up = Duration::from_millis(100);
     let (outcome, records) = recorded(plan);
@@ -1091,10 +1104,10 @@ fn the_warm_up_is_sent_and_not_counted() {
 #[test]
 fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     let server = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(b"HTTP/1.1 302 Found\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n")?;
         // The second is never answered.
-        peer.request()?;
+        peer.read_request_head()?;
         peer.wait_for_close()
     });
     let server = server.unwrap();
@@ -1104,16 +1117,16 @@ fn what_happens_in_the_warm_up_is_in_no_figure_of_what_follows() {
     // The last hit is sent at 0.7 s.
     plan.session.transport.timeout = Some(Duration::from_millis(350));
     let RunOutcome { total, elapsed, scheduled, .. } = run(plan);
-    assert!(server.connections() > 1);
+    assert!(server.connection_count() > 1);
     assert_eq!((scheduled, total.completed, total.in_flight_peak), (Some(0), 0, 0));
     assert_eq!((total.redirects, total.retried, total.connections), (0, 0, 0));
-    assert!(total.saturated <= elapsed, "{} of {elapsed}", total.saturated);
+    assert!(total.saturated_time <= elapsed, "{} of {elapsed}", total.saturated_time);
     assert!(total.connect.count() > 1, "the times of handshakes are of all of them");
 }
 
 #[test]
 fn requests_of_the_warm_up_were_among_the_times_of_writing() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "1000", Duration::from_millis(200));
     plan.load.warm_up = Duration::from_millis(100);
     let outcome = run(plan);
@@ -1122,7 +1135,7 @@ fn requests_of_the_warm_up_were_among_the_times_of_writing() {
 
 #[test]
 fn a_changed_rate_takes_effect_while_running() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     // Unchanged it would take a minute.
     let mut plan = open(&server, "1", Duration::from_secs(3600));
     plan.load.until.hits = 60;
@@ -1135,12 +1148,12 @@ fn a_changed_rate_takes_effect_while_running() {
 
 #[test]
 fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "5000", Duration::from_millis(200));
-    plan.session.transport.connections = 2;
+    plan.session.transport.max_connections = 2;
     plan.session.threads = 4;
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), server.connections(), outcome.threads), (1000, 2, 2));
+    assert_eq!((outcome.total.good(), server.connection_count(), outcome.threads), (1000, 2, 2));
 }
 
 /// The loop slept on, and the next request ran out of its own time unsent. That it does not has a few tries: on a busy
@@ -1149,12 +1162,12 @@ fn connections_per_host_are_bounded_and_who_waits_is_served_in_turn() {
 fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
     let served = || {
         let server = Server::start(|mut peer, number| {
-            peer.request()?;
+            peer.read_request_head()?;
             if number == 0 { peer.wait_for_close() } else { peer.send(OK.as_bytes()) }
         });
         let server = server.unwrap();
         let mut plan = open(&server, "22", Duration::from_millis(60));
-        plan.session.transport.connections = 1;
+        plan.session.transport.max_connections = 1;
         plan.session.transport.timeout = Some(Duration::from_millis(110));
         let outcome = run(plan);
         assert_eq!(outcome.total.completed, 2);
@@ -1165,7 +1178,7 @@ fn a_connection_that_a_timeout_freed_is_given_to_who_waits_for_one() {
 
 #[test]
 fn a_run_ends_when_its_errors_are_spent() {
-    let server = Server::answering("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let server = Server::start_answering("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n").unwrap();
     let mut plan = open(&server, "1000", Duration::from_secs(60));
     plan.load.error_budget = Some(ErrorBudget::Share(0.5));
     let outcome = run(plan);
@@ -1185,11 +1198,11 @@ fn towards(url: &str, requests: u64) -> RunPlan {
 #[test]
 fn a_name_is_looked_up_as_often_as_the_user_wants() {
     let server =
-        Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
+        Server::start_answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").unwrap();
     let url = format!("http://localhost:{}/", server.address().port());
     for (lifetime, lookups) in [(AddressLifetime::Run, 1), (AddressLifetime::Connection, 4)] {
         let mut plan = towards(&url, 4);
-        plan.session.transport.dial.lifetime = lifetime;
+        plan.session.transport.dial.address_lifetime = lifetime;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (4, lookups), "{lifetime:?}");
     }
@@ -1230,29 +1243,29 @@ fn loopback_for(question: &[u8]) -> Vec<u8> {
 /// One thread asked, one name after the other, and all that waited shared what it got.
 #[test]
 fn names_are_looked_up_side_by_side_and_for_each_connection_where_that_is_asked_for() {
-    let server = Server::answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let server = Server::start_answering("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     let server = server.unwrap();
     let mut plan = towards(&format!("http://shop.example.:{}/", server.address().port()), 21);
     plan.load.in_flight.limit = 21;
-    plan.session.transport.dial.lifetime = AddressLifetime::Connection;
+    plan.session.transport.dial.address_lifetime = AddressLifetime::Connection;
     // The one before the run serves the first connection; the others wait for each other's questions.
-    plan.session.transport.dial.servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
+    plan.session.transport.dial.dns_servers = Arc::new(DnsServers::new(vec![reluctant(20)], ""));
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.lookup.count()), (21, 21));
-    assert_eq!((outcome.total.connections, server.connections()), (21, 21));
+    assert_eq!((outcome.total.connections, server.connection_count()), (21, 21));
 }
 
 #[test]
 fn a_name_that_nobody_knows_is_a_failure_of_its_own() {
     let outcome = run(towards("http://does-not-exist.invalid/", 2));
-    assert_eq!(outcome.total.fault(RequestFault::Resolve(NameFault::System)), 2);
+    assert_eq!(outcome.total.fault_count(RequestFault::Resolve(NameFault::System)), 2);
 }
 
 #[test]
 fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     let play = |mut peer: Peer, _| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             let asked = head.contains("\r\nHost: shop.example\r\n");
             peer.send(if asked { OK.as_bytes() } else { b"HTTP/1.1 400 x\r\nContent-Length: 0\r\n\r\n" })?;
         }
@@ -1263,13 +1276,13 @@ fn connections_go_where_they_are_sent_and_requests_say_where_they_wanted_to() {
     plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
     plan.session.transport.requests_per_connection = 1;
     let outcome = run(plan);
-    assert_eq!((outcome.total.good(), one.connections(), two.connections()), (6, 3, 3));
+    assert_eq!((outcome.total.good(), one.connection_count(), two.connection_count()), (6, 3, 3));
 }
 
 /// An address that refuses at once, as one without a route does, was the last that was tried.
 #[test]
 fn an_address_without_a_route_is_passed_over() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = towards("http://shop.example/", 6);
     let places = [("255.255.255.255", 80), ("127.0.0.1", server.address().port())]
         .map(|(host, port)| (host.to_owned(), port));
@@ -1307,16 +1320,16 @@ fn a_connection_as_old_as_it_may_become_is_replaced_and_no_request_fails() {
         (Some(Duration::from_secs(3600)), 1),
         (None, 1),
     ] {
-        let server = Server::answering(OK).unwrap();
+        let server = Server::start_answering(OK).unwrap();
         let mut plan = some(&server, 20);
-        plan.session.transport.connection_age = age;
+        plan.session.transport.max_connection_age = age;
         let outcome = run(plan);
         assert_eq!(
             (statuses(&outcome), outcome.total.connections, outcome.total.retried),
             (vec![(200, 20)], connections, 0),
             "{age:?}"
         );
-        assert_eq!(server.connections() as u64, connections, "{age:?}");
+        assert_eq!(server.connection_count() as u64, connections, "{age:?}");
     }
 }
 
@@ -1325,7 +1338,7 @@ const AGE: Duration = Duration::from_millis(20);
 /// A connection on which the age passes before each answer.
 fn slow(mut peer: Peer, _: usize) -> std::io::Result<()> {
     loop {
-        peer.request()?;
+        peer.read_request_head()?;
         let_pass(AGE);
         peer.send(OK.as_bytes())?;
     }
@@ -1335,7 +1348,7 @@ fn slow(mut peer: Peer, _: usize) -> std::io::Result<()> {
 fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
     let server = Server::start(slow).unwrap();
     let mut plan = some(&server, 3);
-    plan.session.transport.connection_age = Some(AGE);
+    plan.session.transport.max_connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections, outcome.total.retried), (3, 3, 0));
     let outcome = run(some(&server, 3));
@@ -1345,12 +1358,12 @@ fn a_connection_that_came_of_age_during_its_request_is_not_used_again() {
 /// It used to carry one more request: only the end of a request looked at the age.
 #[test]
 fn a_connection_that_came_of_age_while_idle_is_not_used_again() {
-    let (quick, slow) = (Server::answering(OK).unwrap(), Server::start(slow).unwrap());
+    let (quick, slow) = (Server::start_answering(OK).unwrap(), Server::start(slow).unwrap());
     let mut plan = around(&[quick.url("/"), slow.url("/")], 6);
-    plan.session.transport.connection_age = Some(AGE);
+    plan.session.transport.max_connection_age = Some(AGE);
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.retried), (6, 0));
-    assert_eq!((quick.connections(), slow.connections()), (3, 3));
+    assert_eq!((quick.connection_count(), slow.connection_count()), (3, 3));
 }
 
 /// A server that writes down where its connections come from.
@@ -1360,7 +1373,7 @@ fn witness() -> (Server, Arc<Mutex<Vec<IpAddr>>>) {
     let server = Server::start(move |mut peer, _| {
         seen.lock().unwrap().push(peer.address()?.ip());
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(OK.as_bytes())?;
         }
     });
@@ -1379,7 +1392,7 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
     let (server, callers) = witness();
     let mut plan = some(&server, 7);
     plan.session.transport.requests_per_connection = 1;
-    plan.session.transport.sources = vec![loopback(2), loopback(3)];
+    plan.session.transport.source_addresses = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (7, 7));
     let turns = [2, 3, 2, 3, 2, 3, 2].map(loopback);
@@ -1390,8 +1403,8 @@ fn connections_come_from_the_source_addresses_in_turn_and_from_no_other() {
 fn every_thread_sent_from_the_first_source_address() {
     let (server, callers) = witness();
     let mut plan = open(&server, "1000", Duration::from_millis(100));
-    (plan.session.threads, plan.session.transport.connections) = (2, 2);
-    plan.session.transport.sources = vec![loopback(2), loopback(3)];
+    (plan.session.threads, plan.session.transport.max_connections) = (2, 2);
+    plan.session.transport.source_addresses = vec![loopback(2), loopback(3)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.threads), (100, 2));
     let mut callers = callers.lock().unwrap().clone();
@@ -1404,7 +1417,7 @@ fn a_source_address_of_another_machine_is_an_error_of_each_request_that_names_it
     let (server, callers) = witness();
     let mut plan = some(&server, 6);
     plan.session.transport.requests_per_connection = 1;
-    plan.session.transport.sources = vec![NOWHERE, loopback(2)];
+    plan.session.transport.source_addresses = vec![NOWHERE, loopback(2)];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), outcome.total.completed), (3, 6));
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 3]);
@@ -1422,11 +1435,11 @@ fn a_source_address_of_the_other_family_is_passed_over_or_is_an_error() {
     let six: IpAddr = std::net::Ipv6Addr::LOCALHOST.into();
     let mut plan = some(&server, 4);
     plan.session.transport.requests_per_connection = 1;
-    plan.session.transport.sources = vec![loopback(2), six, loopback(3)];
+    plan.session.transport.source_addresses = vec![loopback(2), six, loopback(3)];
     assert_eq!(run(plan).total.good(), 4);
     assert_eq!(*callers.lock().unwrap(), [2, 3, 2, 3].map(loopback));
     let mut plan = some(&server, 2);
-    plan.session.transport.sources = vec![six];
+    plan.session.transport.source_addresses = vec![six];
     let (outcome, records) = recorded(plan);
     assert_eq!((outcome.total.good(), callers.lock().unwrap().len()), (0, 4));
     assert!(records.iter().all(|record| record.error == "cannot open a socket on ::1: unsupported"));
@@ -1439,7 +1452,7 @@ fn of_a_host_with_addresses_of_both_families_those_are_tried_that_the_source_add
     let places = ["::1", "127.0.0.1"].map(|host| (host.to_owned(), server.address().port()));
     plan.session.transport.dial.connect_to.insert(("shop.example".to_owned(), 80), places.into());
     plan.session.transport.requests_per_connection = 1;
-    plan.session.transport.sources = vec![loopback(2)];
+    plan.session.transport.source_addresses = vec![loopback(2)];
     let outcome = run(plan);
     assert_eq!((outcome.total.good(), outcome.total.connections), (4, 4), "none was tried in vain");
     assert_eq!(*callers.lock().unwrap(), [loopback(2); 4]);
@@ -1467,7 +1480,7 @@ fn a_unix_socket_takes_everything() {
 #[test]
 fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
     let proxy = Server::start(|mut peer, _| {
-        let head = peer.request()?;
+        let head = peer.read_request_head()?;
         let answer = if head.starts_with("GET http://shop.example/x HTTP/1.1\r\n") {
             OK
         } else {
@@ -1490,7 +1503,7 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
             Some(TlsOptions { insecure: true, ..TlsOptions::default() }.config().unwrap());
         let outcome = run(plan);
         assert_eq!(
-            (outcome.total.good(), outcome.total.fault(RequestFault::Proxy(0))),
+            (outcome.total.good(), outcome.total.fault_count(RequestFault::Proxy(0))),
             (good, refused),
             "{url}"
         );
@@ -1499,7 +1512,7 @@ fn a_proxy_gets_whole_urls_or_is_asked_for_a_tunnel() {
 
 #[test]
 fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut rows = tempfile::NamedTempFile::new().unwrap();
     rows.write_all(b"fine\nnot\tfine\n").unwrap();
     let file = format!("GET {}/{{{{raw row {}}}}}\n", server.url(""), rows.path().display());
@@ -1511,10 +1524,10 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
     );
     let intake = RequestReader::new(reader, RequestFraming::default(), Some(TemplateReader::new(1)));
     let mut plan = some(&server, 10);
-    plan.session.source = RequestSource::List(intake.list().unwrap());
+    plan.session.source = RequestSource::List(intake.read_all().unwrap());
     let (outcome, records) = recorded(plan);
     assert_eq!(
-        (outcome.total.good(), outcome.total.fault(RequestFault::Template), records.len()),
+        (outcome.total.good(), outcome.total.fault_count(RequestFault::Template), records.len()),
         (5, 5, 10)
     );
     assert!(records[1].error.starts_with("the filled template"), "{:?}", records[1]);
@@ -1522,7 +1535,7 @@ fn a_template_that_fills_to_no_request_is_counted_and_never_sent() {
 
 #[test]
 fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(420));
     (plan.session.threads, plan.load.interval, plan.load.by_outcome) = (2, Duration::from_millis(50), true);
     let (outcome, intervals, records) = told(ResultFormat::Gob, false, plan);
@@ -1538,7 +1551,7 @@ fn intervals_follow_each_other_hold_what_ended_in_them_and_add_up_to_the_run() {
         assert_eq!(interval.stats.completed, ended.count() as u64, "from {from} to {}", interval.to);
         let read: IntervalStats = serde_json::from_str(&serde_json::to_string(interval).unwrap()).unwrap();
         assert_eq!(read, *interval);
-        sum.add(&interval.stats);
+        sum.merge(&interval.stats);
         from = interval.to;
     }
     assert!(
@@ -1561,7 +1574,7 @@ fn hits(records: &[Record]) -> Vec<(u64, i128, String, u16)> {
 
 #[test]
 fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let now = RunClock::start().unix_ns(0);
     let shards =
         [(1, 1), (1, 3), (2, 3), (3, 3)].map(|(number, of)| ScheduleShard::new(number - 1, of).unwrap());
@@ -1570,7 +1583,7 @@ fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
         let mut plan = open(&server, "500", Duration::from_millis(400));
         plan.session.source =
             around(&["/a", "/b", "/c", "/d"].map(|path| server.url(path)), 0).session.source;
-        (plan.session.threads, plan.load.shard, plan.load.start_at) =
+        (plan.session.threads, plan.load.shard, plan.load.start_unix_ns) =
             (shard.shard_count() as usize, shard, Some(start_at));
         std::thread::spawn(move || recorded(plan))
     });
@@ -1585,7 +1598,7 @@ fn three_generators_send_one_schedule_between_them_and_no_hit_twice() {
 
 #[test]
 fn three_generators_that_read_one_input_send_each_line_once() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let sent = (0..3).flat_map(|index| {
         let file: String =
             (0..100).map(|line| format!("GET {}\n", server.url(&format!("/{line}")))).collect();
@@ -1608,10 +1621,10 @@ fn three_generators_that_read_one_input_send_each_line_once() {
 
 #[test]
 fn a_start_that_has_passed_is_refused_and_nothing_is_sent() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut plan = open(&server, "500", Duration::from_millis(400));
-    plan.load.start_at = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
+    plan.load.start_unix_ns = Some(RunClock::start().unix_ns(0) - 1_000_000_000);
     let refused = engine::start(plan, None).err().unwrap().to_string();
     assert!(refused.starts_with("the start time is 1."), "{refused}");
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.connection_count(), 0);
 }

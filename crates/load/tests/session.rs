@@ -12,8 +12,8 @@ use seawall_load::collector::CollectorEvent;
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
 use seawall_load::engine::{LoadSession, LoadSpec, LoadTrial, RunOutcome, RunPlan, TrialStartError};
-use seawall_load::fault::RequestFault;
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_fault::RequestFault;
 use seawall_load::request_source::{RequestList, RequestReader, RequestSource};
 use seawall_load::schedule::{
     self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleShard, StopCondition,
@@ -55,7 +55,7 @@ fn paced(hits: u64, rate: &str) -> LoadSpec {
 }
 
 fn run(session: &mut LoadSession, load: &LoadSpec) -> RunOutcome {
-    session.trial(load, None).unwrap().finish()
+    session.start_trial(load, None).unwrap().finish()
 }
 
 fn until(happens: impl Fn() -> bool) {
@@ -68,7 +68,7 @@ fn until(happens: impl Fn() -> bool) {
 
 #[test]
 fn every_trial_begins_anew_on_what_the_ones_before_have_opened() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let mut began = 0;
     for load in [closed(10, 1), paced(20, "2000"), closed(10, 1)] {
@@ -84,7 +84,7 @@ fn every_trial_begins_anew_on_what_the_ones_before_have_opened() {
 
 #[test]
 fn a_trial_of_fewer_clients_than_threads_has_a_part_for_each_client() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let threads = |clients| {
         let outcome = run(&mut session, &closed(10, clients));
@@ -99,7 +99,7 @@ fn gated(gate: &Arc<RwLock<()>>) -> Server {
     let gate = Arc::clone(gate);
     let server = Server::start(move |mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             drop(gate.read().unwrap());
             peer.send(OK)?;
         }
@@ -109,7 +109,7 @@ fn gated(gate: &Arc<RwLock<()>>) -> Server {
 
 /// A trial on a server whose gate is closed.
 fn with_five_unanswered(session: &mut LoadSession) -> LoadTrial<'_> {
-    let trial = session.trial(&paced(5, "1000"), None).unwrap();
+    let trial = session.start_trial(&paced(5, "1000"), None).unwrap();
     until(|| trial.control().in_flight() == 5);
     trial
 }
@@ -123,23 +123,23 @@ fn what_a_trial_left_unanswered_is_in_its_figures_and_not_in_the_next_ones() {
     let trial = with_five_unanswered(&mut session);
     trial.control().abort();
     let first = trial.finish();
-    let boundary = first.boundary();
+    let boundary = first.unfinished_requests();
     assert_eq!((boundary.aborted, boundary.backlog, boundary.late.completed), (5, 0, 5));
     drop(closed_gate);
     let second = run(&mut session, &paced(7, "1000"));
     assert_eq!((second.total.completed, second.total.good()), (7, 7));
-    assert_eq!(second.boundary().aborted, 0);
-    assert_eq!((session.total().completed, session.total().fault(RequestFault::Aborted)), (12, 5));
+    assert_eq!(second.unfinished_requests().aborted, 0);
+    assert_eq!((session.total().completed, session.total().fault_count(RequestFault::Aborted)), (12, 5));
 }
 
 /// Hits that nobody was left to send were blamed on the generator.
 #[test]
 fn a_rate_that_is_changed_after_the_last_hit_makes_no_more_of_them() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let until_end = StopCondition { stop_time: 3600 * SECOND, ..StopCondition::default() };
-    let trial = session.trial(&LoadSpec { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
-    until(|| trial.control().is_over());
+    let trial = session.start_trial(&LoadSpec { until: until_end, ..paced(1, "1/1h") }, None).unwrap();
+    until(|| trial.control().has_stopped_sending());
     assert!(!trial.control().set_rate("1000".parse().unwrap()), "the next would be due at the end");
     let outcome = trial.finish();
     assert_eq!((outcome.scheduled, outcome.unsent(), outcome.total.good()), (Some(1), 0, 1));
@@ -153,7 +153,10 @@ fn late_answers_are_waited_for_as_long_as_the_load_says() {
     let _closed = gate.write().unwrap();
     let load = LoadSpec { drain_timeout: Some(Duration::from_millis(100)), ..paced(5, "1000") };
     let outcome = run(&mut session, &load);
-    assert_eq!((outcome.boundary().aborted, outcome.stop_reason, outcome.scheduled), (5, None, Some(5)));
+    assert_eq!(
+        (outcome.unfinished_requests().aborted, outcome.stop_reason, outcome.scheduled),
+        (5, None, Some(5))
+    );
     assert!(outcome.elapsed < 20 * SECOND, "not for the timeout of a request");
 }
 
@@ -165,7 +168,7 @@ fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
     let closed_gate = gate.write().unwrap();
     let trial = with_five_unanswered(&mut session);
     drop(trial);
-    assert_eq!(session.total().fault(RequestFault::Aborted), 5);
+    assert_eq!(session.total().fault_count(RequestFault::Aborted), 5);
     drop(closed_gate);
     assert_eq!(run(&mut session, &closed(10, 2)).total.good(), 10);
 }
@@ -173,9 +176,9 @@ fn a_trial_that_is_dropped_is_aborted_and_its_threads_are_free_for_the_next() {
 /// It was in no total.
 #[test]
 fn a_trial_that_was_heard_to_its_end_and_dropped_is_in_the_total_of_its_session() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let mut trial = session.trial(&closed(10, 2), None).unwrap();
+    let mut trial = session.start_trial(&closed(10, 2), None).unwrap();
     while !matches!(trial.next_interval(Duration::from_secs(20)), CollectorEvent::Ended) {}
     drop(trial);
     assert_eq!(session.total().good(), 10);
@@ -201,10 +204,10 @@ fn a_session_that_is_dropped_closes_its_connections() {
 
 #[test]
 fn warming_opens_what_is_lacking_to_so_many_connections_of_each_origin() {
-    let servers = [(); 2].map(|()| Server::answering(OK).unwrap());
+    let servers = [(); 2].map(|()| Server::start_answering(OK).unwrap());
     let mut session = open(list(&servers.each_ref().map(|server| server.url("/"))));
     assert_eq!([3, 3, 8, 5].map(|each| session.warm(each).unwrap()), [6, 6, 16, 16]);
-    until(|| servers.each_ref().map(Server::connections) == [8, 8]);
+    until(|| servers.each_ref().map(Server::connection_count) == [8, 8]);
     let outcome = run(&mut session, &closed(100, 8));
     assert_eq!((outcome.total.good(), outcome.total.connections), (100, 0));
 }
@@ -215,7 +218,7 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
     const PLACES: usize = 2100;
     let server = Server::start(move |mut peer, _| {
         for place in 0.. {
-            peer.request()?;
+            peer.read_request_head()?;
             let elsewhere = format!(
                 "HTTP/1.1 302 Found\r\nLocation: http://127.1.{}.{}:1/\r\nContent-Length: 0\r\n\r\n",
                 place / 256,
@@ -228,7 +231,7 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
     let server = server.unwrap();
     let mut plan = RunPlan::new(list(&[server.url("/")]), ArrivalModel::Closed);
     plan.session.threads = 1;
-    plan.session.transport.connections = 1;
+    plan.session.transport.max_connections = 1;
     let mut session = LoadSession::open(plan.split().0).unwrap();
     let first = run(&mut session, &closed(PLACES as u64, 1));
     assert_eq!(
@@ -243,18 +246,18 @@ fn a_trial_begins_after_one_whose_redirects_led_to_more_places_than_are_remember
 #[test]
 fn warming_goes_on_to_the_next_address_and_ends_where_nobody_listens() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let by_name = format!("http://localhost:{}/", server.address().port());
     let mut session = open(list(&[format!("http://{nobody}/"), by_name, "http://[::1]:1/".to_owned()]));
     assert_eq!(session.warm(4).unwrap(), 4);
-    until(|| server.connections() == 4);
+    until(|| server.connection_count() == 4);
 }
 
 /// Its thread answered too late, and all of its connections counted none.
 #[test]
 fn warming_counts_what_stands_beside_a_server_that_lets_connections_wait() {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     // A handshake that nobody answers, as long as its step may take.
     let source = list(&[format!("https://{}/", silent.address()), server.url("/")]);
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
@@ -271,7 +274,7 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
     let end = Arc::clone(&ended);
     let server = Server::start(move |mut peer, number| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(OK)?;
             if number == 0 {
                 drop(peer);
@@ -291,11 +294,11 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
 
 /// The outcome of a trial, and the hits of all of its intervals, each of which has those that ended in it.
 fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<CompletedRequest>) {
-    let mut trial = session.trial(load, None).unwrap();
+    let mut trial = session.start_trial(load, None).unwrap();
     let mut hits = Vec::new();
     while !matches!(trial.next_interval(Duration::from_secs(20)), CollectorEvent::Ended) {
-        let interval = trial.interval();
-        let own = interval.stats.fates.clone();
+        let interval = trial.last_interval();
+        let own = interval.stats.completed_requests.clone();
         assert!(load.per_request_outcomes || own.is_empty(), "only who asks for hits gets them");
         assert_eq!(own.len() as u64, if load.per_request_outcomes { interval.stats.completed } else { 0 });
         assert!(own.iter().all(|fate| fate.due <= fate.end && fate.end <= interval.to));
@@ -306,7 +309,7 @@ fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<Com
 
 #[test]
 fn each_hit_is_told_with_the_place_of_its_target() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/a"), server.url("/b"), server.url("/c")]));
     let asking = LoadSpec { per_request_outcomes: true, ..paced(9, "1000") };
     let (_, mut hits) = with_hits(&mut session, &asking);
@@ -317,23 +320,30 @@ fn each_hit_is_told_with_the_place_of_its_target() {
 
 #[test]
 fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let asking =
         LoadSpec { per_request_outcomes: true, interval: Duration::from_millis(50), ..paced(300, "1000") };
     let (outcome, mut hits) = with_hits(&mut session, &asking);
-    assert_eq!((hits.len() as u64, outcome.total.good(), outcome.total.fates.len()), (300, 300, 0));
-    assert_eq!(session.total().fates.len(), 0);
+    assert_eq!(
+        (hits.len() as u64, outcome.total.good(), outcome.total.completed_requests.len()),
+        (300, 300, 0)
+    );
+    assert_eq!(session.total().completed_requests.len(), 0);
     hits.sort_by_key(|fate| fate.due);
     let due: Vec<_> = hits.iter().map(|fate| fate.due).collect();
     assert_eq!(due, (0..300).map(|seq| seq * SECOND / 1000).collect::<Vec<_>>(), "in the time of the trial");
-    assert!(hits.iter().all(|fate| fate.is_good() && fate.bytes_in == 2 && fate.sent >= Some(fate.due)));
+    assert!(hits.iter().all(|fate| fate.is_good() && fate.bytes_in == 2 && fate.sent_at >= Some(fate.due)));
     let carried = |fate: &CompletedRequest| {
-        fate.carrier.is_some_and(|carrier| carrier.connection_id > 0 && carrier.first_byte.is_some())
+        fate.connection_timings
+            .is_some_and(|carrier| carrier.connection_id > 0 && carrier.first_byte.is_some())
     };
     assert!(hits.iter().all(carried), "although nothing is recorded");
-    assert!(hits.iter().any(|fate| fate.carrier.is_some_and(|carrier| carrier.reuse_count > 0)));
-    assert!(hits.iter().all(|fate| fate.sent >= Some(fate.launched())), "the generator lag is part of that");
+    assert!(hits.iter().any(|fate| fate.connection_timings.is_some_and(|carrier| carrier.reuse_count > 0)));
+    assert!(
+        hits.iter().all(|fate| fate.sent_at >= Some(fate.launch_time())),
+        "the generator lag is part of that"
+    );
     assert_eq!(hits.iter().map(|fate| fate.generator_lag).max(), Some(outcome.total.generator_lag.max()));
     let (outcome, hits) = with_hits(&mut session, &paced(10, "1000"));
     assert_eq!((hits.len(), outcome.total.good()), (0, 10));
@@ -341,7 +351,7 @@ fn each_hit_is_told_with_the_interval_in_which_it_ended_and_no_sum_keeps_it() {
 
 #[test]
 fn what_waits_for_room_has_no_lag_of_its_own() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let by_hit = LoadSpec { per_request_outcomes: true, ..closed(20, 2) };
     let (_, hits) = with_hits(&mut session, &by_hit);
@@ -350,7 +360,7 @@ fn what_waits_for_room_has_no_lag_of_its_own() {
     crowded.in_flight.limit = 1;
     let (outcome, hits) = with_hits(&mut session, &crowded);
     let own = hits.iter().filter(|fate| fate.generator_lag > 0).count() as u64;
-    let late = hits.iter().filter(|fate| fate.sent > Some(fate.due)).count() as u64;
+    let late = hits.iter().filter(|fate| fate.sent_at > Some(fate.due)).count() as u64;
     assert!(own <= outcome.total.generator_lag.count() && own < late, "{own} of {late}");
 }
 
@@ -362,7 +372,11 @@ fn hits_that_found_nobody_are_told_with_the_reason_and_without_a_carrier() {
         with_hits(&mut session, &LoadSpec { per_request_outcomes: true, ..paced(5, "1000") });
     assert_eq!((outcome.total.completed, hits.len()), (5, 5));
     let refused = Err(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused));
-    assert!(hits.iter().all(|fate| fate.outcome == refused && fate.sent.is_none() && fate.carrier.is_none()));
+    assert!(
+        hits.iter().all(|fate| fate.outcome == refused
+            && fate.sent_at.is_none()
+            && fate.connection_timings.is_none())
+    );
 }
 
 /// So many requests that are read during the run.
@@ -374,19 +388,19 @@ fn lazy(server: &Server, requests: usize) -> RequestSource {
 
 #[test]
 fn targets_that_are_read_during_the_run_serve_one_trial() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(lazy(&server, 3));
     assert_eq!(run(&mut session, &closed(u64::MAX, 2)).total.good(), 3);
-    assert!(matches!(session.trial(&closed(1, 1), None), Err(TrialStartError::TargetsUsedUp)));
+    assert!(matches!(session.start_trial(&closed(1, 1), None), Err(TrialStartError::TargetsUsedUp)));
 }
 
 /// They were used up by a trial that was refused.
 #[test]
 fn targets_that_are_read_during_the_run_are_there_for_a_trial_after_one_that_came_too_late() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(lazy(&server, 3));
-    let late = LoadSpec { start_at: Some(1), ..closed(3, 1) };
-    assert!(matches!(session.trial(&late, None), Err(TrialStartError::Late(_))));
+    let late = LoadSpec { start_unix_ns: Some(1), ..closed(3, 1) };
+    assert!(matches!(session.start_trial(&late, None), Err(TrialStartError::Late(_))));
     assert_eq!(run(&mut session, &closed(3, 1)).total.good(), 3);
 }
 
@@ -404,7 +418,7 @@ impl Crowd {
         let crowd = Arc::clone(self);
         let server = Server::start(move |mut peer, _| {
             loop {
-                peer.request()?;
+                peer.read_request_head()?;
                 let present = crowd.present.fetch_add(1, Ordering::SeqCst) + 1;
                 crowd.most.fetch_max(present, Ordering::SeqCst);
                 let clock = RunClock::start();
@@ -425,7 +439,7 @@ fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
     let crowd = Arc::new(Crowd::default());
     let server = crowd.server();
     let mut session = open(list(&[server.url("/")]));
-    let trial = session.trial(&closed(2000, 2), None).unwrap();
+    let trial = session.start_trial(&closed(2000, 2), None).unwrap();
     assert!(!trial.control().set_rate("10".parse().unwrap()), "it has no rate");
     assert!(trial.control().set_concurrency(8.try_into().unwrap()));
     until(|| crowd.most.load(Ordering::SeqCst) > 2);
@@ -443,7 +457,7 @@ fn a_closed_loop_has_as_many_clients_as_it_is_told_and_ends_with_its_hits() {
 #[test]
 fn a_client_that_was_refused_waits_before_it_asks_again() {
     let refuses: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-    let server = Server::answering(refuses).unwrap();
+    let server = Server::start_answering(refuses).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let pause = Duration::from_millis(20);
     let clock = RunClock::start();
@@ -459,16 +473,16 @@ fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
         let crowd = Arc::new(Crowd::default());
         let server = crowd.server();
         let mut session = open(list(&[server.url("/")]));
-        let trial = session.trial(&load, None).unwrap();
+        let trial = session.start_trial(&load, None).unwrap();
         let steer = trial.control();
         until(|| crowd.answered.load(Ordering::SeqCst) > 10);
         steer.pause();
         let told = steer.elapsed();
-        let all_told = || steer.outcomes().0 == crowd.answered.load(Ordering::SeqCst) as u64;
+        let all_told = || steer.completed_and_errors().0 == crowd.answered.load(Ordering::SeqCst) as u64;
         until(|| steer.elapsed() > told + SECOND / 5 && steer.in_flight() == 0 && all_told());
-        let (done, _) = steer.outcomes();
+        let (done, _) = steer.completed_and_errors();
         until(|| steer.elapsed() > told + SECOND / 2);
-        assert_eq!((steer.outcomes().0, steer.is_paused()), (done, true));
+        assert_eq!((steer.completed_and_errors().0, steer.is_paused()), (done, true));
         steer.resume();
         let outcome = trial.finish();
         assert_eq!((outcome.total.good(), outcome.unsent(), outcome.stop_reason), (2000, 0, None));
@@ -477,15 +491,15 @@ fn in_a_pause_nothing_is_sent_and_after_it_what_is_left_is() {
 
 #[test]
 fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
-    let stopped = session.trial(&paced(u64::MAX, "1000"), None).unwrap();
+    let stopped = session.start_trial(&paced(u64::MAX, "1000"), None).unwrap();
     stopped.control().pause();
     stopped.control().drain();
     assert!(stopped.finish().stop_reason.is_some());
     for load in [closed(u64::MAX, 2), paced(u64::MAX, "1000")] {
         let until = StopCondition { stop_time: SECOND / 5, ..load.until };
-        let trial = session.trial(&LoadSpec { until, ..load }, None).unwrap();
+        let trial = session.start_trial(&LoadSpec { until, ..load }, None).unwrap();
         trial.control().pause();
         let outcome = trial.finish();
         assert_eq!((outcome.counted_duration, outcome.stop_reason, outcome.unsent()), (SECOND / 5, None, 0));
@@ -494,14 +508,14 @@ fn a_pause_can_be_ended_at_once_and_is_over_with_the_schedule() {
 
 /// When the hits of a shard were due whose rate was changed from an instant on, of which it heard when `hears` says so.
 fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bool) -> Vec<Nanos> {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let load = LoadSpec {
         shard: ScheduleShard::new(index, 2).unwrap(),
         per_request_outcomes: true,
         ..paced(700, "500")
     };
-    let mut trial = session.trial(&load, None).unwrap();
+    let mut trial = session.start_trial(&load, None).unwrap();
     let steer = trial.control();
     until(|| hears(&steer));
     assert!(steer.set_rate_from(from, to.parse().unwrap()));
@@ -509,7 +523,7 @@ fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bo
     loop {
         match trial.next_interval(Duration::from_secs(1)) {
             CollectorEvent::Interval(interval) => {
-                dues.extend(interval.stats.fates.iter().map(|fate| fate.due));
+                dues.extend(interval.stats.completed_requests.iter().map(|fate| fate.due));
             }
             CollectorEvent::Timeout => {}
             CollectorEvent::Ended => break,
@@ -526,7 +540,7 @@ fn shards_whose_rate_changes_at_one_instant_stay_shards_of_one_schedule() {
     let from = SECOND;
     for to in ["2000", "250"] {
         let in_time = |steer: &Control| {
-            assert_eq!(steer.late_by(from), 0);
+            assert_eq!(steer.lateness_of_change(from), 0);
             true
         };
         let mut dues: Vec<_> = (0..2).flat_map(|index| dues_of(index, (from, to), in_time)).collect();
@@ -549,7 +563,7 @@ fn shards_whose_rate_changes_at_one_instant_stay_shards_of_one_schedule() {
 #[test]
 fn who_hears_too_late_that_its_rate_changes_sends_each_of_its_hits_once_all_the_same() {
     for to in ["2000", "250"] {
-        let too_late = |steer: &Control| steer.late_by(SECOND / 10) >= SECOND / 10;
+        let too_late = |steer: &Control| steer.lateness_of_change(SECOND / 10) >= SECOND / 10;
         let dues = dues_of(1, (SECOND / 10, to), too_late);
         assert_eq!(dues.len(), 350);
     }

@@ -42,7 +42,7 @@ fn counting() -> (Server, Arc<AtomicU64>) {
     let count = Arc::clone(&answered);
     let server = Server::start(move |mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             count.fetch_add(1, Ordering::SeqCst);
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")?;
         }
@@ -57,7 +57,7 @@ fn open(server: &Server) -> LoadSession {
     let mut plan = RunPlan::new(source, ArrivalModel::Closed);
     plan.session.threads = 2;
     plan.load.in_flight.limit = CONNECTIONS;
-    plan.session.transport.connections = CONNECTIONS;
+    plan.session.transport.max_connections = CONNECTIONS;
     LoadSession::open(plan.split().0).unwrap()
 }
 
@@ -116,10 +116,10 @@ fn keeps_its_connections(until: impl Fn(bool) -> StopCondition) {
     // with both of its ends.
     let warm = (before.0 + 2 * 4 + 2 * CONNECTIONS, before.1 + 2 + 1 + CONNECTIONS);
     until_held(warm);
-    let run = |trial| session.trial(&load(trial, &until), results(trial)).unwrap().finish();
+    let run = |trial| session.start_trial(&load(trial, &until), results(trial)).unwrap().finish();
     let outcomes: Vec<_> = (0..TRIALS).map(run).collect();
     until_held(warm);
-    assert_eq!(server.connections(), CONNECTIONS);
+    assert_eq!(server.connection_count(), CONNECTIONS);
     assert!(outcomes.iter().all(|outcome| outcome.total.connections == 0 && outcome.total.good() > 0));
     assert_eq!(sum(&outcomes), figures(session.total()));
     assert_eq!(answered.load(Ordering::SeqCst), session.total().good());

@@ -12,15 +12,15 @@ use rustls::ServerConfig;
 use seawall_load::clock::{SECOND, nanos};
 use seawall_load::collector::CollectorEvent;
 use seawall_load::engine::{self, Http2Options, LoadSession, RunOutcome, RunPlan};
-use seawall_load::fault::{OutcomeClass, RequestFault};
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_fault::{OutcomeClass, RequestFault};
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
 use seawall_load::target::{Target, Weight};
 use seawall_load::tls::TlsOptions;
-use seawall_testkit::frames::{self, Frame, Frames};
+use seawall_testkit::http2_frames::{self, ClientFrameReader, Frame};
 use seawall_testkit::server::{Peer, Server};
-use seawall_testkit::tls::Authority;
+use seawall_testkit::tls::CertificateAuthority;
 
 /// How a connection is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn chunks() -> Vec<u8> {
 
 /// Of HTTP/2: one byte, so that the window lasts, among frames that say nothing.
 fn frames_around(stream: u32) -> Vec<u8> {
-    [frames::data(stream, b"x", false), frames::unknown().repeat(PIECE / 40)].concat()
+    [http2_frames::data(stream, b"x", false), http2_frames::unknown().repeat(PIECE / 40)].concat()
 }
 
 impl Protocol {
@@ -94,7 +94,7 @@ impl Protocol {
 
     fn config(self) -> Option<Arc<ServerConfig>> {
         let offered: &[&[u8]] = if self.http2 { &[b"h2"] } else { &[b"http/1.1"] };
-        self.tls.then(|| Authority::new().unwrap().server(offered, false).unwrap())
+        self.tls.then(|| CertificateAuthority::new().unwrap().server_config(offered, false).unwrap())
     }
 
     /// A closed loop of so many clients and requests.
@@ -129,7 +129,7 @@ impl Protocol {
 
 fn http1(mut peer: Peer, number: usize, script: &Script) -> io::Result<()> {
     for request in 0.. {
-        peer.request()?;
+        peer.read_request_head()?;
         match script(number, request) {
             Act::Answer => peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")?,
             Act::Silence => return peer.wait_for_close(),
@@ -141,7 +141,7 @@ fn http1(mut peer: Peer, number: usize, script: &Script) -> io::Result<()> {
             }
             Act::Endless => {
                 peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-                peer.send_ahead(AHEAD)?;
+                peer.set_send_buffer(AHEAD)?;
                 let piece = chunks();
                 loop {
                     peer.send(&piece)?;
@@ -155,28 +155,32 @@ fn http1(mut peer: Peer, number: usize, script: &Script) -> io::Result<()> {
 /// The server's end of an HTTP/2 connection.
 struct Streams {
     peer: Peer,
-    frames: Frames,
+    frames: ClientFrameReader,
 }
 
 impl Streams {
     fn new(peer: Peer) -> Self {
-        Self { peer, frames: Frames::default() }
+        Self { peer, frames: ClientFrameReader::default() }
     }
 
     fn play(mut self, number: usize, script: &Script) -> io::Result<()> {
-        self.peer.send(&frames::settings())?;
+        self.peer.send(&http2_frames::settings())?;
         let mut request = 0;
         loop {
             let Frame::Request(stream, _) = self.next()? else { continue };
             match script(number, request) {
                 Act::Answer => {
-                    self.peer.send(&[frames::head(stream), frames::data(stream, b"hi", true)].concat())?;
+                    self.peer.send(
+                        &[http2_frames::headers(stream), http2_frames::data(stream, b"hi", true)].concat(),
+                    )?;
                 }
                 Act::Silence => {}
                 Act::Close => return self.peer.half_close(),
                 Act::Reset => return self.peer.reset(),
                 Act::Cut => {
-                    self.peer.send(&[frames::head(stream), frames::data(stream, b"hi", false)].concat())?;
+                    self.peer.send(
+                        &[http2_frames::headers(stream), http2_frames::data(stream, b"hi", false)].concat(),
+                    )?;
                     return self.peer.half_close();
                 }
                 Act::Endless => self.endless(stream)?,
@@ -189,18 +193,18 @@ impl Streams {
         loop {
             if let Some(frame) = self.frames.next_frame() {
                 if frame == Frame::Settings {
-                    self.peer.send(&frames::acknowledgement())?;
+                    self.peer.send(&http2_frames::settings_ack())?;
                 }
                 return Ok(frame);
             }
-            let bytes = self.peer.body(self.frames.missing())?;
+            let bytes = self.peer.read_body(self.frames.missing_bytes())?;
             self.frames.feed(&bytes);
         }
     }
 
     fn endless(&mut self, stream: u32) -> io::Result<()> {
-        self.peer.send(&frames::head(stream))?;
-        self.peer.send_ahead(AHEAD)?;
+        self.peer.send(&http2_frames::headers(stream))?;
+        self.peer.set_send_buffer(AHEAD)?;
         let piece = frames_around(stream);
         loop {
             self.peer.send(&piece)?;
@@ -239,10 +243,10 @@ fn connections_are_warm_before_the_first_hit_and_of_http2_no_more_than_streams_a
         let mut session = LoadSession::open(setup).unwrap();
         let warm = if protocol.http2 { 2 } else { 3 };
         assert_eq!(session.warm(3).unwrap(), warm, "{protocol:?}");
-        let outcome = session.trial(&load, None).unwrap().finish();
+        let outcome = session.start_trial(&load, None).unwrap().finish();
         assert_eq!((outcome.total.good(), outcome.total.connections), (20, 0), "{protocol:?}");
         // It may not have accepted the last, which nobody used, yet.
-        assert!(server.connections() <= warm, "{protocol:?}");
+        assert!(server.connection_count() <= warm, "{protocol:?}");
     }
 }
 
@@ -251,7 +255,7 @@ fn one_connection_carries_what_is_answered() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let outcome = run(protocol.plan(&server, 100, 1));
-        assert_eq!((outcome.total.good(), server.connections()), (100, 1), "{protocol:?}");
+        assert_eq!((outcome.total.good(), server.connection_count()), (100, 1), "{protocol:?}");
         let times = [&outcome.total.write, &outcome.total.first_byte, &outcome.total.body];
         assert_eq!(times.map(|times| times.count()), [100; 3], "{protocol:?}");
     }
@@ -265,7 +269,7 @@ fn one_end_of_a_connection_has_one_name() {
         for (end, name) in ends {
             let server = protocol.server(move |_, _| end);
             let outcome = run(protocol.plan(&server, 3, 1));
-            assert_eq!((faults(&outcome), server.connections()), (vec![(name, 3)], 3), "{protocol:?}");
+            assert_eq!((faults(&outcome), server.connection_count()), (vec![(name, 3)], 3), "{protocol:?}");
         }
     }
 }
@@ -289,7 +293,7 @@ fn a_connection_that_retires_makes_way_once_its_last_request_is_given_up() {
         let server = protocol.server(first);
         let mut plan = protocol.plan(&server, 160, 8);
         plan.session.transport.requests_per_connection = 5;
-        plan.session.transport.connections = 1;
+        plan.session.transport.max_connections = 1;
         plan.session.transport.timeout = Some(Duration::from_millis(300));
         let outcome = run(plan);
         let lost = 160 - outcome.total.good();
@@ -322,7 +326,7 @@ fn an_endless_body_ends_with_the_timeout_and_nobody_waits_for_it() {
         plan.session.transport.timeout = Some(Duration::from_secs(1));
         // A connection for each of the two.
         plan.session.transport.http2.connections = 2;
-        plan.session.transport.http2.streams = 1;
+        plan.session.transport.http2.max_streams = 1;
         let outcome = run(plan);
         assert_eq!((faults(&outcome), outcome.total.good()), (vec![("timeout", 1)], 19), "{protocol:?}");
         assert!(outcome.total.bytes_in > 2 * 19, "{protocol:?}: more than the others brought");
@@ -343,7 +347,7 @@ fn an_endless_fast_body_holds_up_neither_the_schedule_nor_an_abort() {
         let mut plan = protocol.open(&server, "200", Duration::from_millis(100));
         plan.session.transport.dial.unix_socket = Some(path);
         plan.session.transport.timeout = None;
-        plan.session.transport.http2.streams = 1;
+        plan.session.transport.http2.max_streams = 1;
         let (tell, told) = channel();
         std::thread::spawn(move || _ = tell.send(aborted_with_one_left(plan)));
         let outcome = told.recv_timeout(Duration::from_secs(60)).expect("an end");
@@ -372,12 +376,12 @@ fn hits_that_waited_for_a_connection_that_never_came_were_not_sent() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Silence);
         let mut plan = protocol.open(&server, "100", Duration::from_millis(200));
-        plan.session.transport.connections = 1;
-        plan.session.transport.http2.streams = 1;
+        plan.session.transport.max_connections = 1;
+        plan.session.transport.http2.max_streams = 1;
         plan.session.transport.timeout = Some(Duration::from_millis(400));
         let outcome = run(plan);
         let total = &outcome.total;
-        let waited = total.fault(RequestFault::NoConnection);
+        let waited = total.fault_count(RequestFault::NoConnection);
         assert_eq!((total.completed, total.no_connection, outcome.unsent()), (20, waited, 0), "{protocol:?}");
         assert_eq!(total.sent + waited, 20, "{protocol:?}");
         assert!(waited >= 10, "{protocol:?}: {waited}");
@@ -412,9 +416,9 @@ fn whoever_waits_takes_the_connection_that_is_there_first() {
     for protocol in FOUR {
         let server = protocol.server(|_, _| Act::Answer);
         let mut plan = protocol.open(&server, "2000", Duration::from_millis(100));
-        plan.session.transport.connections = 3;
+        plan.session.transport.max_connections = 3;
         let outcome = run(plan);
         assert_eq!((outcome.total.good(), outcome.total.completed), (200, 200), "{protocol:?}");
-        assert!(server.connections() <= 3, "{protocol:?}");
+        assert!(server.connection_count() <= 3, "{protocol:?}");
     }
 }

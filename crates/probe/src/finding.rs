@@ -55,7 +55,7 @@ impl CheckDefinition {
         MachineFinding { id, grade, measured: Some(measured), limit: Some(limit), unit, text }
     }
 
-    pub(crate) fn unknown(&self, why: &ProbeError) -> MachineFinding {
+    pub(crate) fn unknown_finding(&self, why: &ProbeError) -> MachineFinding {
         let Self { id, unit, limit } = *self;
         let text = format!("could not be tested: {why}");
         MachineFinding { id, grade: FindingGrade::Unknown, measured: None, limit: Some(limit), unit, text }

@@ -11,7 +11,7 @@ mod cpu;
 mod limits;
 mod network;
 
-pub use limits::{SOCKETS, TIME_WAIT};
+pub use limits::{SOCKETS_CHECK, TIME_WAIT_SECONDS};
 
 use std::time::Duration;
 
@@ -24,9 +24,9 @@ use crate::threads::{ThreadTracker, ThreadUsage};
 #[derive(Debug, Clone, Default)]
 pub struct RunActivity {
     /// The time in which requests were due.
-    pub sending: Duration,
+    pub sending_duration: Duration,
     /// True if more than 1 % of the due requests were not sent.
-    pub missed_sends: bool,
+    pub has_missed_sends: bool,
     /// The opened connections.
     pub connections: u64,
     /// The connection attempts that failed because this machine had no file descriptor or port.
@@ -35,7 +35,7 @@ pub struct RunActivity {
     pub in_flight_peak: u64,
     /// The CPU time that each sending thread spent on busy polling between the first and the last sample. The index is the number at the
     /// end of the thread's name. A thread without an entry did not busy-poll.
-    pub busy_poll: Vec<Duration>,
+    pub busy_poll_times: Vec<Duration>,
 }
 
 /// Monitors the generator during a run.
@@ -54,17 +54,17 @@ pub struct SampledUsage {
     /// The sending threads.
     pub senders: ThreadTracker,
     /// The most open files; 0 if the kernel does not report them (Linux before 6.2).
-    pub open_files: u64,
+    pub peak_open_files: u64,
 }
 
 impl SampledUsage {
     fn new(senders: &'static str) -> Self {
-        Self { senders: ThreadTracker::named(senders), open_files: 0 }
+        Self { senders: ThreadTracker::named(senders), peak_open_files: 0 }
     }
 
     fn sample(&mut self, files: &dyn HostFiles, at: Duration) {
         self.senders.sample(files, at);
-        self.open_files = self.open_files.max(files.size("/proc/self/fd").unwrap_or(0));
+        self.peak_open_files = self.peak_open_files.max(files.size("/proc/self/fd").unwrap_or(0));
     }
 }
 
@@ -112,19 +112,19 @@ pub fn judge(
 ) -> Vec<MachineFinding> {
     let senders = seen.senders.usage();
     vec![
-        cpu::thread_cpu(&senders, run),
-        cpu::queueing(&senders),
-        cpu::throttling(before, sent),
-        cpu::pressure(before, sent, counted_queue(&senders)),
-        limits::memory_pressure(before, sent),
-        limits::memory(after),
-        limits::open_files(after, seen.open_files.max(run.in_flight_peak)),
-        limits::sockets(run),
-        limits::ports(before, after, run),
-        limits::conntrack(before, after),
-        network::backlog(before, after),
-        network::tcp(before, after),
-        network::bandwidth(before, sent),
+        cpu::check_thread_cpu(&senders, run),
+        cpu::check_cpu_queueing(&senders),
+        cpu::check_throttling(before, sent),
+        cpu::check_cpu_pressure(before, sent, counted_queue(&senders)),
+        limits::check_memory_pressure(before, sent),
+        limits::check_memory(after),
+        limits::check_open_files(after, seen.peak_open_files.max(run.in_flight_peak)),
+        limits::check_socket_failures(run),
+        limits::check_ports(before, after, run),
+        limits::check_conntrack(before, after),
+        network::check_packet_backlog(before, after),
+        network::check_tcp(before, after),
+        network::check_bandwidth(before, sent),
     ]
 }
 

@@ -75,7 +75,7 @@ pub fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
 
 /// The sockets in TIME_WAIT, from `/proc/net/sockstat`.
 #[must_use]
-pub fn time_wait(text: &str) -> Option<u64> {
+pub fn parse_time_wait_count(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"))?;
     let mut words = line.split_ascii_whitespace();
     words.find(|word| *word == "tw")?;
@@ -83,11 +83,11 @@ pub fn time_wait(text: &str) -> Option<u64> {
 }
 
 /// The file with the range of ephemeral ports.
-pub const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+pub const PORT_RANGE_PATH: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// Parses the range: its first and last port.
 #[must_use]
-pub fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
+pub fn parse_port_range(text: &str) -> Option<RangeInclusive<u16>> {
     let mut ends = text.split_ascii_whitespace().map(str::parse::<u16>);
     let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
     (first <= last).then_some(first..=last)
@@ -95,20 +95,20 @@ pub fn port_range(text: &str) -> Option<RangeInclusive<u16>> {
 
 /// The number of ports in the range.
 #[must_use]
-pub fn ports(text: &str) -> Option<u64> {
-    port_range(text).map(|range| range.len() as u64)
+pub fn parse_port_count(text: &str) -> Option<u64> {
+    parse_port_range(text).map(|range| range.len() as u64)
 }
 
 /// Parses a file with a single number, like most files of `/proc/sys` and `/sys`.
 #[must_use]
-pub fn number(text: &str) -> Option<u64> {
+pub fn parse_number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
 /// The speed of a link in bits per second, from `/sys/class/net/*/speed` in megabits. Links without a speed have -1.
 #[must_use]
-pub fn speed(text: &str) -> Option<u64> {
-    number(text).filter(|megabits| *megabits > 0).map(|megabits| megabits.saturating_mul(1_000_000))
+pub fn parse_link_speed(text: &str) -> Option<u64> {
+    parse_number(text).filter(|megabits| *megabits > 0).map(|megabits| megabits.saturating_mul(1_000_000))
 }
 
 #[cfg(test)]
@@ -144,22 +144,22 @@ mod tests {
     #[test]
     fn time_wait_is_a_word_and_a_number() {
         let text = "sockets: used 15\nTCP: inuse 1 orphan 0 tw 4711 alloc 178 mem 822\nUDP: inuse 0 mem 0\n";
-        assert_eq!(time_wait(text), Some(4711));
-        assert_eq!(time_wait("TCP: inuse 1 orphan 0 tw"), None);
+        assert_eq!(parse_time_wait_count(text), Some(4711));
+        assert_eq!(parse_time_wait_count("TCP: inuse 1 orphan 0 tw"), None);
     }
 
     #[test]
     fn the_default_range_has_28232_ports() {
-        assert_eq!(ports("32768\t60999\n"), Some(28_232));
-        assert_eq!(ports("0\t65535\n"), Some(65_536));
-        assert_eq!(ports("60999\t32768\n"), None);
-        assert_eq!(ports("32768"), None);
+        assert_eq!(parse_port_count("32768\t60999\n"), Some(28_232));
+        assert_eq!(parse_port_count("0\t65535\n"), Some(65_536));
+        assert_eq!(parse_port_count("60999\t32768\n"), None);
+        assert_eq!(parse_port_count("32768"), None);
     }
 
     #[test]
     fn a_link_without_a_speed_has_none() {
-        assert_eq!(speed("10000\n"), Some(10_000_000_000));
-        assert_eq!(speed("-1\n"), None);
-        assert_eq!(speed("4294967295000000000000\n"), None);
+        assert_eq!(parse_link_speed("10000\n"), Some(10_000_000_000));
+        assert_eq!(parse_link_speed("-1\n"), None);
+        assert_eq!(parse_link_speed("4294967295000000000000\n"), None);
     }
 }

@@ -13,7 +13,7 @@ pub struct ThreadStat {
     /// The name, at most 15 bytes.
     pub name: String,
     /// The CPU time in user and kernel mode, in steps of 10 ms.
-    pub cpu: Duration,
+    pub cpu_time: Duration,
 }
 
 impl ThreadStat {
@@ -25,7 +25,7 @@ impl ThreadStat {
         // The times are fields 14 and 15. The remaining text starts with field 3, the state.
         let mut times = rest.split_ascii_whitespace().skip(11).map(str::parse::<u32>);
         let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
-        Some(Self { name: name.to_owned(), cpu: TICK * user + TICK * system })
+        Some(Self { name: name.to_owned(), cpu_time: TICK * user + TICK * system })
     }
 }
 
@@ -109,15 +109,15 @@ mod tests {
 
     #[test]
     fn a_thread_has_a_name_and_cpu_time() {
-        let cpu = Duration::from_secs(5);
-        assert_eq!(ThreadStat::parse(STAT), Some(ThreadStat { name: "sender 0".into(), cpu }));
+        let cpu_time = Duration::from_secs(5);
+        assert_eq!(ThreadStat::parse(STAT), Some(ThreadStat { name: "sender 0".into(), cpu_time }));
     }
 
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {
         let stat = STAT.replace("sender 0", "a) R 1 (b");
         assert_eq!(ThreadStat::parse(&stat).unwrap().name, "a) R 1 (b");
-        assert_eq!(ThreadStat::parse(&stat).unwrap().cpu, Duration::from_secs(5));
+        assert_eq!(ThreadStat::parse(&stat).unwrap().cpu_time, Duration::from_secs(5));
     }
 
     #[test]

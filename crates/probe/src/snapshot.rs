@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
-use crate::net::{PORT_RANGE, Softnet, TcpStackCounters, number, ports, speed, time_wait};
+use crate::net::{
+    PORT_RANGE_PATH, Softnet, TcpStackCounters, parse_link_speed, parse_number, parse_port_count,
+    parse_time_wait_count,
+};
 use crate::proc::{OpenFileLimits, parse_pressure_total};
 use seawall_cgroup::{
     CgroupVersion, CpuQuota, ProcessCgroup, Throttling, parse_memory_limit, parse_reclaimable_bytes,
@@ -15,9 +18,9 @@ pub struct MachineSnapshot {
     /// The time of the snapshot, on a monotonic clock.
     pub at: Duration,
     /// The control groups of this process with a CPU quota, innermost first.
-    pub quotas: ProbeResult<Vec<GroupQuota>>,
+    pub quotas: ProbeResult<Vec<CgroupQuota>>,
     /// The control groups of this process with a memory limit, innermost first.
-    pub memory: ProbeResult<Vec<GroupMemory>>,
+    pub memory: ProbeResult<Vec<CgroupMemoryUsage>>,
     /// The time that tasks waited for a CPU.
     pub cpu_pressure: ProbeResult<Pressure>,
     /// The time that tasks waited for memory.
@@ -31,7 +34,7 @@ pub struct MachineSnapshot {
     /// The ephemeral ports for connections from one address to one destination.
     pub ephemeral_port_count: ProbeResult<u64>,
     /// The limits of open files.
-    pub open_files: ProbeResult<OpenFileLimits>,
+    pub open_file_limits: ProbeResult<OpenFileLimits>,
     /// The tracked connections.
     pub conntrack: ProbeResult<Conntrack>,
     /// The network links.
@@ -40,7 +43,7 @@ pub struct MachineSnapshot {
 
 /// A control group with a CPU quota.
 #[derive(Debug, Clone, PartialEq)]
-pub struct GroupQuota {
+pub struct CgroupQuota {
     /// The directory of the group.
     pub directory: String,
     /// The quota in cores.
@@ -51,7 +54,7 @@ pub struct GroupQuota {
 
 /// A control group with a memory limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupMemory {
+pub struct CgroupMemoryUsage {
     /// The directory of the group.
     pub directory: String,
     /// The bytes in use, without reclaimable file pages.
@@ -66,7 +69,7 @@ pub struct Pressure {
     /// The time in which at least one task was delayed.
     pub stalled: Duration,
     /// True if the tasks are those of the whole machine rather than of this process's group.
-    pub whole_machine: bool,
+    pub is_whole_machine: bool,
 }
 
 /// The tracked connections of this network namespace.
@@ -84,12 +87,12 @@ pub struct NetworkLink {
     /// The name of the link.
     pub name: String,
     /// The received bytes.
-    pub received: u64,
+    pub received_bytes: u64,
     /// The sent bytes.
-    pub sent: u64,
+    pub sent_bytes: u64,
     /// The speed in bits per second in each direction, if the device reports one. The speed of a virtual link (a pod's `eth0`) has no
     /// meaning.
-    pub speed: Option<u64>,
+    pub bits_per_second: Option<u64>,
 }
 
 /// The most links that are read. Further links are those of a node's pods, whose traffic also goes through one of the first links.
@@ -108,9 +111,9 @@ impl MachineSnapshot {
             memory_pressure: groups.pressure(files, "memory"),
             softnet: read_parsed(files, "/proc/net/softnet_stat", Softnet::parse),
             tcp: tcp(files),
-            time_wait: read_parsed(files, "/proc/net/sockstat", time_wait),
-            ephemeral_port_count: read_parsed(files, PORT_RANGE, ports),
-            open_files: read_parsed(files, "/proc/self/limits", OpenFileLimits::parse),
+            time_wait: read_parsed(files, "/proc/net/sockstat", parse_time_wait_count),
+            ephemeral_port_count: read_parsed(files, PORT_RANGE_PATH, parse_port_count),
+            open_file_limits: read_parsed(files, "/proc/self/limits", OpenFileLimits::parse),
             conntrack: conntrack(files),
             links: links(files),
         }
@@ -121,7 +124,7 @@ impl MachineSnapshot {
 ///
 /// # Errors
 /// The groups are unreadable or not visible to this process.
-pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<GroupQuota>> {
+pub fn quotas(files: &dyn HostFiles, process: u32) -> ProbeResult<Vec<CgroupQuota>> {
     let own = format!("/proc/{process}/cgroup");
     // In a cgroup namespace, paths of groups outside it start with `/..` (cgroup_namespaces(7)).
     if read_parsed(files, &own, |text| Some(text.contains("/..")))? {
@@ -163,13 +166,13 @@ impl Groups {
         }
     }
 
-    fn quotas(&self, files: &dyn HostFiles) -> ProbeResult<Vec<GroupQuota>> {
+    fn quotas(&self, files: &dyn HostFiles) -> ProbeResult<Vec<CgroupQuota>> {
         let home = self.cpu.as_ref().map_err(ProbeError::clone)?;
         let levels = home.ancestors().map(|directory| level(files, home.version, directory));
         levels.filter_map(Result::transpose).collect()
     }
 
-    fn memory(&self, files: &dyn HostFiles) -> ProbeResult<Vec<GroupMemory>> {
+    fn memory(&self, files: &dyn HostFiles) -> ProbeResult<Vec<CgroupMemoryUsage>> {
         let home = self.memory.as_ref().map_err(ProbeError::clone)?;
         let levels = home.ancestors().map(|directory| memory(files, home.version, directory));
         levels.filter_map(Result::transpose).collect()
@@ -182,15 +185,15 @@ impl Groups {
             read_parsed(files, &format!("{}/{of}.pressure", home.directory), parse_pressure_total).ok()
         });
         if let Some(stalled) = own {
-            return Ok(Pressure { stalled, whole_machine: false });
+            return Ok(Pressure { stalled, is_whole_machine: false });
         }
         let stalled = read_parsed(files, &format!("/proc/pressure/{of}"), parse_pressure_total)?;
-        Ok(Pressure { stalled, whole_machine: true })
+        Ok(Pressure { stalled, is_whole_machine: true })
     }
 }
 
 /// The quota of a group, if it has one. Missing files mean that this level cannot have a quota.
-fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> ProbeResult<Option<GroupQuota>> {
+fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> ProbeResult<Option<CgroupQuota>> {
     let path = |name| format!("{directory}/{name}");
     let quota = match version {
         CgroupVersion::V2 => read_parsed(files, &path("cpu.max"), CpuQuota::parse_v2),
@@ -205,7 +208,7 @@ fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> Prob
         Err(unread) => return Err(unread),
     };
     let throttling = read_parsed(files, &path("cpu.stat"), Throttling::parse)?;
-    Ok(Some(GroupQuota { directory: directory.to_owned(), cores, throttling }))
+    Ok(Some(CgroupQuota { directory: directory.to_owned(), cores, throttling }))
 }
 
 /// The memory of a group, if it has a limit.
@@ -213,7 +216,7 @@ fn memory(
     files: &dyn HostFiles,
     version: CgroupVersion,
     directory: &str,
-) -> ProbeResult<Option<GroupMemory>> {
+) -> ProbeResult<Option<CgroupMemoryUsage>> {
     let (used, limit) = match version {
         CgroupVersion::V1 => ("memory.usage_in_bytes", "memory.limit_in_bytes"),
         CgroupVersion::V2 => ("memory.current", "memory.max"),
@@ -225,8 +228,8 @@ fn memory(
         Err(unread) => return Err(unread),
     };
     let reclaimable = read_parsed(files, &path("memory.stat"), parse_reclaimable_bytes).unwrap_or(0);
-    let used = read_parsed(files, &path(used), number)?.saturating_sub(reclaimable);
-    Ok(Some(GroupMemory { directory: directory.to_owned(), used, limit }))
+    let used = read_parsed(files, &path(used), parse_number)?.saturating_sub(reclaimable);
+    Ok(Some(CgroupMemoryUsage { directory: directory.to_owned(), used, limit }))
 }
 
 fn tcp(files: &dyn HostFiles) -> ProbeResult<TcpStackCounters> {
@@ -235,7 +238,8 @@ fn tcp(files: &dyn HostFiles) -> ProbeResult<TcpStackCounters> {
 }
 
 fn conntrack(files: &dyn HostFiles) -> ProbeResult<Conntrack> {
-    let read = |name| read_parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), number);
+    let read =
+        |name| read_parsed(files, &format!("/proc/sys/net/netfilter/nf_conntrack_{name}"), parse_number);
     Ok(Conntrack { count: read("count")?, max: read("max")? })
 }
 
@@ -252,11 +256,11 @@ fn link(files: &dyn HostFiles, name: String) -> Option<NetworkLink> {
         return None;
     }
     let path = |rest| format!("/sys/class/net/{name}/{rest}");
-    let count = |rest| read_parsed(files, &path(rest), number).ok();
+    let count = |rest| read_parsed(files, &path(rest), parse_number).ok();
     let (received, sent) = (count("statistics/rx_bytes")?, count("statistics/tx_bytes")?);
     let is_device = files.size(&path("device")).is_ok();
-    let speed = is_device.then(|| read_parsed(files, &path("speed"), speed).ok()).flatten();
-    Some(NetworkLink { received, sent, speed, name })
+    let speed = is_device.then(|| read_parsed(files, &path("speed"), parse_link_speed).ok()).flatten();
+    Some(NetworkLink { received_bytes: received, sent_bytes: sent, bits_per_second: speed, name })
 }
 
 #[cfg(test)]
@@ -308,16 +312,17 @@ mod tests {
         let throttling =
             Throttling { periods: 40, throttled_periods: 3, throttled_time: Duration::from_micros(9) };
         let directory = "/sys/fs/cgroup/pod7/c1".to_owned();
-        let memory = GroupMemory { directory: directory.clone(), used: 200, limit: 1000 };
-        assert_eq!(snapshot.quotas, Ok(vec![GroupQuota { directory, cores: 0.1, throttling }]));
+        let memory = CgroupMemoryUsage { directory: directory.clone(), used: 200, limit: 1000 };
+        assert_eq!(snapshot.quotas, Ok(vec![CgroupQuota { directory, cores: 0.1, throttling }]));
         assert_eq!(snapshot.memory, Ok(vec![memory]));
     }
 
     #[test]
     fn pressure_is_the_groups_where_it_has_one() {
         let snapshot = take(&pod());
-        let pressure =
-            |micros, whole_machine| Ok(Pressure { stalled: Duration::from_micros(micros), whole_machine });
+        let pressure = |micros, whole_machine| {
+            Ok(Pressure { stalled: Duration::from_micros(micros), is_whole_machine: whole_machine })
+        };
         assert_eq!(snapshot.cpu_pressure, pressure(12, false));
         assert_eq!(snapshot.memory_pressure, pressure(98, true));
     }
@@ -380,7 +385,7 @@ mod tests {
         let texts = [statistics("lo", false), statistics("ens5", true), statistics("veth0", false)].concat();
         let texts: Vec<_> = texts.iter().map(|(path, text)| (path.as_str(), *text)).collect();
         let links = take(&Texts::new(&texts)).links.unwrap();
-        let speeds: Vec<_> = links.iter().map(|link| (link.name.as_str(), link.speed)).collect();
+        let speeds: Vec<_> = links.iter().map(|link| (link.name.as_str(), link.bits_per_second)).collect();
         assert_eq!(speeds, [("ens5", Some(10_000_000_000)), ("veth0", None)]);
     }
 
@@ -397,7 +402,7 @@ mod tests {
             tcp,
             time_wait,
             ephemeral_port_count: ports,
-            open_files,
+            open_file_limits: open_files,
             conntrack,
             links,
         } = MachineSnapshot::take(&crate::LocalFiles, Duration::ZERO);

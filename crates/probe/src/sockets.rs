@@ -28,7 +28,7 @@ pub struct TcpSocket {
     /// The state.
     pub state: TcpState,
     /// For a listener, the connections that wait for accept; for other sockets, the unread bytes.
-    pub waiting: u32,
+    pub receive_queue: u32,
 }
 
 impl TcpSocket {
@@ -41,7 +41,7 @@ impl TcpSocket {
             _ => TcpState::Other,
         };
         let (_, waiting) = fields.next()?.split_once(':')?;
-        Some(Self { local, remote, state, waiting: u32::from_str_radix(waiting, 16).ok()? })
+        Some(Self { local, remote, state, receive_queue: u32::from_str_radix(waiting, 16).ok()? })
     }
 }
 
@@ -68,7 +68,7 @@ pub struct TcpSockets {
     /// The sockets in any order.
     pub all: Vec<TcpSocket>,
     /// True if a table was too long to read, so that sockets are missing.
-    pub is_cut: bool,
+    pub is_truncated: bool,
 }
 
 impl TcpSockets {
@@ -81,7 +81,7 @@ impl TcpSockets {
         match read_parsed(files, "/proc/net/tcp6", Self::parse) {
             Ok(mut six) => {
                 sockets.all.append(&mut six.all);
-                sockets.is_cut |= six.is_cut;
+                sockets.is_truncated |= six.is_truncated;
             }
             Err(ProbeError::Missing(_)) => {}
             Err(why) => return Err(why),
@@ -97,7 +97,7 @@ impl TcpSockets {
         if is_cut {
             lines.next_back();
         }
-        Some(Self { all: lines.map(TcpSocket::parse).collect::<Option<_>>()?, is_cut })
+        Some(Self { all: lines.map(TcpSocket::parse).collect::<Option<_>>()?, is_truncated: is_cut })
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
         let found: Vec<_> = table
             .all
             .iter()
-            .map(|socket| (socket.local, socket.remote, socket.state, socket.waiting))
+            .map(|socket| (socket.local, socket.remote, socket.state, socket.receive_queue))
             .collect();
         assert_eq!(
             found,
@@ -136,7 +136,7 @@ mod tests {
                 waiting
             ))
         );
-        assert!(!table.is_cut);
+        assert!(!table.is_truncated);
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
     fn a_table_that_was_cut_says_so() {
         let whole = [NAMES, LISTENER, WAITING].concat();
         let cut = TcpSockets::parse(&whole[..whole.len() - 20]).unwrap();
-        assert_eq!((cut.all.len(), cut.is_cut), (1, true));
+        assert_eq!((cut.all.len(), cut.is_truncated), (1, true));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl ThreadTracker {
         // The thread may have ended since it was listed.
         let Ok(stat) = read_parsed(files, &format!("{TASKS}/{id}/stat"), ThreadStat::parse) else { return };
         let sched = read_parsed(files, &format!("{TASKS}/{id}/schedstat"), SchedStat::parse).ok();
-        let sample = Sample { name: stat.name, at, cpu: stat.cpu, sched };
+        let sample = Sample { name: stat.name, at, cpu: stat.cpu_time, sched };
         if let Some(track) = self.tracks.get_mut(&id) {
             track.last = sample;
         } else if self.tracks.len() < MOST_THREADS {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use seawall_search::compare::{ComparedRun, Comparison, IncomparableRuns, LimitChange, compare};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::profile::Profile;
-use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
-use seawall_search::simulated::scores::{ClosedScore, SearchScore, percent, quantile};
+use seawall_search::simulated::scores::{ClosedScore, SearchScore, percent_true, quantile};
+use seawall_search::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 
 struct Asked {
     plants: usize,
@@ -48,13 +48,13 @@ fn main() {
 fn asked(words: &[String]) -> Option<Asked> {
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
     let said = |word: &str| words.iter().any(|said| said == word);
-    let late = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
+    let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
     Some(Asked {
         plants: usize::try_from(number(0)?).ok()?,
         searches: usize::try_from(number(1)?).ok()?,
         seed: number(2)?,
         profile: if said("thorough") { Profile::THOROUGH } else { Profile::QUICK },
-        goal: SearchGoal { late: said("knee").then_some(late), ..SearchGoal::CLIFF },
+        goal: SearchGoal { late: said("knee").then_some(late), ..SearchGoal::ERRORS_ONLY },
         class: words.iter().find_map(|word| word.strip_prefix("class=").map(str::to_owned)),
         detail: said("detail"),
     })
@@ -67,12 +67,13 @@ fn compared(asked: &Asked) {
     for (share, name) in [(1.0, "the same"), (0.9, "10 % less"), (0.95, "5 % less"), (0.97, "3 % less")] {
         let plants = plants(asked, |class| class != SimulatedClass::Credits);
         let said = each(&plants, |(class, plant)| vec![pair(asked, *class, *plant, share)]);
-        let told = |change| percent(said.iter().map(|said| said.is_ok_and(|said| said.change == change)));
+        let told =
+            |change| percent_true(said.iter().map(|said| said.is_ok_and(|said| said.change == change)));
         let [better, worse, unknown] =
             [LimitChange::Better, LimitChange::Worse, LimitChange::Undecided].map(told);
-        let refused = percent(said.iter().map(Result::is_err));
+        let refused = percent_true(said.iter().map(Result::is_err));
         let stated = said.iter().flatten().map(|said| said.ratio);
-        let holds = percent(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
+        let holds = percent_true(stated.map(|ratio| ratio.lower <= share && share <= ratio.upper));
         println!(
             "| {name} | {} | {better:.1} | {worse:.1} | {unknown:.1} | {refused:.1} | {holds:.1} |",
             said.len()
@@ -90,7 +91,7 @@ fn pair(
     let plant = SimulatedTargetSpec::draw(class, seed);
     let truth = TrueLimits { cliff: plant.capacity, knee: plant.capacity };
     let [before, after] = [(&plant, 1), (&plant.slowed(share), 2)].map(|(plant, nth)| {
-        let score = SearchScore::of(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
+        let score = SearchScore::run_search(plant, truth, asked.goal, asked.profile, seed ^ (nth << 48));
         ComparedRun::of(&score.report, "as the plant has it", "none")
     });
     compare(&before, &after)
@@ -104,7 +105,9 @@ fn clients(asked: &Asked) {
     let scores = each(&plants(asked, SimulatedClass::is_steady), |(class, index)| {
         let seed = seed(asked, *class, *index);
         let plant = SimulatedTargetSpec::draw(*class, seed);
-        let of = |nth: u64| ClosedScore::of(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48));
+        let of = |nth: u64| {
+            ClosedScore::run_search(&plant, asked.goal, asked.profile, CLIENTS, seed ^ (nth << 48))
+        };
         (1..=asked.searches as u64).map(of).collect()
     });
     if asked.detail {
@@ -135,7 +138,7 @@ fn closed_row(name: &str, scores: &[&ClosedScore]) {
     println!(
         "| {name} | {} | {:.1} ({stated:.0}) | {:.1}/{:.1} | {:.1} | {:.2}/{:.2}/{:.2} | {:.0}/{:.0} |",
         scores.len(),
-        percent(held),
+        percent_true(held),
         error(0.5),
         error(0.9),
         100.0 * quantile(width, 0.5),
@@ -155,12 +158,12 @@ fn closed_detail(score: &ClosedScore) {
         score.covers(),
         report.outcome,
         report.failure_mode,
-        report.service,
+        report.service_time,
         report.saturation,
         report.took.as_secs_f64()
     );
     for trial in &report.trials {
-        let e = &trial.finding.evidence;
+        let e = &trial.evidence.evidence;
         println!(
             "  {:6.1} {:9?} {:6} {:5.1}s {:?} {:?} err {:.4}of{:.0}x{:.1} late {:.4}of{:.0}x{:.1} X {:.1} R {:.4}",
             trial.began.as_secs_f64(),
@@ -176,7 +179,7 @@ fn closed_detail(score: &ClosedScore) {
             e.late.total,
             e.late.inflation,
             e.goodput,
-            trial.response.unwrap_or_default()
+            trial.mean_response_time.unwrap_or_default()
         );
     }
 }
@@ -224,7 +227,13 @@ fn of_plant(asked: &Asked, class: SimulatedClass, index: usize) -> Vec<SearchSco
     let truth = plant.truth(&asked.goal, 150_000);
     (0..asked.searches)
         .map(|search| {
-            SearchScore::of(&plant, truth, asked.goal, asked.profile, seed ^ ((search as u64 + 1) << 48))
+            SearchScore::run_search(
+                &plant,
+                truth,
+                asked.goal,
+                asked.profile,
+                seed ^ ((search as u64 + 1) << 48),
+            )
         })
         .collect()
 }
@@ -300,18 +309,22 @@ fn row(name: &str, scores: &[&SearchScore]) {
     println!(
         "| {name} | {} | {:.1} | {} | {:.1} | {:.1} ({stated:.0}) | {:.1}/{:.1} | {} | {} | {:.0} |",
         scores.len(),
-        percent(scores.iter().map(|score| score.covers_cliff())),
+        percent_true(scores.iter().map(|score| score.covers_cliff())),
         both(&SearchScore::cliff_error, 100.0),
         100.0
             * quantile(
-                scores.iter().filter_map(|score| score.report.cliff.bracket.map(|cliff| cliff.width())),
+                scores.iter().filter_map(|score| score
+                    .report
+                    .cliff
+                    .bracket
+                    .map(|cliff| cliff.relative_width())),
                 0.5
             ),
-        percent(knees),
+        percent_true(knees),
         100.0 * quantile(knee_errors.iter().copied(), 0.5),
         100.0 * quantile(knee_errors.iter().copied(), 0.9),
         both(&|score| score.report.took.as_secs_f64(), 1.0),
-        both(&|score| score.over, 1.0),
+        both(&|score| score.overload_seconds, 1.0),
         quantile(scores.iter().map(|score| score.failed as f64), 0.5),
     );
 }

@@ -19,11 +19,11 @@ pub struct ComparedRun {
     /// The arrival process, as the caller's text.
     pub arrivals: String,
     /// The use of connections, as the caller's text.
-    pub connections: String,
+    pub connection_use: String,
     /// The outcome; none if the search has not ended.
     pub outcome: Option<SearchOutcome>,
     /// True if the target had a quota that ran out.
-    pub depleted: bool,
+    pub quota_exhausted: bool,
     /// The reported bracket of the cliff.
     pub cliff: Option<Bracket>,
 }
@@ -37,16 +37,16 @@ impl ComparedRun {
             profile: report.profile.to_owned(),
             max_rate: report.max_rate,
             arrivals: arrivals.to_owned(),
-            connections: connections.to_owned(),
+            connection_use: connections.to_owned(),
             outcome: report.outcome,
-            depleted: report.quota_exhaustion.is_some(),
+            quota_exhausted: report.quota_exhaustion.is_some(),
             cliff: report.cliff.bracket,
         }
     }
 
     fn found(&self) -> Result<Bracket, IncomparableRuns> {
         let found = matches!(self.outcome, Some(SearchOutcome::Found | SearchOutcome::Metastable));
-        self.cliff.filter(|_| found).ok_or(IncomparableRuns::NotFound)
+        self.cliff.filter(|_| found).ok_or(IncomparableRuns::NoCliffFound)
     }
 }
 
@@ -84,9 +84,9 @@ pub enum IncomparableRuns {
     /// The use of connections differs.
     Connections,
     /// One of the runs did not find a cliff.
-    NotFound,
+    NoCliffFound,
     /// One of the targets had a quota that ran out.
-    Depleted,
+    QuotaExhausted,
 }
 
 /// The width of a bracket, as a share of its lower bound, above which the whole bracket counts, because its estimate may lie anywhere
@@ -120,7 +120,7 @@ pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, 
 /// intervals for functions of the normal mean and standard deviation", 2012).
 fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
     let point = after.estimate / before.estimate;
-    let share = if before.width().max(after.width()) > WIDE { 1.0 } else { SHARE };
+    let share = if before.relative_width().max(after.relative_width()) > WIDE { 1.0 } else { SHARE };
     let off = |first: f64, second: f64| (share * first.ln().hypot(second.ln())).hypot(RUNS).exp();
     Bracket {
         lower: point / off(after.estimate / after.lower, before.upper / before.estimate),
@@ -135,8 +135,8 @@ fn alike(before: &ComparedRun, after: &ComparedRun) -> Result<(), IncomparableRu
         (before.profile != after.profile, IncomparableRuns::Profile),
         (before.max_rate != after.max_rate, IncomparableRuns::MaxRate),
         (before.arrivals != after.arrivals, IncomparableRuns::Arrivals),
-        (before.connections != after.connections, IncomparableRuns::Connections),
-        (before.depleted || after.depleted, IncomparableRuns::Depleted),
+        (before.connection_use != after.connection_use, IncomparableRuns::Connections),
+        (before.quota_exhausted || after.quota_exhausted, IncomparableRuns::QuotaExhausted),
     ];
     refused.into_iter().find(|(unlike, _)| *unlike).map_or(Ok(()), |(_, why)| Err(why))
 }
@@ -147,13 +147,13 @@ mod tests {
 
     fn run(lower: f64, point: f64, upper: f64) -> ComparedRun {
         ComparedRun {
-            goal: SearchGoal::CLIFF,
+            goal: SearchGoal::ERRORS_ONLY,
             profile: "quick".to_owned(),
             max_rate: None,
             arrivals: "constant".to_owned(),
-            connections: "kept".to_owned(),
+            connection_use: "kept".to_owned(),
             outcome: Some(SearchOutcome::Found),
-            depleted: false,
+            quota_exhausted: false,
             cliff: Some(Bracket { lower, estimate: point, upper }),
         }
     }
@@ -188,22 +188,22 @@ mod tests {
         let before = run(950.0, 1000.0, 1050.0);
         let refused = [
             (
-                ComparedRun { goal: SearchGoal { errors: 0.01, late: None }, ..before.clone() },
+                ComparedRun { goal: SearchGoal { max_error_share: 0.01, late: None }, ..before.clone() },
                 IncomparableRuns::Goal,
             ),
             (ComparedRun { profile: "thorough".to_owned(), ..before.clone() }, IncomparableRuns::Profile),
             (ComparedRun { max_rate: Some(1e4), ..before.clone() }, IncomparableRuns::MaxRate),
             (ComparedRun { arrivals: "poisson".to_owned(), ..before.clone() }, IncomparableRuns::Arrivals),
             (
-                ComparedRun { connections: "one each".to_owned(), ..before.clone() },
+                ComparedRun { connection_use: "one each".to_owned(), ..before.clone() },
                 IncomparableRuns::Connections,
             ),
             (
                 ComparedRun { outcome: Some(SearchOutcome::NoLimitFound), ..before.clone() },
-                IncomparableRuns::NotFound,
+                IncomparableRuns::NoCliffFound,
             ),
-            (ComparedRun { cliff: None, ..before.clone() }, IncomparableRuns::NotFound),
-            (ComparedRun { depleted: true, ..before.clone() }, IncomparableRuns::Depleted),
+            (ComparedRun { cliff: None, ..before.clone() }, IncomparableRuns::NoCliffFound),
+            (ComparedRun { quota_exhausted: true, ..before.clone() }, IncomparableRuns::QuotaExhausted),
         ];
         for (after, why) in refused {
             assert_eq!(compare(&before, &after), Err(why));

@@ -1,11 +1,11 @@
 //! Reduces a trial to its evidence about growth, errors and lateness.
 //!
-//! These are pure sums over blocks. [`crate::limit_posterior`] derives limits from them, and [`crate::vote`] a verdict on a single trial.
+//! These are pure sums over blocks. [`crate::limit_posterior`] derives limits from them, and [`crate::trial_verdict`] a verdict on a single trial.
 
 use crate::observation::{
     BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum,
 };
-use crate::vote::TrialCriteria;
+use crate::trial_verdict::TrialCriteria;
 
 /// The dispersion of counts: a sum of squared deviations with its degrees of freedom.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -102,7 +102,7 @@ pub struct TrialEvidence {
     /// The sent rate in requests per second.
     pub rate: f64,
     /// The time from settling to the end, in seconds.
-    pub seconds: f64,
+    pub seconds_after_settling: f64,
     /// The requests sent in that time.
     pub sent: f64,
     /// The requests in flight after settling.
@@ -110,7 +110,7 @@ pub struct TrialEvidence {
     /// The requests in flight at the end.
     pub in_flight_end: f64,
     /// The growth of the requests in flight per second, as the median of all slopes (Theil 1950, Sen 1968).
-    pub slope: f64,
+    pub in_flight_slope: f64,
     /// The dispersion of responses between half seconds.
     pub response_dispersion: Dispersion,
     /// The good responses per second.
@@ -122,14 +122,14 @@ pub struct TrialEvidence {
     /// The number of runs of half seconds with late responses.
     pub late_runs: f64,
     /// The mean response time of the good responses in the last 0.3 s, in seconds.
-    pub latency: Option<f64>,
+    pub mean_latency_at_end: Option<f64>,
     /// The mean response time of the first three blocks with good responses, in seconds.
-    pub first: Option<f64>,
+    pub mean_latency_at_start: Option<f64>,
     /// The median of the slowest responses of the last three blocks, in seconds. A single slow response may be chance.
-    pub slowest: f64,
+    pub median_of_last_block_maxima: f64,
     /// The second largest of the slowest responses per block in the last second, in seconds. A server that works in batches responds to
     /// many requests at once.
-    pub slow: f64,
+    pub second_largest_block_maximum: f64,
     /// The seconds from the start during which no more requests were in flight than without a queue.
     pub unqueued_seconds: f64,
 }
@@ -155,10 +155,10 @@ impl TrialEvidence {
                 unqueued_seconds: held,
                 errors,
                 goodput,
-                latency,
-                first,
-                slowest,
-                slow,
+                mean_latency_at_end: latency,
+                mean_latency_at_start: first,
+                median_of_last_block_maxima: slowest,
+                second_largest_block_maximum: slow,
                 ..Self::default()
             };
         }
@@ -171,20 +171,20 @@ impl TrialEvidence {
         let whole = rest.len() % BLOCKS_PER_SECOND * usize::from(rest.len() > BLOCKS_PER_SECOND);
         Self {
             rate: sent / seconds,
-            seconds,
+            seconds_after_settling: seconds,
             sent,
             in_flight_settled: in_flight(begin),
             in_flight_end: in_flight(&rest[rest.len() - ENDS..]),
-            slope: slope(rest),
+            in_flight_slope: slope(rest),
             response_dispersion: answers(rest),
             goodput: sum(rest, |block| block.good) / (rest.len() as f64 * BLOCK_SECONDS),
             errors: Proportion::counted(&rest[whole..], |block| block.errors, BlockCounts::ended),
             late: Proportion::counted(late, |block| block.late, |block| block.late + block.timely),
             late_runs: bursts(late),
-            latency: mean_latency(&rest[rest.len() - ENDS..]),
-            first: first(blocks),
-            slowest: slowest(rest),
-            slow: slow(rest),
+            mean_latency_at_end: mean_latency(&rest[rest.len() - ENDS..]),
+            mean_latency_at_start: first(blocks),
+            median_of_last_block_maxima: slowest(rest),
+            second_largest_block_maximum: slow(rest),
             unqueued_seconds: held,
         }
     }

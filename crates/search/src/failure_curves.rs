@@ -26,7 +26,7 @@ pub struct FailureCurve {
     /// The prior weight of the curve. Only ratios of weights count.
     pub weight: f64,
     /// The variance of the log-odds around the curve, for targets that follow it only roughly.
-    pub doubt: f64,
+    pub log_odds_variance: f64,
     table: Vec<(f64, f64)>,
 }
 
@@ -38,7 +38,7 @@ impl FailureCurve {
         };
         let entry = |share: f64| (share.ln(), (-share).ln_1p());
         let table = (0..POINTS).map(|point| entry(share(at(point)).clamp(1e-6, 1.0 - 1e-6))).collect();
-        Self { weight, doubt: doubt * doubt, table }
+        Self { weight, log_odds_variance: doubt * doubt, table }
     }
 
     /// Both logarithms at a rate whose logarithm exceeds the limit's by `above`.
@@ -56,7 +56,7 @@ impl FailureCurve {
 /// The curves of errors for this goal. A limiter predicts errors exactly, so its prior may be high: three trials that differ by 2 % refute
 /// it. Loss systems and queues are equally likely, and unknown kinds are half as likely.
 #[must_use]
-pub fn errors(goal: f64) -> Vec<FailureCurve> {
+pub fn error_curves(goal: f64) -> Vec<FailureCurve> {
     let excess =
         FailureCurve::new((10.0, 0.02), |above| (1.0 - (1.0 - goal) * (-above).exp()).max(goal / 50.0));
     let places = PLACES.iter().map(|places| rising((1.0 / 9.0, 0.1), goal, |load| erlang(*places, load)));
@@ -66,14 +66,14 @@ pub fn errors(goal: f64) -> Vec<FailureCurve> {
 
 /// The curves of lateness for this goal.
 #[must_use]
-pub fn lateness(goal: f64) -> Vec<FailureCurve> {
+pub fn lateness_curves(goal: f64) -> Vec<FailureCurve> {
     odds(goal, (1.0, 0.1)).collect()
 }
 
 /// The curves of errors or lateness over the number of clients. One more client may be one too many and may come back sooner or later than
 /// the served clients.
 #[must_use]
-pub fn clients(goal: f64) -> Vec<FailureCurve> {
+pub fn client_curves(goal: f64) -> Vec<FailureCurve> {
     let steep = STEEP.iter().map(|slope| power(goal, (1.0, 0.1), *slope));
     let refused = SOONER.iter().map(|sooner| {
         let odds = goal / (1.0 - goal);
@@ -136,10 +136,10 @@ mod tests {
 
     #[test]
     fn every_curve_is_at_the_goal_where_the_limit_is_and_never_falls() {
-        for (shape, goal) in errors(0.001)
+        for (shape, goal) in error_curves(0.001)
             .iter()
             .zip(std::iter::repeat(0.001))
-            .chain(lateness(0.01).iter().zip(std::iter::repeat(0.01)))
+            .chain(lateness_curves(0.01).iter().zip(std::iter::repeat(0.01)))
         {
             let share = |above| shape.log_shares_at(above).0.exp();
             assert!((share(0.0) / goal - 1.0).abs() < 0.05, "{}", share(0.0));

@@ -6,9 +6,9 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LatencyGoal {
     /// The share of all due requests, between 0 and 1. For the 99th percentile it is 0.01.
-    pub share: f64,
+    pub max_late_share: f64,
     /// The longest time of a timely response, from the instant when its request was due.
-    pub than: Duration,
+    pub latency_limit: Duration,
 }
 
 /// The goal of a search. It defines two limits. Above the *cliff*, errors exceed the goal or the requests in flight grow without bound.
@@ -16,18 +16,18 @@ pub struct LatencyGoal {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchGoal {
     /// The largest share of errors, between 0 and 1.
-    pub errors: f64,
+    pub max_error_share: f64,
     /// The latency goal; none if only the cliff is searched.
     pub late: Option<LatencyGoal>,
 }
 
 impl SearchGoal {
     /// The goal without latency: at most one error in a thousand requests.
-    pub const CLIFF: Self = Self { errors: 0.001, late: None };
+    pub const ERRORS_ONLY: Self = Self { max_error_share: 0.001, late: None };
 
     /// The largest share of late responses; 1 without a latency goal.
     #[must_use]
-    pub fn late_share(&self) -> f64 {
-        self.late.map_or(1.0, |late| late.share)
+    pub fn max_late_share(&self) -> f64 {
+        self.late.map_or(1.0, |late| late.max_late_share)
     }
 }

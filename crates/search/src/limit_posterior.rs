@@ -37,7 +37,7 @@ pub struct Bracket {
 impl Bracket {
     /// The distance between the bounds, as a share of the lower bound.
     #[must_use]
-    pub fn width(&self) -> f64 {
+    pub fn relative_width(&self) -> f64 {
         self.upper / self.lower - 1.0
     }
 
@@ -221,7 +221,7 @@ impl<'w> LimitPosterior<'w> {
     /// The probability density of the requests left in flight, as a share of the sent ones.
     fn grown(&self, evidence: &TrialEvidence, theta: f64, line: QueueModel) -> f64 {
         let QueueModel { dispersion, noise, part } = line;
-        let TrialEvidence { rate, seconds, sent, .. } = *evidence;
+        let TrialEvidence { rate, seconds_after_settling: seconds, sent, .. } = *evidence;
         let working =
             (rate.min(theta) * self.service).min(evidence.in_flight_settled.min(evidence.in_flight_end));
         // The number in flight is a mean of three samples, and the number without a queue is uncertain.
@@ -258,7 +258,7 @@ impl<'w> LimitPosterior<'w> {
             }
             if weight > 0.0 && share.total > 0.0 {
                 // A curve with more doubt must not win by its doubt, so the quasi-likelihood has its own normaliser.
-                let doubted = share.inflation_with_doubt(shape.doubt);
+                let doubted = share.inflation_with_doubt(shape.log_odds_variance);
                 let (most, rate) = (share.max_ln_likelihood(), witness.evidence.rate.ln());
                 for (ln, theta) in ln.iter_mut().zip(grid) {
                     let (is, is_not) = shape.log_shares_at(rate - theta);
@@ -307,15 +307,17 @@ impl FailureCurves {
     /// The curves for a goal.
     #[must_use]
     pub fn new(goal: &SearchGoal) -> Self {
-        let lateness = goal.late.map(|late| failure_curves::lateness(late.share)).unwrap_or_default();
-        Self { errors: failure_curves::errors(goal.errors), lateness }
+        let lateness =
+            goal.late.map(|late| failure_curves::lateness_curves(late.max_late_share)).unwrap_or_default();
+        Self { errors: failure_curves::error_curves(goal.max_error_share), lateness }
     }
 
     /// The curves over the number of clients, where one more client may be the first without a place.
     #[must_use]
     pub fn closed(goal: &SearchGoal) -> Self {
-        let lateness = goal.late.map(|late| failure_curves::clients(late.share)).unwrap_or_default();
-        Self { errors: failure_curves::clients(goal.errors), lateness }
+        let lateness =
+            goal.late.map(|late| failure_curves::client_curves(late.max_late_share)).unwrap_or_default();
+        Self { errors: failure_curves::client_curves(goal.max_error_share), lateness }
     }
 }
 
@@ -385,7 +387,7 @@ mod tests {
         let errors = Proportion { count: errors * of, total: of, inflation: 1.2 };
         let evidence = TrialEvidence {
             rate,
-            seconds: 2.0,
+            seconds_after_settling: 2.0,
             sent: of,
             in_flight_settled: 7.0,
             in_flight_end: 8.0,
@@ -399,7 +401,7 @@ mod tests {
     /// responded to its backlog).
     #[test]
     fn a_range_from_nothing_or_upside_down_has_a_bracket_too() {
-        let curves = FailureCurves::new(&SearchGoal::CLIFF);
+        let curves = FailureCurves::new(&SearchGoal::ERRORS_ONLY);
         for range in [(0.0, 5000.0), (5000.0, 5000.0), (9000.0, 5000.0), (0.0, 0.0)] {
             let bracket = LimitPosterior::new(&curves, 0.002, &[failing(6116.0, 0.4924, 14_600.0)])
                 .bracket(LimitKind::Cliff, range);
@@ -412,7 +414,7 @@ mod tests {
 
     #[test]
     fn what_fails_at_a_limiter_is_what_is_too_much() {
-        let curves = FailureCurves::new(&SearchGoal::CLIFF);
+        let curves = FailureCurves::new(&SearchGoal::ERRORS_ONLY);
         let all = [
             failing(6116.0, 0.4924, 14_600.0),
             failing(5042.0, 0.3845, 12_000.0),

@@ -49,12 +49,12 @@ pub struct TrialObservation {
     /// The duration, including the wait for outstanding requests.
     pub took: Duration,
     /// The fault of the generator that makes the observation invalid.
-    pub invalid: Option<String>,
+    pub invalid_reason: Option<String>,
     /// The delay of this machine as a text, if it was large but the verdict does not depend on it. The blocks then count requests from
     /// their real send, and the trial has less weight, because the delay changes how far the requests in flight grow.
-    pub delay: Option<String>,
+    pub generator_delay_description: Option<String>,
     /// The requests without a free local port. If the trial is invalid, these are the reason.
-    pub no_port: u64,
+    pub requests_without_port: u64,
     /// True if the target was down at the end: all connections of the last 0.3 s or more were refused or closed without a response. The
     /// search also sets it if a target that once responded now gives only errors.
     pub target_is_down: bool,
@@ -70,7 +70,7 @@ pub struct TrialDetails {
     /// The most frequent failure as a text, with its share of all failures.
     pub most_frequent_failure: Option<(String, f64)>,
     /// The median and the 99th percentile of the good response times, in seconds.
-    pub quantiles: Option<[f64; 2]>,
+    pub median_and_p99: Option<[f64; 2]>,
 }
 
 /// Sums a count over blocks.

@@ -6,8 +6,8 @@ use crate::evidence::TrialEvidence;
 use crate::goal::SearchGoal;
 use crate::limit_posterior::Bracket;
 use crate::observation::TrialObservation;
-use crate::offer::TrialSpec;
-use crate::vote::{FailureMode, TrialVerdict};
+use crate::trial_spec::TrialSpec;
+use crate::trial_verdict::{FailureMode, TrialVerdict};
 
 /// The outcome of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -21,7 +21,7 @@ pub enum SearchOutcome {
     /// The target bears the highest rate that the generator can send, or the trials are invalid.
     GeneratorLimited,
     /// The target fails the goal at very low load, or fails equally often at low and high rates, so the rate is not the reason.
-    UnstableBaseline,
+    GoalUnreachable,
     /// The target stopped responding and did not come back.
     TargetDied,
     /// The user interrupted the search.
@@ -71,7 +71,7 @@ pub struct UnexcludedBurst {
     /// The rate that the target held, in requests per second.
     pub rate: f64,
     /// The duration without a pause.
-    pub held: Duration,
+    pub duration: Duration,
     /// The requests in that time. An allowance for more requests than these could explain the whole result.
     pub requests: f64,
 }
@@ -133,9 +133,9 @@ pub struct SearchReport {
     /// The failure mode above the cliff.
     pub failure_mode: Option<FailureMode>,
     /// The good responses per second in overload.
-    pub goodput: Option<f64>,
+    pub overload_goodput: Option<f64>,
     /// The burst that the target admitted above its fill rate before the trials that count, in requests.
-    pub burst: Option<f64>,
+    pub burst_allowance: Option<f64>,
     /// The quota that ran out during the search, if any.
     pub quota_exhaustion: Option<QuotaExhaustion>,
     /// The burst allowance that the trials are too short to exclude.
@@ -167,7 +167,7 @@ impl SearchReport {
     #[must_use]
     pub fn contradiction(&self) -> Option<BracketContradiction> {
         let bracket = self.cliff.bracket.filter(|_| self.cliff.lowest_bad.is_some())?;
-        if self.quota_exhaustion.is_some() || self.burst.is_some() {
+        if self.quota_exhaustion.is_some() || self.burst_allowance.is_some() {
             return None;
         }
         let valid = || self.trials.iter().filter(|trial| trial.verdict != TrialVerdict::Invalid);

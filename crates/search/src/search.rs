@@ -27,10 +27,10 @@ use std::time::Duration;
 use crate::goal::SearchGoal;
 use crate::limit_posterior::{Bracket, FailureCurves, LimitKind, LimitPosterior, WeightedEvidence};
 use crate::observation::TrialObservation;
-use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{OverloadRecovery, QuotaExhaustion, RateTrial, SearchOutcome};
-use crate::vote::{FailureMode, TrialCriteria, TrialVerdict};
+use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use crate::trial_verdict::{FailureMode, TrialCriteria, TrialVerdict};
 
 /// The next step of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,23 +47,24 @@ pub enum SearchStep {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RateBounds {
     /// The first rate in requests per second.
-    pub first: f64,
+    pub first_rate: f64,
     /// The value of `--max-rate`, in requests per second.
     pub max_rate: Option<f64>,
     /// The highest rate that the generator can send to this target, in requests per second.
-    pub generator: Option<f64>,
+    pub generator_max_rate: Option<f64>,
 }
 
 impl Default for RateBounds {
     fn default() -> Self {
-        Self { first: 20.0, max_rate: None, generator: None }
+        Self { first_rate: 20.0, max_rate: None, generator_max_rate: None }
     }
 }
 
 impl RateBounds {
     /// The highest rate, and the outcome if the target bears it.
     fn ceiling(&self) -> (f64, SearchOutcome) {
-        let [max_rate, generator] = [self.max_rate, self.generator].map(|rate| rate.unwrap_or(f64::INFINITY));
+        let [max_rate, generator] =
+            [self.max_rate, self.generator_max_rate].map(|rate| rate.unwrap_or(f64::INFINITY));
         if generator < max_rate {
             (generator, SearchOutcome::GeneratorLimited)
         } else {
@@ -80,7 +81,7 @@ enum Phase {
     Narrow,
     Knee,
     Recovery,
-    Over,
+    Finished,
 }
 
 /// The latency of the target at very low load.
@@ -181,7 +182,7 @@ impl RateSearch {
 
     /// The next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> SearchStep {
-        while self.agenda.is_empty() && self.phase != Phase::Over {
+        while self.agenda.is_empty() && self.phase != Phase::Finished {
             self.plan();
         }
         self.agenda.front().copied().unwrap_or(SearchStep::Finished)
@@ -193,14 +194,15 @@ impl RateSearch {
         seen.target_is_down |= self.is_down_behind_proxy(offer, &seen);
         let began = self.elapsed;
         self.elapsed += seen.took;
-        let (interrupted, invalid, away) = (seen.interrupted, seen.invalid.is_some(), seen.target_is_down);
+        let (interrupted, invalid, away) =
+            (seen.interrupted, seen.invalid_reason.is_some(), seen.target_is_down);
         self.note(offer, seen, began);
         if interrupted {
             self.end(SearchOutcome::Interrupted);
         } else if away {
             self.learn_target_down();
         } else if invalid {
-            self.doubt_generator();
+            self.count_invalid_trial();
         } else {
             // Trials that only empty a bucket or wait for recovery do not reset the count of invalid trials.
             if counts(offer.purpose) {
@@ -221,7 +223,7 @@ impl RateSearch {
 
     /// Sets the total time for the cliff and the additional time for the knee. A search that ended without an answer goes on.
     pub fn set_budgets(&mut self, cliff: Duration, knee: Duration) {
-        (self.profile.budget, self.profile.knee_budget) = (cliff, knee);
+        (self.profile.cliff_budget, self.profile.knee_budget) = (cliff, knee);
         self.reopen();
     }
 
@@ -238,7 +240,7 @@ impl RateSearch {
             Phase::Narrow => self.plan_cliff(),
             Phase::Knee => self.plan_knee(),
             Phase::Recovery => self.plan_recovery(),
-            Phase::Over => {}
+            Phase::Finished => {}
         }
     }
 
@@ -250,7 +252,7 @@ impl RateSearch {
             TrialPurpose::NarrowBracket
             | TrialPurpose::Confirm
             | TrialPurpose::LatencyBreakingRate
-            | TrialPurpose::AfterIdle => {
+            | TrialPurpose::AboveBracketAfterIdle => {
                 self.forgive_repeated();
                 self.learn_trial();
             }
@@ -269,21 +271,22 @@ impl RateSearch {
 
     fn end(&mut self, outcome: SearchOutcome) {
         self.outcome = Some(outcome);
-        self.enter(Phase::Over);
+        self.enter(Phase::Finished);
     }
 
     /// Adds a trial to the record.
     fn note(&mut self, offer: &TrialSpec, seen: TrialObservation, began: Duration) {
         let standard = self.standard();
         let evidence = crate::evidence::TrialEvidence::of(offer.rate, &seen.blocks, &standard);
-        let vote = if seen.invalid.is_some() { TrialVerdict::Invalid } else { standard.judge(&evidence) };
+        let vote =
+            if seen.invalid_reason.is_some() { TrialVerdict::Invalid } else { standard.judge(&evidence) };
         let kind = (vote == TrialVerdict::Bad).then(|| standard.failure_mode(&evidence));
         let weight: f64 = f64::from(u8::from(vote != TrialVerdict::Invalid && counts(offer.purpose)));
         // A trial that was stopped before the end of a limiter's time window may have seen an untypical part of it.
-        let short = self.manners.spent && seen.took < offer.least;
-        let weight = if short || seen.delay.is_some() { 0.2 * weight } else { weight };
+        let short = self.manners.spent && seen.took < offer.min_duration;
+        let weight = if short || seen.generator_delay_description.is_some() { 0.2 * weight } else { weight };
         let grew = kind.is_some_and(|kind| kind != FailureMode::Rejecting) && evidence.growth() > 0.0;
-        let late_weight = if grew || evidence.seconds < LATE { 0.0 } else { weight };
+        let late_weight = if grew || evidence.seconds_after_settling < LATE { 0.0 } else { weight };
         self.witnesses.push(WeightedEvidence {
             evidence: evidence.clone(),
             weight,
@@ -323,11 +326,11 @@ impl RateSearch {
         let settle = (4.0 * service).clamp(least, 2.0);
         TrialCriteria {
             goal: self.goal,
-            tolerance: self.profile.tolerance,
+            growth_tolerance: self.profile.growth_tolerance,
             settle,
-            least: 1.0,
-            service,
-            slowest,
+            min_seconds: 1.0,
+            service_time: service,
+            baseline_slowest: slowest,
         }
     }
 
@@ -338,8 +341,8 @@ impl RateSearch {
         TrialSpec {
             purpose,
             rate,
-            least: Duration::from_secs(1).min(most),
-            most,
+            min_duration: Duration::from_secs(1).min(most),
+            max_duration: most,
             rule: StopRule::Decided(self.standard()),
             most_in_flight: 4.0 * little + DAMAGE * rate + 30.0,
             drain: DRAIN,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::observation::TrialObservation;
-use crate::offer::TrialSpec;
 use crate::search::{RateSearch, SearchStep};
+use crate::trial_spec::TrialSpec;
 
 /// A target that runs trials, one at a time.
 pub trait SearchTarget {

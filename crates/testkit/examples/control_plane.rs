@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use seawall_testkit::control_plane::{ADMIN, ControlPlane};
+use seawall_testkit::control_plane::{ADMIN_TOKEN, ControlPlane};
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 
@@ -49,15 +49,19 @@ fn main() -> Outcome<()> {
     let api = Api::when_ready(&plane)?;
     furnish(&api)?;
     for n in 0..ACCOUNTS {
-        api.must("POST", &objects::service_accounts_path(), &objects::account(&account(n), Some(&email(n))))?;
+        api.must(
+            "POST",
+            &objects::service_accounts_path(),
+            &objects::service_account(&account(n), Some(&email(n))),
+        )?;
     }
     for n in 0..count.parse()? {
         make_pod(&api, n)?;
     }
-    api.must("POST", objects::AGENT_PODS, &objects::agent_pod())?;
-    let granted = api.must("POST", objects::AGENT_TOKENS, &objects::agent_token_request())?;
+    api.must("POST", objects::AGENT_PODS_PATH, &objects::agent_pod())?;
+    let granted = api.must("POST", objects::AGENT_TOKEN_PATH, &objects::agent_token_request())?;
     let token = granted["status"]["token"].as_str().ok_or("no token was granted")?;
-    fs::write(folder.join("kubeconfig"), plane.kubeconfig_text(token, plane.port()))?;
+    fs::write(folder.join("kubeconfig"), plane.kubeconfig_text(token, plane.api_server_port()))?;
     fs::write(folder.join("jwks.json"), api.call("GET", "/openid/v1/jwks", &Value::Null)?.1)?;
     println!("ready");
     io::copy(&mut io::stdin(), &mut io::sink())?;
@@ -66,22 +70,26 @@ fn main() -> Outcome<()> {
 
 /// What a cluster has before its pods.
 fn furnish(api: &Api) -> Outcome<()> {
-    for (path, object) in objects::of_yaml(RBAC) {
+    for (path, object) in objects::parse_yaml_objects(RBAC) {
         api.must("POST", &path, &object)?;
     }
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": objects::NODE}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": objects::NODE_NAME}});
     api.must("POST", "/api/v1/nodes", &node)?;
-    api.must("POST", "/api/v1/namespaces", &objects::namespace())?;
+    api.must("POST", "/api/v1/namespaces", &objects::namespace_object())?;
     Ok(())
 }
 
 /// A pod that runs, as scheduler and kubelet would have it.
 fn make_pod(api: &Api, n: u32) -> Outcome<()> {
     let name = format!("pod-{n}");
-    api.must("POST", &objects::pods(), &objects::pod(&name, &account(n as usize % ACCOUNTS), &json!({})))?;
+    api.must(
+        "POST",
+        &objects::pods_path(),
+        &objects::pod(&name, &account(n as usize % ACCOUNTS), &json!({})),
+    )?;
     let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 244, 1, 0)) + n).to_string();
-    let report = objects::report("Running", &[&address]);
-    api.must("PATCH", &format!("{}/{name}/status", objects::pods()), &report)?;
+    let report = objects::pod_status("Running", &[&address]);
+    api.must("PATCH", &format!("{}/{name}/status", objects::pods_path()), &report)?;
     Ok(())
 }
 
@@ -98,14 +106,14 @@ impl Api {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             if plane.has_certificate() {
-                let api = Self { port: plane.port(), tls: trusting(&plane.certificate())? };
+                let api = Self { port: plane.api_server_port(), tls: trusting(&plane.certificate_path())? };
                 if api.call("GET", "/readyz", &Value::Null).is_ok_and(|(status, _)| status == 200) {
                     return Ok(api);
                 }
             }
             thread::sleep(Duration::from_millis(100));
         }
-        Err(format!("the API server is not ready; it said last: {}", plane.last_words()).into())
+        Err(format!("the API server is not ready; it said last: {}", plane.api_server_log_tail()).into())
     }
 
     /// A request that must succeed.
@@ -124,7 +132,7 @@ impl Api {
         let mut stream = StreamOwned::new(session, TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?);
         write!(
             stream,
-            "{method} {path} HTTP/1.0\r\nAuthorization: Bearer {ADMIN}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.0\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         )?;
         let mut answer = String::new();

@@ -52,9 +52,11 @@ impl Browser {
         });
         let commands = child.stdin.take();
         let mut browser = Self { child, commands, messages, session: None, last: 0 };
-        let target = browser.ask("Target.createTarget", &json!({ "url": url }));
-        let attached =
-            browser.ask("Target.attachToTarget", &json!({ "targetId": target["targetId"], "flatten": true }));
+        let target = browser.send_command("Target.createTarget", &json!({ "url": url }));
+        let attached = browser.send_command(
+            "Target.attachToTarget",
+            &json!({ "targetId": target["targetId"], "flatten": true }),
+        );
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser
     }
@@ -63,7 +65,7 @@ impl Browser {
     ///
     /// # Panics
     /// The browser refuses it, or is gone: it is not installed, most likely.
-    pub fn ask(&mut self, method: &str, parameters: &Value) -> Value {
+    pub fn send_command(&mut self, method: &str, parameters: &Value) -> Value {
         self.try_ask(method, parameters).unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
@@ -90,8 +92,8 @@ impl Browser {
     ///
     /// # Panics
     /// It throws.
-    pub fn value(&mut self, expression: &str) -> Value {
-        let mut answer = self.ask("Runtime.evaluate", &evaluated(expression));
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let mut answer = self.send_command("Runtime.evaluate", &evaluated(expression));
         assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer}");
         answer["result"]["value"].take()
     }
@@ -100,7 +102,7 @@ impl Browser {
     ///
     /// # Panics
     /// After [`PATIENCE`].
-    pub fn wait(&mut self, expression: &str) -> Value {
+    pub fn wait_for_expression(&mut self, expression: &str) -> Value {
         let asked =
             format!("(() => {{ try {{ return ({expression}) || null; }} catch {{ return null; }} }})()");
         until(expression, || {
@@ -125,7 +127,7 @@ impl Browser {
     ///
     /// # Panics
     /// As [`Self::click`].
-    pub fn point(&mut self, element: &str) {
+    pub fn move_pointer_to(&mut self, element: &str) {
         let (x, y) = self.middle(element);
         self.mouse("mouseMoved", x, y);
     }
@@ -133,7 +135,7 @@ impl Browser {
     fn mouse(&mut self, kind: &str, x: f64, y: f64) {
         let button = if kind == "mouseMoved" { "none" } else { "left" };
         let event = json!({ "type": kind, "x": x, "y": y, "button": button, "clickCount": 1 });
-        self.ask("Input.dispatchMouseEvent", &event);
+        self.send_command("Input.dispatchMouseEvent", &event);
     }
 
     fn middle(&mut self, element: &str) -> (f64, f64) {
@@ -141,20 +143,20 @@ impl Browser {
             "(e => {{ e.scrollIntoView({{ block: 'center' }}); const b = e.getBoundingClientRect(); \
              return b.width && b.height ? [b.left + b.width / 2, b.top + b.height / 2] : null; }})({element})"
         );
-        let place = self.value(&expression);
+        let place = self.evaluate(&expression);
         let at =
             |index: usize| place[index].as_f64().unwrap_or_else(|| panic!("{element} is not to be seen"));
         (at(0), at(1))
     }
 
     /// Types into what has the focus.
-    pub fn write(&mut self, text: &str) {
-        self.ask("Input.insertText", &json!({ "text": text }));
+    pub fn type_text(&mut self, text: &str) {
+        self.send_command("Input.insertText", &json!({ "text": text }));
     }
 
     /// Loads the page anew.
     pub fn reload(&mut self) {
-        self.ask("Page.reload", &json!({}));
+        self.send_command("Page.reload", &json!({}));
     }
 }
 

@@ -15,28 +15,28 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::objects::NODE;
+use crate::objects::NODE_NAME;
 
 /// The token of whoever may do everything.
-pub const ADMIN: &str = "admin-token";
+pub const ADMIN_TOKEN: &str = "admin-token";
 
-/// The token of the kubelet of [`NODE`].
-pub const KUBELET: &str = "kubelet-token";
+/// The token of the kubelet of [`NODE_NAME`].
+pub const KUBELET_TOKEN: &str = "kubelet-token";
 
 /// The token of kube-scheduler.
-pub const SCHEDULER: &str = "scheduler-token";
+pub const SCHEDULER_TOKEN: &str = "scheduler-token";
 
 /// The token of kube-controller-manager.
-pub const CONTROLLERS: &str = "controllers-token";
+pub const CONTROLLERS_TOKEN: &str = "controllers-token";
 
-/// The token of [`PERSON`].
+/// The token of [`PERSON_NAME`].
 pub const PERSON_TOKEN: &str = "person-token";
 
 /// A person who may do what a test permits, and beforehand nothing.
-pub const PERSON: &str = "jane";
+pub const PERSON_NAME: &str = "jane";
 
 /// The token of somebody whose group may have pods send load, if deploy/load-rbac.yaml says so.
-pub const LOADER: &str = "loader-token";
+pub const LOADER_TOKEN: &str = "loader-token";
 
 /// `iss` of the ServiceAccounts' tokens.
 pub const ISSUER: &str = "https://issuer.test";
@@ -47,8 +47,8 @@ pub struct ControlPlane {
     programs: PathBuf,
     folder: PathBuf,
     /// Ends before what it stores in.
-    api_server: Option<Program>,
-    _etcd: Program,
+    api_server: Option<ServiceProcess>,
+    _etcd: ServiceProcess,
     etcd_port: u16,
     door: Door,
 }
@@ -62,7 +62,7 @@ struct Door {
 
 /// A child that does not outlive its owner.
 #[derive(Debug)]
-pub struct Program(Child);
+pub struct ServiceProcess(Child);
 
 impl ControlPlane {
     /// Storage alone; the API server's address is known and nobody listens there. All files are in the folder.
@@ -73,7 +73,7 @@ impl ControlPlane {
 
     /// The same for a node with this address: the API server will listen at all that the node has, on the port that the service
     /// `kubernetes` has, so that the service's address need only be one of them.
-    pub fn of_node(folder: &Path, node: Ipv4Addr) -> Self {
+    pub fn for_node(folder: &Path, node: Ipv4Addr) -> Self {
         Self::behind(folder, Door { asked: (node, 443).into(), listens: Ipv4Addr::UNSPECIFIED })
     }
 
@@ -85,7 +85,7 @@ impl ControlPlane {
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         fs::write(folder.join("service-account.key"), key.serialize_pem()).unwrap();
         let (clients, peers) = (local("http", etcd_port), local("http", peer_port));
-        let etcd = Program::start(
+        let etcd = ServiceProcess::start(
             Command::new(programs.join("etcd"))
                 .arg("--data-dir")
                 .arg(folder.join("etcd"))
@@ -101,7 +101,7 @@ impl ControlPlane {
     pub fn launch_api_server(&mut self) {
         let folder = &self.folder;
         let key = folder.join("service-account.key").display().to_string();
-        self.api_server = Some(Program::start(
+        self.api_server = Some(ServiceProcess::start(
             Command::new(self.programs.join("kube-apiserver"))
                 .arg(format!("--bind-address={}", self.door.listens))
                 .arg(format!("--advertise-address={}", self.door.asked.ip()))
@@ -125,60 +125,60 @@ impl ControlPlane {
     }
 
     /// Stops the API server in mid-air: connections stay open, nothing is answered.
-    pub fn freeze(&self) {
+    pub fn freeze_api_server(&self) {
         self.api_server.as_ref().unwrap().signal(Signal::STOP);
     }
 
     /// Lets it go on.
-    pub fn thaw(&self) {
+    pub fn thaw_api_server(&self) {
         self.api_server.as_ref().unwrap().signal(Signal::CONT);
     }
 
     /// Where the API server is asked.
-    pub fn address(&self) -> SocketAddr {
+    pub fn api_server_address(&self) -> SocketAddr {
         self.door.asked
     }
 
     /// The same, of which the address is loopback's.
-    pub fn port(&self) -> u16 {
+    pub fn api_server_port(&self) -> u16 {
         self.door.asked.port()
     }
 
     /// Where the programs are.
-    pub fn programs(&self) -> &Path {
+    pub fn programs_folder(&self) -> &Path {
         &self.programs
     }
 
     /// What ServiceAccounts' tokens are signed with.
-    pub fn account_key(&self) -> PathBuf {
+    pub fn service_account_key_path(&self) -> PathBuf {
         self.folder.join("service-account.key")
     }
 
     /// The certificate that the API server makes for itself on its first start, with its issuer.
-    pub fn certificate(&self) -> PathBuf {
+    pub fn certificate_path(&self) -> PathBuf {
         self.folder.join("certificates/apiserver.crt")
     }
 
     /// Whether that certificate has been written.
     pub fn has_certificate(&self) -> bool {
-        fs::metadata(self.certificate()).is_ok_and(|file| file.len() > 0)
+        fs::metadata(self.certificate_path()).is_ok_and(|file| file.len() > 0)
     }
 
     /// What the API server wrote last, for whoever has waited for it in vain.
-    pub fn last_words(&self) -> String {
+    pub fn api_server_log_tail(&self) -> String {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         log.get(log.len().saturating_sub(4000)..).unwrap_or(&log).to_owned()
     }
 
     /// A kubeconfig file for whoever has this token, for an API server that may be behind another port.
-    pub fn kubeconfig(&self, token: &str, port: u16) -> PathBuf {
+    pub fn write_kubeconfig_with_port(&self, token: &str, port: u16) -> PathBuf {
         let path = self.folder.join(format!("kubeconfig-{port}"));
         fs::write(&path, self.kubeconfig_text(token, port)).unwrap();
         path
     }
 
     /// One for whoever has this token, for this API server.
-    pub fn kubeconfig_of(&self, token: &str) -> PathBuf {
+    pub fn write_kubeconfig(&self, token: &str) -> PathBuf {
         let path = self.folder.join(format!("{token}.kubeconfig"));
         fs::write(&path, self.kubeconfig_for(token, self.door.asked)).unwrap();
         path
@@ -196,7 +196,7 @@ impl ControlPlane {
             "current-context": "test",
             "clusters": [{"name": "test", "cluster": {
                 "server": format!("https://{address}"),
-                "certificate-authority": self.certificate(),
+                "certificate-authority": self.certificate_path(),
             }}],
             "users": [{"name": "test", "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
@@ -209,7 +209,7 @@ impl ControlPlane {
     }
 }
 
-impl Program {
+impl ServiceProcess {
     /// Runs; what it says is added to a file.
     pub fn start(command: &mut Command, log: &Path) -> Self {
         let log = File::options().create(true).append(true).open(log).unwrap();
@@ -222,7 +222,7 @@ impl Program {
     }
 }
 
-impl Drop for Program {
+impl Drop for ServiceProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -231,12 +231,13 @@ impl Drop for Program {
 
 /// Who may speak to the API server, as a file that it reads.
 fn users() -> String {
-    let node = format!("{KUBELET},system:node:{NODE},{NODE},system:nodes\n");
-    let parts = [(SCHEDULER, "system:kube-scheduler"), (CONTROLLERS, "system:kube-controller-manager")];
+    let node = format!("{KUBELET_TOKEN},system:node:{NODE_NAME},{NODE_NAME},system:nodes\n");
+    let parts =
+        [(SCHEDULER_TOKEN, "system:kube-scheduler"), (CONTROLLERS_TOKEN, "system:kube-controller-manager")];
     let parts = parts.map(|(token, name)| format!("{token},{name},{name}\n")).concat();
-    let loader = format!("{LOADER},loader,loader,load-testers\n");
-    let person = format!("{PERSON_TOKEN},{PERSON},{PERSON}\n");
-    format!("{ADMIN},admin,admin,system:masters\n{person}{node}{parts}{loader}")
+    let loader = format!("{LOADER_TOKEN},loader,loader,load-testers\n");
+    let person = format!("{PERSON_TOKEN},{PERSON_NAME},{PERSON_NAME}\n");
+    format!("{ADMIN_TOKEN},admin,admin,system:masters\n{person}{node}{parts}{loader}")
 }
 
 /// Where `scripts/kube/build` put the programs; a refusal where the world could be reached.

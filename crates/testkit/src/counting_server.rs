@@ -19,26 +19,26 @@ const SILENCE: Duration = Duration::from_secs(600);
 
 /// A running one; it stops to listen when dropped.
 #[derive(Debug)]
-pub struct Counter {
+pub struct CountingServer {
     server: Server,
     callers: Arc<Callers>,
 }
 
 /// Each on a lock of its own: connections of several callers do not wait for each other.
-type Callers = Mutex<BTreeMap<IpAddr, Arc<Mutex<Caller>>>>;
+type Callers = Mutex<BTreeMap<IpAddr, Arc<Mutex<CallerCounts>>>>;
 
 /// What came from one address so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
+pub struct CallerCounts {
     /// Connections, those without a request among them.
     pub connections: u64,
     /// Whole requests.
     pub requests: u64,
     /// When the first of them and the last were there.
-    pub during: Option<(Moment, Moment)>,
+    pub first_and_last_request: Option<(Moment, Moment)>,
 }
 
-impl Counter {
+impl CountingServer {
     /// Listens at an address of this machine, on a free port.
     ///
     /// # Errors
@@ -56,34 +56,36 @@ impl Counter {
     }
 
     /// Whole requests so far.
-    pub fn requests(&self) -> u64 {
+    pub fn request_count(&self) -> u64 {
         self.callers().values().map(|caller| caller.requests).sum()
     }
 
     /// What came so far, by address.
-    pub fn callers(&self) -> BTreeMap<IpAddr, Caller> {
+    pub fn callers(&self) -> BTreeMap<IpAddr, CallerCounts> {
         let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = |caller: &Mutex<Caller>| *caller.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = |caller: &Mutex<CallerCounts>| *caller.lock().unwrap_or_else(PoisonError::into_inner);
         callers.iter().map(|(address, caller)| (*address, now(caller))).collect()
     }
 }
 
 /// One connection, until its peer closes it.
 fn serve(mut peer: Peer, callers: &Callers) -> io::Result<()> {
-    peer.wait_at_most(SILENCE)?;
+    peer.set_read_timeout(SILENCE)?;
     let (clock, address) = (Clock::system(), peer.address()?.ip());
     let caller =
         Arc::clone(callers.lock().unwrap_or_else(PoisonError::into_inner).entry(address).or_default());
-    let note =
-        |change: &dyn Fn(&mut Caller)| change(&mut caller.lock().unwrap_or_else(PoisonError::into_inner));
+    let note = |change: &dyn Fn(&mut CallerCounts)| {
+        change(&mut caller.lock().unwrap_or_else(PoisonError::into_inner));
+    };
     note(&|caller| caller.connections += 1);
     loop {
-        let head = peer.request()?;
-        peer.body(length(&head))?;
+        let head = peer.read_request_head()?;
+        peer.read_body(length(&head))?;
         let now = clock.now();
         note(&|caller| {
             caller.requests += 1;
-            caller.during = Some((caller.during.map_or(now, |(first, _)| first), now));
+            caller.first_and_last_request =
+                Some((caller.first_and_last_request.map_or(now, |(first, _)| first), now));
         });
         peer.send(ANSWER)?;
     }
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_was_answered_was_counted_bodies_and_kept_connections_among_it() {
-        let counter = Counter::start(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let counter = CountingServer::start(Ipv4Addr::LOCALHOST.into()).unwrap();
         for _ in 0..2 {
             let mut stream = TcpStream::connect(counter.server.address()).unwrap();
             let requests = "POST / HTTP/1.1\r\ncontent-LENGTH: 4\r\n\r\n\r\n\r\nGET / HTTP/1.1\r\n\r\n";
@@ -114,7 +116,10 @@ mod tests {
         }
         let callers = counter.callers();
         let caller = callers[&IpAddr::from(Ipv4Addr::LOCALHOST)];
-        assert_eq!((callers.len(), caller.connections, caller.requests, counter.requests()), (1, 2, 4, 4));
-        assert!(caller.during.is_some_and(|(first, last)| first < last));
+        assert_eq!(
+            (callers.len(), caller.connections, caller.requests, counter.request_count()),
+            (1, 2, 4, 4)
+        );
+        assert!(caller.first_and_last_request.is_some_and(|(first, last)| first < last));
     }
 }

@@ -6,14 +6,14 @@ use std::process::{Child, Command, Stdio};
 
 /// A server of plants; killed when dropped.
 #[derive(Debug)]
-pub struct Planted {
+pub struct FaultServerProcess {
     /// Its process.
     pub child: Child,
     /// Where it answers.
     pub url: String,
 }
 
-impl Planted {
+impl FaultServerProcess {
     /// What this program emulates of a plant, once it answers.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Planted {
     }
 }
 
-impl Drop for Planted {
+impl Drop for FaultServerProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -43,7 +43,7 @@ impl Drop for Planted {
 ///
 /// # Errors
 /// It is not there, or ends before its answer does.
-pub fn ask_page(link: &str, method: &str, path: &str, body: &str) -> io::Result<String> {
+pub fn request_live_page(link: &str, method: &str, path: &str, body: &str) -> io::Result<String> {
     let place = link.strip_prefix("http://").and_then(|rest| rest.split_once("/?"));
     let (host, query) = place.ok_or(io::ErrorKind::InvalidInput)?;
     let mut stream = TcpStream::connect(host)?;

@@ -3,17 +3,17 @@
 //! the clients that ask it, a real browser, plants and pages of the tool, and the waiting between them.
 
 pub mod agent;
-pub mod api;
-pub mod aws_clients;
+pub mod aws_sdk_models;
 pub mod browser;
 pub mod client_libraries;
 pub mod control_plane;
 pub mod counting_server;
 pub mod fault_server_process;
-pub mod frames;
+pub mod http2_frames;
+pub mod kubernetes_api;
 pub mod node;
 pub mod objects;
-pub mod pod;
+pub mod pod_process;
 pub mod ready_control_plane;
 pub mod server;
 pub mod tls;

@@ -1,7 +1,7 @@
 //! This machine as a node of a cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, containerd and a kubelet.
 //!
 //! Everything is made in the namespaces of `scripts/e2e` and ends with them, containers included: nothing here is put back. Files are below
-//! [`FOLDER`], on a file system of the mount namespace. What is tested on the node it does not know: images are named by the tests.
+//! [`NODE_FOLDER`], on a file system of the mount namespace. What is tested on the node it does not know: images are named by the tests.
 //!
 //! Its network has no way out, no names and nothing that translates services: pods reach each other and the node by their addresses.
 
@@ -19,16 +19,18 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::api::Api;
-use crate::control_plane::{ADMIN, ControlPlane, PERSON, PERSON_TOKEN, Program};
-use crate::objects::{self, NAMESPACE, NODE, service_accounts_path};
-use crate::ready_control_plane::Plane;
+use crate::control_plane::{ADMIN_TOKEN, ControlPlane, PERSON_NAME, PERSON_TOKEN, ServiceProcess};
+use crate::kubernetes_api::KubernetesApi;
+use crate::objects::{self, NAMESPACE, NODE_NAME, service_accounts_path};
+use crate::ready_control_plane::ReadyControlPlane;
 use crate::waiting::until_true;
-use programs::{run_containerd, start_containerd, start_controllers, start_kubelet, start_scheduler};
-pub use throttling::Throttling;
+use programs::{
+    configure_and_start_containerd, run_containerd, start_controllers, start_kubelet, start_scheduler,
+};
+pub use throttling::CpuThrottling;
 
 /// The node's.
-pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
+pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);
 
 /// The service `kubernetes`: the first of its range. Nothing translates services here, so that the node has the address itself.
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 1);
@@ -37,70 +39,70 @@ const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 1);
 const RANGE: [&str; 3] = ["10.88.0.0/24", "10.88.0.2", "10.88.0.61"];
 
 /// Where all files of the node are.
-pub const FOLDER: &str = "/run/node";
+pub const NODE_FOLDER: &str = "/run/node";
 
 /// What `ctr` and `crictl` call the kubelet's containers.
 const CONTAINERS: &str = "k8s.io";
 
 /// The image of a program that waits, which every node has.
-pub const PAUSE: &str = "seawall.local/pause:1";
+pub const PAUSE_IMAGE: &str = "seawall.local/pause:1";
 
 /// A node with its control plane; ends with everything it started when dropped.
 #[derive(Debug)]
 pub struct Node {
     /// Who may do everything.
-    pub api: Api,
-    containerd: Option<Program>,
-    _kubelet: Program,
-    _parts: [Program; 2],
-    plane: Plane,
+    pub api: KubernetesApi,
+    containerd: Option<ServiceProcess>,
+    _kubelet: ServiceProcess,
+    _parts: [ServiceProcess; 2],
+    plane: ReadyControlPlane,
 }
 
 /// What `scripts/e2e` has said.
 ///
 /// # Panics
 /// It has not.
-pub fn given(name: &str) -> OsString {
+pub fn required_env_var(name: &str) -> OsString {
     std::env::var_os(name).unwrap_or_else(|| panic!("SKIPPED: run scripts/e2e, which sets {name}"))
 }
 
 /// The pods' group, below the root of the tree.
-pub fn kubepods() -> String {
-    format!("{}/kubepods", given("SEAWALL_E2E_GROUP").to_str().unwrap())
+pub fn kubepods_cgroup() -> String {
+    format!("{}/kubepods", required_env_var("SEAWALL_E2E_GROUP").to_str().unwrap())
 }
 
 /// A file that `scripts/e2e` made beside the images.
 pub fn e2e_artifact_path(name: &str) -> PathBuf {
-    PathBuf::from(given("SEAWALL_E2E_IMAGES")).join(name)
+    PathBuf::from(required_env_var("SEAWALL_E2E_IMAGES")).join(name)
 }
 
 impl Node {
-    /// One that is about to be ready, has these images (`NAME.oci.tar` among those that `scripts/e2e` made) beside [`PAUSE`], and joins with
+    /// One that is about to be ready, has these images (`NAME.oci.tar` among those that `scripts/e2e` made) beside [`PAUSE_IMAGE`], and joins with
     /// these taints, as `key=value:effect`. The tests' namespace is there.
     pub fn launch(images: &[&str], taints: &[&str]) -> Self {
-        let folder = Path::new(FOLDER);
+        let folder = Path::new(NODE_FOLDER);
         fs::create_dir(folder).unwrap();
-        let containerd = start_containerd(folder);
+        let containerd = configure_and_start_containerd(folder);
         have_network();
-        let plane = Plane::ready(ControlPlane::of_node(folder, ADDRESS));
-        let api = plane.admin();
+        let plane = ReadyControlPlane::from_control_plane(ControlPlane::for_node(folder, NODE_ADDRESS));
+        let api = plane.admin_api();
         let parts = [start_controllers(&plane, folder), start_scheduler(&plane, folder)];
         until_true("containerd", is_answering);
         ["pause"].iter().chain(images).for_each(|name| import(name));
         let kubelet = start_kubelet(&plane, folder, taints);
-        api.must("POST", "/api/v1/namespaces", Some(&objects::namespace()));
+        api.call_expecting_success("POST", "/api/v1/namespaces", Some(&objects::namespace_object()));
         Self { api, containerd: Some(containerd), _kubelet: kubelet, _parts: parts, plane }
     }
 
     /// One that is ready.
     pub fn start(images: &[&str]) -> Self {
         let node = Self::launch(images, &[]);
-        node.until_ready();
+        node.wait_until_ready();
         node
     }
 
     /// Waits until it says so, and until pods can be made that name no ServiceAccount.
-    pub fn until_ready(&self) {
+    pub fn wait_until_ready(&self) {
         until_true("the node to be ready", || is_ready(&self.api));
         let account = format!("{}/default", service_accounts_path());
         until_true("the namespace's account", || {
@@ -109,59 +111,59 @@ impl Node {
     }
 
     /// One of Kubernetes' own programs or of its users', as who may do everything.
-    pub fn command(&self, program: impl Into<PathBuf>) -> Command {
+    pub fn admin_command(&self, program: impl Into<PathBuf>) -> Command {
         command_of(program.into(), &self.kubeconfig())
     }
 
     /// The same of kubectl.
     pub fn kubectl(&self) -> Command {
-        self.kubectl_of(&self.kubeconfig())
+        self.kubectl_with_kubeconfig(&self.kubeconfig())
     }
 
     /// kubectl as whose kubeconfig file this is.
-    pub fn kubectl_of(&self, kubeconfig: &Path) -> Command {
-        command_of(self.plane.programs().join("kubectl"), kubeconfig)
+    pub fn kubectl_with_kubeconfig(&self, kubeconfig: &Path) -> Command {
+        command_of(self.plane.programs_folder().join("kubectl"), kubeconfig)
     }
 
     /// A kubeconfig file of who may do everything.
     pub fn kubeconfig(&self) -> PathBuf {
-        self.plane.kubeconfig_of(ADMIN)
+        self.plane.write_kubeconfig(ADMIN_TOKEN)
     }
 
     /// One of a person who may do this in the tests' namespace and nothing else: a Role's `rules`. Called again, other rules are in force.
     pub fn kubeconfig_of_person(&self, rules: &Value) -> PathBuf {
-        let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PERSON});
-        let named = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": PERSON});
+        let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": PERSON_NAME});
+        let named = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": PERSON_NAME});
         for (kind, part) in [
             ("roles", json!({ "rules": rules })),
             ("rolebindings", json!({"subjects": [subject], "roleRef": named})),
         ] {
             let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{kind}");
-            let mut object = json!({"metadata": {"name": PERSON}});
+            let mut object = json!({"metadata": {"name": PERSON_NAME}});
             object.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
             // Made if it is not there.
-            self.api.must("PUT", &format!("{path}/{PERSON}"), Some(&object));
+            self.api.call_expecting_success("PUT", &format!("{path}/{PERSON_NAME}"), Some(&object));
         }
-        self.plane.kubeconfig_of(PERSON_TOKEN)
+        self.plane.write_kubeconfig(PERSON_TOKEN)
     }
 
     /// The tool as it is shipped, on the node, for the cluster of this kubeconfig file.
     pub fn seawall(&self, kubeconfig: &Path) -> Command {
         let mut command = Command::new(e2e_artifact_path("seawall"));
-        command.env("KUBECONFIG", kubeconfig).env("HOME", FOLDER).current_dir(FOLDER);
+        command.env("KUBECONFIG", kubeconfig).env("HOME", NODE_FOLDER).current_dir(NODE_FOLDER);
         command
     }
 
     /// Ends containerd at once and starts another; containers go on, sandboxes as well.
     pub fn restart_containerd(&mut self) {
         self.containerd = None;
-        self.containerd = Some(run_containerd(Path::new(FOLDER)));
+        self.containerd = Some(run_containerd(Path::new(NODE_FOLDER)));
         until_true("containerd", is_answering);
     }
 
     /// Keys of the node's taints.
     pub fn taints(&self) -> Vec<String> {
-        let node = self.api.must("GET", &format!("/api/v1/nodes/{NODE}"), None);
+        let node = self.api.call_expecting_success("GET", &format!("/api/v1/nodes/{NODE_NAME}"), None);
         let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
         taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()
     }
@@ -171,19 +173,19 @@ fn command_of(program: PathBuf, kubeconfig: &Path) -> Command {
     let mut command = Command::new(program);
     command.arg("--kubeconfig").arg(kubeconfig);
     // What helm remembers of charts.
-    command.env("HOME", FOLDER);
+    command.env("HOME", NODE_FOLDER);
     command
 }
 
-fn is_ready(api: &Api) -> bool {
-    let Ok((200, node)) = api.call("GET", &format!("/api/v1/nodes/{NODE}"), None) else { return false };
+fn is_ready(api: &KubernetesApi) -> bool {
+    let Ok((200, node)) = api.call("GET", &format!("/api/v1/nodes/{NODE_NAME}"), None) else { return false };
     let node: Value = serde_json::from_str(&node).unwrap();
     let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// What must succeed; what it printed.
-pub fn done(command: &mut Command) -> String {
+pub fn run_successfully(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let (said, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success(), "{command:?}: {status}\n{said}{error}");
@@ -191,30 +193,36 @@ pub fn done(command: &mut Command) -> String {
 }
 
 /// A change of the node's network, in the words of ip(8).
-pub fn ip(change: &str) {
-    done(Command::new("ip").args(change.split(' ')));
+pub fn run_ip_command(change: &str) {
+    run_successfully(Command::new("ip").args(change.split(' ')));
 }
 
 /// A network without a way out.
 fn have_network() {
-    ip("link add node0 type bridge");
-    ip(&format!("address add {ADDRESS}/24 dev node0"));
-    ip("link set node0 up");
-    ip(&format!("address add {SERVICE}/32 dev lo"));
+    run_ip_command("link add node0 type bridge");
+    run_ip_command(&format!("address add {NODE_ADDRESS}/24 dev node0"));
+    run_ip_command("link set node0 up");
+    run_ip_command(&format!("address add {SERVICE}/32 dev lo"));
 }
 
 /// Asks containerd.
-pub fn ctr(words: &[&str]) -> Command {
+pub fn ctr_command(words: &[&str]) -> Command {
     let mut command = Command::new("ctr");
-    command.args(["--address", &format!("{FOLDER}/containerd.sock"), "--namespace", CONTAINERS]).args(words);
+    command
+        .args(["--address", &format!("{NODE_FOLDER}/containerd.sock"), "--namespace", CONTAINERS])
+        .args(words);
     command
 }
 
 fn is_answering() -> bool {
-    ctr(&["version"]).output().unwrap().status.success()
+    ctr_command(&["version"]).output().unwrap().status.success()
 }
 
 /// One that `scripts/e2e` made: there is nobody here to fetch any from.
 fn import(name: &str) {
-    done(&mut ctr(&["images", "import", e2e_artifact_path(&format!("{name}.oci.tar")).to_str().unwrap()]));
+    run_successfully(&mut ctr_command(&[
+        "images",
+        "import",
+        e2e_artifact_path(&format!("{name}.oci.tar")).to_str().unwrap(),
+    ]));
 }

@@ -1,5 +1,5 @@
 //! The Kubernetes objects that tests make, as plain JSON, and the paths where an API server keeps them. Sends nothing: that
-//! is [`crate::api`]'s, which blocks, and of `cluster`'s tests a client of their own, which waits as a future.
+//! is [`crate::kubernetes_api`]'s, which blocks, and of `cluster`'s tests a client of their own, which waits as a future.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use crate::control_plane::ISSUER;
 
 /// The node that the tests are about.
-pub const NODE: &str = "node1";
+pub const NODE_NAME: &str = "node1";
 
 /// The namespace of the tests' pods.
 pub const NAMESPACE: &str = "reef";
 
 /// The path of the agent's own pods.
-pub const AGENT_PODS: &str = "/api/v1/namespaces/seawall/pods";
+pub const AGENT_PODS_PATH: &str = "/api/v1/namespaces/seawall/pods";
 
 /// Where tokens of the agent's ServiceAccount are asked for.
-pub const AGENT_TOKENS: &str = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
+pub const AGENT_TOKEN_PATH: &str = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
 
 /// The path of the tests' pods.
-pub fn pods() -> String {
+pub fn pods_path() -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/pods")
 }
 
@@ -30,12 +30,12 @@ pub fn service_accounts_path() -> String {
 }
 
 /// The tests' namespace.
-pub fn namespace() -> Value {
+pub fn namespace_object() -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
 }
 
 /// A ServiceAccount, with this Google service account.
-pub fn account(name: &str, google: Option<&str>) -> Value {
+pub fn service_account(name: &str, google: Option<&str>) -> Value {
     let annotations = google.map_or(json!({}), |email| json!({"iam.gke.io/gcp-service-account": email}));
     json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "annotations": annotations},
@@ -45,7 +45,7 @@ pub fn account(name: &str, google: Option<&str>) -> Value {
 /// A pod that the scheduler has put on the node, with more in its spec.
 pub fn pod(name: &str, account: &str, extra: &Value) -> Value {
     let mut spec = json!({
-        "nodeName": NODE, "serviceAccountName": account, "automountServiceAccountToken": false,
+        "nodeName": NODE_NAME, "serviceAccountName": account, "automountServiceAccountToken": false,
         "containers": [{"name": "main", "image": "local/none:1"}],
     });
     for (key, value) in extra.as_object().unwrap() {
@@ -55,7 +55,7 @@ pub fn pod(name: &str, account: &str, extra: &Value) -> Value {
 }
 
 /// What the kubelet reports of a pod: phase and addresses.
-pub fn report(phase: &str, addresses: &[&str]) -> Value {
+pub fn pod_status(phase: &str, addresses: &[&str]) -> Value {
     let all: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
     json!({"status": {
         "phase": phase, "podIP": addresses.first(), "podIPs": all,
@@ -64,8 +64,8 @@ pub fn report(phase: &str, addresses: &[&str]) -> Value {
 }
 
 /// What a kubelet since 1.29 reports of a pod that runs: whether it has a sandbox, and since when that is so (RFC 3339).
-pub fn report_of_sandbox(address: &str, is_ready: bool, since: &str) -> Value {
-    let mut report = report("Running", &[address]);
+pub fn pod_status_with_sandbox(address: &str, is_ready: bool, since: &str) -> Value {
+    let mut report = pod_status("Running", &[address]);
     let said = if is_ready { "True" } else { "False" };
     report["status"]["startTime"] = json!("2025-06-01T00:00:00Z");
     report["status"]["conditions"] = json!([
@@ -80,7 +80,7 @@ pub fn agent_pod() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "seawall-agent"},
         "spec": {
-            "nodeName": NODE, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
+            "nodeName": NODE_NAME, "serviceAccountName": "seawall-agent", "automountServiceAccountToken": false,
             "hostNetwork": true, "containers": [{"name": "agent", "image": "local/none:1"}],
         },
     })
@@ -96,13 +96,13 @@ pub fn agent_token_request() -> Value {
 }
 
 /// What stands in a YAML file of one document.
-pub fn document(yaml: &str) -> Value {
+pub fn parse_yaml_document(yaml: &str) -> Value {
     serde_saphyr::from_str(yaml).unwrap()
 }
 
 /// Every object of a YAML file, in order, each with the path where it is made.
-pub fn of_yaml(yaml: &str) -> Vec<(String, Value)> {
-    let objects = yaml.split("\n---\n").map(document);
+pub fn parse_yaml_objects(yaml: &str) -> Vec<(String, Value)> {
+    let objects = yaml.split("\n---\n").map(parse_yaml_document);
     objects.map(|object| (collection_of(&object), object)).collect()
 }
 

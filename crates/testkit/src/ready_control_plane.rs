@@ -3,23 +3,23 @@
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
-use crate::control_plane::{ADMIN, ControlPlane};
+use crate::control_plane::{ADMIN_TOKEN, ControlPlane};
 
-use crate::api::Api;
+use crate::kubernetes_api::KubernetesApi;
 use crate::waiting::until_true;
 
 /// A running control plane; ends with everything it started when dropped.
 #[derive(Debug)]
-pub struct Plane(ControlPlane);
+pub struct ReadyControlPlane(ControlPlane);
 
-impl Plane {
+impl ReadyControlPlane {
     /// Storage and API server, ready.
     pub fn start(folder: &Path) -> Self {
-        Self::ready(ControlPlane::without_api_server(folder))
+        Self::from_control_plane(ControlPlane::without_api_server(folder))
     }
 
     /// The API server of this one, ready.
-    pub fn ready(plane: ControlPlane) -> Self {
+    pub fn from_control_plane(plane: ControlPlane) -> Self {
         let mut plane = Self(plane);
         plane.start_api_server();
         plane
@@ -30,17 +30,17 @@ impl Plane {
         self.launch_api_server();
         until_true("kube-apiserver to be ready", || {
             self.has_certificate()
-                && self.admin().call("GET", "/readyz", None).is_ok_and(|(status, _)| status == 200)
+                && self.admin_api().call("GET", "/readyz", None).is_ok_and(|(status, _)| status == 200)
         });
     }
 
     /// Who may do everything.
-    pub fn admin(&self) -> Api {
-        Api::new(self.address(), &self.certificate(), ADMIN)
+    pub fn admin_api(&self) -> KubernetesApi {
+        KubernetesApi::new(self.api_server_address(), &self.certificate_path(), ADMIN_TOKEN)
     }
 }
 
-impl Deref for Plane {
+impl Deref for ReadyControlPlane {
     type Target = ControlPlane;
 
     fn deref(&self) -> &ControlPlane {
@@ -48,7 +48,7 @@ impl Deref for Plane {
     }
 }
 
-impl DerefMut for Plane {
+impl DerefMut for ReadyControlPlane {
     fn deref_mut(&mut self) -> &mut ControlPlane {
         &mut self.0
     }

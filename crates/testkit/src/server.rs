@@ -87,11 +87,11 @@ impl Server {
     }
 
     /// Answers every request on every connection with these bytes.
-    pub fn answering(bytes: impl Into<Vec<u8>>) -> io::Result<Self> {
+    pub fn start_answering(bytes: impl Into<Vec<u8>>) -> io::Result<Self> {
         let bytes = bytes.into();
         Self::start(move |mut peer, _| {
             loop {
-                peer.request()?;
+                peer.read_request_head()?;
                 peer.send(&bytes)?;
             }
         })
@@ -108,7 +108,7 @@ impl Server {
     }
 
     /// Connections so far.
-    pub fn connections(&self) -> usize {
+    pub fn connection_count(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
 }
@@ -166,20 +166,20 @@ impl Peer {
     ///
     /// # Errors
     /// The system refuses the option.
-    pub fn wait_at_most(&self, silence: Duration) -> io::Result<()> {
+    pub fn set_read_timeout(&self, silence: Duration) -> io::Result<()> {
         self.socket.set_read_timeout(Some(silence))
     }
 
     /// The TLS session, if there is one.
-    pub fn session(&self) -> Option<&ServerConnection> {
+    pub fn tls_session(&self) -> Option<&ServerConnection> {
         self.secure.as_ref()
     }
 
-    /// The next request's head, its empty line included. A body, if any, is left for [`Peer::body`].
+    /// The next request's head, its empty line included. A body, if any, is left for [`Peer::read_body`].
     ///
     /// # Errors
     /// The peer closed, or stayed silent for too long.
-    pub fn request(&mut self) -> io::Result<String> {
+    pub fn read_request_head(&mut self) -> io::Result<String> {
         loop {
             if let Some(end) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
                 let head: Vec<u8> = self.read.drain(..end + 4).collect();
@@ -193,7 +193,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer closed, or stayed silent for too long.
-    pub fn body(&mut self, length: usize) -> io::Result<Vec<u8>> {
+    pub fn read_body(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.read.len() < length {
             self.more()?;
         }
@@ -217,7 +217,7 @@ impl Peer {
     ///
     /// # Errors
     /// The system refuses the option.
-    pub fn receive_little(&self, bytes: usize) -> io::Result<()> {
+    pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         self.socket.set_recv_buffer_size(bytes)
     }
 
@@ -225,7 +225,7 @@ impl Peer {
     ///
     /// # Errors
     /// The system refuses the option.
-    pub fn send_ahead(&self, bytes: usize) -> io::Result<()> {
+    pub fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
         self.socket.set_send_buffer_size(bytes)
     }
 
@@ -244,7 +244,7 @@ impl Peer {
     ///
     /// # Errors
     /// The peer has gone.
-    pub fn dribble(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub fn send_byte_by_byte(&mut self, bytes: &[u8]) -> io::Result<()> {
         bytes.iter().try_for_each(|byte| self.send(std::slice::from_ref(byte)))
     }
 

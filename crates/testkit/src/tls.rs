@@ -10,7 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
 /// An authority that lives as long as a test.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, in PEM.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ pub fn self_signed(name: &str) -> Result<(Arc<ServerConfig>, String), Error> {
     Ok((Arc::new(config), certificate.pem()))
 }
 
-impl Authority {
+impl CertificateAuthority {
     /// A new one.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Authority {
     ///
     /// # Errors
     /// The cryptographic library refuses.
-    pub fn client(&self) -> Result<Identity, Error> {
+    pub fn sign_client_identity(&self) -> Result<Identity, Error> {
         self.sign(&["client"], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
@@ -83,7 +83,7 @@ impl Authority {
     ///
     /// # Errors
     /// The cryptographic library refuses.
-    pub fn server(&self, protocols: &[&[u8]], mutual: bool) -> Result<Arc<ServerConfig>, Error> {
+    pub fn server_config(&self, protocols: &[&[u8]], mutual: bool) -> Result<Arc<ServerConfig>, Error> {
         let identity = self.sign(&["localhost", "127.0.0.1"], ExtendedKeyUsagePurpose::ServerAuth)?;
         let chain = vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?];
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;

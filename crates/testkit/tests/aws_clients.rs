@@ -5,9 +5,13 @@
 
 use std::ops::RangeInclusive;
 
-use seawall_testkit::aws_clients::rotating::{Day, Program, Rotating, container_day, day, fetches_in_a_row};
-use seawall_testkit::aws_clients::{
-    Call, Client, Family, HOUR, JAVA_1_11, MINUTE, Rule, all, allowed_per_hour, family,
+use seawall_testkit::aws_sdk_models::rotating::{
+    CallSchedule, RotatingSessionServer, SimulationCounts, fetches_for_consecutive_calls,
+    simulate_container_endpoint, simulate_imds,
+};
+use seawall_testkit::aws_sdk_models::{
+    CallOutcome, Family, HOUR, JAVA_1_11, MINUTE, Rule, SimulatedSdkClient, all, allowed_fetches_per_hour,
+    family,
 };
 
 /// Runs of a model, each with draws of its own: a measured figure is one such run of the SDK's.
@@ -15,8 +19,12 @@ const RUNS: u64 = 32;
 
 const TWELVE_HOURS: i64 = 12 * HOUR;
 
-fn steps(minutes: i64) -> Program {
-    Program { lasts: TWELVE_HOURS, every: minutes * MINUTE, calls: 3 }
+fn steps(minutes: i64) -> CallSchedule {
+    CallSchedule {
+        duration_seconds: TWELVE_HOURS,
+        turn_interval_seconds: minutes * MINUTE,
+        calls_per_turn: 3,
+    }
 }
 
 /// The measured columns: session and where it is rotated, and the step.
@@ -80,8 +88,10 @@ fn exactly((fetches, least): (f64, f64)) -> (Figures, Figures) {
     (at(fetches), at(least))
 }
 
-fn runs(family: &'static Family, (session, rotates_at, step): (i64, i64, i64)) -> Vec<Day> {
-    (0..RUNS).map(|seed| day(family, Rotating::new(session, rotates_at), steps(step), seed)).collect()
+fn runs(family: &'static Family, (session, rotates_at, step): (i64, i64, i64)) -> Vec<SimulationCounts> {
+    (0..RUNS)
+        .map(|seed| simulate_imds(family, RotatingSessionServer::new(session, rotates_at), steps(step), seed))
+        .collect()
 }
 
 /// The least and the most of what runs show.
@@ -109,16 +119,20 @@ fn each_model_fetches_as_often_as_its_sdk_did_and_uses_what_it_used() {
         for name in row.names {
             for (column, (fetches, least)) in COLUMNS.into_iter().zip(&row.columns) {
                 let (what, runs) = (format!("{name} at {column:?}"), runs(family(name), column));
-                assert_reaches(&what, runs.iter().map(Day::fetches_per_hour), fetches);
+                assert_reaches(&what, runs.iter().map(SimulationCounts::fetches_per_hour), fetches);
                 // A step earlier or later is the nearest that steps can tell.
                 let step = column.2 as f64;
-                let (first, last) = span(runs.iter().map(|day| minutes(day.least)));
+                let (first, last) = span(runs.iter().map(|day| minutes(day.least_life_seconds)));
                 assert!(
                     first - step < *least.end() + 1.0 && *least.start() - 1.0 < last + step,
                     "{what}: {first} to {last}"
                 );
                 if column == COLUMNS[5] {
-                    assert_reaches(&what, runs.iter().map(Day::requests_per_hour), &row.requests);
+                    assert_reaches(
+                        &what,
+                        runs.iter().map(SimulationCounts::requests_per_hour),
+                        &row.requests,
+                    );
                 }
             }
         }
@@ -130,11 +144,16 @@ fn each_model_fetches_as_often_as_its_sdk_did_and_uses_what_it_used() {
 #[test]
 fn a_poll_is_a_poll_whatever_the_server_does() {
     let measured = [6.0, 13.0, 2.0, 8.0, 14.0, 25.0];
-    let evenly = Program { lasts: TWELVE_HOURS, every: 20, calls: 1 };
+    let evenly =
+        CallSchedule { duration_seconds: TWELVE_HOURS, turn_interval_seconds: 20, calls_per_turn: 1 };
     for ((session, rotates_at, _), least) in COLUMNS.into_iter().zip(measured) {
-        let day = day(family("C++"), Rotating::new(session, rotates_at), evenly, 1);
+        let day = simulate_imds(family("C++"), RotatingSessionServer::new(session, rotates_at), evenly, 1);
         assert_eq!((day.fetches_per_hour(), day.requests_per_hour()), (12.0, 36.0));
-        assert!((minutes(day.least) - least).abs() <= 5.0, "{session}/{rotates_at}: {}", day.least);
+        assert!(
+            (minutes(day.least_life_seconds) - least).abs() <= 5.0,
+            "{session}/{rotates_at}: {}",
+            day.least_life_seconds
+        );
     }
 }
 
@@ -142,7 +161,13 @@ fn a_poll_is_a_poll_whatever_the_server_does() {
 fn by_the_endpoint_of_containers_the_incident_is_alive_in_current_releases() {
     let of = |name: &str, session, rotates_at| {
         let days = (0..RUNS).map(|seed| {
-            container_day(family(name), Rotating::new(session, rotates_at), steps(1), seed).unwrap()
+            simulate_container_endpoint(
+                family(name),
+                RotatingSessionServer::new(session, rotates_at),
+                steps(1),
+                seed,
+            )
+            .unwrap()
         });
         days.map(|day| day.fetches_per_hour()).collect::<Vec<_>>()
     };
@@ -171,7 +196,7 @@ fn of_sessions_of_six_hours_those_with_a_cap_take_another_each_hour() {
             _ => 0.2..=0.4,
         };
         let runs = runs(family, (360, 25, 1));
-        assert_reaches(family.name, runs.iter().map(Day::fetches_per_hour), &expected);
+        assert_reaches(family.name, runs.iter().map(SimulationCounts::fetches_per_hour), &expected);
     }
 }
 
@@ -190,7 +215,7 @@ fn six_calls_in_a_row_fetch_once_or_each_as_they_were_seen_to() {
         (&["JS2"], [true, true, false, false, false, false, false]),
     ] {
         for name in names {
-            let fetches = lives.map(|left| fetches_in_a_row(family(name), left, 6));
+            let fetches = lives.map(|left| fetches_for_consecutive_calls(family(name), left, 6));
             assert_eq!(fetches, are_each.map(|each| if each { 6 } else { 1 }), "{name}");
         }
     }
@@ -199,7 +224,7 @@ fn six_calls_in_a_row_fetch_once_or_each_as_they_were_seen_to() {
 /// The figure that the SDK itself is held to: a program that makes six calls with credentials that have so long left.
 #[test]
 fn java_1_11_fetches_at_each_call_below_fifteen_minutes_and_else_once() {
-    let of = |left| fetches_in_a_row(&JAVA_1_11, left, 6);
+    let of = |left| fetches_for_consecutive_calls(&JAVA_1_11, left, 6);
     assert_eq!([1, 7 * MINUTE, 15 * MINUTE - 1].map(of), [6, 6, 6]);
     assert_eq!([15 * MINUTE, 25 * MINUTE, HOUR].map(of), [1, 1, 1]);
 }
@@ -209,23 +234,23 @@ fn java_1_11_fetches_at_each_call_below_fifteen_minutes_and_else_once() {
 fn a_thousand_calls_of_the_incident_are_a_thousand_fetches_of_three_families_and_one_of_the_others() {
     for family in all() {
         let expected = if matches!(family.name, "J1.11" | "J2.17" | "boto3-1.17") { 1000 } else { 1 };
-        assert_eq!(fetches_in_a_row(family, 8 * MINUTE, 1000), expected, "{}", family.name);
+        assert_eq!(fetches_for_consecutive_calls(family, 8 * MINUTE, 1000), expected, "{}", family.name);
     }
-    let per_fetch = ["J1.11", "J2.17", "boto3-1.17"].map(|name| family(name).wire.requests(false));
+    let per_fetch = ["J1.11", "J2.17", "boto3-1.17"].map(|name| family(name).wire.requests_per_fetch(false));
     assert_eq!(per_fetch, [2, 3, 3]);
 }
 
 /// A client that has an hour's session from the start of an outage, and calls every five seconds: life left at its first call that
 /// fails by the SDK, and how long after the outage its last call was that had no new keys.
 fn outage(rule: &'static Rule, lasts: i64, seed: u64) -> (Option<i64>, i64) {
-    let mut client = Client::new(rule, seed);
+    let mut client = SimulatedSdkClient::new(rule, seed);
     let (mut failed, mut late) = (None, 0);
     for now in (0..lasts + HOUR).step_by(5) {
         let call = client.call(now, || match now {
             0 => Some(HOUR),
             _ => (now >= lasts).then_some(now + HOUR),
         });
-        if call == Call::Fails && now < lasts {
+        if call == CallOutcome::Fails && now < lasts {
             failed = failed.or(Some(HOUR - now));
         }
         if now >= lasts && !call.is_good() {
@@ -294,15 +319,18 @@ fn by_the_endpoint_of_containers_they_fail_later_and_more_of_them() {
 #[test]
 fn a_server_of_fifteen_minutes_breaks_the_bound_that_a_server_of_an_hour_keeps() {
     let costs = |family: &'static Family, column| {
-        runs(family, column).iter().map(Day::fetches_per_hour).fold(0.0, f64::max)
+        runs(family, column).iter().map(SimulationCounts::fetches_per_hour).fold(0.0, f64::max)
     };
     for family in all() {
-        let allowed = allowed_per_hour(family);
+        let allowed = allowed_fetches_per_hour(family);
         assert!(costs(family, (60, 25, 1)) <= allowed, "{}", family.name);
         let is_caught = costs(family, (15, 5, 1)) > allowed;
         assert_eq!(is_caught, !matches!(family.name, "C++" | ".NET"), "{}", family.name);
     }
     let worst = |name| costs(family(name), (15, 5, 1));
     assert!(worst("J1.11") > 160.0 && worst("J1.12") > 35.0 && worst("boto3") > 8.0);
-    assert!(runs(family("boto3"), (15, 5, 1)).iter().any(|day| day.least < 0), "keys used after their end");
+    assert!(
+        runs(family("boto3"), (15, 5, 1)).iter().any(|day| day.least_life_seconds < 0),
+        "keys used after their end"
+    );
 }

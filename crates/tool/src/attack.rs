@@ -41,7 +41,7 @@ use seawall_lab::running_trial::{RunningTrial, TrialResult};
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::control::RunStopReason;
 use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::interval_row::RunInfo;
 use seawall_load::results::EncodeError;
 use seawall_load::schedule::ArrivalModel;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &AttackArgs, cpus: Option<NonZero<usize>>) -> anyhow::Re
     let (setup, load) = plan.split();
     let mut session = LoadSession::open(setup)?;
     let signals = PendingSignals::catch()?;
-    let trial = session.trial(&load, results).map_err(label_start_error)?;
+    let trial = session.start_trial(&load, results).map_err(label_start_error)?;
     // Before anything that may fail: what was begun is to be ended by whoever asks.
     let signals = signals.listen(trial.control())?;
     run_to_end(args, beside, Box::new(RunningTrial::new(trial, load.warm_up)), &signals)
@@ -106,11 +106,11 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
         clients >= pods,
         "the limit of {clients} requests in flight is below the number of pods, {pods}: each pod needs at least one request in flight"
     );
-    let asked = asked.with_load_duration(plan.load.ends().map(Duration::from_nanos));
+    let asked = asked.with_load_duration(plan.load.known_end().map(Duration::from_nanos));
     if asked.record_destination == distributed::RecordDestination::Local {
         records::check_records_fit(&plan.load, asked.pod_count())?;
     }
-    if distributed::print_if_dry_run(&asked, &args.command_context(), &files)? {
+    if distributed::print_if_dry_run(&asked, &args.command_io(), &files)? {
         return Ok(ExitCode::SUCCESS);
     }
     let beside = AttackOutputs::open(args, &plan)?;
@@ -120,7 +120,7 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
     } else {
         None
     };
-    let (crew, signals) = match ready_pods::acquire_pods(&asked, &args.command_context(), &files)? {
+    let (crew, signals) = match ready_pods::acquire_pods(&asked, &args.command_io(), &files)? {
         AcquireOutcome::Ready(crew, signals) => (*crew, signals),
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
@@ -237,7 +237,7 @@ fn run_to_end(
     if let Some(page) = page {
         page.end(end, summary::format_warnings(&judgement, &summary));
     }
-    let whole = check_results(outcome.written, outcome.input_error, signals.received())
+    let whole = check_results(outcome.records_written, outcome.input_error, signals.received())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
     if let RecordsOutput::File(file) = args.records_output() {
@@ -324,7 +324,7 @@ fn report(
     pods: &[AttackPodStatus],
     (head, chart): (String, String),
 ) -> anyhow::Result<()> {
-    let machine = &judgement.machine[..];
+    let machine = &judgement.machine_findings[..];
     let on_stdout = plan::are_results_on_stdout(args);
     let format = args.summary.unwrap_or(if on_stdout { SummaryFormat::None } else { SummaryFormat::Text });
     let text = match format {
@@ -398,10 +398,10 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
     if let Some(signal) = signal {
         return exit::from_signal(signal);
     }
-    let Some(holds) = judgement.holds() else { return exit::GENERATOR_LIMITED };
-    for missed in judgement.missed() {
+    let Some(holds) = judgement.meets_objectives() else { return exit::GENERATOR_LIMITED };
+    for missed in judgement.missed_objectives() {
         // Standard error may be closed; the exit code says it, too.
-        let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured);
+        let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured_text);
     }
     let spent = early == Some(RunStopReason::ErrorBudget);
     if spent {

@@ -13,11 +13,11 @@ use std::io::{Write as _, stdout};
 
 use anyhow::Context as _;
 use seawall_fleet::manifest;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 
 pub(crate) use self::args::{DistributedArgs, OnPodLoss};
 pub(crate) use self::options::{
-    CommandContext, DistributedAction, DistributedOptions, LoadCommand, RecordDestination, STDOUT_NAME,
+    DistributedAction, DistributedOptions, LoadCommand, LoadCommandIo, RecordDestination, STDOUT_NAME,
 };
 pub(crate) use self::ready_pods::CleanupGuard;
 
@@ -27,7 +27,7 @@ pub(crate) use self::ready_pods::CleanupGuard;
 /// What cannot be given to pods.
 pub(crate) fn print_if_dry_run(
     asked: &DistributedOptions,
-    beside: &CommandContext<'_>,
+    beside: &LoadCommandIo<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<bool> {
     let DistributedAction::PrintManifest(spec) = &asked.action else { return Ok(false) };

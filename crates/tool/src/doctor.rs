@@ -127,18 +127,18 @@ fn examine(
     let now = || Duration::from_nanos(clock.now().as_nanos());
     let site = CheckContext {
         files: &LocalFiles,
-        wait: &wait,
+        sleep: &wait,
         now: &now,
-        names: &args.lookup,
-        resolv_conf: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
-        web: &NetworkFetcher { now: &now },
+        lookup_names: &args.lookup,
+        resolv_conf_path: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
+        http_fetcher: &NetworkFetcher { now: &now },
         wall: &|| clock.wall_time(),
         environment: &|name| std::env::var(name).ok().filter(|value| !value.is_empty()),
         envoy_admin: args.envoy_admin.as_ref(),
     };
     let mut all = Vec::new();
     for check in checks {
-        let found = check.findings_of(&site);
+        let found = check.run(&site);
         told(check, &found)?;
         all.extend(found);
     }

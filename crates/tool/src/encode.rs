@@ -64,7 +64,7 @@ pub(crate) fn run(args: EncodeArgs) -> anyhow::Result<ExitCode> {
     let interrupted = interrupted()?;
     let written = copy(&mut inputs, &mut encoder, &interrupted, live);
     let (Ok(count) | Err(CopyError { count, .. })) = &written;
-    let problems: Vec<String> = inputs.broken().iter().map(ToString::to_string).collect();
+    let problems: Vec<String> = inputs.broken_inputs().iter().map(ToString::to_string).collect();
     if *count == 0 && !problems.is_empty() {
         bail!(problems.join("; "));
     }

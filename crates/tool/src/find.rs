@@ -28,10 +28,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
-use seawall_lab::find::answer::{FindOutcome, FindReport, FindStopReason};
+use seawall_lab::find::find_report::{FindOutcome, FindReport, FindStopReason};
 use seawall_lab::find::server_evidence::InstrumentedDriver;
-use seawall_lab::find::{closed, empty_report, find, has_nothing_left, read_report};
-use seawall_load::files::InputFiles as Read;
+use seawall_lab::find::{closed_loop, empty_report, find, has_nothing_left, read_report};
+use seawall_load::input_files::InputFiles as Read;
 
 pub(crate) use self::args::FindArgs;
 use self::plan::FindCommandPlan;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Resu
         let files = Read::capturing();
         let planned = plan::plan_find(args, plan::available_cores(), &files)?;
         let asked = asked.with_load_duration(planned.0.plan.budget);
-        if distributed::print_if_dry_run(&asked, &args.command_context(), &files)? {
+        if distributed::print_if_dry_run(&asked, &args.command_io(), &files)? {
             return Ok(ExitCode::SUCCESS);
         }
         return from_pods(args, planned, &asked, &files);
@@ -85,7 +85,7 @@ fn from_pods(
     let page = args.live_page.map(crate::live_page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let drafts = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
-    let crew = match ready_pods::acquire_pods(asked, &args.command_context(), files)? {
+    let crew = match ready_pods::acquire_pods(asked, &args.command_io(), files)? {
         AcquireOutcome::Ready(crew, _) => *crew,
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
@@ -138,7 +138,7 @@ fn carry_out(
     let mut ground = InstrumentedDriver::new(&mut *ground, sight, bound);
     let mut watcher = (progress, page.as_mut().map(PageUpdater::for_run));
     let found = match order.closed_loop {
-        Some(clients) => Ok(closed::find(&mut ground, &order.plan, clients.max_clients, &mut watcher)),
+        Some(clients) => Ok(closed_loop::find(&mut ground, &order.plan, clients.max_clients, &mut watcher)),
         None => find(&mut ground, &order.plan, order.previous_report.as_ref(), &mut watcher),
     };
     watcher.0.end();

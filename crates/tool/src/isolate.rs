@@ -23,11 +23,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use seawall_isolate::study::Study;
 use seawall_lab::generator_resources::available_cores;
-use seawall_lab::isolate::answer::{IsolateOutcome, IsolateReport, VariantVerdict};
-use seawall_lab::isolate::limits::{CapacityPlan, CapacityReport};
+use seawall_lab::isolate::capacity::{CapacityPlan, CapacityReport};
+use seawall_lab::isolate::isolate_report::{IsolateOutcome, IsolateReport, VariantVerdict};
 use seawall_lab::isolate::{IsolatePlan, VariantRunner, empty_report, isolate};
 use seawall_lab::rig::StopSwitch;
-use seawall_load::files::InputFiles as Read;
+use seawall_load::input_files::InputFiles as Read;
 
 pub(crate) use self::args::IsolateArgs;
 use self::plan::IsolateRun;
@@ -67,12 +67,12 @@ fn from_pods(
 ) -> anyhow::Result<ExitCode> {
     ensure!(!args.searches_capacity(), plan::CAPACITY_NOT_WITH_PODS);
     plan::check_plan_for_pods(args, read, usize::try_from(asked.pod_count()).unwrap_or(usize::MAX))?;
-    if distributed::print_if_dry_run(asked, &args.command_context(), read)? {
+    if distributed::print_if_dry_run(asked, &args.command_io(), read)? {
         return Ok(ExitCode::SUCCESS);
     }
     let page = args.live_page.map(PageServer::bind).transpose()?;
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
-    let crew = match ready_pods::acquire_pods(asked, &args.command_context(), read)? {
+    let crew = match ready_pods::acquire_pods(asked, &args.command_io(), read)? {
         AcquireOutcome::Ready(crew, _) => crew,
         AcquireOutcome::Interrupted(code) => return Ok(code),
     };
@@ -103,10 +103,10 @@ fn carry_out(
     is_comparison: bool,
 ) -> anyhow::Result<u8> {
     let IsolateRun { plan, capacity_plan: searches, runner: mut bench, reach_checks: reaches } = order;
-    let signals = TerminationSignals::listen(stop_callback(bench.stop()), files.temporary_paths())?;
+    let signals = TerminationSignals::listen(stop_callback(bench.stop_switch()), files.temporary_paths())?;
     plan::check_reachability(reaches, || signals.received().is_some())?;
     let mut page = page
-        .map(|site| SearchPage::start(site, empty_report(&plan), stop_callback(bench.stop())))
+        .map(|site| SearchPage::start(site, empty_report(&plan), stop_callback(bench.stop_switch())))
         .transpose()?;
     let answer = compared(&mut bench, &plan, searches.as_ref(), page.as_mut());
     let capacity =
@@ -130,7 +130,7 @@ fn compared(
     let answer = isolate(paths, plan, &mut |study, so_far| {
         print_progress(plan, study, is_live);
         if let Some(page) = &mut page {
-            page.set_answer(so_far());
+            page.set_interim_report(so_far());
             page.show_activity(progress_text(plan, study));
         }
     });

@@ -322,7 +322,7 @@ fn flag_of(word: &str) -> Option<(&str, Option<&str>)> {
 }
 
 fn is_time(value: &str) -> bool {
-    rate::duration(value).is_ok() || value.parse::<f64>().is_ok()
+    rate::parse_duration(value).is_ok() || value.parse::<f64>().is_ok()
 }
 
 /// A number of seconds needs its unit.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
-use seawall_fleet::pod_inputs::ARGUMENTS;
+use seawall_fleet::pod_inputs::ARGUMENTS_PATH;
 use seawall_fleet::protocol::{BeginTrial, HEARTBEAT_SECONDS, INDEX_VARIABLE, PodReady, VERSION};
 use seawall_lab::generator_resources;
 use seawall_lab::remote::QuotaWatch;
@@ -40,13 +40,13 @@ use crate::{Cli, Command, exit, go_flags};
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodArgs {
     /// The user's command line after the program's name, as a JSON array of strings
-    #[arg(long, value_name = "FILE", default_value = ARGUMENTS)]
+    #[arg(long, value_name = "FILE", default_value = ARGUMENTS_PATH)]
     arguments: PathBuf,
     /// Number of pods that share the load
     #[arg(long, value_name = "N", default_value = "1")]
     pods: NonZero<u64>,
     /// Time without a message after which the coordinator counts as gone
-    #[arg(long, value_name = "DURATION", hide = true, value_parser = seawall_load::rate::duration)]
+    #[arg(long, value_name = "DURATION", hide = true, value_parser = seawall_load::rate::parse_duration)]
     heartbeat: Option<Duration>,
 }
 

@@ -77,7 +77,7 @@ impl<A: SearchPageReport> SearchPage<A> {
     }
 
     /// Shows this with what is done next.
-    pub(crate) fn set_answer(&mut self, so_far: A) {
+    pub(crate) fn set_interim_report(&mut self, so_far: A) {
         self.so_far = Some(so_far);
     }
 

@@ -9,9 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use seawall_load::clock::RunClock;
-use seawall_load::fault::OutcomeClass;
 use seawall_load::interval::{IntervalStats, merge};
 use seawall_load::record::{Zone, ZonedTimestamp};
+use seawall_load::request_fault::OutcomeClass;
 use seawall_load::results::rfc3339::Rfc3339;
 use seawall_testkit::server::Server;
 use serde_json::Value;
@@ -54,7 +54,7 @@ fn witness() -> (Server, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::clone(&heads);
     let server = Server::start(move |mut peer, _| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             seen.lock().unwrap().push(head);
             peer.send(OK.as_bytes())?;
         }
@@ -85,7 +85,7 @@ fn the_fields_command_works_with_the_programs_name_replaced() {
 /// What was dropped or shed was subtracted from a smaller number.
 #[test]
 fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let closed = "attack -rate=0 -max-workers=1 --requests=10 --deadline=0s -output=none";
     let output = seawall(&format!("{closed} --summary=none"), &get(&server));
     // Of the generator, which may be short of CPU, it may say that hits were late.
@@ -107,7 +107,7 @@ fn a_run_without_a_summary_warns_of_no_more_than_was_not_sent() {
 
 #[test]
 fn a_warm_up_longer_than_the_profile_measured_nothing_and_said_nothing() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let words = "attack --warm-up=1s --output=none --stages=hold,10/s,for,100ms";
     let words: Vec<String> = words.split(' ').map(|word| word.replace(',', " ")).collect();
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));
@@ -286,7 +286,7 @@ fn a_closed_loop_sends_its_requests_and_no_more() {
 
 #[test]
 fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let words = "attack --requests 3 --concurrency 1 --requests-per-connection 2 -live=none --summary=none";
     for (flags, columns) in [("-to=csv", 12), ("-to=csv --connection-timings", 18)] {
         let output = seawall(&format!("{words} {flags}"), &get(&server));
@@ -310,7 +310,8 @@ fn results_say_what_carried_them_only_if_they_are_to_and_reports_read_both() {
 #[test]
 fn the_summary_has_the_figures_of_variants_and_the_answers_that_were_kept() {
     let server =
-        Server::answering("HTTP/1.1 404 Not Found\r\nX-Why: gone\r\nContent-Length: 2\r\n\r\nno").unwrap();
+        Server::start_answering("HTTP/1.1 404 Not Found\r\nX-Why: gone\r\nContent-Length: 2\r\n\r\nno")
+            .unwrap();
     let target = |variant: &str| {
         format!(
             "{{\"method\":\"GET\",\"url\":\"{}\",\"variant\":{{\"name\":\"{variant}\"}}}}\n",
@@ -333,12 +334,12 @@ fn connections_are_replaced_at_the_age_that_was_asked_for() {
     for (flag, connections) in
         [("--connection-age=1ns", 5), ("--connection-age 0", 5), ("-connection-age=1h", 1), ("", 1)]
     {
-        let server = Server::answering(OK).unwrap();
+        let server = Server::start_answering(OK).unwrap();
         let words =
             format!("attack --requests 5 --concurrency 1 -output=none -summary=json -live=none {flag}");
         let output = seawall(&words, &get(&server));
         assert_eq!(summary(&output)["good"], 5, "{flag}: {}", text(&output.stderr));
-        assert_eq!(server.connections(), connections, "{flag}");
+        assert_eq!(server.connection_count(), connections, "{flag}");
     }
 }
 
@@ -349,7 +350,7 @@ fn connections_come_from_the_addresses_that_were_asked_for_in_turn() {
         let seen = Arc::clone(&callers);
         let server = Server::start(move |mut peer, _| {
             seen.lock().unwrap().push(peer.address()?.ip().to_string());
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(OK.as_bytes())
         });
         let words =
@@ -362,8 +363,8 @@ fn connections_come_from_the_addresses_that_were_asked_for_in_turn() {
 
 #[test]
 fn objectives_and_spent_errors_are_exit_codes() {
-    let fine = Server::answering(OK).unwrap();
-    let broken = Server::answering("HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let fine = Server::start_answering(OK).unwrap();
+    let broken = Server::start_answering("HTTP/1.1 500 x\r\nContent-Length: 0\r\n\r\n").unwrap();
     let code = |words: &str, server: &Server| {
         let words = format!("attack --requests 300 --concurrency 2 -output=none -live=none {words}");
         seawall(&words, &get(server)).status.code()
@@ -384,7 +385,7 @@ fn objectives_and_spent_errors_are_exit_codes() {
 fn often_wrong() -> Server {
     let server = Server::start(|mut peer, number| {
         for number in number.. {
-            peer.request()?;
+            peer.read_request_head()?;
             let body = if number % 5 == 4 { r#"{"error":"down"}"# } else { r#"{"status": "ok"}"# };
             peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())?;
         }
@@ -498,7 +499,7 @@ fn results_of_every_format_say_which_condition_failed() {
 
 #[test]
 fn a_condition_that_is_none_is_refused_wherever_it_stands() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let output = seawall("attack --requests 1 --output=none --expect status=404", &get(&server));
     assert_eq!(output.status.code(), Some(2));
     assert!(
@@ -528,7 +529,7 @@ fn an_objective_does_not_hold_where_nothing_was_answered() {
         assert!(text(&output.stderr).ends_with(said), "{}", text(&output.stderr));
     }
     let slow = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.wait_for_close()
     });
     let words =
@@ -635,7 +636,7 @@ fn interrupted_twice(end: &str) {
     let silent = Server::start(|mut peer, _| peer.wait_for_close()).unwrap();
     let mut attack = start(&format!("attack -rate=100 {end} -to=csv -live=none"));
     attack.stdin.take().unwrap().write_all(&get(&silent)).unwrap();
-    while silent.connections() < 5 {
+    while silent.connection_count() < 5 {
         std::thread::yield_now();
     }
     let pid = rustix::process::Pid::from_child(&attack);
@@ -658,7 +659,7 @@ fn the_second_signal_ends_a_run_whose_results_nobody_reads() {
     // More than a pipe holds.
     let body = "x".repeat(1 << 20);
     let server =
-        Server::answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
+        Server::start_answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
     let server = server.unwrap();
     for policy in ["wait", "drop"] {
         let mut attack =
@@ -679,7 +680,7 @@ fn the_second_signal_ends_a_run_whose_results_nobody_reads() {
 
 #[test]
 fn a_reader_that_has_seen_enough_ends_the_attack() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let mut attack = start("attack -rate=2000 -duration=60s -to=csv -live=none");
     attack.stdin.take().unwrap().write_all(&get(&server)).unwrap();
     let mut results = BufReader::new(attack.stdout.take().unwrap());
@@ -715,7 +716,7 @@ fn steered(flags: &str, server: &Server, directory: &Path) -> (Child, UnixStream
 
 #[test]
 fn a_running_attack_is_steered_over_its_socket_which_goes_with_it() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (attack, control) = steered("-rate=1/1h --requests=50", &server, directory.path());
     assert!(say(&control, "status").starts_with("ok running elapsed="));
@@ -734,7 +735,7 @@ fn a_running_attack_is_steered_over_its_socket_which_goes_with_it() {
 
 #[test]
 fn a_closed_loop_is_steered_to_its_end_which_is_no_interruption() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (attack, control) = steered("--concurrency=2", &server, directory.path());
     assert!(say(&control, "rate 5/s").contains("error: a closed loop has no rate: expected concurrency N"));
@@ -763,7 +764,7 @@ fn a_second_stop_does_not_wait_for_answers() {
 
 #[test]
 fn whoever_steers_has_so_many_connections_and_so_long_a_line() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let (attack, control) = steered("-rate=1", &server, directory.path());
     let path = directory.path().join("control");
@@ -800,7 +801,7 @@ fn a_path_that_another_attack_listens_at_is_refused_before_anything_is_sent() {
 /// The run ended at once, and nothing was said of what had been measured.
 #[test]
 fn a_disk_that_is_full_costs_the_files_and_not_what_was_measured() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let load = "attack -rate=100 -duration=300ms --interval=50ms -output=none -live=none --summary=json";
     let files = "--timeseries=/dev/full --hdr=/dev/full";
     let done = seawall(&format!("{load} {files}"), &get(&server));
@@ -811,7 +812,7 @@ fn a_disk_that_is_full_costs_the_files_and_not_what_was_measured() {
 
 #[test]
 fn a_disk_that_fills_up_during_a_run_leaves_what_was_written_and_its_summary() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("run");
     // The about is in the file, and not all of forty intervals.
@@ -833,7 +834,7 @@ fn a_disk_that_fills_up_during_a_run_leaves_what_was_written_and_its_summary() {
 /// The line that comes last was left out.
 #[test]
 fn a_summary_that_cannot_be_written_costs_no_end_of_the_intervals() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("run");
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();

@@ -29,12 +29,12 @@ fn recording_server() -> (Server, Arc<Mutex<Vec<SeenRequest>>>) {
     let seen = Arc::clone(&requests);
     let server = Server::start(move |mut peer, _| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             let header = |name: &str| {
                 let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
                 line.unwrap_or_default().to_owned()
             };
-            let body = peer.body(header("Content-Length").parse().unwrap_or(0))?;
+            let body = peer.read_body(header("Content-Length").parse().unwrap_or(0))?;
             seen.lock().unwrap().push(SeenRequest {
                 path: head.split(' ').nth(1).unwrap_or_default().to_owned(),
                 header: header("X-Row"),
@@ -155,7 +155,7 @@ fn quoted_fields_reach_the_server_whole_in_header_url_and_body() {
 
 #[test]
 fn a_placeholder_that_nothing_fills_is_warned_of_once() {
-    let server = Server::answering(OK).unwrap();
+    let server = Server::start_answering(OK).unwrap();
     let url = server.url("/?u={{uuid}}");
     let targets = format!("GET {0}\nGET {0}\nGET {0}\n", server.url("/?u={{uuid}}"));
     let warnings = |output: &Output| {
@@ -182,7 +182,7 @@ fn a_placeholder_that_nothing_fills_is_warned_of_once() {
 fn answers_to_lazy_targets_have_no_first_length_to_differ_from() {
     let server = Server::start(move |mut peer, _| {
         loop {
-            let body = if peer.request()?.starts_with("GET /long") { "long" } else { "s" };
+            let body = if peer.read_request_head()?.starts_with("GET /long") { "long" } else { "s" };
             peer.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes())?;
         }
     });

@@ -9,12 +9,12 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
-use seawall_testkit::fault_server_process::Planted;
+use seawall_testkit::fault_server_process::FaultServerProcess;
 use serde_json::Value;
 
 /// A server of a plant.
-fn planted(plant: &str) -> Planted {
-    Planted::start(env!("CARGO_BIN_EXE_seawall"), plant).unwrap()
+fn planted(plant: &str) -> FaultServerProcess {
+    FaultServerProcess::start(env!("CARGO_BIN_EXE_seawall"), plant).unwrap()
 }
 
 /// Runs the tool in a directory, with words as a shell would split them.

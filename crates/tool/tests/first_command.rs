@@ -30,9 +30,9 @@ impl Witness {
         let kept = Arc::clone(&seen);
         let server = Server::start(move |mut peer, connection| {
             loop {
-                let head = peer.request()?;
+                let head = peer.read_request_head()?;
                 let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
-                let body = peer.body(length.map_or(0, |length| length.trim().parse().unwrap()))?;
+                let body = peer.read_body(length.map_or(0, |length| length.trim().parse().unwrap()))?;
                 let body = String::from_utf8(body).unwrap();
                 let has_body = !head.starts_with("HEAD ");
                 kept.lock().unwrap().push(Seen { head, body, connection });

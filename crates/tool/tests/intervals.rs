@@ -52,7 +52,7 @@ fn scene() -> (tempfile::TempDir, Server) {
     let place = tempfile::tempdir().unwrap();
     let server = Server::start(|mut peer, _| {
         for number in 0.. {
-            peer.request()?;
+            peer.read_request_head()?;
             let status = if number % 5 == 0 { "503 Busy" } else { "200 OK" };
             peer.send(format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\nhi").as_bytes())?;
         }
@@ -460,7 +460,7 @@ fn hits_that_were_never_sent_are_requests_of_the_page() {
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let silent = Server::start(|mut peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.wait_for_close()
     })
     .unwrap();

@@ -25,7 +25,7 @@ fn seawall(args: &[&str]) -> Command {
 
 #[test]
 fn every_check_of_the_machine_is_in_the_json_summary() {
-    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    let server = Server::start_answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     let attack = seawall(&["attack", "-rate=50", "-duration=2s", "-output=none", "-summary=json"]);
     let done = run(attack, &format!("GET {}\n", server.url("/")));
     let summary: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -83,7 +83,7 @@ fn a_generator_held_to_little_cpu_says_so_whatever_may_be_in_flight() {
         eprintln!("no control group with a CPU quota can be made here: not tested");
         return;
     };
-    let server = Server::answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+    let server = Server::start_answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
     for workers in ["1", "10", "1000"] {
         let attack = seawall(&[
             "attack",

@@ -20,7 +20,7 @@ fn witness() -> (Server, Arc<Mutex<Vec<u64>>>) {
     let seen = Arc::clone(&hits);
     let server = Server::start(move |mut peer, _| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             let hit = head.split(['/', ' ']).nth(2).unwrap_or_default().parse().unwrap_or(u64::MAX);
             seen.lock().unwrap().push(hit);
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
@@ -417,7 +417,7 @@ fn records_that_turn_out_to_be_too_many_are_told_in_the_end() {
     let big = [b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n".to_vec(), vec![b'x'; 100_000]].concat();
     let server = Server::start(move |mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(&big)?;
         }
     });
@@ -445,42 +445,48 @@ fn in_a_real_browser_the_page_shows_each_pod_and_who_is_gone_and_the_saved_repor
     let url = run.heard.lines().find_map(|line| line.strip_prefix("page: ")).unwrap().to_owned();
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &url);
-    browser.wait(&format!("{ROWS}.length === 3 && {ROWS}.every(row => row[1] === 'running')"));
-    assert_eq!(browser.value("document.querySelector('.alarm')"), Value::Null);
-    browser.wait("[...document.querySelectorAll('.card h2')].some(head => head.textContent === 'Achieved rate by pod')");
+    browser.wait_for_expression(&format!("{ROWS}.length === 3 && {ROWS}.every(row => row[1] === 'running')"));
+    assert_eq!(browser.evaluate("document.querySelector('.alarm')"), Value::Null);
+    browser.wait_for_expression("[...document.querySelectorAll('.card h2')].some(head => head.textContent === 'Achieved rate by pod')");
 
     let lost = run.pods()[1];
     let name = format!("process {}", lost.as_raw_nonzero());
     kill_process(lost, Signal::KILL).unwrap();
-    browser.wait(&format!("document.querySelector('.alarm').textContent.includes('{name}')"));
+    browser.wait_for_expression(&format!("document.querySelector('.alarm').textContent.includes('{name}')"));
     // With its problem it stands first.
-    browser.wait(&format!(
+    browser.wait_for_expression(&format!(
         "{ROWS}[0][0] === '{name}' && {ROWS}[0][1] === 'lost' && {ROWS}[0].at(-1).includes('signal 9')"
     ));
-    browser.wait("document.querySelector('.plot .lacking')");
+    browser.wait_for_expression("document.querySelector('.plot .lacking')");
     browser.click("document.querySelector('.pods th:nth-child(3) button')");
     assert_eq!(
-        browser.value("document.querySelector('.pods th:nth-child(3)').getAttribute('aria-sort')"),
+        browser.evaluate("document.querySelector('.pods th:nth-child(3)').getAttribute('aria-sort')"),
         "descending"
     );
 
     browser
         .click("document.querySelector('.steer button[aria-label=\"Stop sending and wait for responses\"]')");
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
-    browser.wait(&format!("{ROWS}.filter(row => row[1] === 'finished').length === 2"));
+    browser
+        .wait_for_expression("document.querySelector('.steer').textContent.startsWith('The run has ended')");
+    browser.wait_for_expression(&format!("{ROWS}.filter(row => row[1] === 'finished').length === 2"));
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
                  URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
                  document.querySelector('.steer button[aria-label^=\"Save this report\"]').click(); })";
-    let file = browser.value(saved).as_str().unwrap().to_owned();
+    let file = browser.evaluate(saved).as_str().unwrap().to_owned();
     let path = profile.path().join("saved.html");
     std::fs::write(&path, &file).unwrap();
     drop(browser);
     drop(run);
 
     let mut browser = Browser::open(profile.path(), (500, 900), &format!("file://{}", path.display()));
-    browser.wait(&format!("{ROWS}.length === 3 && {ROWS}[0][0] === '{name}'"));
-    browser.wait("document.querySelector('.alarm') && document.querySelector('.plot .lacking')");
-    assert_eq!(browser.value("document.documentElement.scrollWidth <= innerWidth"), true, "a narrow window");
+    browser.wait_for_expression(&format!("{ROWS}.length === 3 && {ROWS}[0][0] === '{name}'"));
+    browser
+        .wait_for_expression("document.querySelector('.alarm') && document.querySelector('.plot .lacking')");
+    assert_eq!(
+        browser.evaluate("document.documentElement.scrollWidth <= innerWidth"),
+        true,
+        "a narrow window"
+    );
     assert!(!file.contains("token="));
 }
 

@@ -41,7 +41,7 @@ fn planted() -> (Server, Arc<[AtomicU64; 2]>) {
     let counted = Arc::clone(&counts);
     let play = move |mut peer: Peer, _| -> io::Result<()> {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             counted[usize::from(head.starts_with("GET /b"))].fetch_add(1, Ordering::SeqCst);
             let takes = if head.starts_with("GET /slow") { 40 } else { 20 };
             std::thread::sleep(Duration::from_millis(takes));

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 use seawall_testkit::browser::Browser;
-use seawall_testkit::fault_server_process::ask_page;
+use seawall_testkit::fault_server_process::request_live_page;
 use seawall_testkit::server::Server;
 use seawall_testkit::waiting::until;
 use serde_json::Value;
@@ -15,7 +15,7 @@ use serde_json::Value;
 fn answering() -> Server {
     let server = Server::start(|mut peer, _| {
         loop {
-            peer.request()?;
+            peer.read_request_head()?;
             peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
         }
     });
@@ -58,7 +58,7 @@ impl Attack {
 
     /// An exchange with its page, whatever the path.
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        ask_page(&self.url, method, path, body).unwrap()
+        request_live_page(&self.url, method, path, body).unwrap()
     }
 
     fn end(mut self) -> ExitStatus {
@@ -97,68 +97,75 @@ fn in_a_real_browser_the_page_draws_steers_survives_a_reload_and_becomes_the_rep
     let charts =
         ["Response time by percentile", "Rate over time", "In flight over time", "Send lag of the generator"];
     for name in charts {
-        browser.wait(&has_drawn(name, 3));
+        browser.wait_for_expression(&has_drawn(name, 3));
     }
     assert!(
         browser
-            .value("document.querySelector('.when').textContent")
+            .evaluate("document.querySelector('.when').textContent")
             .as_str()
             .unwrap()
             .contains("/<b>token</b>")
     );
-    assert_eq!(browser.value("document.querySelectorAll('.when b').length"), 0);
-    browser.point("document.querySelector('.plot')");
-    browser.wait("document.querySelector('.tip td.n')");
+    assert_eq!(browser.evaluate("document.querySelectorAll('.when b').length"), 0);
+    browser.move_pointer_to("document.querySelector('.plot')");
+    browser.wait_for_expression("document.querySelector('.tip td.n')");
 
     browser.click(&button("A tenth more rate"));
     attack.hears("offered 110/s");
     browser.click("document.querySelector('.steer input')");
-    browser.value("document.querySelector('.steer input').select()");
-    browser.write("300");
+    browser.evaluate("document.querySelector('.steer input').select()");
+    browser.type_text("300");
     browser.click("document.querySelector('.steer form button[type=submit]')");
     attack.hears("offered 300/s");
-    browser.wait("document.querySelector('.now b').textContent === '300 /s'");
+    browser.wait_for_expression("document.querySelector('.now b').textContent === '300 /s'");
 
-    let before = browser.wait("document.querySelector('.tiles b').textContent.replace(/\\D/g, '')");
-    browser.value("window.before = true");
+    let before =
+        browser.wait_for_expression("document.querySelector('.tiles b').textContent.replace(/\\D/g, '')");
+    browser.evaluate("window.before = true");
     browser.reload();
-    browser.wait("!window.before && document.querySelector('.tiles b')");
+    browser.wait_for_expression("!window.before && document.querySelector('.tiles b')");
     // At once, before anything new is heard: it is all in the page itself.
-    browser.wait(&has_drawn("Rate over time", 4));
+    browser.wait_for_expression(&has_drawn("Rate over time", 4));
     let count = |text: Value| text.as_str().unwrap().parse::<u64>().unwrap();
-    let after = browser.wait("document.querySelector('.tiles b').textContent.replace(/\\D/g, '')");
+    let after =
+        browser.wait_for_expression("document.querySelector('.tiles b').textContent.replace(/\\D/g, '')");
     assert!(count(after) >= count(before));
 
     browser.click(&button("Pause the schedule; requests that are already due are still sent"));
-    browser.wait("document.querySelector('.steer').textContent.startsWith('Paused')");
+    browser.wait_for_expression("document.querySelector('.steer').textContent.startsWith('Paused')");
     attack.hears("offered 0/s");
     browser.click(&button("Resume sending"));
-    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
+    browser.wait_for_expression("document.querySelector('.steer').textContent.startsWith('Running')");
     browser.click(&button("Stop sending and wait for responses"));
     assert_eq!(attack.end().code(), Some(0));
 
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
+    browser
+        .wait_for_expression("document.querySelector('.steer').textContent.startsWith('The run has ended')");
     assert_eq!(
-        browser.value(&format!(
+        browser.evaluate(&format!(
             "{}.hidden",
             button("Pause the schedule; requests that are already due are still sent")
         )),
         true
     );
-    browser.wait(&has_drawn("Rate over time", 4));
+    browser.wait_for_expression(&has_drawn("Rate over time", 4));
     // The program is gone; the page has the file.
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
                  URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; SAVE.click(); })";
     let save = button("Save this report as one file that works offline");
-    let file = browser.value(&saved.replace("SAVE", &save)).as_str().unwrap().to_owned();
+    let file = browser.evaluate(&saved.replace("SAVE", &save)).as_str().unwrap().to_owned();
     let path = profile.path().join("saved.html");
     std::fs::write(&path, &file).unwrap();
     drop(browser);
 
     let mut browser = Browser::open(profile.path(), (500, 900), &format!("file://{}", path.display()));
-    browser.wait(&has_drawn("Rate over time", 4));
-    assert_eq!(browser.value("document.querySelector('.steer')"), Value::Null);
-    assert_eq!(browser.value("document.documentElement.scrollWidth <= innerWidth"), true, "a narrow window");
+    browser.wait_for_expression(&has_drawn("Rate over time", 4));
+    assert_eq!(browser.evaluate("document.querySelector('.steer')"), Value::Null);
+    assert_eq!(
+        browser.evaluate("document.documentElement.scrollWidth <= innerWidth"),
+        true,
+        "a narrow window"
+    );
     assert!(!file.contains("token=") && !file.contains("connect-src") && !file.contains("EventSource"));
 }
 
@@ -292,12 +299,16 @@ fn two_runs_side_by_side_fit_on_a_phone() {
     .unwrap();
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (600, 900), &format!("file://{}", phone.display()));
-    browser.wait("frames[0] && frames[0].document.querySelectorAll('.runs td').length > 20");
+    browser.wait_for_expression("frames[0] && frames[0].document.querySelectorAll('.runs td').length > 20");
     let page = "frames[0].document";
-    assert_eq!(browser.value(&format!("{page}.documentElement.scrollWidth <= 390")), true, "the page itself");
+    assert_eq!(
+        browser.evaluate(&format!("{page}.documentElement.scrollWidth <= 390")),
+        true,
+        "the page itself"
+    );
     let cut = format!(
         "(() => {{ const box = {page}.querySelector('.runs').getBoundingClientRect(); return [...{page}.querySelectorAll('.runs \
          td:last-child')].filter(cell => cell.getBoundingClientRect().right > box.right + 1).length; }})()"
     );
-    assert_eq!(browser.value(&cut), 0, "cells of the last run that are cut off");
+    assert_eq!(browser.evaluate(&cut), 0, "cells of the last run that are cut off");
 }

@@ -19,7 +19,7 @@ use seawall_load::control::RunStopReason;
 use seawall_load::interval::{IntervalStats, merge};
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::{BlockCounts, sum};
-use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
+use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 use seawall_testkit::server::Server;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,7 +35,7 @@ fn witness() -> (Server, Arc<Mutex<Vec<u64>>>) {
     let seen = Arc::clone(&hits);
     let server = Server::start(move |mut peer, _| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             let hit = head.split(['/', ' ']).nth(2).unwrap().parse().unwrap();
             seen.lock().unwrap().push(hit);
             peer.send(OK)?;
@@ -238,8 +238,8 @@ fn counts(stats: &LoadStats) -> (u64, u64, u64, u64, u64, i128, Vec<(u16, u64)>)
 fn as_one(tales: &[Tale]) -> LoadStats {
     let merged = merge(tales.iter().map(|tale| tale.parts.clone()).collect()).unwrap();
     let (mut parts, mut totals) = (LoadStats::default(), LoadStats::default());
-    merged.iter().for_each(|interval| parts.add(&interval.stats));
-    tales.iter().for_each(|tale| totals.add(&tale.result.as_ref().unwrap().total.stats));
+    merged.iter().for_each(|interval| parts.merge(&interval.stats));
+    tales.iter().for_each(|tale| totals.merge(&tale.result.as_ref().unwrap().total.stats));
     assert_eq!(counts(&parts), counts(&totals));
     totals
 }
@@ -440,8 +440,8 @@ fn offer(rate: f64, most: Duration) -> SearchTask {
     SearchTask::Offer(TrialSpec {
         purpose: TrialPurpose::Ramp,
         rate,
-        least: Duration::from_secs(1),
-        most,
+        min_duration: Duration::from_secs(1),
+        max_duration: most,
         rule: StopRule::Fails(2.0),
         most_in_flight: 100.0,
         drain: Duration::from_secs(1),
@@ -512,6 +512,6 @@ fn an_experiment_of_two_pods_has_each_request_of_one() {
     });
     let whole = ExperimentPartResult::merge(parts.collect());
     assert!(is_once(&hits));
-    assert_eq!(whole.requests.len(), hits.lock().unwrap().len(), "{:?}", whole.invalid);
+    assert_eq!(whole.requests.len(), hits.lock().unwrap().len(), "{:?}", whole.invalid_reason);
     assert!(whole.requests.len() > 20 && whole.requests[0].due == 0.0);
 }

@@ -383,7 +383,7 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
 fn what_an_attack_logs_is_what_its_results_hold() {
     let place = scratch("attack");
     let (output, log) = (place.join("out.gob"), place.join("run.hlog"));
-    let server = Server::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+    let server = Server::start_answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
     let flags = ["attack", "-rate=100", "-duration=500ms", "-output"];
     let mut attack =
         seawall(&flags).arg(&output).arg("-hdr").arg(&log).stdin(Stdio::piped()).spawn().unwrap();

@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use seawall_testkit::browser::Browser;
-use seawall_testkit::fault_server_process::{Planted, ask_page};
+use seawall_testkit::fault_server_process::{FaultServerProcess, request_live_page};
 use seawall_testkit::waiting::until;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// A server of a plant.
-fn planted(plant: &str) -> Planted {
-    Planted::start(env!("CARGO_BIN_EXE_seawall"), plant).unwrap()
+fn planted(plant: &str) -> FaultServerProcess {
+    FaultServerProcess::start(env!("CARGO_BIN_EXE_seawall"), plant).unwrap()
 }
 
 /// Any machine has the better of it for a while.
@@ -49,7 +49,7 @@ impl Search {
 
     /// An exchange with its page, whatever the path.
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        ask_page(&self.url, method, path, body).unwrap()
+        request_live_page(&self.url, method, path, body).unwrap()
     }
 
     /// The exit code, and the files.
@@ -129,24 +129,25 @@ fn in_a_real_browser_the_page_of_find_changes_with_its_trials_and_becomes_the_re
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
     let rows = "document.querySelectorAll('.card.wide table tr').length";
-    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
+    browser.wait_for_expression("document.querySelector('.steer').textContent.startsWith('Running')");
     let count = |value: Value| value.as_u64().unwrap();
-    let some = count(browser.wait(&format!("{rows} > 1 && {rows}")));
-    browser.value("window.before = true");
-    browser.wait(&format!("{rows} > {some}"));
-    browser.wait("document.querySelectorAll('.plot svg').length > 3");
-    assert_eq!(browser.value("window.before"), true, "without being loaded again");
+    let some = count(browser.wait_for_expression(&format!("{rows} > 1 && {rows}")));
+    browser.evaluate("window.before = true");
+    browser.wait_for_expression(&format!("{rows} > {some}"));
+    browser.wait_for_expression("document.querySelectorAll('.plot svg').length > 3");
+    assert_eq!(browser.evaluate("window.before"), true, "without being loaded again");
 
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
-    assert_eq!(browser.value("document.querySelector('.steer button').hidden"), true);
+    browser
+        .wait_for_expression("document.querySelector('.steer').textContent.startsWith('The run has ended')");
+    assert_eq!(browser.evaluate("document.querySelector('.steer button').hidden"), true);
     let saved = "new Promise(done => { const real = URL.createObjectURL; \
                  URL.createObjectURL = blob => { blob.text().then(done); return real(blob); }; \
                  document.querySelectorAll('.steer button')[1].click(); })";
-    let file = browser.value(saved).as_str().unwrap().to_owned();
-    let title = browser.value("document.querySelector('h1').textContent");
+    let file = browser.evaluate(saved).as_str().unwrap().to_owned();
+    let title = browser.evaluate("document.querySelector('h1').textContent");
     let (_, run, html) = search.end();
     assert_eq!((file == html, &title), (true, &data(&html)["title"]));
-    let shown = browser.value(rows).as_u64().unwrap();
+    let shown = browser.evaluate(rows).as_u64().unwrap();
     assert!(shown > run["trials"].as_array().unwrap().len() as u64, "a head, and a row for each");
 }
 
@@ -161,10 +162,10 @@ fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_pa
     assert!(search.ask("POST", "/control", "pause").contains("expected stop"));
     let profile = tempfile::tempdir().unwrap();
     let mut browser = Browser::open(profile.path(), (1200, 1000), &search.url);
-    browser.wait("document.querySelector('.steer').textContent.startsWith('Running')");
+    browser.wait_for_expression("document.querySelector('.steer').textContent.startsWith('Running')");
     heard(&mut search.said, "decided");
-    browser.wait("document.querySelector('.steer').textContent.includes(' decided')");
-    browser.wait("document.querySelectorAll('section table tr').length > 3");
+    browser.wait_for_expression("document.querySelector('.steer').textContent.includes(' decided')");
+    browser.wait_for_expression("document.querySelectorAll('section table tr').length > 3");
     assert!(search.ask("GET", "/report.html", "").contains("Saved during the run"));
 
     browser.click("document.querySelector('.steer button')");
@@ -176,9 +177,10 @@ fn stop_on_the_page_of_isolate_ends_it_with_what_a_signals_end_writes_and_the_pa
     assert_eq!(code, Some(8), "nobody sent a signal");
     assert_eq!((&told["live"]["state"], told["live"]["file"].as_str()), (&"over".into(), Some(&*html)));
     assert!(!html.contains("token=") && !html.contains("<script") && !html.contains("connect-src"));
-    browser.wait("document.querySelector('.steer').textContent.startsWith('The run has ended')");
+    browser
+        .wait_for_expression("document.querySelector('.steer').textContent.startsWith('The run has ended')");
     let texts = browser
-        .value("[...document.querySelectorAll('main > div > *')].map(part => part.textContent).join('')");
+        .evaluate("[...document.querySelectorAll('main > div > *')].map(part => part.textContent).join('')");
     assert!(texts.as_str().unwrap().contains("stopped on request"), "{texts}");
 }
 

@@ -13,7 +13,7 @@ use super::broker_stats::{BrokerSnapshot, broker_warnings};
 use super::cloud_inputs::DialectResources;
 use super::google::{self, RunningGoogle};
 use super::pod::PodEntry;
-use super::readiness_probe::ReadinessRequest;
+use super::readiness_request::ReadinessRequest;
 use super::sdk_behavior::SdkProfiles;
 
 /// A running cloud, with one variant per cloud.

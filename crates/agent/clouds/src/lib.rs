@@ -22,7 +22,7 @@ pub mod google;
 pub mod pod;
 pub mod pod_events;
 mod prefetch;
-pub mod readiness_probe;
+pub mod readiness_request;
 mod refusals;
 mod reloadable_keys;
 pub mod sdk_behavior;
@@ -47,7 +47,7 @@ use cloud::RunningCloud;
 use entitlements::{EntitlementState, Entitlements};
 use google::RunningGoogle;
 use pod::{PodDialects, PodEntry};
-use readiness_probe::ReadinessRequest;
+use readiness_request::ReadinessRequest;
 use sdk_behavior::SdkProfiles;
 
 pub use cloud::CloudBroker;

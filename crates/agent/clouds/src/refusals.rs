@@ -21,7 +21,7 @@ pub(super) struct CloudRefusals {
     pub(super) pod_token_unavailable: Refusal,
     pub(super) throttled: Refusal,
     pub(super) upstream_unavailable: Refusal,
-    pub(super) short_lived: Refusal,
+    pub(super) lifetime_too_short: Refusal,
 }
 
 /// The refusal if the API server issues no Kubernetes token for the pod. The refusal is the same for every cloud.
@@ -47,7 +47,7 @@ impl CloudRefusals {
                 ExchangeFault::PodTokenDenied => POD_TOKEN_DENIED,
                 ExchangeFault::Throttled => self.throttled,
                 ExchangeFault::Unavailable => self.upstream_unavailable,
-                ExchangeFault::ShortLived => self.short_lived,
+                ExchangeFault::ShortLived => self.lifetime_too_short,
             },
         }
     }

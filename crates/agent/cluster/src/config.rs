@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use seawall_core::annotations::AnnotationKeys;
 use seawall_core::name_syntax::is_dns_subdomain;
-use seawall_kube::{KubeAccess, KubeTimeouts};
+use seawall_kube::{ClientConfigSource, KubeTimeouts};
 
 /// The configuration of the cluster client.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub struct ClusterConfig {
     /// The name of the node whose pods this agent serves, as in a pod's `spec.nodeName`.
     pub node: NodeName,
     /// The source of the API server's address and credentials: the pod's in-cluster files or a kubeconfig.
-    pub kube_access: KubeAccess,
+    pub kube_access: ClientConfigSource,
     /// The key of the taint that the agent removes from the node once the agent is ready. With `None` the agent does not change
     /// the node and needs no permission on nodes.
     pub startup_taint: Option<String>,
@@ -49,7 +49,7 @@ impl ClusterConfig {
     pub fn for_node(node: NodeName) -> Self {
         Self {
             node,
-            kube_access: KubeAccess::InCluster,
+            kube_access: ClientConfigSource::InCluster,
             startup_taint: None,
             pod_token_lifetime: Duration::from_secs(3600),
             annotation_keys: Vec::new(),

@@ -54,7 +54,7 @@ use tokio::task::JoinSet;
 pub use config::{ClusterConfig, NodeName};
 pub use events::EventReporter;
 pub use index::{DELETION_LEEWAY, PodLookupError, PodRecord, PodSnapshot};
-pub use seawall_kube::{KubeAccess, KubeAccessError, KubeTimeouts};
+pub use seawall_kube::{ClientConfigError, ClientConfigSource, KubeTimeouts};
 pub use uninstall::{UninstallError, Uninstaller};
 pub use watch_health::WatchHealth;
 pub use watch_thread::{WatchThread, WatchThreadError};
@@ -83,7 +83,10 @@ impl ClusterClient {
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
-    pub async fn start(config: ClusterConfig, clock: Clock) -> Result<(Self, WatchThread), KubeAccessError> {
+    pub async fn start(
+        config: ClusterConfig,
+        clock: Clock,
+    ) -> Result<(Self, WatchThread), ClientConfigError> {
         let connector = KubeConnector::read(config.kube_access.clone(), provider())?;
         let client = connector.new_client(&config.timeouts, clock.clone())?;
         let link = TimedKubeClient { client, clock: clock.clone(), timeouts: config.timeouts };

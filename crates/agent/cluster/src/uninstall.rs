@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
 use seawall_kube::request::{self, ObjectRepresentation};
-use seawall_kube::{KubeAccess, KubeConnector, KubeError, KubeTimeouts, TimedKubeClient};
+use seawall_kube::{ClientConfigSource, KubeConnector, KubeError, KubeTimeouts, TimedKubeClient};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::object::ListPage;
-use crate::{KubeAccessError, startup_taint};
+use crate::{ClientConfigError, startup_taint};
 
 /// The pause between two checks of the cluster's state.
 const LOOK: Duration = Duration::from_secs(1);
@@ -173,11 +173,11 @@ impl Uninstaller {
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
     pub fn new(
-        access: KubeAccess,
+        access: ClientConfigSource,
         namespace: String,
         within: Duration,
         clock: Clock,
-    ) -> Result<Self, KubeAccessError> {
+    ) -> Result<Self, ClientConfigError> {
         let patience = KubeTimeouts::default();
         let client = KubeConnector::read(access, crate::provider())?.new_client(&patience, clock.clone())?;
         Ok(Self { link: TimedKubeClient { client, clock, timeouts: patience }, namespace, within })

@@ -28,12 +28,12 @@ use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::snapshot_writer::{SnapshotWriter, ViewUpdate};
 use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
 use crate::watch_health::WatchState;
-use crate::{KubeAccessError, object, view_freshness};
+use crate::{ClientConfigError, object, view_freshness};
 
 /// The watches, the writer and the prover before their start. They start in [`WatchThread::run`].
 pub struct WatchThread {
     /// Creates the client on the runtime of the calling thread.
-    connect: Box<dyn FnOnce() -> Result<KubeClient, KubeAccessError> + Send>,
+    connect: Box<dyn FnOnce() -> Result<KubeClient, ClientConfigError> + Send>,
     node: NodeName,
     selected: SelectedAnnotationKeys,
     patience: KubeTimeouts,
@@ -55,7 +55,7 @@ pub enum WatchThreadError {
     Runtime(#[from] std::io::Error),
     /// The credentials became invalid after they were checked.
     #[error(transparent)]
-    Access(#[from] KubeAccessError),
+    Access(#[from] ClientConfigError),
     /// A task ended or panicked. A panic was logged where it happened.
     #[error("a task on the watch thread ended unexpectedly")]
     Ended,
@@ -108,7 +108,7 @@ impl WatchThread {
     }
 
     /// Starts all tasks on the runtime of the calling thread.
-    fn parts(self) -> Result<JoinSet<()>, KubeAccessError> {
+    fn parts(self) -> Result<JoinSet<()>, ClientConfigError> {
         let Self { connect, node, selected, patience, shared, clock } = self;
         let link = TimedKubeClient { client: connect()?, clock: clock.clone(), timeouts: patience };
         let (writer, updates) = SnapshotWriter::new(link.clone(), selected.clone(), shared.clone());

@@ -12,7 +12,7 @@ use crate::attestation::{
 use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 
-use super::redirect::KernelRecords;
+use super::redirected_connections::KernelRecords;
 
 /// The configured attestation strategy with the pods that the API server reports.
 #[derive(Debug)]

@@ -12,6 +12,6 @@ pub mod entitlement_swap;
 mod pod_registry;
 pub mod pod_resolver;
 mod reconcile;
-pub mod redirect;
 mod redirect_target;
+pub mod redirected_connections;
 pub mod service;

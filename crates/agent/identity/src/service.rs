@@ -11,7 +11,7 @@ use anyhow::Context;
 use seawall_clouds::entitlements::Entitlements;
 use seawall_clouds::pod::PodEntry;
 use seawall_clouds::{Clouds, CloudsConfig, CurrentClouds, EntitlementRequest, LifetimeFloorState};
-use seawall_cluster::{ClusterClient, KubeAccess, WatchThread};
+use seawall_cluster::{ClientConfigSource, ClusterClient, WatchThread};
 use seawall_core::events::PodEventRecorder;
 use seawall_core::shutdown::{self, StopSignal, Stopper};
 use seawall_core::{Clock, LifetimeFloor, PodUid};
@@ -24,7 +24,7 @@ use super::entitlement_swap::{EntitlementStore, SwapCommandReceiver};
 use super::pod_registry::PodRegistry;
 use super::pod_resolver::{PodResolver, ProbeAddress};
 use super::reconcile::PodReconciler;
-use super::redirect::KernelRecords;
+use super::redirected_connections::KernelRecords;
 
 /// An identity strategy that has read its files and is not started yet.
 #[derive(Debug)]
@@ -194,7 +194,8 @@ fn entitle(clouds: &Clouds, attested: &StaticPod, before: &Entitlements) -> Enti
 }
 
 fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_cluster::ClusterConfig {
-    let access = source.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
+    let access =
+        source.kubeconfig.clone().map_or(ClientConfigSource::InCluster, ClientConfigSource::Kubeconfig);
     let defaults = seawall_cluster::ClusterConfig::for_node(source.node_name.clone());
     seawall_cluster::ClusterConfig {
         kube_access: access,

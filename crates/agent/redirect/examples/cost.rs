@@ -19,8 +19,8 @@ use std::time::Instant;
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use seawall_redirect::{
-    AgentAddress, AgentHeartbeat, CgroupTree, ConnectionMap, ConnectionOwner, Pins, PodCgroups, TargetMap,
-    attach, detach,
+    AgentAddress, AgentHeartbeat, ConnectionMap, ConnectionOwner, Pins, PodCgroups, PodsParentCgroup,
+    TargetMap, attach, detach,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -138,8 +138,8 @@ fn per_connection(before: [(u64, f64); 3], times: u32) -> String {
 fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     let pins = Pins::at(bpffs)?;
     let kubepods = pod.groups.join("kubepods");
-    let site =
-        CgroupTree::find(tree, Some(kubepods.strip_prefix(tree)?))?.limit_conflict_check_to(&pod.groups);
+    let site = PodsParentCgroup::find(tree, Some(kubepods.strip_prefix(tree)?))?
+        .limit_conflict_check_to(&pod.groups);
     let (plain, target) = (TcpListener::bind((NODE, 0))?, TcpListener::bind((NODE, 0))?);
     let (beside, port) = (plain.local_addr()?.to_string(), target.local_addr()?.port());
     thread::spawn(move || answer(&plain, None));
@@ -184,7 +184,13 @@ fn detach_programs(pins: &Pins) -> Outcome<()> {
     Ok(())
 }
 
-fn report(pins: &Pins, site: &CgroupTree, pod: &InPod, beside: &str, ways: &[Vec<f64>; 3]) -> Outcome<()> {
+fn report(
+    pins: &Pins,
+    site: &PodsParentCgroup,
+    pod: &InPod,
+    beside: &str,
+    ways: &[Vec<f64>; 3],
+) -> Outcome<()> {
     let [bare, other, captured] = ways.each_ref().map(|way| median(way));
     // Print the minimum as well, because other processes on the machine can only make connections slower.
     let least = ways.each_ref().map(|way| way.iter().copied().fold(f64::INFINITY, f64::min));

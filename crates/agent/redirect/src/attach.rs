@@ -13,7 +13,7 @@ use aya::programs::{CgroupAttachMode, CgroupSockAddr, Program, ProgramError, Soc
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 
 use crate::attach_points::Hook;
-use crate::cgroup_tree::CgroupTree;
+use crate::cgroup_tree::PodsParentCgroup;
 use crate::error::Error;
 use crate::link_info::LinkInfo;
 use crate::pins::{LOCK_TIMEOUT, LinkPin, MAP_LAYOUTS, Pins, unpin};
@@ -44,7 +44,7 @@ pub enum AttachOutcome {
 ///
 /// # Errors
 /// The machine, the process or another program does not permit the attachment. The redirect is then as it was before the call.
-pub fn attach(pins: &Pins, site: &CgroupTree) -> Result<AttachOutcome, Error> {
+pub fn attach(pins: &Pins, site: &PodsParentCgroup) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.create_directory()?;
@@ -77,7 +77,7 @@ fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
     LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.cgroup_id == pin.cgroup_id)
 }
 
-fn attach_all(pins: &Pins, site: &CgroupTree, missing: &[&LinkPin]) -> Result<(), Error> {
+fn attach_all(pins: &Pins, site: &PodsParentCgroup, missing: &[&LinkPin]) -> Result<(), Error> {
     let mut programs = load(pins)?;
     ask_around(&mut programs, site)?;
     let group = site.open_kubepods()?;
@@ -102,7 +102,7 @@ fn load(pins: &Pins) -> Result<Ebpf, Error> {
     loader.load(OBJECT).map_err(|error| Error::LoadObjectFile(Box::new(error)))
 }
 
-fn ask_around(programs: &mut Ebpf, site: &CgroupTree) -> Result<(), Error> {
+fn ask_around(programs: &mut Ebpf, site: &PodsParentCgroup) -> Result<(), Error> {
     for hook in Hook::ALL {
         let loaded = LoadedProgram::of(programs, hook, hook.probe_program_name())?;
         loaded.ask(site.ancestors())?;
@@ -114,7 +114,7 @@ fn attach_one(
     programs: &mut Ebpf,
     pin: &LinkPin,
     group: &File,
-    site: &CgroupTree,
+    site: &PodsParentCgroup,
     path: &Path,
 ) -> Result<(), Error> {
     let mut loaded = LoadedProgram::of(programs, pin.hook, pin.hook.program_name())?;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use seawall_core::PodUid;
 
-use crate::cgroup_tree::CgroupTree;
+use crate::cgroup_tree::PodsParentCgroup;
 use crate::error::Error;
 
 /// The pods that have cgroups at one moment. The kubelet limits the number of pods (110 by default), and pods cannot add entries.
@@ -26,7 +26,7 @@ impl PodCgroups {
     ///
     /// # Errors
     /// The pods' parent cgroup cannot be listed. A missing cgroup of a QoS class is not an error.
-    pub fn list(site: &CgroupTree) -> Result<Self, Error> {
+    pub fn list(site: &PodsParentCgroup) -> Result<Self, Error> {
         let mut pods = Self::default();
         for (directory, prefix) in site.qos_cgroups() {
             let listed = pods.add(&directory, &prefix, site.is_systemd());
@@ -76,7 +76,10 @@ impl PodCgroups {
 }
 
 /// Returns the directory and the id of a pod's own cgroup; `None` for a pod without a cgroup.
-pub(crate) fn find_pod_cgroup(site: &CgroupTree, pod: &PodUid) -> Result<Option<(PathBuf, u64)>, Error> {
+pub(crate) fn find_pod_cgroup(
+    site: &PodsParentCgroup,
+    pod: &PodUid,
+) -> Result<Option<(PathBuf, u64)>, Error> {
     for (directory, prefix) in site.qos_cgroups() {
         let directory = directory.join(name(pod, &prefix, site.is_systemd()));
         match directory.metadata() {

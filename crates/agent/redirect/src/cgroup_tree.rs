@@ -29,7 +29,7 @@ const ROOT_INODE: u64 = 1;
 
 /// The location of the pods' parent cgroup.
 #[derive(Clone, Debug)]
-pub struct CgroupTree {
+pub struct PodsParentCgroup {
     tree: PathBuf,
     kubepods: PathBuf,
     level: u32,
@@ -37,7 +37,7 @@ pub struct CgroupTree {
     outermost: PathBuf,
 }
 
-impl CgroupTree {
+impl PodsParentCgroup {
     /// Finds the pods' parent cgroup in a cgroup tree: at the path `kubepods` below the tree's root, or at the usual paths of kubelets.
     ///
     /// `mount` is the mount point of `/sys/fs/cgroup`. If cgroup v1 is mounted there, the function uses the v2 tree in `unified`.
@@ -165,10 +165,10 @@ fn list(paths: &[PathBuf]) -> String {
 mod tests {
     use super::*;
 
-    fn site(below: &str) -> CgroupTree {
+    fn site(below: &str) -> PodsParentCgroup {
         let (tree, kubepods) = (PathBuf::from("/tree"), PathBuf::from("/tree").join(below));
         let level = u32::try_from(Path::new(below).components().count()).unwrap();
-        CgroupTree { outermost: tree.clone(), tree, kubepods, level, id: 5 }
+        PodsParentCgroup { outermost: tree.clone(), tree, kubepods, level, id: 5 }
     }
 
     #[test]
@@ -197,8 +197,9 @@ mod tests {
 
     #[test]
     fn the_groups_around_end_where_asking_ends() {
-        let around =
-            |site: &CgroupTree| site.ancestors().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        let around = |site: &PodsParentCgroup| {
+            site.ancestors().map(|path| path.display().to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(around(&site("a/b/kubepods")), ["/tree/a/b", "/tree/a", "/tree"]);
         assert_eq!(
             around(&site("a/b/kubepods").limit_conflict_check_to(Path::new("/tree/a"))),
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn version_one_alone_is_refused_with_the_mode_that_works() {
         let empty = tempfile::tempdir().unwrap();
-        let error = CgroupTree::find(empty.path(), None).unwrap_err();
+        let error = PodsParentCgroup::find(empty.path(), None).unwrap_err();
         assert!(matches!(error, Error::NotCgroup2 { .. }), "{error}");
     }
 }

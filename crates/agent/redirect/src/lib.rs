@@ -38,7 +38,7 @@ pub use attach::attach;
 pub use attach_points::Hook;
 pub use attachment_check::{AttachmentSnapshot, AttachmentState};
 pub use cgroup_pods::PodCgroups;
-pub use cgroup_tree::CgroupTree;
+pub use cgroup_tree::PodsParentCgroup;
 pub use connection_owners::{ConnectingSocket, ConnectionMap, ConnectionOwner};
 pub use detach::detach;
 pub use ebpf_counters::{ConnectCounts, CounterMap, RedirectCounts};

@@ -15,7 +15,7 @@ use seawall_core::PodUid;
 use seawall_core::endpoint::{DNS_PORT, METADATA_PORT, MetadataEndpoint};
 
 use crate::cgroup_pods::find_pod_cgroup;
-use crate::cgroup_tree::CgroupTree;
+use crate::cgroup_tree::PodsParentCgroup;
 use crate::error::Error;
 use crate::target::AgentAddress;
 
@@ -45,7 +45,7 @@ pub fn format_drop_rules() -> String {
 /// The agent has no address or no port, or its pod has no cgroup.
 pub fn format_dnat_rules(
     agent: &AgentAddress,
-    site: Option<&CgroupTree>,
+    site: Option<&PodsParentCgroup>,
     agent_pod_uid: Option<&PodUid>,
 ) -> Result<String, Error> {
     let rules = rules(agent);
@@ -60,7 +60,7 @@ pub fn format_dnat_rules(
     Ok(translated(&rules, pods.as_deref(), own.transpose()?.as_deref()))
 }
 
-fn sockets_of(site: &CgroupTree, of: &Path) -> String {
+fn sockets_of(site: &PodsParentCgroup, of: &Path) -> String {
     let (level, below_root) = site.depth_and_path(of);
     socket_of(level, &group(site.has_cgroup_v1(), &below_root.display().to_string()))
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::attach::programs_version;
 use crate::attach_points::Hook;
-use crate::cgroup_tree::CgroupTree;
+use crate::cgroup_tree::PodsParentCgroup;
 use crate::connection_owners::ConnectionMap;
 use crate::ebpf_counters::{ConnectCounts, RedirectCounts};
 use crate::error::Error;
@@ -64,7 +64,7 @@ impl RedirectStatus {
 ///
 /// # Errors
 /// The redirect is not attached, or this process is not allowed to read the status.
-pub fn read_status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Error> {
+pub fn read_status(pins: &Pins, site: &PodsParentCgroup) -> Result<RedirectStatus, Error> {
     let hook = |hook| -> Result<HookStatus, Error> {
         let links = pins.links(hook)?.iter().map(|pin| link(pins, site, pin)).collect();
         Ok(HookStatus { hook, links })
@@ -78,7 +78,7 @@ pub fn read_status(pins: &Pins, site: &CgroupTree) -> Result<RedirectStatus, Err
     })
 }
 
-fn link(pins: &Pins, site: &CgroupTree, pin: &LinkPin) -> LinkStatus {
+fn link(pins: &Pins, site: &PodsParentCgroup, pin: &LinkPin) -> LinkStatus {
     let attached = LinkInfo::at(&pins.path(&pin.name())).ok();
     LinkStatus {
         is_current_version: pin.version == programs_version(),

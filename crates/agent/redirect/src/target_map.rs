@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use aya::maps::{HashMap, Map, MapData, MapError};
 
-use crate::cgroup_tree::CgroupTree;
+use crate::cgroup_tree::PodsParentCgroup;
 use crate::connection_owners::{ConnectionMap, ConnectionOwner};
 use crate::error::Error;
 use crate::heartbeat::HeartbeatMap;
@@ -41,7 +41,7 @@ const MEETING: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct TargetMap {
     pins: Pins,
-    site: CgroupTree,
+    site: PodsParentCgroup,
     map: HashMap<MapData, u32, [u8; TARGET_BYTES]>,
     listeners: HashMap<MapData, u32, u64>,
     beats: HeartbeatMap,
@@ -52,7 +52,7 @@ impl TargetMap {
     ///
     /// # Errors
     /// The redirect is not attached, or this process is not allowed to open the maps.
-    pub fn open(pins: &Pins, site: &CgroupTree) -> Result<Self, Error> {
+    pub fn open(pins: &Pins, site: &PodsParentCgroup) -> Result<Self, Error> {
         let map = HashMap::try_from(Map::HashMap(pins.open_map(TARGET_MAP)?))
             .map_err(Error::for_map(TARGET_MAP))?;
         // A write to a map of sockets takes a file descriptor, and a read returns a cookie. Both values have eight bytes.

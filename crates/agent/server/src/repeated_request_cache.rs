@@ -55,7 +55,7 @@ pub(crate) struct CachedRequest<P> {
     /// The id of the dialects that parsed the query.
     /// After a reload the dialects have another id.
     dialects: u64,
-    pub(crate) version: HttpVersion,
+    pub(crate) http_version: HttpVersion,
     pub(crate) head_only: bool,
     /// True if the connection stays open after the request.
     pub(crate) keep_alive: bool,
@@ -73,7 +73,7 @@ impl<P> CachedRequest<P> {
     ) -> Option<Self> {
         let ResponseContext { version, head_only, .. } = *frame;
         let (bytes, dialects) = ((bytes.len() <= LONGEST).then(|| Secret::new(bytes.into()))?, dialects);
-        Some(Self { bytes, dialects, version, head_only, keep_alive: goes_on, query: question })
+        Some(Self { bytes, dialects, http_version: version, head_only, keep_alive: goes_on, query: question })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

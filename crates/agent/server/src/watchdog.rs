@@ -262,7 +262,7 @@ impl WatchedThread {
 
 /// The result of the watchdog's checks, for the health endpoints.
 #[derive(Debug)]
-pub struct ThreadHealth {
+pub struct TrafficThreadHealth {
     clock: Clock,
     /// The time of the last check, in nanoseconds of the clock.
     last_check: AtomicU64,
@@ -270,7 +270,7 @@ pub struct ThreadHealth {
     oldest_beat: AtomicU64,
 }
 
-impl ThreadHealth {
+impl TrafficThreadHealth {
     /// Returns the health of threads that are about to start.
     pub fn new(clock: Clock) -> Self {
         let now = || AtomicU64::new(clock.now().as_nanos());
@@ -320,7 +320,7 @@ pub struct Watchdog {
     /// The heartbeats of the traffic threads, in the order of their numbers.
     pub heartbeats: Vec<Arc<ThreadHeartbeat>>,
     /// Receives the results.
-    pub health: Arc<ThreadHealth>,
+    pub health: Arc<TrafficThreadHealth>,
     /// Called after each check while every thread beats, so at most once per [`HEARTBEAT_INTERVAL`].
     pub after_healthy_check: Box<dyn FnMut() + Send>,
     /// Called after each check with the time since the previous check.
@@ -489,7 +489,7 @@ mod tests {
     #[test]
     fn the_health_follows_the_checks() {
         let (clock, hand) = Clock::manual();
-        let health = ThreadHealth::new(clock.clone());
+        let health = TrafficThreadHealth::new(clock.clone());
         let check = |silence: Duration| {
             hand.advance(HEARTBEAT_INTERVAL);
             let oldest_beat = clock.now().saturating_sub(silence);
@@ -535,7 +535,7 @@ mod tests {
         });
         let watchdog = Watchdog {
             heartbeats: vec![heartbeat],
-            health: Arc::new(ThreadHealth::new(Clock::system())),
+            health: Arc::new(TrafficThreadHealth::new(Clock::system())),
             after_healthy_check: Box::new(|| {}),
             after_check: Box::new(|_| {}),
             on_hang: Box::new(|hung| drop(writeln!(std::io::stderr(), "{hung}"))),

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::parts::{
+use super::network_parts::{
     AcceptOutcome, KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule,
 };
 use super::servers::{ServerModel, exponential};
 use crate::experiment::{Experiment, ExperimentLoad, RequestSpacing};
+use crate::experiment_target::ExperimentTarget;
 use crate::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest, RequestConnection};
-use crate::subject::ExperimentTarget;
 
 /// A simulated target with the network in front of it.
 pub struct ModelTarget {
@@ -22,7 +22,7 @@ pub struct ModelTarget {
     /// The listener that accepts connections.
     pub listener: SimulatedListener,
     /// The keep-alive policy of the server.
-    pub kept: KeepAlivePolicy,
+    pub keep_alive_policy: KeepAlivePolicy,
     /// The TLS handshakes; none without TLS.
     pub handshake: Option<SerialServer>,
     /// The DNS resolver; none if the target is an address.
@@ -34,15 +34,15 @@ pub struct ModelTarget {
     /// True if the server answers HEAD like GET, but without a body.
     pub answers_head: bool,
     /// The number of local ports per source address.
-    pub ports: usize,
+    pub ports_per_source: usize,
     /// The stalls of the server, if any.
     pub stalls: Option<StallSchedule>,
     /// The short stalls of the client's machine, which every machine has.
     pub client_stalls: StallSchedule,
     /// The highest rate that the load engine can send, in requests per second.
-    pub generator: f64,
+    pub generator_max_rate: f64,
     /// True if the client has only one source address.
-    pub one_source: bool,
+    pub has_one_source_address: bool,
     /// True if the search used keep-alive.
     pub keep_alive: bool,
     /// The time limit of a response, in seconds.
@@ -50,13 +50,13 @@ pub struct ModelTarget {
     /// The network round trip, in seconds.
     pub trip: f64,
     /// The mean time that the machine adds to a response, in seconds.
-    pub jitter: f64,
+    pub mean_machine_delay: f64,
     /// The source of random numbers.
     pub rng: Rng,
     /// The current time in seconds.
     pub now: f64,
     /// The time at which the user interrupts the experiments.
-    pub until: f64,
+    pub interrupt_at: f64,
     /// The ports in use or in TIME_WAIT, for each of the two source addresses.
     pub ports_in_use: [usize; 2],
 }
@@ -65,7 +65,7 @@ pub struct ModelTarget {
 enum EventKind {
     Due(usize),
     Connect(usize),
-    Stands(usize),
+    Connected(usize),
     Ready(usize),
     Answer(usize, ObservedOutcome),
     Expires(usize),
@@ -139,17 +139,20 @@ struct Run<'a> {
 
 impl ExperimentTarget for ModelTarget {
     fn run_experiment(&mut self, experiment: &Experiment) -> ExperimentObservation {
-        if experiment.variation.another_source && self.one_source {
+        if experiment.variation.another_source && self.has_one_source_address {
             let why = "this machine has no second address".to_owned();
-            return ExperimentObservation { impossible: Some(why), ..ExperimentObservation::default() };
+            return ExperimentObservation {
+                impossible_reason: Some(why),
+                ..ExperimentObservation::default()
+            };
         }
         if let ExperimentLoad::Rate { rate, lasts, .. } = experiment.load
-            && rate > self.generator
+            && rate > self.generator_max_rate
         {
             self.now += lasts.as_secs_f64();
             let why = "fewer requests were sent than were due".to_owned();
             return ExperimentObservation {
-                invalid: Some(why),
+                invalid_reason: Some(why),
                 took: lasts,
                 ..ExperimentObservation::default()
             };
@@ -159,7 +162,7 @@ impl ExperimentTarget for ModelTarget {
 
     fn pause(&mut self, time: Duration) -> bool {
         self.now += time.as_secs_f64();
-        self.now <= self.until
+        self.now <= self.interrupt_at
     }
 }
 
@@ -207,9 +210,10 @@ impl<'a> Run<'a> {
     }
 
     fn hold(&mut self) {
-        for _ in 0..self.experiment.variation.held {
+        for _ in 0..self.experiment.variation.held_idle_connections {
             let entry = self.target.listener.accept(usize::MAX);
-            self.watched.held += usize::from(matches!(entry, AcceptOutcome::Served | AcceptOutcome::Queued));
+            self.watched.held_connections_still_open +=
+                usize::from(matches!(entry, AcceptOutcome::Served | AcceptOutcome::Queued));
         }
     }
 
@@ -262,7 +266,7 @@ impl<'a> Run<'a> {
         match event.what {
             EventKind::Due(request) => self.due(request, event.at),
             EventKind::Connect(connection) => self.connect(connection, event.at),
-            EventKind::Stands(connection) => self.stands(connection, event.at),
+            EventKind::Connected(connection) => self.stands(connection, event.at),
             EventKind::Ready(connection) => self.ready(connection, event.at),
             EventKind::Answer(request, how) => self.end(request, event.at, how),
             EventKind::Expires(request) => {
@@ -270,7 +274,7 @@ impl<'a> Run<'a> {
                 self.end(
                     request,
                     event.at,
-                    if sent { ObservedOutcome::TimedOut } else { ObservedOutcome::Unconnected },
+                    if sent { ObservedOutcome::TimedOut } else { ObservedOutcome::ConnectTimedOut },
                 );
             }
         }
@@ -303,7 +307,7 @@ impl<'a> Run<'a> {
 
     fn open_connection(&mut self, request: usize, at: f64) {
         let source = usize::from(self.experiment.variation.another_source);
-        if self.target.ports_in_use[source] >= self.target.ports {
+        if self.target.ports_in_use[source] >= self.target.ports_per_source {
             return self.push(at, EventKind::Answer(request, ObservedOutcome::NoPort));
         }
         self.target.ports_in_use[source] += 1;
@@ -312,9 +316,9 @@ impl<'a> Run<'a> {
             Some(resolver) => resolver.finish_time(at, &mut self.target.rng),
         };
         if looked_up > at {
-            self.watched.lookups.push(looked_up - at);
+            self.watched.lookup_seconds.push(looked_up - at);
         }
-        self.watched.connections += 1;
+        self.watched.opened_connections += 1;
         self.open += 1;
         let connection = Connection {
             asked: looked_up,
@@ -341,7 +345,7 @@ impl<'a> Run<'a> {
         match entry {
             // Linux retransmits like this since 6.5 (`tcp_syn_linear_timeouts`).
             AcceptOutcome::Dropped => self.push(at + 1.0 + 0.03 * chance, EventKind::Connect(connection)),
-            _ => self.push(at + self.target.trip * (0.5 + chance), EventKind::Stands(connection)),
+            _ => self.push(at + self.target.trip * (0.5 + chance), EventKind::Connected(connection)),
         }
     }
 
@@ -373,12 +377,15 @@ impl<'a> Run<'a> {
             earlier_requests_on_connection: connection.requests,
             idle: if connection.requests == 0 { 0.0 } else { idle },
             connect: connection.stood - connection.asked,
-            tls: self.target.handshake.map(|_| connection.ready.unwrap_or(at) - connection.stood),
+            tls_handshake_seconds: self
+                .target
+                .handshake
+                .map(|_| connection.ready.unwrap_or(at) - connection.stood),
             first_byte: None,
         });
         self.connections[number].carries = Some(request);
         self.connections[number].requests += 1;
-        let kept = self.target.kept;
+        let kept = self.target.keep_alive_policy;
         if connection.requests >= kept.requests || connection.requests > 0 && idle > kept.idle {
             return self.meet_the_end(request, number, at);
         }
@@ -393,7 +400,7 @@ impl<'a> Run<'a> {
 
     /// Handles a connection that the server has closed: the client retries the request once, and then the request fails.
     fn meet_the_end(&mut self, request: usize, connection: usize, at: f64) {
-        if !self.target.kept.resent || self.requests[request].resent {
+        if !self.target.keep_alive_policy.client_retries || self.requests[request].resent {
             return self.push(at + self.target.trip, EventKind::Answer(request, ObservedOutcome::Cut));
         }
         self.watched.retried += 1;
@@ -407,18 +414,18 @@ impl<'a> Run<'a> {
         let at = target.client_stalls.delay_past_stall(at, &mut target.rng);
         let at = target.stalls.as_mut().map_or(at, |stalls| stalls.delay_past_stall(at, &mut target.rng));
         let mut fate = target.server.serve(at, &mut target.rng);
-        let head = self.experiment.variation.head;
-        if head && !target.answers_head && fate.how == ObservedOutcome::Good {
-            fate.how = ObservedOutcome::Status(501);
+        let head = self.experiment.variation.uses_head_method;
+        if head && !target.answers_head && fate.outcome == ObservedOutcome::Good {
+            fate.outcome = ObservedOutcome::BadResponse(501);
         }
-        let bytes = if head || fate.how != ObservedOutcome::Good { 120 } else { target.bytes };
+        let bytes = if head || fate.outcome != ObservedOutcome::Good { 120 } else { target.bytes };
         let mut end = target
             .link
             .as_mut()
             .filter(|_| fate.end.is_finite())
             .map_or(fate.end, |link| link.finish_time(fate.end, bytes));
         end = target.stalls.as_mut().map_or(end, |stalls| stalls.delay_past_stall(end, &mut target.rng));
-        end += target.trip + target.jitter * exponential(&mut target.rng);
+        end += target.trip + target.mean_machine_delay * exponential(&mut target.rng);
         if end.is_infinite() {
             return;
         }
@@ -427,7 +434,7 @@ impl<'a> Run<'a> {
         if let Some(carrier) = self.requests[request].carrier.as_mut() {
             carrier.first_byte = Some(end - sent);
         }
-        self.push(end, EventKind::Answer(request, fate.how));
+        self.push(end, EventKind::Answer(request, fate.outcome));
     }
 
     fn end(&mut self, request: usize, at: f64, how: ObservedOutcome) {
@@ -443,8 +450,8 @@ impl<'a> Run<'a> {
     }
 
     fn release(&mut self, connection: usize, at: f64, how: ObservedOutcome) {
-        let answered = matches!(how, ObservedOutcome::Good | ObservedOutcome::Status(_));
-        if !answered || !self.keep_alive || self.target.kept.closes {
+        let answered = matches!(how, ObservedOutcome::Good | ObservedOutcome::BadResponse(_));
+        if !answered || !self.keep_alive || self.target.keep_alive_policy.closes_after_each_response {
             self.close(connection, at);
             if let Some(waiting) = self.next_waiting() {
                 self.open_connection(waiting, at);
@@ -501,20 +508,20 @@ impl<'a> Run<'a> {
     fn finish(mut self, first: f64, now: f64) -> ExperimentObservation {
         let hits = self.requests.iter().filter(|request| request.begun);
         self.watched.requests = hits.map(|request| hit(request, first, now)).collect();
-        self.target.listener.clear();
+        self.target.listener.close_all();
         self.target.now = now.max(self.last_due);
         self.watched.took = Duration::from_secs_f64((now - self.began).max(0.0));
-        self.watched.interrupted = now > self.target.until;
+        self.watched.interrupted = now > self.target.interrupt_at;
         self.watched
     }
 }
 
 fn hit(request: &Request, first: f64, now: f64) -> ObservedRequest {
-    let (end, how) = request.end.unwrap_or((now, ObservedOutcome::Unanswered));
+    let (end, how) = request.end.unwrap_or((now, ObservedOutcome::UnansweredAtEnd));
     ObservedRequest {
         due: request.due - first,
         sent: request.sent.map(|sent| sent - first),
-        lag: 0.0,
+        generator_lag: 0.0,
         end: end - first,
         outcome: how,
         bytes: request.bytes,

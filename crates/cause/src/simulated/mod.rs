@@ -2,15 +2,15 @@
 //!
 //! - [`client`] is the load engine.
 //! - [`servers`] has the models that serve requests.
-//! - [`parts`] has listeners, handshakes, resolvers, links and stalls.
-//! - [`plants`] draws targets of each class from a seed.
+//! - [`network_parts`] has listeners, handshakes, resolvers, links and stalls.
+//! - [`planted_targets`] draws targets of each class from a seed.
 //! - [`scores`] measures how well inquiries did.
 //!
 //! Only this crate's tests and its example use these modules, behind a feature.
 
 pub mod client;
-pub mod parts;
-pub mod plants;
+pub mod network_parts;
+pub mod planted_targets;
 pub mod scores;
 pub mod servers;
 #[cfg(test)]

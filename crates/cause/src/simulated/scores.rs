@@ -1,12 +1,12 @@
 //! Scores of inquiries: the planted causes against the named ones.
 
-use super::plants::{PAIRS, PlantedTarget, SINGLE};
-use crate::case::DiagnosisInput;
+use super::planted_targets::{PAIRS, PlantedTarget, SINGLE_CAUSES};
 use crate::class::CauseClass;
+use crate::diagnosis_input::DiagnosisInput;
+use crate::experiment_target::ExperimentTarget;
 use crate::inquiry::{Inquiry, InquiryStep, load_seconds};
 use crate::odds::{self, CausePosterior};
 use crate::report::DiagnosisReport;
-use crate::subject::ExperimentTarget;
 
 /// The result of one inquiry.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,11 +16,11 @@ pub struct DiagnosisScore {
     /// The named causes, the most probable first.
     pub named: Vec<CauseClass>,
     /// The probability of the first cause divided by that of the most probable cause that is not named.
-    pub ahead: f64,
+    pub confidence_ratio: f64,
     /// True if the report has a tie between the planted and the named cause.
     pub tied: bool,
     /// The seconds of load.
-    pub load: f64,
+    pub load_seconds: f64,
     /// The report of the inquiry.
     pub report: DiagnosisReport,
 }
@@ -38,26 +38,26 @@ impl DiagnosisScore {
     /// Whether the inquiry named a wrong cause with confidence.
     #[must_use]
     pub fn is_wrong_with_confidence(&self) -> bool {
-        !self.is_right() && self.ahead >= CONFIDENT
+        !self.is_right() && self.confidence_ratio >= CONFIDENT
     }
 
     /// Whether the inquiry named all planted causes.
     #[must_use]
-    pub fn has_all(&self) -> bool {
+    pub fn named_all_causes(&self) -> bool {
         self.truth.iter().all(|class| self.named.contains(class))
     }
 
     /// Whether the inquiry was not confident of its first cause.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
-        self.ahead < CONFIDENT
+        self.confidence_ratio < CONFIDENT
     }
 }
 
 /// Runs an inquiry on a target.
 #[must_use]
 pub fn score(mut plant: PlantedTarget) -> DiagnosisScore {
-    let mut inquiry = Inquiry::new(plant.known.clone());
+    let mut inquiry = Inquiry::new(plant.search_findings.clone());
     let mut load = 0.0;
     loop {
         match inquiry.next_step() {
@@ -73,7 +73,10 @@ pub fn score(mut plant: PlantedTarget) -> DiagnosisScore {
             }
         }
     }
-    let case = DiagnosisInput { findings: &plant.known, tried: &inquiry.report().experiments };
+    let case = DiagnosisInput {
+        search_findings: &plant.search_findings,
+        experiments: &inquiry.report().experiments,
+    };
     let odds = CausePosterior::new(&odds::read_signs(&case), 1.0);
     scored(plant.truth, inquiry.report().clone(), &odds, load)
 }
@@ -92,21 +95,22 @@ fn scored(
         truth.iter().any(|class| tie.between.contains(class))
             && named.iter().any(|class| tie.between.contains(class))
     });
-    DiagnosisScore { truth, named, ahead, tied, load, report }
+    DiagnosisScore { truth, named, confidence_ratio: ahead, tied, load_seconds: load, report }
 }
 
 /// Scores for every single cause, for each seed.
 #[must_use]
-pub fn singles(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
-    let plants =
-        SINGLE.into_iter().flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw(class, seed)));
+pub fn score_single_causes(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+    let plants = SINGLE_CAUSES
+        .into_iter()
+        .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw(class, seed)));
     plants.map(score).collect()
 }
 
 /// Scores for every single cause on local targets, for each seed.
 #[must_use]
 pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
-    let plants = SINGLE
+    let plants = SINGLE_CAUSES
         .into_iter()
         .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw_local(class, seed)));
     plants.map(score).collect()
@@ -114,7 +118,7 @@ pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
 
 /// Scores for every pair of causes, for each seed.
 #[must_use]
-pub fn pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+pub fn score_cause_pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants = PAIRS
         .into_iter()
         .flat_map(|pair| seeds.clone().map(move |seed| PlantedTarget::draw_pair(pair, seed)));

@@ -13,12 +13,12 @@ pub struct ModelOutcome {
     /// The time of the response; infinite if there is none.
     pub end: f64,
     /// The outcome.
-    pub how: ObservedOutcome,
+    pub outcome: ObservedOutcome,
 }
 
 impl ModelOutcome {
     fn new(end: f64, how: ObservedOutcome) -> Self {
-        Self { end, how }
+        Self { end, outcome: how }
     }
 
     fn good(end: f64) -> Self {
@@ -87,7 +87,7 @@ pub struct TokenBucketServer {
     /// The current number of tokens.
     pub left: f64,
     /// The time at which the tokens were counted.
-    pub at: f64,
+    pub counted_at: f64,
     /// The service time of an admitted request.
     pub service: LognormalServiceTime,
     /// The status of a refusal; none if excess requests hang.
@@ -101,9 +101,9 @@ impl TokenBucketServer {
         } else {
             at
         };
-        if until > self.at {
-            self.left = (self.left + (until - self.at) * self.fill).min(self.size);
-            self.at = until;
+        if until > self.counted_at {
+            self.left = (self.left + (until - self.counted_at) * self.fill).min(self.size);
+            self.counted_at = until;
         }
     }
 }
@@ -115,8 +115,9 @@ impl ServerModel for TokenBucketServer {
             self.left -= 1.0;
             return ModelOutcome::good(at + self.service.draw(rng));
         }
-        self.status
-            .map_or(ModelOutcome::never(), |status| ModelOutcome::new(at, ObservedOutcome::Status(status)))
+        self.status.map_or(ModelOutcome::never(), |status| {
+            ModelOutcome::new(at, ObservedOutcome::BadResponse(status))
+        })
     }
 }
 
@@ -128,7 +129,7 @@ pub struct LeakyBucketServer {
     /// The time at which the next request may pass.
     pub next: f64,
     /// The longest wait in seconds; a request that would wait longer is refused.
-    pub most: f64,
+    pub max_wait: f64,
     /// The service time after the wait.
     pub service: LognormalServiceTime,
 }
@@ -136,8 +137,8 @@ pub struct LeakyBucketServer {
 impl ServerModel for LeakyBucketServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         let start = self.next.max(at);
-        if start - at > self.most {
-            return ModelOutcome::new(at, ObservedOutcome::Status(503));
+        if start - at > self.max_wait {
+            return ModelOutcome::new(at, ObservedOutcome::BadResponse(503));
         }
         self.next = start + 1.0 / self.rate;
         ModelOutcome::good(start + self.service.draw(rng))
@@ -152,7 +153,7 @@ pub struct WorkerPoolServer {
     /// The service time of a request.
     pub service: LognormalServiceTime,
     /// The length of the queue; a request that finds the queue full is refused. With 0, a request that finds no free worker is refused.
-    pub queue_length: usize,
+    pub max_queue_length: usize,
     /// The status of a refusal.
     pub status: u16,
     starts: VecDeque<f64>,
@@ -165,7 +166,7 @@ impl WorkerPoolServer {
         Self {
             free_at: vec![0.0; count.max(1)],
             service,
-            queue_length: room,
+            max_queue_length: room,
             status: 503,
             starts: VecDeque::new(),
         }
@@ -184,14 +185,14 @@ impl WorkerPoolServer {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
         }
-        self.starts.len() >= self.queue_length && self.free_at[self.next()] > at
+        self.starts.len() >= self.max_queue_length && self.free_at[self.next()] > at
     }
 }
 
 impl ServerModel for WorkerPoolServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         if self.full(at) {
-            return ModelOutcome::new(at, ObservedOutcome::Status(self.status));
+            return ModelOutcome::new(at, ObservedOutcome::BadResponse(self.status));
         }
         let worker = self.next();
         let start = self.free_at[worker].max(at);
@@ -249,30 +250,33 @@ pub struct RetryingProxyServer {
     /// The pool behind the proxy.
     pub behind: WorkerPoolServer,
     /// The timeout of one try, in seconds.
-    pub gives_up: f64,
+    pub try_timeout: f64,
     /// The number of tries.
     pub tries: u32,
     /// The status after the last try.
     pub status: u16,
     /// The times of the retries that are still due.
-    pub later: VecDeque<f64>,
+    pub pending_retries: VecDeque<f64>,
 }
 
 impl ServerModel for RetryingProxyServer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
-        while let Some(again) = self.later.front().copied().filter(|again| *again <= at) {
-            self.later.pop_front();
+        while let Some(again) = self.pending_retries.front().copied().filter(|again| *again <= at) {
+            self.pending_retries.pop_front();
             self.behind.serve(again, rng);
         }
         let fate = self.behind.serve(at, rng);
-        if fate.end - at <= self.gives_up {
+        if fate.end - at <= self.try_timeout {
             return fate;
         }
         // Later tries find the queue just as long, so the model does not follow them.
         for _ in 1..self.tries {
-            self.later.push_back(at + self.gives_up);
+            self.pending_retries.push_back(at + self.try_timeout);
         }
-        ModelOutcome::new(at + self.gives_up * f64::from(self.tries), ObservedOutcome::Status(self.status))
+        ModelOutcome::new(
+            at + self.try_timeout * f64::from(self.tries),
+            ObservedOutcome::BadResponse(self.status),
+        )
     }
 }
 
@@ -282,12 +286,12 @@ pub struct UnevenBalancer {
     /// The servers.
     pub servers: Vec<WorkerPoolServer>,
     /// The index of the next server.
-    pub turn: usize,
+    pub last_server: usize,
 }
 
 impl ServerModel for UnevenBalancer {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
-        self.turn = (self.turn + 1) % self.servers.len();
-        self.servers[self.turn].serve(at, rng)
+        self.last_server = (self.last_server + 1) % self.servers.len();
+        self.servers[self.last_server].serve(at, rng)
     }
 }

@@ -3,23 +3,23 @@
 use std::time::Duration;
 
 use super::client::ModelTarget;
-use super::parts::KeepAlivePolicy;
-use super::plants::{PlantedTarget, SINGLE};
+use super::network_parts::KeepAlivePolicy;
+use super::planted_targets::{PlantedTarget, SINGLE_CAUSES};
 use super::scores::{self, DiagnosisScore, score, share};
 use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::experiment_plans;
+use crate::experiment_target::ExperimentTarget;
 use crate::inquiry::{Inquiry, InquiryStep, SearchFindings, load_seconds};
 use crate::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use crate::report::DiagnosisReport;
-use crate::subject::ExperimentTarget;
 
 /// Runs an inquiry and passes each observation to `change`.
 fn inquire(
     plant: &mut PlantedTarget,
     mut change: impl FnMut(&Experiment, &mut ExperimentObservation, &mut ModelTarget),
 ) -> Inquiry {
-    let mut inquiry = Inquiry::new(plant.known.clone());
+    let mut inquiry = Inquiry::new(plant.search_findings.clone());
     for _ in 0..200 {
         match inquiry.next_step() {
             InquiryStep::Finished => return inquiry,
@@ -45,7 +45,7 @@ fn figure(score: &DiagnosisScore, class: CauseClass, name: &str) -> Option<f64> 
 /// The example prints these figures for many more seeds. This test only guards against a drop.
 #[test]
 fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
-    let scores = scores::singles(501..505);
+    let scores = scores::score_single_causes(501..505);
     assert!(share(&scores, DiagnosisScore::is_right) >= 0.85, "{}", share(&scores, DiagnosisScore::is_right));
     let wrong = share(&scores, DiagnosisScore::is_wrong_with_confidence);
     assert!(wrong <= 0.03, "{wrong}");
@@ -55,8 +55,8 @@ fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
 
 #[test]
 fn two_causes_are_both_named_more_often_than_not() {
-    let scores = scores::pairs(501..505);
-    let both = share(&scores, DiagnosisScore::has_all);
+    let scores = scores::score_cause_pairs(501..505);
+    let both = share(&scores, DiagnosisScore::named_all_causes);
     assert!(both >= 0.5, "{both}");
 }
 
@@ -72,13 +72,13 @@ fn a_backlog_that_nobody_reads_is_a_connection_cap_of_its_size_and_one() {
 #[test]
 fn a_cap_that_closes_far_above_a_hanging_limiter_is_a_cause_beside_it() {
     let score = score(PlantedTarget::draw_hanging_limiter(1));
-    assert!(score.has_all(), "{:?}", score.named);
+    assert!(score.named_all_causes(), "{:?}", score.named);
 }
 
 #[test]
 fn nothing_wrong_is_unknown() {
     for seed in 0..6 {
-        assert_eq!(score(PlantedTarget::sound(seed)).named, [CauseClass::Unknown], "seed {seed}");
+        assert_eq!(score(PlantedTarget::draw_faultless(seed)).named, [CauseClass::Unknown], "seed {seed}");
     }
 }
 
@@ -87,7 +87,7 @@ fn sizes_are_those_that_were_planted() {
     let workers: Vec<_> = (0..12).map(|seed| PlantedTarget::draw(CauseClass::PoolSaturation, seed)).collect();
     let mut close = 0;
     for plant in workers {
-        let planted = plant.known.limit * plant.known.service;
+        let planted = plant.search_findings.limit * plant.search_findings.service_time;
         let told = figure(&score(plant), CauseClass::PoolSaturation, "workers");
         close += usize::from(told.is_some_and(|told| (told / planted - 1.0).abs() < 0.3));
     }
@@ -97,7 +97,7 @@ fn sizes_are_those_that_were_planted() {
 #[test]
 fn a_generator_that_cannot_keep_up_is_named_after_three_trials() {
     let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 1);
-    plant.subject.generator = 0.0;
+    plant.subject.generator_max_rate = 0.0;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     assert_eq!(inquiry.report().experiments.len(), 3);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Generator));
@@ -109,7 +109,7 @@ fn one_trial_that_cannot_be_believed_is_tried_again() {
     let mut times = 0;
     let inquiry = inquire(&mut plant, |_, watched, _| {
         times += 1;
-        watched.invalid = (times == 2).then(|| "this machine was busy".to_owned());
+        watched.invalid_reason = (times == 2).then(|| "this machine was busy".to_owned());
     });
     let near = inquiry
         .report()
@@ -128,7 +128,7 @@ fn experiments_that_this_machine_disturbs_hide_no_cause_that_valid_ones_show() {
     let mut times = 0;
     let inquiry = inquire(&mut plant, |_, watched, _| {
         times += 1;
-        watched.invalid = (times > 3).then(|| "this machine was busy".to_owned());
+        watched.invalid_reason = (times > 3).then(|| "this machine was busy".to_owned());
     });
     assert!(inquiry.report().experiments.len() > 3 + 3, "{}", inquiry.report().experiments.len());
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
@@ -140,7 +140,7 @@ fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_
     let mut plant = PlantedTarget::draw(CauseClass::CpuSaturation, 2);
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         let busy = experiment.name == "150 % of the limit";
-        watched.invalid = busy.then(|| "this machine was busy".to_owned());
+        watched.invalid_reason = busy.then(|| "this machine was busy".to_owned());
     });
     let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(
@@ -161,7 +161,7 @@ fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_
 /// Regression: the evidence for a pool was that responses come in step with 100 ms, with a strength of 0.05.
 #[test]
 fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
-    for class in SINGLE {
+    for class in SINGLE_CAUSES {
         let report = score(PlantedTarget::draw(class, 11)).report;
         for evidence in report.causes.iter().flat_map(|cause| &cause.evidence) {
             assert!(evidence.likelihood_ratio >= 2.0, "{class}: {evidence:?}");
@@ -176,7 +176,7 @@ fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
 #[test]
 fn a_machine_that_never_had_a_port_is_told_no_number_of_connections() {
     let mut plant = PlantedTarget::draw(CauseClass::Ports, 4);
-    plant.subject.ports = 0;
+    plant.subject.ports_per_source = 0;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let figures: Vec<_> = inquiry.report().causes.iter().flat_map(|cause| &cause.figures).collect();
     assert!(figures.iter().all(|figure| figure.value > 0.0), "{figures:?}");
@@ -197,20 +197,20 @@ fn an_interrupted_inquiry_says_what_it_knows() {
 #[test]
 fn what_cannot_be_carried_out_is_told_as_untested() {
     let mut plant = PlantedTarget::draw(CauseClass::Ports, 4);
-    plant.subject.one_source = true;
+    plant.subject.has_one_source_address = true;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let impossible = |why: &str| why == "this machine has no second address";
     let report = inquiry.report();
-    assert!(report.untested.iter().any(|untested| impossible(&untested.reason)), "{:?}", report.untested);
+    assert!(report.undecided.iter().any(|untested| impossible(&untested.reason)), "{:?}", report.undecided);
     assert_eq!(report.causes.first().map(|cause| cause.class), Some(CauseClass::Ports));
 }
 
 #[test]
 fn no_inquiry_takes_more_load_than_its_budget_beyond_its_opening() {
-    for class in SINGLE {
+    for class in SINGLE_CAUSES {
         for budget in [0, 8, 14] {
             let mut plant = PlantedTarget::draw(class, 5);
-            plant.known.budget = Duration::from_secs(budget);
+            plant.search_findings.time_budget = Duration::from_secs(budget);
             let (mut load, mut opening) = (0.0, 0.0);
             inquire(&mut plant, |experiment, _, _| {
                 load += load_seconds(experiment);
@@ -230,7 +230,7 @@ fn no_inquiry_takes_more_load_than_its_budget_beyond_its_opening() {
 #[test]
 fn after_every_overload_it_is_looked_whether_the_target_is_itself_again() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 6);
-    let limit = plant.known.limit;
+    let limit = plant.search_findings.limit;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let overload = |load: &ExperimentLoad| matches!(load, ExperimentLoad::Rate { rate, .. } if *rate > limit);
     let tried = &inquiry.report().experiments;
@@ -251,7 +251,7 @@ fn a_target_that_does_not_come_to_itself_is_left_alone() {
         inquiry.report().experiments.last().map(|tried| tried.experiment.name),
         Some("recovery check")
     );
-    assert!(inquiry.report().untested.iter().all(|untested| untested.reason.contains("has not recovered")));
+    assert!(inquiry.report().undecided.iter().all(|untested| untested.reason.contains("has not recovered")));
 }
 
 /// Regression: a process that was killed for its memory was called a connection cap with a CPU quota.
@@ -265,7 +265,8 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
             seen |= experiment.name == dies;
             if seen {
                 watched.requests.iter_mut().for_each(|hit| {
-                    (hit.outcome, hit.sent, hit.carrying_connection) = (ObservedOutcome::Refused, None, None);
+                    (hit.outcome, hit.sent, hit.carrying_connection) =
+                        (ObservedOutcome::ConnectionRefused, None, None);
                 });
             } else {
                 alive.push(experiment.name);
@@ -273,22 +274,22 @@ fn what_is_tried_after_a_target_is_gone_is_no_sign_of_any_cause() {
         });
         let report = inquiry.report();
         let last = if dies == "150 % of the limit" { since } else { alive.last().unwrap() };
-        assert_eq!(report.down_since, Some(last));
+        assert_eq!(report.last_answered_experiment, Some(last));
         assert_eq!(report.experiments.last().map(|tried| tried.experiment.name), Some("recovery check"));
         assert_ne!(report.causes.first().map(|cause| cause.class), Some(CauseClass::ConnectionCap));
         let tried =
             report.experiments.iter().filter(|tried| tried.experiment.name != "recovery check").count();
         assert!(tried <= alive.len() + 1, "{tried} after {alive:?}");
         assert!(
-            report.untested.iter().all(|not| not.reason.contains("the target stopped answering")),
+            report.undecided.iter().all(|not| not.reason.contains("the target stopped answering")),
             "{:?}",
-            report.untested
+            report.undecided
         );
     }
 }
 
 fn nobody(hit: &mut ObservedRequest) {
-    (hit.outcome, hit.sent, hit.carrying_connection) = (ObservedOutcome::Refused, None, None);
+    (hit.outcome, hit.sent, hit.carrying_connection) = (ObservedOutcome::ConnectionRefused, None, None);
 }
 
 /// Regression: later failures were compared with a base in which most requests had failed.
@@ -302,7 +303,7 @@ fn a_target_that_dies_at_half_the_limit_is_gone_and_nothing_is_told_of_it() {
         watched.requests.iter_mut().skip(lived).for_each(nobody);
     });
     let report = inquiry.report();
-    assert_eq!((report.down_since, tried), (Some("half the limit"), 1));
+    assert_eq!((report.last_answered_experiment, tried), (Some("half the limit"), 1));
     // The answered requests had found a port.
     assert!(report.excluded.iter().all(|out| out.class == CauseClass::Ports), "{:?}", report.excluded);
 }
@@ -320,10 +321,10 @@ fn a_target_that_dies_behind_a_proxy_is_gone_too() {
                 .requests
                 .iter_mut()
                 .skip(lived)
-                .for_each(|hit| hit.outcome = ObservedOutcome::Status(503));
+                .for_each(|hit| hit.outcome = ObservedOutcome::BadResponse(503));
         }
     });
-    assert_eq!(inquiry.report().down_since, Some("150 % of the limit"));
+    assert_eq!(inquiry.report().last_answered_experiment, Some("150 % of the limit"));
     assert_ne!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::RateLimiter));
 }
 
@@ -338,7 +339,7 @@ fn what_is_started_anew_during_an_experiment_that_is_not_too_much_was_not_tried_
         }
     });
     let named: Vec<_> = inquiry.report().causes.iter().map(|cause| cause.class).collect();
-    assert_eq!((named, inquiry.report().down_since), (vec![CauseClass::ConcurrencyCap], None));
+    assert_eq!((named, inquiry.report().last_answered_experiment), (vec![CauseClass::ConcurrencyCap], None));
     let ties = inquiry.report().ties.iter().any(|tie| tie.between.contains(&CauseClass::KeepAliveRace));
     assert!(!ties, "{:?}", inquiry.report().ties);
 }
@@ -350,10 +351,10 @@ fn a_target_that_is_restarted_during_a_rest_is_not_gone() {
     let inquiry = inquire(&mut plant, |experiment, watched, _| {
         looks += usize::from(experiment.name == "recovery check");
         if experiment.name == "recovery check" && looks < 3 {
-            watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::Refused);
+            watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::ConnectionRefused);
         }
     });
-    assert_eq!(inquiry.report().down_since, None);
+    assert_eq!(inquiry.report().last_answered_experiment, None);
     assert!(inquiry.report().experiments.iter().any(|tried| tried.experiment.name == "many clients"));
 }
 
@@ -406,7 +407,7 @@ fn stand_still(watched: &mut ExperimentObservation, every: f64, length: f64, lat
         let wait = begun + length - hit.due;
         if wait > 0.0 {
             hit.end = hit.due + wait + took;
-            hit.lag = if late { wait } else { 0.0 };
+            hit.generator_lag = if late { wait } else { 0.0 };
         }
     }
 }
@@ -427,7 +428,8 @@ fn what_cannot_be_carried_out_is_not_asked_for_again() {
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
             if experiment.name == name {
                 let why = Some("there is no way".to_owned());
-                *watched = ExperimentObservation { impossible: why, ..ExperimentObservation::default() };
+                *watched =
+                    ExperimentObservation { impossible_reason: why, ..ExperimentObservation::default() };
             }
         });
         let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
@@ -452,7 +454,7 @@ fn an_opening_without_a_single_request_is_not_asked_for_again() {
 fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 7);
     let inquiry = inquire(&mut plant, |_, watched, _| {
-        watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::Status(404));
+        watched.requests.iter_mut().for_each(|hit| hit.outcome = ObservedOutcome::BadResponse(404));
     });
     let tried: Vec<_> = inquiry.report().experiments.iter().map(|tried| tried.experiment.name).collect();
     assert_eq!(tried, ["half the limit", "90 % of the limit", "150 % of the limit", "recovery check"]);
@@ -464,10 +466,10 @@ fn where_nothing_is_answered_at_half_the_limit_nothing_is_tried_but_the_opening(
 fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
     for seed in 0..5 {
         let mut plant = PlantedTarget::draw(CauseClass::ChurnCost, seed);
-        plant.known.tls = false;
+        plant.search_findings.tls = false;
         let inquiry = inquire(&mut plant, |_, watched, _| {
             let carriers = watched.requests.iter_mut().filter_map(|hit| hit.carrying_connection.as_mut());
-            carriers.for_each(|carrier| (carrier.connect, carrier.tls) = (0.000_1, None));
+            carriers.for_each(|carrier| (carrier.connect, carrier.tls_handshake_seconds) = (0.000_1, None));
         });
         let named = inquiry.report().causes.first().map(|cause| cause.class);
         assert_eq!(named, Some(CauseClass::ChurnCost), "{seed}");
@@ -479,7 +481,7 @@ fn a_cost_of_connections_that_no_connect_shows_is_told_from_a_core() {
 fn a_rate_limiter_behind_a_long_path_is_one() {
     for seed in 0..8 {
         let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, seed);
-        plant.known.service += 0.04;
+        plant.search_findings.service_time += 0.04;
         let inquiry = inquire(&mut plant, |_, watched, _| {
             watched.requests.iter_mut().for_each(|hit| hit.end += 0.04);
         });
@@ -493,7 +495,7 @@ fn a_rate_limiter_behind_a_long_path_is_one() {
 fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core_and_no_pool() {
     for seed in 0..8 {
         let plant = PlantedTarget::draw_local(CauseClass::DelayingLimiter, seed);
-        let hardly = plant.known.limit * plant.known.service < 0.4;
+        let hardly = plant.search_findings.limit * plant.search_findings.service_time < 0.4;
         let named = score(plant).named;
         assert!(!hardly || named.first() == Some(&CauseClass::DelayingLimiter), "seed {seed}: {named:?}");
     }
@@ -505,7 +507,7 @@ fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core
 fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
     for seed in 0..4 {
         let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, seed);
-        plant.subject.kept.closes = false;
+        plant.subject.keep_alive_policy.closes_after_each_response = false;
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
             let carriers = watched.requests.iter_mut().filter_map(|hit| hit.carrying_connection.as_mut());
             let late = if experiment.name == "150 % of the limit" { 0.027 } else { 0.0 };
@@ -527,8 +529,9 @@ fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
 #[test]
 fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_else() {
     for (idle, resent) in [(0.02, true), (0.2, false), (0.45, true)] {
-        let mut plant = PlantedTarget::sound(4);
-        plant.subject.kept = KeepAlivePolicy { idle, resent, ..KeepAlivePolicy::EVER };
+        let mut plant = PlantedTarget::draw_faultless(4);
+        plant.subject.keep_alive_policy =
+            KeepAlivePolicy { idle, client_retries: resent, ..KeepAlivePolicy::EVER };
         let inquiry = inquire(&mut plant, |_, _, _| {});
         let cause = inquiry.report().causes.first().unwrap();
         assert_eq!(cause.class, CauseClass::KeepAliveRace, "{idle}");
@@ -540,7 +543,7 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
         let load: f64 = halvings.map(|tried| load_seconds(&tried.experiment)).sum();
         assert!(load < 3.0, "{load} s");
     }
-    let inquiry = inquire(&mut PlantedTarget::sound(4), |_, _, _| {});
+    let inquiry = inquire(&mut PlantedTarget::draw_faultless(4), |_, _, _| {});
     assert!(inquiry.report().experiments.iter().all(|tried| tried.experiment.name != "idle timeout"));
 }
 
@@ -549,8 +552,8 @@ fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_el
 fn connections_are_used_until_as_many_fail_as_tell_a_habit_from_chance() {
     let used = |failing| {
         let mut plant = PlantedTarget::draw(CauseClass::KeepAliveRace, 5);
-        (plant.known.limit, plant.known.failure_share) = (65.0, failing);
-        plant.known.budget = Duration::from_secs(90);
+        (plant.search_findings.limit, plant.search_findings.failure_share_at_any_rate) = (65.0, failing);
+        plant.search_findings.time_budget = Duration::from_secs(90);
         let mut used = Duration::ZERO;
         inquire(&mut plant, |experiment, _, _| {
             if let ("two connections", ExperimentLoad::Rate { lasts, .. }) =
@@ -584,9 +587,9 @@ fn who_gives_up_after_more_than_a_line_of_one_second_is_seen_in_a_longer_one() {
 
 #[test]
 fn every_client_that_sends_again_at_once_is_bounded() {
-    for class in SINGLE {
+    for class in SINGLE_CAUSES {
         let mut plant = PlantedTarget::draw(class, 8);
-        let limit = plant.known.limit;
+        let limit = plant.search_findings.limit;
         inquire(&mut plant, |experiment, _, _| {
             assert!(experiment.most_in_flight > 0, "{}", experiment.name);
             if let ExperimentLoad::Clients { requests, .. } = experiment.load {
@@ -604,15 +607,15 @@ fn every_client_that_sends_again_at_once_is_bounded() {
 fn a_limit_that_is_none_ends_the_inquiry_without_load() {
     let known = SearchFindings {
         limit: f64::NAN,
-        service: 0.01,
+        service_time: 0.01,
         timeout: 30.0,
-        failure_share: 0.0,
+        failure_share_at_any_rate: 0.0,
         keep_alive: true,
         tls: false,
         target_is_name: false,
         max_rate: None,
-        generator: None,
-        budget: Duration::from_secs(30),
+        generator_max_rate: None,
+        time_budget: Duration::from_secs(30),
     };
     let mut inquiry = Inquiry::new(known);
     assert_eq!(inquiry.next_step(), InquiryStep::Finished);
@@ -623,11 +626,11 @@ fn a_limit_that_is_none_ends_the_inquiry_without_load() {
 #[test]
 fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
     for (class, share) in
-        SINGLE.into_iter().flat_map(|class| [0.8, 1.2, 2.0, 4.0].map(|share| (class, share)))
+        SINGLE_CAUSES.into_iter().flat_map(|class| [0.8, 1.2, 2.0, 4.0].map(|share| (class, share)))
     {
         let mut plant = PlantedTarget::draw(class, 12);
-        let most = (share * plant.known.limit).floor();
-        plant.known.max_rate = Some(most);
+        let most = (share * plant.search_findings.limit).floor();
+        plant.search_findings.max_rate = Some(most);
         let busiest = busiest_second(&due(&mut plant));
         assert!(
             busiest as f64 <= most + 1.0,
@@ -638,7 +641,7 @@ fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
 
 /// The due times of all requests of an inquiry, sorted, in seconds.
 fn due(plant: &mut PlantedTarget) -> Vec<f64> {
-    let (mut inquiry, mut due) = (Inquiry::new(plant.known.clone()), Vec::new());
+    let (mut inquiry, mut due) = (Inquiry::new(plant.search_findings.clone()), Vec::new());
     loop {
         match inquiry.next_step() {
             InquiryStep::Finished => break,
@@ -649,7 +652,7 @@ fn due(plant: &mut PlantedTarget) -> Vec<f64> {
             InquiryStep::RunExperiment(experiment) => {
                 assert!(
                     experiment_plans::max_requests_per_second(&experiment.load)
-                        <= plant.known.max_rate.unwrap()
+                        <= plant.search_findings.max_rate.unwrap()
                 );
                 let quiet = match experiment.load {
                     ExperimentLoad::Bursts { quiet, .. } => quiet.as_secs_f64(),
@@ -675,23 +678,23 @@ fn busiest_second(due: &[f64]) -> usize {
 #[test]
 fn what_the_user_lets_no_load_have_room_for_is_told_as_not_tried() {
     let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, 12);
-    plant.known.max_rate = Some(1.1 * plant.known.limit);
+    plant.search_findings.max_rate = Some(1.1 * plant.search_findings.limit);
     let inquiry =
         inquire(&mut plant, |experiment, _, _| assert_ne!(experiment.name, "three bursts in a row"));
-    let untested = &inquiry.report().untested;
+    let untested = &inquiry.report().undecided;
     assert!(untested.iter().any(|not| not.reason.contains("--max-rate")), "{untested:?}");
 }
 
 #[test]
 fn no_load_is_at_a_higher_rate_than_allowed() {
-    for plant in SINGLE
+    for plant in SINGLE_CAUSES
         .map(|class| PlantedTarget::draw(class, 10))
         .into_iter()
         .chain([PlantedTarget::draw_connection_capped(3)])
     {
         let mut plant = plant;
-        let most = 1.2 * plant.known.limit;
-        plant.known.max_rate = Some(most);
+        let most = 1.2 * plant.search_findings.limit;
+        plant.search_findings.max_rate = Some(most);
         inquire(&mut plant, |experiment, _, _| {
             if let ExperimentLoad::Rate { rate, .. } = experiment.load {
                 assert!(rate <= most * 1.001, "{}: {rate}", experiment.name);
@@ -702,7 +705,7 @@ fn no_load_is_at_a_higher_rate_than_allowed() {
 
 #[test]
 fn a_step_stays_the_same_until_it_was_told_what_came_of_it() {
-    let mut inquiry = Inquiry::new(PlantedTarget::draw(CauseClass::Dns, 1).known);
+    let mut inquiry = Inquiry::new(PlantedTarget::draw(CauseClass::Dns, 1).search_findings);
     assert_eq!(inquiry.next_step(), inquiry.next_step());
 }
 

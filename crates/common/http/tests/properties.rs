@@ -8,7 +8,7 @@ use std::path::Path;
 use proptest::prelude::*;
 use proptest::sample::select;
 use seawall_http::{Framing, HeadLimits, write};
-use seawall_invariants::http::{Seen, body, request, response};
+use seawall_invariants::http::{HeadParseResult, body, request, response};
 
 /// Runs a property over every file in the corpus of the fuzzer with this name.
 fn replay(target: &str, check: fn(&[u8])) {
@@ -126,7 +126,7 @@ proptest! {
         write_headers(&mut out, &headers);
         write::header(&mut out, "Content-Length", length.to_string().as_bytes());
         out.extend_from_slice(b"\r\n");
-        let Seen::Whole(head, taken) = request::see(&out, &HeadLimits::default()) else {
+        let HeadParseResult::Complete(head, taken) = request::parse_head(&out, &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
         prop_assert_eq!((head.method, head.target, taken), (method, target, out.len()));
@@ -140,7 +140,7 @@ proptest! {
         write::status_line(&mut out, status);
         write_headers(&mut out, &headers);
         write::content_length_and_end(&mut out, length as u64);
-        let Seen::Whole(head, taken) = response::see(&out, "GET", &HeadLimits::default()) else {
+        let HeadParseResult::Complete(head, taken) = response::parse_head(&out, "GET", &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
         prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, write::reason_phrase(status).as_bytes(), out.len()));
@@ -165,7 +165,7 @@ proptest! {
         let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &out[cut[0]..cut[1]]).collect();
         let seen = body::decode(Framing::Chunked, &pieces);
         prop_assert_eq!(seen.payload, chunks.concat());
-        prop_assert_eq!((seen.end, seen.finished), (Ok(Some(out.len())), true));
+        prop_assert_eq!((seen.end, seen.is_complete_at_eof), (Ok(Some(out.len())), true));
     }
 }
 

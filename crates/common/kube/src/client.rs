@@ -16,8 +16,8 @@ use rustls::crypto::CryptoProvider;
 use seawall_core::Clock;
 use serde::de::DeserializeOwned;
 
-use crate::access::endpoint::KubeEndpoint;
-use crate::access::{KubeAccess, KubeAccessError};
+use crate::client_config::endpoint::KubeEndpoint;
+use crate::client_config::{ClientConfigError, ClientConfigSource};
 use crate::failure::{KubeError, KubeStatus};
 use crate::line_reader::{LineReader, MAX_RESPONSE_BYTES};
 use crate::request::BuildRequestResult;
@@ -54,7 +54,7 @@ impl std::fmt::Debug for KubeClient {
 /// Creates a [`KubeClient`] for each thread.
 #[derive(Clone, Debug)]
 pub struct KubeConnector {
-    access: KubeAccess,
+    access: ClientConfigSource,
     endpoint: KubeEndpoint,
     provider: Arc<CryptoProvider>,
 }
@@ -64,9 +64,12 @@ impl KubeConnector {
     ///
     /// # Errors
     /// A part of the access is missing, invalid or not supported; the error names it.
-    pub fn read(access: KubeAccess, provider: Arc<CryptoProvider>) -> Result<Self, KubeAccessError> {
+    pub fn read(
+        access: ClientConfigSource,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, ClientConfigError> {
         let endpoint =
-            KubeEndpoint::from_access(&access).map_err(|reason| KubeAccessError::new(&access, reason))?;
+            KubeEndpoint::from_access(&access).map_err(|reason| ClientConfigError::new(&access, reason))?;
         Ok(Self { access, endpoint, provider })
     }
 
@@ -74,14 +77,14 @@ impl KubeConnector {
     ///
     /// # Errors
     /// A file of the credentials cannot be used.
-    pub fn new_client(&self, patience: &KubeTimeouts, clock: Clock) -> Result<KubeClient, KubeAccessError> {
+    pub fn new_client(&self, patience: &KubeTimeouts, clock: Clock) -> Result<KubeClient, ClientConfigError> {
         let server = PooledTransport::new(
             self.endpoint.clone(),
             self.provider.clone(),
             patience.connect,
             clock.clone(),
         )
-        .map_err(|reason| KubeAccessError::new(&self.access, reason))?;
+        .map_err(|reason| ClientConfigError::new(&self.access, reason))?;
         Ok(KubeClient::with_transport(Arc::new(server), clock))
     }
 }

@@ -8,16 +8,16 @@
 //! `seawall-kubectl`, the tool's client, also accepts credential plugins, proxies and impersonation. That crate reuses this
 //! crate's requests, error parsing and file refresh.
 
-pub mod access;
 pub mod client;
+pub mod client_config;
 mod failure;
 mod line_reader;
 pub mod request;
 mod timeouts;
 pub mod transport;
 
-pub use access::{KubeAccess, KubeAccessError};
 pub use client::{KubeClient, KubeConnector, TimedKubeClient};
+pub use client_config::{ClientConfigError, ClientConfigSource};
 pub use failure::{KubeError, KubeStatus, KubeStatusDetails, RetryBackoff};
 pub use line_reader::{LineReader, MAX_RESPONSE_BYTES};
 pub use timeouts::KubeTimeouts;

@@ -25,7 +25,7 @@ use rustls::crypto::CryptoProvider;
 use seawall_core::{Clock, Moment, disk_thread};
 use tracing::warn;
 
-use crate::access::endpoint::{BaseUrl, KubeEndpoint};
+use crate::client_config::endpoint::{BaseUrl, KubeEndpoint};
 use crate::failure::KubeError;
 
 /// The body of a response.
@@ -217,17 +217,17 @@ mod tests {
 
     use seawall_core::ManualClock;
     use seawall_testkit::server::{Peer, Server as Stub};
-    use seawall_testkit::tls::Authority;
+    use seawall_testkit::tls::CertificateAuthority;
     use serde_json::{Value, json};
     use tempfile::TempDir;
 
     use super::*;
-    use crate::access::KubeAccess;
+    use crate::client_config::ClientConfigSource;
 
     /// A kubeconfig and its files, an API server that accepts the token `good`, and the client's clock.
     struct World {
         folder: TempDir,
-        authority: Authority,
+        authority: CertificateAuthority,
         stub: Stub,
         clock: Clock,
         hand: ManualClock,
@@ -235,9 +235,9 @@ mod tests {
 
     /// Sets up the files and the server. With `is_mutual` the server also demands a client certificate.
     fn world(is_mutual: bool) -> World {
-        let authority = Authority::new().unwrap();
+        let authority = CertificateAuthority::new().unwrap();
         let (clock, hand) = Clock::manual();
-        let config = authority.server(&[], is_mutual).unwrap();
+        let config = authority.server_config(&[], is_mutual).unwrap();
         let stub = Stub::start_tls(config, |mut peer, _| serve(&mut peer)).unwrap();
         let world = World { folder: TempDir::new().unwrap(), authority, stub, clock, hand };
         world.write("ca.crt", &world.authority.certificate());
@@ -247,7 +247,7 @@ mod tests {
 
     fn serve(peer: &mut Peer) -> std::io::Result<()> {
         loop {
-            let head = peer.request()?.to_lowercase();
+            let head = peer.read_request_head()?.to_lowercase();
             let status =
                 if head.contains("authorization: bearer good") { "200 OK" } else { "401 Unauthorized" };
             peer.send(format!("HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\n{{}}").as_bytes())?;
@@ -275,8 +275,9 @@ mod tests {
                 "clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "c", "user": user}],
             });
             self.write("kubeconfig", &text.to_string());
-            let endpoint =
-                KubeEndpoint::from_access(&KubeAccess::Kubeconfig(self.folder.path().join("kubeconfig")))?;
+            let endpoint = KubeEndpoint::from_access(&ClientConfigSource::Kubeconfig(
+                self.folder.path().join("kubeconfig"),
+            ))?;
             let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
             PooledTransport::new(endpoint, provider, Duration::from_secs(10), self.clock.clone())
         }
@@ -327,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn a_server_of_another_authority_is_not_spoken_to_until_that_authority_is_ours() {
         let world = world(false);
-        world.write("ca.crt", &Authority::new().unwrap().certificate());
+        world.write("ca.crt", &CertificateAuthority::new().unwrap().certificate());
         let server = world.server(json!({}), json!({})).unwrap();
         assert!(
             matches!(ask(&server).await, Err(KubeError::Unreachable(reason)) if reason.contains("certificate"))
@@ -350,7 +351,7 @@ mod tests {
     async fn a_client_may_have_a_certificate_of_its_own() {
         let world = world(true);
         assert!(ask(&world.server(json!({}), json!({})).unwrap()).await.is_err());
-        let client = world.authority.client().unwrap();
+        let client = world.authority.sign_client_identity().unwrap();
         world.write("client.crt", &client.certificate);
         world.write("client.key", &client.key);
         let user = json!({"client-certificate": "client.crt", "client-key": "client.key"});

@@ -1,7 +1,7 @@
 use seawall_probe::files::fake::Texts;
 
 use super::*;
-use crate::finding::told::{self, reason};
+use crate::finding::test_helpers::{self, reason};
 
 const STAT: &str = "/sys/fs/cgroup/pod7/cpu.stat";
 const QUOTA: &str = "/sys/fs/cgroup/pod7/cpu.max";
@@ -31,11 +31,11 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<DoctorFinding> {
         happens(texts);
         time
     };
-    examine(&CheckContext { wait: &wait, ..CheckContext::of(texts) })
+    examine(&CheckContext { sleep: &wait, ..CheckContext::for_test(texts) })
 }
 
 fn complaints(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
-    told::complaints(found(texts, happens))
+    test_helpers::complaints(found(texts, happens))
 }
 
 fn nothing(_: &Texts) {}

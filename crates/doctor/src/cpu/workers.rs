@@ -19,7 +19,7 @@ const MOST: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParallelThreads {
     /// A process, or several processes that belong together.
-    pub(super) what: String,
+    pub(super) process_description: String,
     pub(super) threads: u64,
     pub(super) source: ThreadCountSource,
 }
@@ -43,7 +43,7 @@ impl ThreadCountSource {
 
 /// The processes of this group.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum GroupProcesses {
+pub(super) enum CgroupProcesses {
     Seen {
         parallel: Vec<ParallelThreads>,
         /// The number of processes whose group is not visible.
@@ -54,7 +54,7 @@ pub(super) enum GroupProcesses {
     Unseen(ProbeError),
 }
 
-impl GroupProcesses {
+impl CgroupProcesses {
     pub(super) fn read(files: &dyn HostFiles) -> Self {
         let group = "/proc/self/cgroup";
         let seen = files.read(group).map_err(|error| ProbeError::new(group, &error));
@@ -66,7 +66,7 @@ impl GroupProcesses {
     }
 }
 
-fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> GroupProcesses {
+fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> CgroupProcesses {
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     numbers.sort_unstable();
     let (mut crowd, mut nginx, mut unshown) = (Vec::new(), 0, numbers.len().saturating_sub(MOST));
@@ -88,12 +88,12 @@ fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> GroupProcesse
         }
     }
     let workers = ParallelThreads {
-        what: format!("nginx with {nginx} workers"),
+        process_description: format!("nginx with {nginx} workers"),
         threads: nginx,
         source: ThreadCountSource::Stated,
     };
     crowd.extend((nginx > 0).then_some(workers));
-    GroupProcesses::Seen { parallel: crowd, unshown, hides: may_hide_processes(files) }
+    CgroupProcesses::Seen { parallel: crowd, unshown, hides: may_hide_processes(files) }
 }
 
 /// The Envoy processes on this machine, each with its number of workers.
@@ -119,12 +119,16 @@ fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<Paralle
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok())?;
     if let Some(workers) = envoy_workers(files, number, &program) {
         let what = format!("{program} (process {number}, counted by worker threads)");
-        return Some(ParallelThreads { what, threads: workers, source: ThreadCountSource::Stated });
+        return Some(ParallelThreads {
+            process_description: what,
+            threads: workers,
+            source: ThreadCountSource::Stated,
+        });
     }
     let (stated, word) = gomaxprocs(files.read(&format!("/proc/{number}/environ")), threads);
     // No more threads can run than exist, unless a Go program starts more later.
     Some(ParallelThreads {
-        what: format!("{program} (process {number})"),
+        process_description: format!("{program} (process {number})"),
         threads: stated.unwrap_or(threads),
         source: word,
     })

@@ -23,13 +23,13 @@ pub(super) struct DnsExchange {
     /// The answers over the first transport.
     pub(super) answered: u32,
     /// The responses with a failure or refusal.
-    pub(super) failed: u32,
+    pub(super) failure_responses: u32,
     /// The responses with a failure (SERVFAIL).
-    pub(super) server_failures: u32,
+    pub(super) servfail_responses: u32,
     /// The responses after which the C library asks the next server.
-    pub(super) skipped: u32,
+    pub(super) next_server_triggers: u32,
     /// The addresses in the responses.
-    pub(super) addresses: u32,
+    pub(super) address_count: u32,
     /// The truncated responses, which the client requests again over TCP.
     pub(super) truncated: u32,
     /// The truncated responses that did not come over TCP.
@@ -52,14 +52,14 @@ impl DnsExchange {
     pub(super) fn tries_next_server(&self) -> bool {
         let cannot = self.answered == 0 && self.error.is_some();
         let cannot_over_tcp = self.tcp_error.is_some() && self.lost() == self.tcp_lost;
-        cannot || cannot_over_tcp || self.lost() == 0 && self.skipped == self.answered
+        cannot || cannot_over_tcp || self.lost() == 0 && self.next_server_triggers == self.answered
     }
 
     fn take(&mut self, answer: DnsAnswer) {
-        self.addresses += answer.addresses;
-        self.failed += u32::from(answer.is_failure);
-        self.server_failures += u32::from(answer.is_broken);
-        self.skipped += u32::from(answer.is_passed_over);
+        self.address_count += answer.addresses;
+        self.failure_responses += u32::from(answer.is_failure);
+        self.servfail_responses += u32::from(answer.is_broken);
+        self.next_server_triggers += u32::from(answer.is_passed_over);
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct ResolverConfig {
 pub(super) struct CandidateName {
     pub(super) name: String,
     /// True if the name is under a search domain.
-    pub(super) is_searched: bool,
+    pub(super) is_from_search_domain: bool,
 }
 
 impl ResolverConfig {
@@ -97,13 +97,15 @@ impl ResolverConfig {
     /// The names that the resolver tries in turn until one has an address.
     pub(super) fn candidates(&self, name: &str) -> Vec<CandidateName> {
         if let Some(absolute) = name.strip_suffix('.') {
-            return vec![CandidateName { name: absolute.to_owned(), is_searched: false }];
+            return vec![CandidateName { name: absolute.to_owned(), is_from_search_domain: false }];
         }
         let below =
             |domain: &String| if domain.is_empty() { name.to_owned() } else { format!("{name}.{domain}") };
-        let searched =
-            self.search.iter().map(|domain| CandidateName { name: below(domain), is_searched: true });
-        let own = std::iter::once(CandidateName { name: name.to_owned(), is_searched: false });
+        let searched = self
+            .search
+            .iter()
+            .map(|domain| CandidateName { name: below(domain), is_from_search_domain: true });
+        let own = std::iter::once(CandidateName { name: name.to_owned(), is_from_search_domain: false });
         if name.matches('.').count() >= self.ndots {
             own.chain(searched).collect()
         } else {

@@ -52,8 +52,8 @@ enum NextTry {
 
 fn then(last: &DnsExchange) -> NextTry {
     match last {
-        _ if last.addresses > 0 || last.answered == 0 => NextTry::End,
-        _ if last.failed > last.server_failures => NextTry::AsItIs,
+        _ if last.address_count > 0 || last.answered == 0 => NextTry::End,
+        _ if last.failure_responses > last.servfail_responses => NextTry::AsItIs,
         _ => NextTry::Next,
     }
 }
@@ -68,7 +68,7 @@ pub(super) fn look_up(
     let begun = now();
     let mut rounds = Vec::new();
     let mut is_searching = true;
-    for CandidateName { name, is_searched } in config.candidates(name) {
+    for CandidateName { name, is_from_search_domain: is_searched } in config.candidates(name) {
         if is_searched && !is_searching {
             continue;
         }
@@ -143,7 +143,7 @@ pub(super) fn judge_lookup(
         "the lookup of {name} took {} in {} and {millis:.1} ms, and found {} (tried: {})",
         pluralize(f64::from(sent), "question"),
         pluralize(rounds as f64, "round"),
-        addresses(looked.sum(|heard| heard.addresses)),
+        addresses(looked.sum(|heard| heard.address_count)),
         tried.join(" ")
     );
     let found = DoctorFinding::ok(LOOKUP, text)
@@ -188,8 +188,8 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
         let fix = "see dns.servers; if only one of A and AAAA is lost, set options single-request-reopen, which avoids a race in conntrack";
         return Some((reason, fix.to_owned()));
     }
-    let is_found = looked.sum(|heard| heard.addresses) > 0;
-    let failed = |heard: &DnsExchange| heard.failed > 0;
+    let is_found = looked.sum(|heard| heard.address_count) > 0;
+    let failed = |heard: &DnsExchange| heard.failure_responses > 0;
     // Another tried name may have had addresses although the servers failed for a search domain.
     let is_failure =
         if is_found { looked.decided().last().is_some_and(failed) } else { looked.decided().any(failed) };

@@ -13,7 +13,7 @@ use super::credential_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure, is_sendable_text, no_lifetime_reason,
 };
-use super::refresh_windows::{INSTANCES, INSTANCES_TIMEOUT};
+use super::refresh_windows::{AWS_IMDS_TIMEOUT, AWS_IMDS_WINDOWS};
 use super::server_client::{CloudServerClient, RequestBudget};
 use crate::check::CheckContext;
 
@@ -58,16 +58,16 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Err(principal) => principal,
     };
     let server = RespondingServer {
-        wanted: wanted.clone(),
+        server: wanted.clone(),
         credential_attempts: tries,
-        times: asker.recorded_response_times(),
+        response_times: asker.recorded_response_times(),
         principal,
         lifetime: life,
-        windows: INSTANCES,
-        sdk_timeout: INSTANCES_TIMEOUT,
-        tokens: Some(tokens),
-        name: None,
-        is_machines_own,
+        refresh_windows: AWS_IMDS_WINDOWS,
+        sdk_timeout: AWS_IMDS_TIMEOUT,
+        imds_token_status: Some(tokens),
+        by_name_result: None,
+        is_node_metadata_server: is_machines_own,
     };
     CloudServerOutcome::Serving(Box::new(server))
 }

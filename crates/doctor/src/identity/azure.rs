@@ -8,21 +8,26 @@ use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
 use self::endpoint::AzureEndpoint;
-use super::cloud_name_forms::is_client;
+use super::cloud_name_forms::is_client_id;
 use super::credential_server::{
-    CloudServerOutcome, CredentialLifetime, MissingFieldCheck, RespondingServer, ServerPrincipal, is_plain,
-    is_sendable_text, no_lifetime_reason,
+    CloudServerOutcome, CredentialLifetime, MissingFieldCheck, RespondingServer, ServerPrincipal,
+    is_safe_to_show, is_sendable_text, no_lifetime_reason,
 };
 use super::refresh_windows::{AZURE, AZURE_TIMEOUT};
 use super::server_client::{CloudServerClient, RequestBudget};
 use crate::check::CheckContext;
 
 pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
-    let AzureEndpoint { wanted, path, headers, states_lifetime: says_life, is_machines } =
-        match AzureEndpoint::of(site) {
-            Ok(way) => way,
-            Err(outcome) => return outcome,
-        };
+    let AzureEndpoint {
+        server: wanted,
+        path,
+        headers,
+        states_lifetime: says_life,
+        may_be_machine_metadata: is_machines,
+    } = match AzureEndpoint::of(site) {
+        Ok(way) => way,
+        Err(outcome) => return outcome,
+    };
     let asker = CloudServerClient::new(site, pace, &wanted);
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let first = match asker.get_secret(path, &headers) {
@@ -47,16 +52,16 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Some(false)
     };
     let server = RespondingServer {
-        wanted: wanted.clone(),
-        times: asker.recorded_response_times(),
+        server: wanted.clone(),
+        response_times: asker.recorded_response_times(),
         principal,
         lifetime: life.ok_or_else(|| no_lifetime_reason(&tries)),
         credential_attempts: tries,
-        windows: AZURE,
+        refresh_windows: AZURE,
         sdk_timeout: AZURE_TIMEOUT,
-        tokens: None,
-        name: None,
-        is_machines_own,
+        imds_token_status: None,
+        by_name_result: None,
+        is_node_metadata_server: is_machines_own,
     };
     CloudServerOutcome::Serving(Box::new(server))
 }
@@ -112,12 +117,12 @@ fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFi
             ServerPrincipal::Unknown("it responded 200 without a token".to_owned())
         }
         (200, Some(client), _) => {
-            ServerPrincipal::named("managed identity with client id ", client, is_client)
+            ServerPrincipal::named("managed identity with client id ", client, is_client_id)
         }
         (200, None, _) => ServerPrincipal::Named("an unnamed managed identity", String::new()),
         (400, _, Some(error)) if error.contains("dentity not found") => ServerPrincipal::NoIdentity,
         (status @ 500.., ..) => ServerPrincipal::Failing(status),
-        (status, _, Some(error)) if is_plain(error) => ServerPrincipal::Refused(status, error.clone()),
+        (status, _, Some(error)) if is_safe_to_show(error) => ServerPrincipal::Refused(status, error.clone()),
         (status, ..) => ServerPrincipal::Unknown(format!("it responded {status} without an error text")),
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn is_service_account(text: &str) -> bool {
 }
 
 /// Whether the text can be a client of Azure: a UUID with dashes (RFC 9562 section 4).
-pub(super) fn is_client(text: &str) -> bool {
+pub(super) fn is_client_id(text: &str) -> bool {
     let groups: Vec<_> = text.split('-').map(str::len).collect();
     groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
@@ -113,7 +113,7 @@ mod tests {
                 ],
             ),
             (
-                is_client,
+                is_client_id,
                 &["11111111-2222-3333-4444-55555555aAfF"],
                 &["", "11-22", "11111111222233334444555555555555", "1111111g-2222-3333-4444-555555555555"],
             ),

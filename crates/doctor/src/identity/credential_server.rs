@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::refresh_windows::{SdkRefreshWindow, SdkTimeout};
 use super::secrets::Secrets;
-use crate::http_check::HttpUrl;
+use crate::http_client::HttpUrl;
 
 /// The result of the search for one cloud's server.
 pub(super) enum CloudServerOutcome {
@@ -18,9 +18,9 @@ pub(super) enum CloudServerOutcome {
     /// A variable names a server that this check cannot ask.
     Unaskable(&'static str, InvalidServerVariable),
     /// A variable names a server that SDKs refuse, so the check sent nothing.
-    Refused(CredentialServer),
+    RefusedBySdks(CredentialServer),
     /// The token for the server is missing or invalid for this reason, so the check sent nothing.
-    Tokenless(CredentialServer, String),
+    RequestTokenMissing(CredentialServer, String),
     /// The server did not respond.
     Absent(CredentialServer, FetchError),
     /// A server responds, but not like this cloud's server.
@@ -71,15 +71,15 @@ impl CloudServerOutcome {
     }
 
     /// The server that the check looked for.
-    pub(super) fn wanted(&self) -> Option<&CredentialServer> {
+    pub(super) fn server(&self) -> Option<&CredentialServer> {
         match self {
             Self::Disabled | Self::Unaskable(..) => None,
-            Self::Refused(wanted)
-            | Self::Tokenless(wanted, _)
+            Self::RefusedBySdks(wanted)
+            | Self::RequestTokenMissing(wanted, _)
             | Self::Absent(wanted, _)
             | Self::OtherServer(wanted)
             | Self::Failing(wanted, _) => Some(wanted),
-            Self::Serving(server) => Some(&server.wanted),
+            Self::Serving(server) => Some(&server.server),
         }
     }
 
@@ -146,23 +146,23 @@ impl CredentialServer {
 
 /// A server that responds.
 pub(super) struct RespondingServer {
-    pub(super) wanted: CredentialServer,
+    pub(super) server: CredentialServer,
     /// The requests for credentials.
     pub(super) credential_attempts: Vec<CredentialAttempt>,
     /// The response times of all requests.
-    pub(super) times: Vec<Duration>,
+    pub(super) response_times: Vec<Duration>,
     pub(super) principal: ServerPrincipal,
     pub(super) lifetime: ProbeResult<CredentialLifetime>,
     /// The refresh windows of the SDKs for this server.
-    pub(super) windows: &'static [SdkRefreshWindow],
+    pub(super) refresh_windows: &'static [SdkRefreshWindow],
     /// The time that the SDKs wait for a response.
     pub(super) sdk_timeout: SdkTimeout,
     /// The results with and without a session token, for AWS's instance metadata.
-    pub(super) tokens: Option<ImdsTokenStatus>,
+    pub(super) imds_token_status: Option<ImdsTokenStatus>,
     /// The result of a request by name, for Google's server at the metadata address.
-    pub(super) name: Option<Result<(), FetchError>>,
+    pub(super) by_name_result: Option<Result<(), FetchError>>,
     /// True if the server has data that only the node's own server has; none if that request got no response.
-    pub(super) is_machines_own: Option<bool>,
+    pub(super) is_node_metadata_server: Option<bool>,
 }
 
 /// One request for credentials.
@@ -270,7 +270,7 @@ const LONGEST: usize = 256;
 
 /// Whether an error message is safe to show. Each word is at most as long as a UUID, so no word is a token, and no character changes the
 /// direction of the text.
-pub(super) fn is_plain(words: &str) -> bool {
+pub(super) fn is_safe_to_show(words: &str) -> bool {
     let is_word = |word: &str| word.len() <= 36 && word.bytes().all(|letter| letter.is_ascii_graphic());
     words.len() <= LONGEST && words.split(' ').all(is_word)
 }

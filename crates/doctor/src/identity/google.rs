@@ -50,16 +50,16 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let own = asker.get("/computeMetadata/v1/instance/disks/", &[FLAVOR]);
     let is_machines_own = own.ok().map(|answer| answer.status() == 200);
     let server = RespondingServer {
-        wanted: wanted.clone(),
+        server: wanted.clone(),
         credential_attempts: tries,
-        times: asker.recorded_response_times(),
+        response_times: asker.recorded_response_times(),
         principal,
         lifetime: life,
-        windows: GOOGLE,
+        refresh_windows: GOOGLE,
         sdk_timeout: GOOGLE_TIMEOUT,
-        tokens: None,
-        name,
-        is_machines_own,
+        imds_token_status: None,
+        by_name_result: name,
+        is_node_metadata_server: is_machines_own,
     };
     CloudServerOutcome::Serving(Box::new(server))
 }

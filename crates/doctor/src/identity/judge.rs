@@ -11,7 +11,7 @@ use super::credential_server::{
 use super::refresh_windows::SdkRefreshWindow;
 use super::{LATENCY, LIFE, NAME, NODE, PRINCIPAL, SERVERS, TOKENS};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
-use crate::http_check::HttpUrl;
+use crate::http_client::HttpUrl;
 
 /// Judges which metadata servers respond.
 pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorFinding {
@@ -22,7 +22,7 @@ pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorF
         let meant = silent(
             outcomes
                 .iter()
-                .filter(|outcome| outcome.wanted().is_some_and(|wanted| wanted.named_by.is_some())),
+                .filter(|outcome| outcome.server().is_some_and(|wanted| wanted.named_by.is_some())),
         );
         serving.into_iter().chain(meant).collect::<Vec<_>>().join("; ")
     } else {
@@ -58,10 +58,10 @@ fn forbidden(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 
 fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let place = outcomes.iter().find_map(|outcome| match outcome {
-        CloudServerOutcome::Refused(wanted) => Some(&wanted.place),
+        CloudServerOutcome::RefusedBySdks(wanted) => Some(&wanted.place),
         _ => None,
     })?;
-    let (status, refuse) = match place.address() {
+    let (status, refuse) = match place.ip_address() {
         Some(_) => (DoctorStatus::Error, "refuse any other address"),
         None => (
             DoctorStatus::Warning,
@@ -78,7 +78,7 @@ fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 
 fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let why = outcomes.iter().find_map(|outcome| match outcome {
-        CloudServerOutcome::Tokenless(_, why) => Some(why),
+        CloudServerOutcome::RequestTokenMissing(_, why) => Some(why),
         _ => None,
     })?;
     let reason = format!("{why}: SDKs fail before they ask for credentials");
@@ -90,7 +90,7 @@ fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 fn failing(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let serves = |place: &HttpUrl| {
         let mut serving = outcomes.iter().filter(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
-        serving.any(|outcome| outcome.wanted().is_some_and(|wanted| wanted.place == *place))
+        serving.any(|outcome| outcome.server().is_some_and(|wanted| wanted.place == *place))
     };
     let mut told: Vec<_> = outcomes
         .iter()
@@ -208,7 +208,7 @@ fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 
 fn served(outcome: &CloudServerOutcome) -> Option<String> {
     let CloudServerOutcome::Serving(server) = outcome else { return None };
-    Some(format!("{} responds at {}", server.wanted.server_description, server.wanted.place.authority))
+    Some(format!("{} responds at {}", server.server.server_description, server.server.place.authority))
 }
 
 /// The servers that do not respond, grouped by address and reason.
@@ -216,10 +216,10 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<Str
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
         let (wanted, why) = match outcome {
-            CloudServerOutcome::Refused(wanted) => {
+            CloudServerOutcome::RefusedBySdks(wanted) => {
                 (wanted, "not queried, because SDKs refuse that host".to_owned())
             }
-            CloudServerOutcome::Tokenless(wanted, _) => {
+            CloudServerOutcome::RequestTokenMissing(wanted, _) => {
                 (wanted, "not queried, because its token is missing".to_owned())
             }
             CloudServerOutcome::Absent(wanted, FetchError::Timeout(_)) => {
@@ -275,7 +275,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
         let is_over = worst >= millis(Some(&server.sdk_timeout.least));
         return found.with_status(
             if is_over { DoctorStatus::Error } else { DoctorStatus::Warning },
-            format!("that server is slow: {}; under load it will be slower", server.sdk_timeout.who),
+            format!("that server is slow: {}; under load it will be slower", server.sdk_timeout.description),
             "look at that server's CPU and at its own upstream requests",
         );
     }
@@ -311,15 +311,18 @@ fn times(server: &RespondingServer) -> Vec<Duration> {
         .iter()
         .filter(|once| !matches!(once.result, CredentialResult::NoAnswer(_)))
         .map(|once| once.took);
-    let mut times: Vec<_> =
-        if server.credential_attempts.len() < ENOUGH { server.times.clone() } else { tries.collect() };
+    let mut times: Vec<_> = if server.credential_attempts.len() < ENOUGH {
+        server.response_times.clone()
+    } else {
+        tries.collect()
+    };
     times.sort_unstable();
     times
 }
 
 /// Describes the responses, with the median and the largest time in milliseconds.
 fn answers(server: &RespondingServer, answered: usize, count: usize, [median, worst]: [f64; 2]) -> String {
-    let (whose, asked) = (server.wanted.server_description, server.credential_attempts.len());
+    let (whose, asked) = (server.server.server_description, server.credential_attempts.len());
     let within =
         format!("in {median:.1} ms at the median and at most {worst:.1} ms, each on a new connection");
     let others = pluralize(count as f64, "other response");
@@ -356,7 +359,7 @@ fn others(server: &RespondingServer) -> Vec<String> {
 
 /// Judges the identity that programs on this machine get.
 pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
-    let whose = server.wanted.server_description;
+    let whose = server.server.server_description;
     match &server.principal {
         ServerPrincipal::Named(what, name) if !server.credential_attempts.is_empty() && credentials(server) == 0 => {
             DoctorFinding::ok(PRINCIPAL, format!("{whose} gave no credentials; its identity is {what}{name}"))
@@ -387,7 +390,7 @@ fn unsaid(why: String) -> DoctorFinding {
 
 /// Judges the lifetime of the credentials against the refresh windows of the SDKs.
 pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
-    let whose = server.wanted.server_description;
+    let whose = server.server.server_description;
     if matches!(server.principal, ServerPrincipal::NoIdentity) {
         return DoctorFinding::ok(LIFE, format!("{whose} has no credentials, so none expire"));
     }
@@ -403,7 +406,7 @@ pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
             );
         }
     };
-    let largest = server.windows.iter().map(|window| window.seconds).max().unwrap_or(0);
+    let largest = server.refresh_windows.iter().map(|window| window.seconds).max().unwrap_or(0);
     let whole = life.total_seconds.map_or_else(String::new, |whole| format!(" of {}", format_seconds(whole)));
     let text = format!(
         "the credentials of {whose} have {}{whole} left; the SDK with the largest refresh window renews credentials that have less than {} left",
@@ -422,7 +425,7 @@ pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
             "look at that server's log, and at this machine's clock",
         );
     }
-    match thrashing(server.windows, life) {
+    match thrashing(server.refresh_windows, life) {
         Some((status, reason)) => found.with_status(
             status,
             reason,
@@ -473,7 +476,7 @@ fn describe_refresh_windows<'a>(windows: impl Iterator<Item = &'a SdkRefreshWind
             "{} ({} window, {})",
             window.client,
             format_seconds(window.seconds),
-            requests(window.requests)
+            requests(window.requests_per_refresh)
         )
     });
     told.collect::<Vec<_>>().join(", ")
@@ -493,7 +496,7 @@ fn format_seconds(seconds: i64) -> String {
 }
 
 /// Judges whether AWS's session tokens (IMDSv2) reach this machine.
-pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
+pub(super) fn judge_imds_tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
     let said = |status: Option<u16>| status.map_or("no response".to_owned(), |status| format!("{status}"));
     let text = format!(
         "request for a session token (IMDSv2): {}; request without a token (IMDSv1): {}",
@@ -539,7 +542,7 @@ pub(super) fn tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
 }
 
 /// Judges whether clients that ask Google's metadata server by its name find it.
-pub(super) fn name(asked: &Result<(), FetchError>) -> DoctorFinding {
+pub(super) fn judge_google_name(asked: &Result<(), FetchError>) -> DoctorFinding {
     let found = |text: &str| DoctorFinding::ok(NAME, text.to_owned());
     match asked {
         Ok(()) => found("metadata.google.internal leads to a metadata server"),
@@ -559,7 +562,7 @@ pub(super) fn name(asked: &Result<(), FetchError>) -> DoctorFinding {
 
 /// Judges whether this pod could act as its node.
 pub(super) fn judge_node_access(server: &RespondingServer, is_pod: bool) -> DoctorFinding {
-    let whose = server.wanted.server_description;
+    let whose = server.server.server_description;
     let name = match &server.principal {
         ServerPrincipal::Named(what, name) => [what, name.as_str()].concat(),
         ServerPrincipal::NoIdentity => "none".to_owned(),
@@ -572,13 +575,13 @@ pub(super) fn judge_node_access(server: &RespondingServer, is_pod: bool) -> Doct
         );
     }
     let is_compute = name.ends_with("-compute@developer.gserviceaccount.com");
-    let own = match server.is_machines_own {
+    let own = match server.is_node_metadata_server {
         Some(true) => "returns data that only the node's own metadata server has",
         Some(false) => "does not return the data that only the node's own metadata server has",
         None => "did not respond to a request for data that only the node's own metadata server has",
     };
     let found = DoctorFinding::ok(NODE, format!("{whose} {own}; its identity: {name}"));
-    match server.is_machines_own {
+    match server.is_node_metadata_server {
         Some(false) if !is_compute => return found,
         None if !is_compute => {
             let reason = "the request that identifies the node's own metadata server got no response in time";

@@ -13,11 +13,11 @@ pub(super) struct SdkRefreshWindow {
     /// The window in seconds.
     pub(super) seconds: i64,
     /// The number of requests per refresh.
-    pub(super) requests: u32,
+    pub(super) requests_per_refresh: u32,
 }
 
 const fn window(client: &'static str, seconds: i64, requests: u32) -> SdkRefreshWindow {
-    SdkRefreshWindow { client, seconds, requests }
+    SdkRefreshWindow { client, seconds, requests_per_refresh: requests }
 }
 
 /// The time that the SDKs wait for a response.
@@ -26,37 +26,37 @@ pub(super) struct SdkTimeout {
     /// The shortest wait of an SDK.
     pub(super) least: Duration,
     /// A description of the waits.
-    pub(super) who: &'static str,
+    pub(super) description: &'static str,
 }
 
 /// The waits for AWS's instance metadata (aws/aws-sdk-go-v2, `feature/ec2/imds`; boto/botocore, `utils.py`).
-pub(super) const INSTANCES_TIMEOUT: SdkTimeout = SdkTimeout {
+pub(super) const AWS_IMDS_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_millis(500),
-    who: "the AWS SDK for Go gives up after 500 ms, most other SDKs after 1 s",
+    description: "the AWS SDK for Go gives up after 500 ms, most other SDKs after 1 s",
 };
 
 /// The waits for container credentials (aws/aws-sdk-js, `lib/credentials`; aws/aws-sdk-php; boto/botocore, `utils.py`).
-pub(super) const CONTAINERS_TIMEOUT: SdkTimeout = SdkTimeout {
+pub(super) const AWS_CONTAINER_CREDENTIALS_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
-    who: "the AWS SDKs for JavaScript and PHP give up after 1 s, boto3 after 2 s",
+    description: "the AWS SDKs for JavaScript and PHP give up after 1 s, boto3 after 2 s",
 };
 
 /// The waits for Google's server (googleapis/google-cloud-cpp; googleapis/google-auth-library-python, `compute_engine/_metadata.py`;
 /// googleapis/gcp-metadata).
 pub(super) const GOOGLE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
-    who: "Google's library for C++ gives up its probe after 1 s; the libraries for Python and Node give up after 3 s",
+    description: "Google's library for C++ gives up its probe after 1 s; the libraries for Python and Node give up after 3 s",
 };
 
 /// The waits for Azure's server (Azure/azure-sdk-for-python, `azure-identity`; Azure/azure-sdk-for-go, `sdk/azidentity`).
 pub(super) const AZURE_TIMEOUT: SdkTimeout = SdkTimeout {
     least: Duration::from_secs(1),
-    who: "Azure's SDK for Python gives up its probe after 300 ms; the SDK for Go gives up after 1 s",
+    description: "Azure's SDK for Python gives up its probe after 300 ms; the SDK for Go gives up after 1 s",
 };
 
 /// The SDKs at AWS's instance metadata. A refresh takes a session token, the role list and the document; some SDKs keep the token or use
 /// none.
-pub(super) const INSTANCES: &[SdkRefreshWindow] = &[
+pub(super) const AWS_IMDS_WINDOWS: &[SdkRefreshWindow] = &[
     window("the AWS SDK for Java 1.11", 900, 2),
     window("the AWS SDK for Java 2 up to 2.17", 900, 3),
     window("boto3 up to 1.17", 900, 3),
@@ -70,7 +70,7 @@ pub(super) const INSTANCES: &[SdkRefreshWindow] = &[
 ];
 
 /// The SDKs at the endpoint of container credentials.
-pub(super) const CONTAINERS: &[SdkRefreshWindow] = &[
+pub(super) const AWS_CONTAINER_CREDENTIALS_WINDOWS: &[SdkRefreshWindow] = &[
     window("boto3", 900, 1),
     window("the AWS SDK for Java 1.12", 900, 1),
     window("the AWS SDK for Java 2", 300, 1),

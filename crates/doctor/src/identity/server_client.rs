@@ -47,7 +47,7 @@ impl RequestBudget {
     }
 
     /// Starts the next server's time share.
-    pub(super) fn next(&self) {
+    pub(super) fn start_next_server(&self) {
         self.until.set(self.until.get() + SHARE);
     }
 
@@ -126,8 +126,11 @@ impl<'a> CloudServerClient<'a> {
         let target = if path.is_empty() { place.target() } else { place.path_below(path) };
         let request = FetchRequest { method, host: &place.authority, target: &target, headers };
         let begun = (self.site.now)();
-        let answer =
-            self.site.web.fetch(place, &request, &FetchLimits { deadline, max_body_bytes: MOST_BYTES });
+        let answer = self.site.http_fetcher.fetch(
+            place,
+            &request,
+            &FetchLimits { deadline, max_body_bytes: MOST_BYTES },
+        );
         if self.is_new.replace(false) && matches!(answer, Err(FetchError::Timeout(_))) {
             self.pace.mute.borrow_mut().push(place.authority.clone());
         }

@@ -4,17 +4,17 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
-use seawall_testkit::aws_clients::{Life as Rule, Tokens as Sent, all};
+use seawall_testkit::aws_sdk_models::{RefreshTiming as Rule, SessionTokenUse as Sent, all};
 
 use self::clouds::{
     Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
     bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
-use super::refresh_windows::{AZURE, CONTAINERS, GOOGLE, INSTANCES};
+use super::refresh_windows::{AWS_CONTAINER_CREDENTIALS_WINDOWS, AWS_IMDS_WINDOWS, AZURE, GOOGLE};
 use super::*;
 use crate::finding::DoctorStatus;
-use crate::finding::told::{self, fix, reason};
-use crate::http_check::fake::{Servers, answer, status};
+use crate::finding::test_helpers::{self, fix, reason};
+use crate::http_client::fake::{Servers, answer, status};
 
 #[test]
 fn a_machine_without_a_server_has_one_finding_and_no_complaint() {
@@ -246,7 +246,7 @@ fn azures_endpoints_are_asked_where_the_environment_names_them_with_its_secret()
         let refusal = format!(r#"{{"statusCode":400,"message":"bad {SECRET}"}}"#);
         servers.serve("127.0.0.1:42356", move |_| Ok(FetchResponse::new(400, &[], refusal.as_bytes())));
         let all = found(&servers, &environment);
-        assert_eq!(told::of(PRINCIPAL, all.clone()).status, DoctorStatus::Unknown);
+        assert_eq!(test_helpers::finding_named(PRINCIPAL, all.clone()).status, DoctorStatus::Unknown);
         assert!(!serde_json::to_string(&all).unwrap().contains(SECRET), "{all:?}");
         assert_eq!(complaints(&Servers::default(), &environment), [(SERVERS, DoctorStatus::Error)]);
     }
@@ -289,7 +289,7 @@ fn who_lends_is_told_whatever_flavor_it_names() {
     });
     let told = found(&all, &[]);
     assert_eq!(told.iter().filter(|finding| finding.id == PRINCIPAL).count(), 3, "{told:?}");
-    assert_eq!(told::complaints(told), []);
+    assert_eq!(test_helpers::complaints(told), []);
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn what_is_no_roles_name_is_neither_shown_nor_asked_for() {
             "PUT" => answer(SECRET),
             _ => answer(&listed),
         });
-        let told = told::of(PRINCIPAL, found(&servers, &[]));
+        let told = test_helpers::finding_named(PRINCIPAL, found(&servers, &[]));
         assert_eq!(told.status, DoctorStatus::Unknown, "{listed}");
         let asked = servers.asked.borrow();
         assert!(asked.iter().all(|asked| !asked.contains("security-credentials/") || asked.ends_with('/')));
@@ -421,7 +421,7 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
     assert_eq!(left(301), []);
     assert_eq!(left(300), [(LIFE, DoctorStatus::Warning)]);
     assert_eq!(left(0), [(LIFE, DoctorStatus::Error)]);
-    let told = told::of(LIFE, found(&at_the_address(google(EMAIL, 230, false)), &[]));
+    let told = test_helpers::finding_named(LIFE, found(&at_the_address(google(EMAIL, 230, false)), &[]));
     let why = reason(&told);
     assert!(
         why.contains("for Node (5 min window, 1 request per call)")
@@ -435,7 +435,7 @@ fn a_token_with_less_life_than_a_window_is_warned_of_and_one_with_more_is_not() 
 fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_their_end_a_warning() {
     let lives = |begin: i64, end: i64| {
         let servers = at_the_address(Aws { document: keys(begin, end), ..aws() }.reply());
-        told::of(LIFE, found(&servers, &[]))
+        test_helpers::finding_named(LIFE, found(&servers, &[]))
     };
     let short = lives(-420, 480);
     assert_eq!(short.status, DoctorStatus::Error);
@@ -451,7 +451,7 @@ fn sessions_that_live_no_longer_than_a_window_are_a_fault_and_longer_ones_near_t
 fn the_verdict_on_sessions_hardly_longer_than_a_window_is_the_same_at_each_second_of_their_life() {
     let status_of = |whole: i64, left: i64| {
         let servers = at_the_address(Aws { document: keys(left - whole, left), ..aws() }.reply());
-        told::of(LIFE, found(&servers, &[])).status
+        test_helpers::finding_named(LIFE, found(&servers, &[])).status
     };
     for left in [960, 901, 900, 60] {
         assert_eq!(status_of(960, left), DoctorStatus::Warning, "{left} s");
@@ -473,7 +473,7 @@ fn session_tokens_that_do_not_come_are_told_by_what_follows() {
         (Ok(403), 401, DoctorStatus::Error),
     ] {
         let told = found(&at_the_address(Aws { put: put.clone(), without, ..aws() }.reply()), &[]);
-        assert_eq!(told::of(TOKENS, told).status, expected, "{put:?} and {without}");
+        assert_eq!(test_helpers::finding_named(TOKENS, told).status, expected, "{put:?} and {without}");
     }
 }
 
@@ -501,7 +501,7 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
             fine(request)
         }
     });
-    let latency = told::of(LATENCY, found(&one_fails, &[]));
+    let latency = test_helpers::finding_named(LATENCY, found(&one_fails, &[]));
     assert_eq!(latency.status, DoctorStatus::Error);
     assert!(latency.text.contains("9 of 10 times") && reason(&latency).contains("503"), "{latency:?}");
     let slow = at_the_address(google(EMAIL, 3000, false));
@@ -514,7 +514,7 @@ fn answers_that_fail_are_a_fault_and_slow_ones_a_warning() {
 /// Regression: a server of AWS with 300 ms per response had time for only two requests, and the finding was ok.
 #[test]
 fn a_server_of_which_too_few_answers_fit_into_its_time_is_never_fine() {
-    let latency = |servers: &Servers| told::of(LATENCY, found(servers, &[]));
+    let latency = |servers: &Servers| test_helpers::finding_named(LATENCY, found(servers, &[]));
     let slow = at_the_address(aws().reply());
     for (millis, expected) in [
         (100, DoctorStatus::Ok),
@@ -551,9 +551,9 @@ fn the_first_answer_with_credentials_is_one_of_those_that_are_counted() {
     servers.serve("127.0.0.1:80", |_| answer(&keys(-600, 3000)));
     servers.slow.set(Duration::from_millis(700));
     let told = found(&servers, &[("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://127.0.0.1/")]);
-    let latency = told::of(LATENCY, told.clone());
+    let latency = test_helpers::finding_named(LATENCY, told.clone());
     assert!(latency.text.contains("gave credentials 1 of 1 times"), "{}", latency.text);
-    assert_eq!(told::of(LIFE, told).status, DoctorStatus::Ok);
+    assert_eq!(test_helpers::finding_named(LIFE, told).status, DoctorStatus::Ok);
 }
 
 /// The check's own words may by chance contain a part of an invented token.
@@ -565,7 +565,7 @@ fn a_server_is_not_said_to_say_what_doctor_says() {
     ];
     let servers = Servers::default();
     servers.serve("127.0.0.1:80", |_| status(401));
-    let principal = told::of(PRINCIPAL, found(&servers, &environment));
+    let principal = test_helpers::finding_named(PRINCIPAL, found(&servers, &environment));
     assert!(reason(&principal).contains("it responded 401 to the request for credentials"), "{principal:?}");
 }
 
@@ -580,7 +580,7 @@ fn of_a_refusal_no_word_is_shown_that_is_as_long_as_a_token_or_not_plain() {
     ] {
         let body = serde_json::json!({ "error": "invalid", "error_description": said }).to_string();
         let servers = at_the_address(move |_| Ok(FetchResponse::new(403, &[], body.as_bytes())));
-        let principal = told::of(PRINCIPAL, found(&servers, &[]));
+        let principal = test_helpers::finding_named(PRINCIPAL, found(&servers, &[]));
         assert_eq!(reason(&principal).contains(said), is_shown, "{principal:?}");
         assert!(
             is_shown || reason(&principal).ends_with("it responded 403 without an error text"),
@@ -619,7 +619,7 @@ fn a_server_that_is_slow_is_not_called_mute() {
             servers.slow.set(Duration::from_millis(millis));
             let told = found(&servers, &[]);
             assert_eq!(told[0].status, DoctorStatus::Ok, "{millis} ms: {told:?}");
-            let latency = told::of(LATENCY, told);
+            let latency = test_helpers::finding_named(LATENCY, told);
             assert_eq!(latency.status, expected, "{millis} ms: {latency:?}");
             assert!(
                 reason(&latency).starts_with("that server is slow: ")
@@ -649,7 +649,7 @@ fn the_sdks_that_a_reason_names_are_those_that_ask_that_server() {
         (at_the_address(azure), "Azure"),
     ] {
         servers.slow.set(Duration::from_millis(260));
-        let latency = told::of(LATENCY, found(&servers, &[]));
+        let latency = test_helpers::finding_named(LATENCY, found(&servers, &[]));
         for other in ["Google", "AWS", "Azure"] {
             assert_eq!(reason(&latency).contains(other), other == who, "{latency:?}");
         }
@@ -807,13 +807,13 @@ fn an_answer_without_what_sdks_need_is_no_credentials() {
                 false => google(EMAIL, 3000, false)(request),
             });
         assert_eq!(complaints(&servers, &[]), no_credentials, "{token}");
-        let principal = told::of(PRINCIPAL, found(&servers, &[]));
+        let principal = test_helpers::finding_named(PRINCIPAL, found(&servers, &[]));
         assert!(principal.text.contains("gave no credentials"), "{}", principal.text);
     }
     for token in [r#"{"access_token":""}"#, r#"{"access_token":"a"}"#, r#"{"error":"a","expires_in":"9"}"#] {
         let json = [("Content-Type", "application/json")];
         let told = found(&at_the_address(|_| Ok(FetchResponse::new(200, &json, token.as_bytes()))), &[]);
-        assert_eq!(told::complaints(told)[0], no_credentials[0], "{token}");
+        assert_eq!(test_helpers::complaints(told)[0], no_credentials[0], "{token}");
     }
 }
 
@@ -833,7 +833,7 @@ fn what_came_in_place_of_credentials_is_told_by_its_kind_and_each_kind_once() {
                 true => reply(),
                 false => google(EMAIL, 3000, false)(request),
             });
-        reason(&told::of(LATENCY, found(&servers, &[]))).to_owned()
+        reason(&test_helpers::finding_named(LATENCY, found(&servers, &[]))).to_owned()
     };
     for (reply, told) in [
         ((|| status(500)) as fn() -> _, "500 (10 times);"),
@@ -859,7 +859,7 @@ fn who_was_not_asked_for_credentials_is_told_so_wherever_they_are_missing() {
     for millis in [240, 300, 380] {
         slow.slow.set(Duration::from_millis(millis));
         let told = found(&slow, &[]);
-        let [latency, life] = [LATENCY, LIFE].map(|id| told::of(id, told.clone()));
+        let [latency, life] = [LATENCY, LIFE].map(|id| test_helpers::finding_named(id, told.clone()));
         if life.status == DoctorStatus::Unknown {
             assert_eq!(reason(&life), "the check requested no credentials", "{millis} ms");
             assert!(latency.text.contains("requested no credentials"), "{}", latency.text);
@@ -905,7 +905,7 @@ fn all_servers_together_are_asked_a_hundred_times_at_most_and_for_five_seconds()
 fn the_windows_are_those_that_were_measured() {
     let measured = |rule: Rule| match rule {
         Rule::Window(seconds) | Rule::WindowOrHour(seconds) if seconds > 0 => Some(seconds),
-        Rule::Drawn(most) => Some(most.1),
+        Rule::RandomWindow(most) => Some(most.1),
         _ => None,
     };
     let sent = |tokens: Sent| match tokens {
@@ -913,16 +913,18 @@ fn the_windows_are_those_that_were_measured() {
         Sent::EachGet(_) => 4,
         _ => 2,
     };
-    let mut families: Vec<_> =
-        all().filter_map(|family| Some((measured(family.imds.life)?, sent(family.wire.tokens)))).collect();
-    let mut here: Vec<_> = INSTANCES.iter().map(|window| (window.seconds, window.requests)).collect();
+    let mut families: Vec<_> = all()
+        .filter_map(|family| Some((measured(family.imds.refresh_timing)?, sent(family.wire.tokens))))
+        .collect();
+    let mut here: Vec<_> =
+        AWS_IMDS_WINDOWS.iter().map(|window| (window.seconds, window.requests_per_refresh)).collect();
     families.sort_unstable();
     here.sort_unstable();
     assert_eq!(here, families);
     let largest =
         |windows: &[refresh_windows::SdkRefreshWindow]| windows.iter().map(|window| window.seconds).max();
-    let containers = all().filter_map(|family| measured(family.container?.life)).max();
-    assert_eq!(largest(CONTAINERS), containers);
+    let containers = all().filter_map(|family| measured(family.container?.refresh_timing)).max();
+    assert_eq!(largest(AWS_CONTAINER_CREDENTIALS_WINDOWS), containers);
     // A metadata server for workloads renews both with ten minutes left.
     assert!(largest(GOOGLE) < Some(600) && largest(AZURE) < Some(600));
 }

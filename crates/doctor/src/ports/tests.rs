@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use seawall_probe::files::fake::Texts;
 
 use super::*;
-use crate::finding::told::{self, reason};
+use crate::finding::test_helpers::{self, reason};
 
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
@@ -11,7 +11,7 @@ const NAMES: &str =
 /// A machine with Linux's defaults and no connections.
 fn healthy() -> Texts {
     Texts::new(&[
-        (PORT_RANGE, "32768\t60999\n"),
+        (PORT_RANGE_PATH, "32768\t60999\n"),
         ("/proc/sys/net/ipv4/ip_local_reserved_ports", "\n"),
         ("/proc/sys/net/ipv4/tcp_tw_reuse", "2\n"),
         ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "262144\n"),
@@ -43,12 +43,12 @@ fn connections(count: u16, to: &str, state: u8) -> String {
 }
 
 fn found(texts: &Texts) -> Vec<DoctorFinding> {
-    examine(&CheckContext::of(texts))
+    examine(&CheckContext::for_test(texts))
 }
 
 /// The findings that are not ok.
 fn complaints(texts: &Texts) -> Vec<(&'static str, DoctorStatus)> {
-    told::complaints(found(texts))
+    test_helpers::complaints(found(texts))
 }
 
 fn with(path: &str, text: &str) -> Texts {
@@ -78,8 +78,8 @@ fn a_machine_as_linux_sets_it_up_has_no_fault() {
 
 #[test]
 fn a_narrow_range_is_warned_of_and_a_wider_one_is_not() {
-    assert_eq!(complaints(&with(PORT_RANGE, "40000\t41023\n")), [(RANGE, DoctorStatus::Warning)]);
-    assert_eq!(complaints(&with(PORT_RANGE, "1024\t65535\n")), []);
+    assert_eq!(complaints(&with(PORT_RANGE_PATH, "40000\t41023\n")), [(RANGE, DoctorStatus::Warning)]);
+    assert_eq!(complaints(&with(PORT_RANGE_PATH, "1024\t65535\n")), []);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn connections_that_a_listener_accepted_take_no_port() {
 fn what_helps_depends_on_whether_connections_are_open_or_closed() {
     let fix = |state| {
         let found = found(&sockets(&connections(26_000, "10.0.0.9:80", state)));
-        told::fix(&found[1]).to_owned()
+        test_helpers::fix(&found[1]).to_owned()
     };
     assert!(fix(CLOSED).starts_with("keep connections alive"));
     assert!(fix(ESTABLISHED).starts_with("share connections"));

@@ -106,7 +106,7 @@ impl IstioMetadata {
     }
 
     /// The `concurrency: N` of `proxy.istio.io/config`.
-    pub(super) fn asked(&self) -> Option<u64> {
+    pub(super) fn annotated_concurrency(&self) -> Option<u64> {
         match self.annotations.get("proxy.istio.io/config")? {
             SidecarAnnotation::Concurrency(workers) => Some(*workers),
             _ => None,
@@ -157,7 +157,7 @@ const UNITS: [(&str, f64); 8] = [
 
 /// The path of the used counters that the check reads; a large mesh would have too many others. The path escapes `(`, `|`, `$`, `\` and `+`
 /// as far as Envoy's parser requires.
-pub(super) const STATS: &str = "/stats?usedonly&filter=%5Ecluster%5C..*%5C.(circuit_breakers%7Cupstream_(cx_(overflow%7Ctotal%7Chttp1_total%7Chttp2_total%7Cconnect_fail)\
+pub(super) const STATS_PATH: &str = "/stats?usedonly&filter=%5Ecluster%5C..*%5C.(circuit_breakers%7Cupstream_(cx_(overflow%7Ctotal%7Chttp1_total%7Chttp2_total%7Cconnect_fail)\
                                 %7Crq_(total%7Cpending_overflow%7Cretry_overflow))%24)%7C%5C.worker_%5B0-9%5D%2B%5C.(downstream_cx_(active%7Ctotal)%7Cwatchdog_miss)%24\
                                 %7C%5C.downstream_pre_cx_timeout%24%7C_inspector%5C.";
 
@@ -167,7 +167,7 @@ pub(super) struct EnvoyStats {
     /// The upstream clusters by name.
     pub(super) clusters: BTreeMap<String, EnvoyCluster>,
     /// The connections by listener and worker.
-    pub(super) workers: BTreeMap<String, BTreeMap<u32, WorkerConnections>>,
+    pub(super) worker_connections: BTreeMap<String, BTreeMap<u32, WorkerConnections>>,
     /// The number of times a worker did not return to its event loop for 200 ms (`watchdog_miss`, its default).
     pub(super) stalls: u64,
     /// The connections whose protocol Envoy detected as HTTP from the first bytes.
@@ -189,15 +189,15 @@ pub(super) struct WorkerConnections {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct EnvoyCluster {
     pub(super) connections: u64,
-    pub(super) http1: u64,
-    pub(super) http2: u64,
+    pub(super) http1_connections: u64,
+    pub(super) http2_connections: u64,
     pub(super) connect_failed: u64,
     pub(super) connection_overflow: u64,
     pub(super) requests: u64,
     pub(super) pending_overflow: u64,
     pub(super) retry_overflow: u64,
     /// The open circuit breakers, such as `default.rq_open`.
-    pub(super) open: Vec<String>,
+    pub(super) open_breakers: Vec<String>,
 }
 
 impl EnvoyStats {
@@ -230,15 +230,15 @@ impl EnvoyStats {
     fn of_cluster(&mut self, rest: &str, value: u64) {
         if let Some((name, breaker)) = rest.split_once(".circuit_breakers.") {
             if breaker.ends_with("_open") && value > 0 {
-                self.cluster(name).open.push(breaker.to_owned());
+                self.cluster(name).open_breakers.push(breaker.to_owned());
             }
             return;
         }
         let Some((name, counter)) = rest.rsplit_once('.') else { return };
         let field: fn(&mut EnvoyCluster) -> &mut u64 = match counter {
             "upstream_cx_total" => |cluster| &mut cluster.connections,
-            "upstream_cx_http1_total" => |cluster| &mut cluster.http1,
-            "upstream_cx_http2_total" => |cluster| &mut cluster.http2,
+            "upstream_cx_http1_total" => |cluster| &mut cluster.http1_connections,
+            "upstream_cx_http2_total" => |cluster| &mut cluster.http2_connections,
             "upstream_cx_connect_fail" => |cluster| &mut cluster.connect_failed,
             "upstream_cx_overflow" => |cluster| &mut cluster.connection_overflow,
             "upstream_rq_total" => |cluster| &mut cluster.requests,
@@ -262,7 +262,8 @@ impl EnvoyStats {
         }
         let Some((listener, worker)) = rest.rsplit_once(".worker_") else { return };
         let Ok(worker) = worker.parse() else { return };
-        let accepted = self.workers.entry(listener.to_owned()).or_default().entry(worker).or_default();
+        let accepted =
+            self.worker_connections.entry(listener.to_owned()).or_default().entry(worker).or_default();
         match counter {
             "downstream_cx_active" => accepted.active = value,
             "downstream_cx_total" => accepted.total = value,
@@ -283,7 +284,7 @@ pub(super) struct LimitUsage {
 
 impl LimitUsage {
     /// The used share of the limit, in percent.
-    pub(super) fn share(&self) -> f64 {
+    pub(super) fn used_percent(&self) -> f64 {
         self.used as f64 * 100.0 / self.most.max(1) as f64
     }
 }

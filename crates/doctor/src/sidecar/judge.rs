@@ -3,7 +3,7 @@
 use seawall_probe::files::{HostFiles, ProbeResult};
 
 use super::admin::{EnvoyCluster, SidecarAnnotation};
-use super::workers::{WorkerCpuLimit, workers};
+use super::workers::{WorkerCpuLimit, judge_workers};
 use super::{
     ANNOTATIONS, BREAKERS, CONNECTIONS, ENVOY, EnvoyInfo, EnvoyStats, HttpUrl, LimitUsage, PENDING, PROTOCOL,
     SPREAD,
@@ -24,8 +24,11 @@ pub(super) fn judge_all(
         Ok(stats) => (stats.stalls, spread(info, stats)),
         Err(why) => (0, DoctorFinding::unknown(SPREAD, why, LOOK)),
     };
-    let mut found =
-        vec![envoy(place, info), workers(info, &WorkerCpuLimit::of(files, place, info), stalls), workers_of];
+    let mut found = vec![
+        envoy(place, info),
+        judge_workers(info, &WorkerCpuLimit::of(files, place, info), stalls),
+        workers_of,
+    ];
     match (before, after) {
         (Ok(before), Ok(after)) => {
             found.push(pending(before, after));
@@ -75,7 +78,7 @@ const ENOUGH: u64 = 8;
 /// Judges how the kernel spread the open connections of each listener over the workers.
 fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
     let workers = info.concurrency.max(1);
-    let judged = stats.workers.iter().map(|(listener, by)| {
+    let judged = stats.worker_connections.iter().map(|(listener, by)| {
         let all: u64 = sum(by.values().map(|accepted| accepted.active));
         let most = by
             .iter()
@@ -87,7 +90,8 @@ fn spread(info: &EnvoyInfo, stats: &EnvoyStats) -> DoctorFinding {
         return DoctorFinding::ok(SPREAD, "Envoy has accepted no connection yet".to_owned())
             .with_measurement("connections", 0.0, "connections");
     };
-    let total = sum(stats.workers.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
+    let total =
+        sum(stats.worker_connections.values().flat_map(|by| by.values()).map(|accepted| accepted.total));
     let text = format!(
         "listener {} has {all} open connections, and worker {worker} serves {most} of them; all workers accepted {total} connections since Envoy's start",
         shortened(listener)
@@ -187,7 +191,7 @@ const NEARLY: f64 = 80.0;
 /// Judges the circuit breakers that are open, have cut something or are near their limit.
 fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<LimitUsage>>) -> DoctorFinding {
     let seen = BreakerSummary::seen(before, after, near);
-    let share = seen.nearest.map_or(0.0, LimitUsage::share);
+    let share = seen.nearest.map_or(0.0, LimitUsage::used_percent);
     let found = DoctorFinding::ok(BREAKERS, seen.told())
         .with_measurement("open", seen.open.map_or(0, |_| seen.others + 1) as f64, "clusters")
         .with_measurement("now", seen.cut.map_or(0.0, |(_, _, now)| now as f64), "connections")
@@ -227,8 +231,9 @@ struct BreakerSummary<'a> {
 
 impl<'a> BreakerSummary<'a> {
     fn seen(before: &EnvoyStats, after: &'a EnvoyStats, near: &'a ProbeResult<Vec<LimitUsage>>) -> Self {
-        let is_open =
-            |cluster: &EnvoyCluster| cluster.open.iter().any(|breaker| !breaker.ends_with("cx_open"));
+        let is_open = |cluster: &EnvoyCluster| {
+            cluster.open_breakers.iter().any(|breaker| !breaker.ends_with("cx_open"))
+        };
         let cuts = CounterRatio {
             of: |cluster| cluster.connection_overflow.saturating_add(cluster.retry_overflow),
             whole: |cluster| cluster.connections.saturating_add(cluster.requests),
@@ -239,7 +244,10 @@ impl<'a> BreakerSummary<'a> {
             open: open.next(),
             others: open.count(),
             cut: worst(before, after, cuts),
-            nearest: near.iter().flatten().max_by(|one, other| one.share().total_cmp(&other.share())),
+            nearest: near
+                .iter()
+                .flatten()
+                .max_by(|one, other| one.used_percent().total_cmp(&other.used_percent())),
         }
     }
 
@@ -253,7 +261,7 @@ impl<'a> BreakerSummary<'a> {
             format!(
                 "these circuit breakers of {} are open now: {}{others}",
                 shortened(name),
-                shortened(&cluster.open.join(", "))
+                shortened(&cluster.open_breakers.join(", "))
             )
         });
         let cut = self.cut.map(|(name, cluster, now)| {
@@ -343,7 +351,8 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
 fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let count =
         |of: fn(&EnvoyCluster) -> u64| after.clusters.values().filter(|cluster| of(cluster) > 0).count();
-    let (http1, http2) = (count(|cluster| cluster.http1), count(|cluster| cluster.http2));
+    let (http1, http2) =
+        (count(|cluster| cluster.http1_connections), count(|cluster| cluster.http2_connections));
     let (now, ever) =
         (after.protocol_timeouts.saturating_sub(before.protocol_timeouts), after.protocol_timeouts);
     let text = format!(
@@ -385,7 +394,7 @@ fn annotations(info: &EnvoyInfo) -> DoctorFinding {
         told.join(", ")
     };
     let found = DoctorFinding::ok(ANNOTATIONS, text);
-    let asked = istio.asked().or(istio.concurrency);
+    let asked = istio.annotated_concurrency().or(istio.concurrency);
     if let Some(asked) = asked.filter(|asked| *asked > 0 && *asked != info.concurrency) {
         return found.with_measurement("asked", asked as f64, "threads").with_status(
             DoctorStatus::Warning,

@@ -3,8 +3,8 @@ use std::cell::Cell;
 use seawall_probe::files::fake::Texts;
 
 use super::*;
-use crate::finding::told::{self, reason};
-use crate::http_check::fake::{Servers, answer, status};
+use crate::finding::test_helpers::{self, reason};
+use crate::http_client::fake::{Servers, answer, status};
 
 /// Recorded pages of Envoy 1.40: one after some requests, and one with a single worker, narrow limits and a silent client.
 mod envoy {
@@ -83,7 +83,7 @@ fn found_on(machine: &Texts, says: &Says) -> Vec<DoctorFinding> {
     let looks = Cell::new(0);
     let servers = Servers::default();
     serve(&servers, says, &looks);
-    examine(&CheckContext { web: &servers, ..CheckContext::of(machine) })
+    examine(&CheckContext { http_fetcher: &servers, ..CheckContext::for_test(machine) })
 }
 
 /// Adds an Envoy process with these workers, in a group with this quota (as `cpu.max`).
@@ -114,11 +114,11 @@ fn listens(machine: &Texts, process: &str, inode: u32) {
 
 /// The findings that are not ok.
 fn complaints(says: &Says) -> Vec<(&'static str, DoctorStatus)> {
-    told::complaints(found(says))
+    test_helpers::complaints(found(says))
 }
 
 fn text(says: &Says, id: &str) -> String {
-    told::of(id, found(says)).text
+    test_helpers::finding_named(id, found(says)).text
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn an_envoy_that_carries_its_requests_has_no_fault() {
     assert_eq!(complaints(&healthy()), []);
     let first = text(&healthy(), ENVOY);
     assert_eq!(first, "Envoy 1.40.0 of Istio 1.24.1 at 127.0.0.1:15000, LIVE, up for 3s");
-    assert_eq!(found(&healthy()).len(), CHECK.findings.len());
+    assert_eq!(found(&healthy()).len(), CHECK.finding_ids.len());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn one_worker_and_narrow_limits_are_found_in_what_envoy_itself_said() {
 #[test]
 fn nobody_at_the_usual_ports_is_one_finding_and_no_complaint() {
     let (servers, machine) = (Servers::default(), machine());
-    let found = examine(&CheckContext { web: &servers, ..CheckContext::of(&machine) });
+    let found = examine(&CheckContext { http_fetcher: &servers, ..CheckContext::for_test(&machine) });
     let told: Vec<_> =
         found.iter().map(|finding| (finding.id, finding.status, finding.text.as_str())).collect();
     assert_eq!(
@@ -172,7 +172,7 @@ fn who_answers_something_else_is_told_and_nothing_is_said_of_it() {
     for other in others {
         let servers = Servers::default();
         servers.serve("127.0.0.1:9901", move |_| other());
-        let found = examine(&CheckContext { web: &servers, ..CheckContext::of(&machine) });
+        let found = examine(&CheckContext { http_fetcher: &servers, ..CheckContext::for_test(&machine) });
         assert_eq!((found.len(), found[0].status), (1, DoctorStatus::Unknown));
         assert!(reason(&found[0]).contains("127.0.0.1:9901"), "{:?}", found[0]);
     }
@@ -182,7 +182,11 @@ fn who_answers_something_else_is_told_and_nothing_is_said_of_it() {
 fn an_envoy_that_is_named_is_asked_alone_and_must_be_there() {
     let (servers, machine) = (Servers::default(), machine());
     let place = HttpUrl::of_url("http://10.0.0.1:8001/admin").unwrap();
-    let site = CheckContext { web: &servers, envoy_admin: Some(&place), ..CheckContext::of(&machine) };
+    let site = CheckContext {
+        http_fetcher: &servers,
+        envoy_admin: Some(&place),
+        ..CheckContext::for_test(&machine)
+    };
     assert_eq!(examine(&site)[0].status, DoctorStatus::Unknown);
     assert_eq!(*servers.asked.borrow(), ["GET 10.0.0.1:8001 /admin/server_info"]);
     servers.serve("10.0.0.1:8001", |request| match request.target {
@@ -215,7 +219,8 @@ fn one_worker_for_several_cores_is_warned_of_and_for_one_core_is_not() {
 fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_is_not_seen() {
     let plain = healthy().about("ISTIO_VERSION", "OTHER");
     let one = plain.clone().about("\"concurrency\": 2,", "\"concurrency\": 1,");
-    let status_of = |machine: &Texts, says: &Says| told::of(WORKERS, found_on(machine, says)).status;
+    let status_of =
+        |machine: &Texts, says: &Says| test_helpers::finding_named(WORKERS, found_on(machine, says)).status;
     let with = |quota: &str| {
         let machine = machine();
         runs(&machine, 7, 1, quota);
@@ -230,9 +235,9 @@ fn one_worker_is_judged_by_the_quota_of_envoys_own_group_and_unknown_where_that_
     let two = with("400000 100000\n");
     runs(&two, 8, 1, "100000 100000\n");
     for machine in [machine(), two] {
-        let found = told::of(WORKERS, found_on(&machine, &one));
+        let found = test_helpers::finding_named(WORKERS, found_on(&machine, &one));
         assert_eq!(found.status, DoctorStatus::Unknown, "{found:?}");
-        assert!(told::fix(&found).contains("if the limit is above one core"), "{found:?}");
+        assert!(test_helpers::fix(&found).contains("if the limit is above one core"), "{found:?}");
     }
     // One of the two Envoys is in another network namespace, so it is another one.
     let elsewhere = with("400000 100000\n");
@@ -317,7 +322,7 @@ fn a_breaker_that_is_open_or_cuts_is_a_fault_one_that_did_or_is_near_its_limit_a
 fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted() {
     let open = |count: u32| {
         let lines = (0..count).map(|at| format!("cluster.c{at}.circuit_breakers.default.rq_open: 1\n"));
-        told::of(BREAKERS, found(&healthy().counts(&lines.collect::<String>(), false)))
+        test_helpers::finding_named(BREAKERS, found(&healthy().counts(&lines.collect::<String>(), false)))
     };
     let (one, two, many) = (open(1), open(2), open(5000));
     assert!(
@@ -332,7 +337,7 @@ fn of_many_clusters_with_an_open_breaker_one_is_named_and_the_others_are_counted
         "{}",
         many.text
     );
-    assert_eq!(told::measured(&many, "open"), 5000.0);
+    assert_eq!(test_helpers::measured(&many, "open"), 5000.0);
 }
 
 /// Long names with spaces, but without a long word, must be cut, too.
@@ -452,8 +457,8 @@ fn annotations_are_read_of_the_pods_file_too() {
             target if target.starts_with("/clusters") => answer(envoy::CLUSTERS),
             _ => answer(envoy::STATS),
         });
-        let found = examine(&CheckContext { web: &servers, ..CheckContext::of(&machine) });
-        told::of(ANNOTATIONS, found).status
+        let found = examine(&CheckContext { http_fetcher: &servers, ..CheckContext::for_test(&machine) });
+        test_helpers::finding_named(ANNOTATIONS, found).status
     };
     assert_eq!(says(&envoy::INFO.replace("\"ANNOTATIONS\"", "\"OTHER\"")), DoctorStatus::Warning);
     assert_eq!(says(envoy::INFO), DoctorStatus::Ok);
@@ -509,7 +514,7 @@ fn it_ends_within_five_seconds_however_slow_envoy_is() {
             waited.set(waited.get() + time);
             time
         };
-        examine(&CheckContext { web: &servers, wait: &wait, ..CheckContext::of(&machine) });
+        examine(&CheckContext { http_fetcher: &servers, sleep: &wait, ..CheckContext::for_test(&machine) });
         assert!(servers.passed.get() + waited.get() <= Duration::from_secs(5), "{slow:?}");
     }
 }

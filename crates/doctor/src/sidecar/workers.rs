@@ -33,7 +33,7 @@ impl WorkerCpuLimit {
             return Self::Limited("its CPU limit is", limit);
         }
         let machine = read_parsed(files, "/proc/stat", cores_of).ok();
-        let is_here = place.address().is_some_and(|address| address.is_loopback());
+        let is_here = place.ip_address().is_some_and(|address| address.is_loopback());
         let envoys = if is_here { envoys(files) } else { Vec::new() };
         let asked = listeners(files, "self", place);
         let is_it = |process: u32| {
@@ -96,7 +96,7 @@ const CONCURRENCY: &str = "set Envoy's --concurrency to the number of cores that
 const ONE: &str = "all connections of the pod go through one thread, which can use at most one core: requests wait for that thread even while other cores are idle";
 
 /// Judges the worker threads against the CPU that they may use.
-pub(super) fn workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> DoctorFinding {
+pub(super) fn judge_workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64) -> DoctorFinding {
     let count = info.concurrency as f64;
     let late =
         if stalls > 0 { format!("; workers stalled for 200 ms {stalls} times") } else { String::new() };

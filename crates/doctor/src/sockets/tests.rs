@@ -1,7 +1,7 @@
 use seawall_probe::files::fake::Texts;
 
 use super::*;
-use crate::finding::told;
+use crate::finding::test_helpers;
 
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
@@ -47,18 +47,18 @@ fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<DoctorFinding> {
         happens(texts);
         time
     };
-    examine(&CheckContext { wait: &wait, ..CheckContext::of(texts) })
+    examine(&CheckContext { sleep: &wait, ..CheckContext::for_test(texts) })
 }
 
 fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
-    told::complaints(found(&healthy(), happens))
+    test_helpers::complaints(found(&healthy(), happens))
 }
 
 /// The complaints about a state from before the check.
 fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     let texts = healthy();
     plant(&texts);
-    told::complaints(found(&texts, |_| ()))
+    test_helpers::complaints(found(&texts, |_| ()))
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn segments_that_are_sent_again_are_judged_by_their_share_once_there_are_enough(
 fn segments_that_were_sent_again_are_counted_beside_the_others_and_many_of_few_are_warned_of() {
     let dead = |texts: &Texts| count(texts, 100_000, 9, 5_000_000, 12_038);
     assert_eq!(complaints(dead), [(RETRANSMITS, DoctorStatus::Warning)]);
-    let text = told::of(RETRANSMITS, found(&healthy(), dead)).text;
+    let text = test_helpers::finding_named(RETRANSMITS, found(&healthy(), dead)).text;
     assert!(text.starts_with("38 of 38 segments") && text.contains("12038 of 5012038 since"), "{text}");
     // One twentieth of all segments is one nineteenth of the others.
     assert_eq!(
@@ -152,9 +152,9 @@ fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_
     open_files(&texts, 8, 63, 64);
     texts.refuse("/proc/8/fd");
     texts.set("/proc/8/status", "Name:\tshop\nVmSize:\t 4 kB\n");
-    let found_of = |texts: &Texts| told::of(FILES, found(texts, |_| ()));
+    let found_of = |texts: &Texts| test_helpers::finding_named(FILES, found(texts, |_| ()));
     let unseen = found_of(&texts);
-    assert_eq!((unseen.status, told::measured(&unseen, "unseen")), (DoctorStatus::Unknown, 1.0));
+    assert_eq!((unseen.status, test_helpers::measured(&unseen, "unseen")), (DoctorStatus::Unknown, 1.0));
     assert!(unseen.text.ends_with("; this user cannot read 1 other process"), "{}", unseen.text);
     open_files(&texts, 9, 96, 100);
     assert_eq!(found_of(&texts).status, DoctorStatus::Error);
@@ -170,7 +170,7 @@ fn threads_of_the_kernel_and_processes_that_have_ended_have_no_files_that_could_
     open_files(&texts, 8, 0, 64);
     texts.refuse("/proc/8/fd");
     texts.set("/proc/8/status", "Name:\tkthreadd\nThreads:\t1\n");
-    assert_eq!(told::complaints(found(&texts, |_| ())), []);
+    assert_eq!(test_helpers::complaints(found(&texts, |_| ())), []);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use hyper::body::Incoming;
 use seawall_core::Clock;
 use serde_json::json;
 
-use super::broken::fault_reply;
 use super::endpoint::AwsEndpoint;
+use super::fault_replies::fault_reply;
 use super::options::AwsEmulatorOptions;
 use super::reply::{self, EmulatorReply};
 use super::state::AwsState;
@@ -16,8 +16,8 @@ use super::sts::{StsAction, StsForm};
 use super::{eks_auth, imds, sts};
 use crate::faults::{FaultDecision, FaultInjector};
 use crate::keys::KeyError;
-use crate::ledger::CountedOutcome;
 use crate::reply::truncated;
+use crate::request_counters::CountedOutcome;
 use crate::server::{CloseConnection, RequestHandler};
 
 /// The emulator's own page with the request counts, for checks from outside the process.
@@ -74,7 +74,7 @@ impl AwsCloud {
     async fn pass(&self, head: &Parts, body: &[u8]) -> Result<EmulatorReply, CloseConnection> {
         let asked = asked(head, body);
         let endpoint = asked.endpoint();
-        let mut visit = self.state.ledger.start_request(endpoint);
+        let mut visit = self.state.request_counters.start_request(endpoint);
         let fate = self.faults.decide(endpoint, &self.state.clock).await;
         if fate == FaultDecision::Close {
             return Err(CloseConnection);
@@ -111,12 +111,12 @@ impl AwsCloud {
 
     fn all_counts(&self) -> EmulatorReply {
         let endpoints = AwsEndpoint::ALL.into_iter().map(|endpoint| {
-            let counts = self.state.ledger.counts(endpoint);
+            let counts = self.state.request_counters.counts(endpoint);
             let told = json!({"calls": counts.calls, "answered": counts.answered, "refused": counts.refused,
                               "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
             (endpoint.name().to_owned(), told)
         });
-        let sessions = self.state.sessions.all().into_iter();
+        let sessions = self.state.session_counts.all().into_iter();
         let sessions = sessions
             .map(|((taken_by, role), count)| json!({"taken_by": taken_by, "role": role, "sessions": count}));
         let told = json!({"endpoints": endpoints.collect::<serde_json::Map<_, _>>(),
@@ -128,7 +128,9 @@ impl AwsCloud {
 fn asked(head: &Parts, body: &[u8]) -> AwsRequest {
     match head.uri.path() {
         "/" if head.method == Method::POST => AwsRequest::Sts(StsForm::parse(body)),
-        path if head.method == Method::POST && eks_auth::cluster(path).is_some() => AwsRequest::PodIdentity,
+        path if head.method == Method::POST && eks_auth::parse_cluster_name(path).is_some() => {
+            AwsRequest::PodIdentity
+        }
         _ => AwsRequest::Metadata,
     }
 }

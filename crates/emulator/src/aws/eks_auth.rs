@@ -43,18 +43,20 @@ impl EksAuthRefusal {
             Self::NoAssociation => (StatusCode::NOT_FOUND, "ResourceNotFoundException"),
             Self::Token(UntrustedToken::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
             Self::Token(_) | Self::Unbound => (bad, "InvalidTokenException"),
-            Self::Signature(SignatureError::Expired) => (StatusCode::FORBIDDEN, "ExpiredTokenException"),
+            Self::Signature(SignatureError::ExpiredSessionToken) => {
+                (StatusCode::FORBIDDEN, "ExpiredTokenException")
+            }
             Self::Signature(SignatureError::UnknownKey) => {
                 (StatusCode::FORBIDDEN, "UnrecognizedClientException")
             }
             Self::Signature(_) => (StatusCode::FORBIDDEN, "InvalidSignatureException"),
         };
-        reply::json_refused(status, code, &self.to_string())
+        reply::json_error_reply(status, code, &self.to_string())
     }
 }
 
 /// The cluster in a path, if the path is that of this operation.
-pub(super) fn cluster(path: &str) -> Option<&str> {
+pub(super) fn parse_cluster_name(path: &str) -> Option<&str> {
     let cluster = path.strip_prefix("/clusters/")?.strip_suffix("/assume-role-for-pod-identity")?;
     let is_in = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
     ((1..=100).contains(&cluster.len()) && cluster.bytes().all(is_in)).then_some(cluster)
@@ -118,7 +120,7 @@ fn pod_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<Emulat
 
 /// A time in seconds since 1970, as restJson1 writes it.
 fn end(state: &AwsState, exp: u64) -> Value {
-    if state.settings().fractions { json!(exp as f64 + 0.25) } else { json!(exp) }
+    if state.settings().fractional_expiry { json!(exp as f64 + 0.25) } else { json!(exp) }
 }
 
 fn workload(subject: &str) -> Option<(&str, &str)> {

@@ -44,7 +44,7 @@ fn token(state: &AwsState, request: &Parts) -> EmulatorReply {
     let stated = request.headers.get(TTL).and_then(|value| value.to_str().ok());
     let ttl = stated.and_then(|text| text.parse().ok()).filter(|ttl| TTLS.contains(ttl));
     let Some(ttl) = ttl else { return html(StatusCode::BAD_REQUEST, "Bad request.") };
-    let token = state.mint.metadata_token(state.seconds() + ttl);
+    let token = state.mint.metadata_token(state.unix_seconds() + ttl);
     let mut reply = reply(StatusCode::OK, "text/plain", token.expose().clone());
     reply.headers_mut().insert(TTL, HeaderValue::from(ttl));
     reply
@@ -53,7 +53,9 @@ fn token(state: &AwsState, request: &Parts) -> EmulatorReply {
 /// Whether the request may proceed. A given token is checked even if none is required.
 fn is_admitted(state: &AwsState, request: &Parts) -> bool {
     match request.headers.get(TOKEN) {
-        Some(token) => token.to_str().is_ok_and(|token| state.mint.is_metadata_token(token, state.seconds())),
+        Some(token) => {
+            token.to_str().is_ok_and(|token| state.mint.is_metadata_token(token, state.unix_seconds()))
+        }
         None => !state.instance.tokens_required,
     }
 }
@@ -74,8 +76,7 @@ fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
 /// The document with the instance's account. The account is empty without a role.
 fn identity(state: &AwsState) -> String {
     let account = state.instance.role.as_deref().and_then(|role| role.split(':').nth(4)).unwrap_or_default();
-    let told =
-        json!({"Code": "Success", "LastUpdated": state.format_expiry(state.seconds()), "AccountId": account});
+    let told = json!({"Code": "Success", "LastUpdated": state.format_expiry(state.unix_seconds()), "AccountId": account});
     format!("{told:#}")
 }
 
@@ -103,7 +104,7 @@ fn document(state: &AwsState, role: &str) -> EmulatorReply {
     let issued = state.issue(session, SIX_HOURS);
     let told = json!({
         "Code": "Success",
-        "LastUpdated": state.format_expiry(state.seconds()),
+        "LastUpdated": state.format_expiry(state.unix_seconds()),
         "Type": "AWS-HMAC",
         "AccessKeyId": issued.session.access_key_id,
         "SecretAccessKey": issued.secret.expose(),

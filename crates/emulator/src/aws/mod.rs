@@ -10,10 +10,10 @@
 //! Formats: botocore `botocore/data/sts/2011-06-15/service-2.json`, `botocore/data/eks-auth/2023-11-26/service-2.json`;
 //! docs.aws.amazon.com/STS/latest/APIReference; docs.aws.amazon.com/AWSEC2/latest/UserGuide (instance metadata).
 
-mod broken;
 mod cloud;
 mod eks_auth;
 mod endpoint;
+mod fault_replies;
 mod imds;
 mod mint;
 mod options;
@@ -24,7 +24,7 @@ mod sigv4;
 mod state;
 mod sts;
 
-pub use crate::ledger::EndpointCounts;
+pub use crate::request_counters::EndpointCounts;
 pub use endpoint::AwsEndpoint;
 pub use mint::AwsSession;
 pub use options::{AwsEmulatorOptions, Ec2Instance, IamUser, OidcProvider};

@@ -32,9 +32,9 @@ pub struct AwsEmulatorOptions {
     /// The initial faults; see [`set_faults`](super::AwsEmulator::set_faults).
     pub faults: Faults,
     /// The longest lifetime of a session, whatever lifetime is requested and allowed.
-    pub session_lifetime: Duration,
+    pub max_session_lifetime: Duration,
     /// True if session ends have fractions of a second. AWS writes both forms.
-    pub fractions: bool,
+    pub fractional_expiry: bool,
 }
 
 impl Default for AwsEmulatorOptions {
@@ -48,8 +48,8 @@ impl Default for AwsEmulatorOptions {
             associations: BTreeMap::new(),
             instance: Ec2Instance::default(),
             faults: Faults::default(),
-            session_lifetime: Duration::from_secs(12 * 3600),
-            fractions: false,
+            max_session_lifetime: Duration::from_secs(12 * 3600),
+            fractional_expiry: false,
         }
     }
 }

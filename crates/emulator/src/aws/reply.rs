@@ -35,26 +35,26 @@ pub(super) fn element(name: &str, content: &str) -> String {
 }
 
 /// An element with text content.
-pub(super) fn leaf(name: &str, text: &str) -> String {
+pub(super) fn text_element(name: &str, text: &str) -> String {
     element(name, &escaped(text))
 }
 
 /// The successful response to `action` with this result.
 pub(super) fn success_reply(action: &str, result: &str) -> EmulatorReply {
     let result = element(&format!("{action}Result"), result);
-    let about = element("ResponseMetadata", &leaf("RequestId", REQUEST_ID));
+    let about = element("ResponseMetadata", &text_element("RequestId", REQUEST_ID));
     let body = format!("<{action}Response xmlns=\"{NAMESPACE}\">{result}{about}</{action}Response>\n");
     reply(StatusCode::OK, "text/xml", body)
 }
 
 /// An error response of the query interface.
-pub(super) fn refused(status: StatusCode, code: &str, message: &str) -> EmulatorReply {
+pub(super) fn error_reply(status: StatusCode, code: &str, message: &str) -> EmulatorReply {
     let kind = if status.is_server_error() { "Receiver" } else { "Sender" };
-    let error = leaf("Type", kind) + &leaf("Code", code) + &leaf("Message", message);
+    let error = text_element("Type", kind) + &text_element("Code", code) + &text_element("Message", message);
     let body = format!(
         "<ErrorResponse xmlns=\"{NAMESPACE}\">{}{}</ErrorResponse>\n",
         element("Error", &error),
-        leaf("RequestId", REQUEST_ID)
+        text_element("RequestId", REQUEST_ID)
     );
     reply(status, "text/xml", body)
 }
@@ -65,7 +65,7 @@ pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
 }
 
 /// An error response of EKS Auth (restJson1: the code is in a header, the message in the body).
-pub(super) fn json_refused(status: StatusCode, code: &'static str, message: &str) -> EmulatorReply {
+pub(super) fn json_error_reply(status: StatusCode, code: &'static str, message: &str) -> EmulatorReply {
     let mut reply = json(status, &json!({ "message": message }));
     reply.headers_mut().insert("x-amzn-errortype", HeaderValue::from_static(code));
     reply

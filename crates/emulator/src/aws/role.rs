@@ -21,7 +21,7 @@ pub struct IamRole {
 
 impl IamRole {
     /// A role that trusts every caller, for sessions of at most an hour.
-    pub fn open(arn: &str) -> Self {
+    pub fn trusting_everyone(arn: &str) -> Self {
         Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
     }
 
@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn a_role_admits_whom_it_trusts_and_by_its_external_id() {
-        let role = IamRole { external_id: Some("x1".into()), ..IamRole::open("r").trusting("a") };
+        let role =
+            IamRole { external_id: Some("x1".into()), ..IamRole::trusting_everyone("r").trusting("a") };
         assert!(role.admits("a") && role.admits_signer("a", Some("x1")));
         assert!(!role.admits("b") && !role.admits_signer("b", Some("x1")));
         assert!(!role.admits_signer("a", None) && !role.admits_signer("a", Some("x2")));

@@ -13,7 +13,7 @@ use super::mint::AwsSession;
 use super::options::AwsEmulatorOptions;
 use super::role::IamRole;
 use crate::faults::Faults;
-use crate::ledger::EndpointCounts;
+use crate::request_counters::EndpointCounts;
 use crate::server::EmulatorServer;
 
 /// A running emulator. Dropping it closes the listener and every connection.
@@ -59,9 +59,9 @@ impl AwsEmulator {
         self.cloud.faults.set_faults(endpoint, faults);
     }
 
-    /// Changes [`AwsEmulatorOptions::fractions`].
-    pub fn set_fractions(&self, fractions: bool) {
-        self.cloud.state.update_settings(|policy| policy.fractions = fractions);
+    /// Changes [`AwsEmulatorOptions::fractional_expiry`].
+    pub fn set_fractional_expiry(&self, fractions: bool) {
+        self.cloud.state.update_settings(|policy| policy.fractional_expiry = fractions);
     }
 
     /// Adds a role, or replaces the one with its ARN.
@@ -82,17 +82,17 @@ impl AwsEmulator {
 
     /// The request counts of an endpoint.
     pub fn counts(&self, endpoint: AwsEndpoint) -> EndpointCounts {
-        self.cloud.state.ledger.counts(endpoint)
+        self.cloud.state.request_counters.counts(endpoint)
     }
 
     /// The number of issued sessions, by caller and role.
-    pub fn sessions(&self) -> BTreeMap<(String, String), u64> {
-        self.cloud.state.sessions.all()
+    pub fn session_counts(&self) -> BTreeMap<(String, String), u64> {
+        self.cloud.state.session_counts.all()
     }
 
     /// The claims of a session token, if it is authentic and the session has not ended.
     pub fn session(&self, token: &str) -> Option<AwsSession> {
-        self.cloud.state.mint.read(token, self.cloud.state.seconds()).ok()
+        self.cloud.state.mint.read(token, self.cloud.state.unix_seconds()).ok()
     }
 
     /// Closes the listener and every connection, and waits for both.

@@ -28,7 +28,7 @@ pub(super) enum SignatureError {
     #[error("The security token included in the request is invalid.")]
     UnknownKey,
     #[error("The security token included in the request is expired")]
-    Expired,
+    ExpiredSessionToken,
     #[error("Credential should be scoped to the service that is called")]
     Scope,
     #[error("The signature has expired or is not valid yet: check the clock")]

@@ -16,7 +16,7 @@ use super::role::IamRole;
 use super::sigv4::{SigV4Header, SignatureError};
 use crate::jwt::{self, JwtClaims, JwtError};
 use crate::keys::KeyError;
-use crate::ledger::{NameCounter, RequestCounters};
+use crate::request_counters::{NameCounter, RequestCounters};
 
 /// The name that counts all names above the limit.
 const OTHERS: &str = "(others)";
@@ -25,9 +25,9 @@ const OTHERS: &str = "(others)";
 #[derive(Debug)]
 pub(super) struct AwsState {
     pub(super) clock: Clock,
-    pub(super) ledger: RequestCounters<AwsEndpoint>,
+    pub(super) request_counters: RequestCounters<AwsEndpoint>,
     /// The number of issued sessions, by caller and role.
-    pub(super) sessions: NameCounter<(String, String)>,
+    pub(super) session_counts: NameCounter<(String, String)>,
     providers: Vec<OidcProvider>,
     users: Vec<IamUser>,
     pub(super) instance: Ec2Instance,
@@ -42,8 +42,8 @@ pub(super) struct AwsSettings {
     /// The role of each subject at EKS.
     pub(super) associations: BTreeMap<String, String>,
     pub(super) unknown_roles_trust_everyone: bool,
-    pub(super) session_lifetime: Duration,
-    pub(super) fractions: bool,
+    pub(super) max_session_lifetime: Duration,
+    pub(super) fractional_expiry: bool,
 }
 
 /// The signer of a request.
@@ -57,7 +57,7 @@ pub(super) struct RequestSigner {
 
 impl RequestSigner {
     /// The ARN for responses and audit logs.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn audit_arn(&self) -> String {
         self.session.as_ref().map_or_else(|| self.arn.clone(), AwsSession::arn)
     }
 }
@@ -77,8 +77,8 @@ impl AwsState {
     pub(super) fn new(options: AwsEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
             clock,
-            ledger: RequestCounters::default(),
-            sessions: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
+            request_counters: RequestCounters::default(),
+            session_counts: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
             users: options.users,
             instance: options.instance,
@@ -87,8 +87,8 @@ impl AwsState {
                 roles: options.roles,
                 associations: options.associations,
                 unknown_roles_trust_everyone: options.unknown_roles_trust_everyone,
-                session_lifetime: options.session_lifetime,
-                fractions: options.fractions,
+                max_session_lifetime: options.max_session_lifetime,
+                fractional_expiry: options.fractional_expiry,
             })),
         })
     }
@@ -106,7 +106,7 @@ impl AwsState {
                 Err(error) => refusal = UntrustedToken::Token(error),
                 Ok(claims) if claims.issuer != provider.issuer => refusal = UntrustedToken::Issuer,
                 Ok(claims) => {
-                    claims.check_times(self.seconds())?;
+                    claims.check_times(self.unix_seconds())?;
                     let is_for = |aud: &String| {
                         audience.map_or_else(|| provider.audiences.contains(aud), |wanted| aud == wanted)
                     };
@@ -131,7 +131,7 @@ impl AwsState {
             Some(token) => self.session_of(claimed.access_key_id, token.to_str().unwrap_or_default())?,
             None => self.user_of(claimed.access_key_id)?,
         };
-        claimed.check(service, request, body, secret.expose(), self.seconds())?;
+        claimed.check(service, request, body, secret.expose(), self.unix_seconds())?;
         Ok(caller)
     }
 
@@ -140,9 +140,9 @@ impl AwsState {
         access_key_id: &str,
         token: &str,
     ) -> Result<(Secret<String>, RequestSigner), SignatureError> {
-        let session = self.mint.read(token, self.seconds()).map_err(|unknown| match unknown {
+        let session = self.mint.read(token, self.unix_seconds()).map_err(|unknown| match unknown {
             SessionTokenError::NotOurs => SignatureError::UnknownKey,
-            SessionTokenError::Expired => SignatureError::Expired,
+            SessionTokenError::Expired => SignatureError::ExpiredSessionToken,
         })?;
         if session.access_key_id != access_key_id {
             return Err(SignatureError::UnknownKey);
@@ -161,26 +161,27 @@ impl AwsState {
     pub(super) fn role(&self, arn: &str) -> Option<IamRole> {
         let policy = self.settings();
         let known = policy.roles.iter().find(|role| role.arn == arn).cloned();
-        known.or_else(|| policy.unknown_roles_trust_everyone.then(|| IamRole::open(arn)))
+        known.or_else(|| policy.unknown_roles_trust_everyone.then(|| IamRole::trusting_everyone(arn)))
     }
 
     /// Issues a session for `lifetime`, but at most for the longest allowed lifetime.
     pub(super) fn issue(&self, session: AwsSession, lifetime: Duration) -> SessionCredentials {
-        self.sessions.count((session.taken_by.clone(), session.role.clone()));
-        let lifetime = lifetime.min(self.settings().session_lifetime);
-        let exp = self.seconds().saturating_add(lifetime.as_secs());
+        self.session_counts.increment((session.taken_by.clone(), session.role.clone()));
+        let lifetime = lifetime.min(self.settings().max_session_lifetime);
+        let exp = self.unix_seconds().saturating_add(lifetime.as_secs());
         self.mint.issue(AwsSession { exp, ..session })
     }
 
-    pub(super) fn seconds(&self) -> u64 {
-        jwt::seconds(self.clock.wall_time())
+    pub(super) fn unix_seconds(&self) -> u64 {
+        jwt::unix_seconds(self.clock.wall_time())
     }
 
     /// Formats the end of a session in UTC. A fraction of a second, if enabled, is never after the end.
     pub(super) fn format_expiry(&self, exp: u64) -> String {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(exp);
         let at = jiff::Timestamp::try_from(at).unwrap_or(jiff::Timestamp::MAX);
-        let form = if self.settings().fractions { "%Y-%m-%dT%H:%M:%S.250Z" } else { "%Y-%m-%dT%H:%M:%SZ" };
+        let form =
+            if self.settings().fractional_expiry { "%Y-%m-%dT%H:%M:%S.250Z" } else { "%Y-%m-%dT%H:%M:%SZ" };
         at.strftime(form).to_string()
     }
 

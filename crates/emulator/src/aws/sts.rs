@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::request::Parts;
 
 use super::mint::{AwsSession, SessionCredentials};
-use super::reply::{self, EmulatorReply, element, leaf};
+use super::reply::{self, EmulatorReply, element, text_element};
 use super::role::{IamRole, RoleArnParts};
 use super::sigv4::SignatureError;
 use super::state::{AwsState, UntrustedToken};
@@ -33,11 +33,11 @@ pub(super) enum AwsStsRefusal {
     #[error("1 validation error detected: Value at '{0}' failed to satisfy constraint")]
     Validation(&'static str),
     #[error("The requested DurationSeconds exceeds the MaxSessionDuration set for this role.")]
-    TooLong,
+    DurationTooLong,
     #[error(
         "The requested DurationSeconds exceeds the 1 hour session limit for roles assumed by role chaining."
     )]
-    ChainTooLong,
+    ChainedDurationTooLong,
     #[error("Not authorized to perform sts:AssumeRoleWithWebIdentity")]
     NotTrusted,
     #[error("User: {0} is not authorized to perform: sts:AssumeRole on resource: {1}")]
@@ -53,14 +53,16 @@ impl AwsStsRefusal {
         let (bad, forbidden) = (StatusCode::BAD_REQUEST, StatusCode::FORBIDDEN);
         match self {
             Self::Action(_) => (bad, "InvalidAction"),
-            Self::Validation(_) | Self::TooLong | Self::ChainTooLong => (bad, "ValidationError"),
+            Self::Validation(_) | Self::DurationTooLong | Self::ChainedDurationTooLong => {
+                (bad, "ValidationError")
+            }
             Self::NotTrusted | Self::Denied(..) => (forbidden, "AccessDenied"),
             Self::Token(UntrustedToken::Token(JwtError::Expired)) => (bad, "ExpiredTokenException"),
             Self::Token(_) => (bad, "InvalidIdentityToken"),
             Self::Signature(SignatureError::Missing) => (forbidden, "MissingAuthenticationToken"),
             Self::Signature(SignatureError::Incomplete) => (bad, "IncompleteSignature"),
             Self::Signature(SignatureError::UnknownKey) => (forbidden, "InvalidClientTokenId"),
-            Self::Signature(SignatureError::Expired) => (forbidden, "ExpiredToken"),
+            Self::Signature(SignatureError::ExpiredSessionToken) => (forbidden, "ExpiredToken"),
             Self::Signature(SignatureError::Scope | SignatureError::Time | SignatureError::Mismatch) => {
                 (forbidden, "SignatureDoesNotMatch")
             }
@@ -69,7 +71,7 @@ impl AwsStsRefusal {
 
     pub(super) fn reply(&self) -> EmulatorReply {
         let (status, code) = self.status_and_code();
-        reply::refused(status, code, &self.to_string())
+        reply::error_reply(status, code, &self.to_string())
     }
 }
 
@@ -166,9 +168,9 @@ fn web_identity(state: &AwsState, form: &StsForm) -> Result<EmulatorReply, AwsSt
         state.role(arn).filter(|role| role.admits(&claims.subject)).ok_or(AwsStsRefusal::NotTrusted)?;
     check_duration(&role, duration)?;
     let issued = state.issue(session, duration);
-    let about = leaf("SubjectFromWebIdentityToken", &claims.subject)
-        + &leaf("Audience", claims.audiences.first().map_or("", String::as_str))
-        + &leaf("Provider", &claims.issuer);
+    let about = text_element("SubjectFromWebIdentityToken", &claims.subject)
+        + &text_element("Audience", claims.audiences.first().map_or("", String::as_str))
+        + &text_element("Provider", &claims.issuer);
     Ok(reply::success_reply("AssumeRoleWithWebIdentity", &(result(state, &issued) + &about)))
 }
 
@@ -182,36 +184,36 @@ fn assume_role(
     let (arn, duration) = (form.role()?, form.duration()?);
     let session = AwsSession { tags: form.tags()?, ..form.session(&caller.arn)? };
     let role = state.role(arn).filter(|role| role.admits_signer(&caller.arn, form.field("ExternalId")));
-    let role = role.ok_or_else(|| AwsStsRefusal::Denied(caller.name(), arn.to_owned()))?;
+    let role = role.ok_or_else(|| AwsStsRefusal::Denied(caller.audit_arn(), arn.to_owned()))?;
     check_duration(&role, duration)?;
     if caller.session.is_some() && duration > CHAINED {
-        return Err(AwsStsRefusal::ChainTooLong);
+        return Err(AwsStsRefusal::ChainedDurationTooLong);
     }
     let issued = state.issue(session, duration);
     Ok(reply::success_reply("AssumeRole", &result(state, &issued)))
 }
 
 fn check_duration(role: &IamRole, duration: Duration) -> Result<(), AwsStsRefusal> {
-    if duration > role.longest { Err(AwsStsRefusal::TooLong) } else { Ok(()) }
+    if duration > role.longest { Err(AwsStsRefusal::DurationTooLong) } else { Ok(()) }
 }
 
 fn result(state: &AwsState, issued: &SessionCredentials) -> String {
     let session = &issued.session;
-    let credentials = leaf("AccessKeyId", &session.access_key_id)
-        + &leaf("SecretAccessKey", issued.secret.expose())
-        + &leaf("SessionToken", issued.token.expose())
-        + &leaf("Expiration", &state.format_expiry(session.exp));
+    let credentials = text_element("AccessKeyId", &session.access_key_id)
+        + &text_element("SecretAccessKey", issued.secret.expose())
+        + &text_element("SessionToken", issued.token.expose())
+        + &text_element("Expiration", &state.format_expiry(session.exp));
     let id = format!("AROAEMULATEDROLE00000:{}", session.name);
-    let user = leaf("Arn", &session.arn()) + &leaf("AssumedRoleId", &id);
+    let user = text_element("Arn", &session.arn()) + &text_element("AssumedRoleId", &id);
     element("Credentials", &credentials) + &element("AssumedRoleUser", &user)
 }
 
 fn caller_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<EmulatorReply, AwsStsRefusal> {
     let caller = state.verify_signer("sts", request, body)?;
-    let (arn, session) = (caller.name(), caller.session);
+    let (arn, session) = (caller.audit_arn(), caller.session);
     let account = arn.split(':').nth(4).unwrap_or_default();
     let id = session
         .map_or_else(|| "AIDAEMULATEDUSER00000".to_owned(), |s| format!("AROAEMULATEDROLE00000:{}", s.name));
-    let told = leaf("Arn", &arn) + &leaf("UserId", &id) + &leaf("Account", account);
+    let told = text_element("Arn", &arn) + &text_element("UserId", &id) + &text_element("Account", account);
     Ok(reply::success_reply("GetCallerIdentity", &told))
 }

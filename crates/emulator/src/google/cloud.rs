@@ -8,9 +8,9 @@ use hyper::body::Incoming;
 use seawall_core::Clock;
 use serde_json::json;
 
-use super::broken::fault_reply;
 use super::endpoint::GoogleEndpoint;
-use super::impersonation::Impersonation;
+use super::fault_replies::fault_reply;
+use super::impersonation::ImpersonationPolicy;
 
 use super::metadata::MetadataServer;
 use super::options::GoogleEmulatorOptions;
@@ -21,8 +21,8 @@ use super::state::GoogleState;
 use super::token::EmulatedAccessToken;
 use crate::faults::{FaultDecision, FaultInjector, Faults};
 use crate::keys::KeyError;
-use crate::ledger::{CountedOutcome, EndpointCounts};
 use crate::reply::truncated;
+use crate::request_counters::{CountedOutcome, EndpointCounts};
 use crate::server::{CloseConnection, RequestHandler};
 
 /// The emulator's own page with the request counts, for checks from outside the process.
@@ -42,7 +42,7 @@ impl RequestHandler for GoogleCloud {
         }
         let route = GoogleRoute::of(request.method(), request.uri().path());
         let endpoint = route.endpoint();
-        let mut visit = self.state.ledger.start_request(endpoint);
+        let mut visit = self.state.request_counters.start_request(endpoint);
         let fate = self.gates.decide(endpoint, &self.state.clock).await;
         if fate == FaultDecision::Close {
             return Err(CloseConnection);
@@ -86,7 +86,7 @@ impl GoogleCloud {
 
     fn all_counts(&self) -> EmulatorReply {
         let endpoints = GoogleEndpoint::ALL.into_iter().map(|endpoint| {
-            let counts = self.state.ledger.counts(endpoint);
+            let counts = self.state.request_counters.counts(endpoint);
             let told = json!({"calls": counts.calls, "answered": counts.answered, "refused": counts.refused,
                               "faulted": counts.faulted, "in_flight": counts.in_flight, "peak": counts.peak});
             (endpoint.name().to_owned(), told)
@@ -111,7 +111,7 @@ impl GoogleCloud {
         self.state.set_token_lifetime(lifetime);
     }
 
-    pub(super) fn set_impersonation(&self, impersonation: Impersonation) {
+    pub(super) fn set_impersonation(&self, impersonation: ImpersonationPolicy) {
         self.state.set_impersonation(impersonation);
     }
 
@@ -120,7 +120,7 @@ impl GoogleCloud {
     }
 
     pub(super) fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
-        self.state.ledger.counts(endpoint)
+        self.state.request_counters.counts(endpoint)
     }
 
     pub(super) fn exchanges(&self) -> BTreeMap<String, u64> {
@@ -131,7 +131,7 @@ impl GoogleCloud {
         self.state.impersonations.all()
     }
 
-    pub(super) fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
-        self.state.access_token(token)
+    pub(super) fn read_access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
+        self.state.read_access_token(token)
     }
 }

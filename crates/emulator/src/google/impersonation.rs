@@ -4,21 +4,21 @@ use std::collections::BTreeSet;
 
 /// The allowed impersonations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Impersonation {
+pub enum ImpersonationPolicy {
     /// Only these pairs are allowed, each a subject (`system:serviceaccount:NS:NAME`) and an e-mail, as in the real IAM.
     Only(BTreeSet<(String, String)>),
     /// Every subject may impersonate every account.
     Everyone,
 }
 
-impl Default for Impersonation {
+impl Default for ImpersonationPolicy {
     /// No impersonation is allowed.
     fn default() -> Self {
         Self::Only(BTreeSet::new())
     }
 }
 
-impl Impersonation {
+impl ImpersonationPolicy {
     /// Whether `subject` may impersonate `email`.
     pub fn allows(&self, subject: &str, email: &str) -> bool {
         match self {

@@ -8,10 +8,10 @@
 //! Formats: google-auth-library-python `google/oauth2/sts.py`, `google/auth/iam.py`, `google/auth/impersonated_credentials.py`;
 //! cloud.google.com/iam/docs/reference/sts/rest.
 
-mod broken;
 mod cloud;
-mod credentials;
 mod endpoint;
+mod fault_replies;
+mod iam_credentials;
 mod impersonation;
 mod metadata;
 mod options;
@@ -24,10 +24,10 @@ mod state;
 mod sts;
 mod token;
 
-pub use crate::ledger::EndpointCounts;
+pub use crate::request_counters::EndpointCounts;
 pub use endpoint::GoogleEndpoint;
-pub use impersonation::Impersonation;
-pub use metadata::{CONCEALED, GceMachine};
+pub use impersonation::ImpersonationPolicy;
+pub use metadata::{CONCEALED_MARKER, GceMachine};
 pub use options::GoogleEmulatorOptions;
 pub use provider::WorkloadIdentityProvider;
 pub use running::{GoogleEmulator, start};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::impersonation::Impersonation;
+use super::impersonation::ImpersonationPolicy;
 use super::metadata::GceMachine;
 use super::provider::WorkloadIdentityProvider;
 use crate::faults::Faults;
@@ -18,7 +18,7 @@ pub struct GoogleEmulatorOptions {
     /// The workload identity providers whose Kubernetes tokens are accepted.
     pub providers: Vec<WorkloadIdentityProvider>,
     /// The allowed impersonations.
-    pub impersonation: Impersonation,
+    pub impersonation: ImpersonationPolicy,
     /// The virtual machine of the metadata server, and its project.
     pub machine: GceMachine,
     /// The initial faults; see [`set_faults`](super::GoogleEmulator::set_faults).
@@ -38,7 +38,7 @@ impl Default for GoogleEmulatorOptions {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             providers: Vec::new(),
-            impersonation: Impersonation::default(),
+            impersonation: ImpersonationPolicy::default(),
             machine: GceMachine::default(),
             faults: Faults::default(),
             token_lifetime: Duration::from_secs(3600),

@@ -10,11 +10,11 @@ use seawall_core::Clock;
 
 use super::cloud::GoogleCloud;
 use super::endpoint::GoogleEndpoint;
-use super::impersonation::Impersonation;
+use super::impersonation::ImpersonationPolicy;
 use super::options::GoogleEmulatorOptions;
 use super::token::EmulatedAccessToken;
 use crate::faults::Faults;
-use crate::ledger::EndpointCounts;
+use crate::request_counters::EndpointCounts;
 use crate::server::EmulatorServer;
 
 /// A running emulator. Dropping it closes the listener and every connection.
@@ -66,7 +66,7 @@ impl GoogleEmulator {
     }
 
     /// Changes the allowed impersonations.
-    pub fn set_impersonation(&self, impersonation: Impersonation) {
+    pub fn set_impersonation(&self, impersonation: ImpersonationPolicy) {
         self.cloud.set_impersonation(impersonation);
     }
 
@@ -91,8 +91,8 @@ impl GoogleEmulator {
     }
 
     /// The claims of an access token, if it is authentic and has not expired.
-    pub fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
-        self.cloud.access_token(token)
+    pub fn read_access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
+        self.cloud.read_access_token(token)
     }
 
     /// Closes the listener and every connection, and waits for both.

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::reply::{self, EmulatorReply, oauth_error};
 use super::state::GoogleState;
 use super::token::EmulatedAccessToken;
-use super::{credentials, sts};
+use super::{iam_credentials, sts};
 
 pub(super) async fn exchange(state: &GoogleState, request: Request<Incoming>) -> EmulatorReply {
     if !reply::is_form(&request) {
@@ -19,14 +19,14 @@ pub(super) async fn exchange(state: &GoogleState, request: Request<Incoming>) ->
         Ok(body) => body,
         Err(unread) => return unread.reply(),
     };
-    match sts::exchange(&body, &state.providers, state.seconds()) {
+    match sts::exchange(&body, &state.providers, state.unix_seconds()) {
         Ok(granted) => federated(state, granted),
         Err(refused) => refused.reply(),
     }
 }
 
-fn federated(state: &GoogleState, granted: sts::ExchangedToken) -> EmulatorReply {
-    state.exchanges.count(granted.subject.clone());
+fn federated(state: &GoogleState, granted: sts::GrantedExchange) -> EmulatorReply {
+    state.exchanges.increment(granted.subject.clone());
     let lifetime = state.settings().token_lifetime;
     let token = EmulatedAccessToken {
         sub: granted.subject,
@@ -36,7 +36,7 @@ fn federated(state: &GoogleState, granted: sts::ExchangedToken) -> EmulatorReply
         n: 0,
         principal: Some(granted.principal),
     };
-    let body = json!({"access_token": state.issue(token), "issued_token_type": sts::ACCESS_TOKEN,
+    let body = json!({"access_token": state.issue(token), "issued_token_type": sts::ACCESS_TOKEN_TYPE,
                       "token_type": "Bearer", "expires_in": lifetime.as_secs()});
     reply::json(StatusCode::OK, &body)
 }
@@ -59,12 +59,12 @@ fn impersonate(
     account: &str,
     caller: Option<EmulatedAccessToken>,
     body: &[u8],
-) -> Result<EmulatorReply, credentials::IamCredentialsRefusal> {
-    let caller = credentials::authenticate(caller)?;
+) -> Result<EmulatorReply, iam_credentials::IamCredentialsRefusal> {
+    let caller = iam_credentials::authenticate(caller)?;
     let policy = state.settings();
-    let wanted: credentials::AccessTokenRequest = credentials::read(body)?;
+    let wanted: iam_credentials::AccessTokenRequest = iam_credentials::parse_body(body)?;
     let (scopes, lifetime) = wanted.check(&caller, account, &policy.impersonation, state.long_lifetimes)?;
-    state.impersonations.count((caller.sub.clone(), account.to_owned()));
+    state.impersonations.increment((caller.sub.clone(), account.to_owned()));
     let lifetime = lifetime.min(policy.token_lifetime);
     let token = state.service_account_token(caller.sub, account, scopes, lifetime);
     let end = jiff::Timestamp::try_from(state.clock.wall_time() + lifetime).unwrap_or(jiff::Timestamp::MAX);
@@ -97,13 +97,13 @@ fn identify(
     account: &str,
     caller: Option<EmulatedAccessToken>,
     body: &[u8],
-) -> Result<Value, credentials::IamCredentialsRefusal> {
-    let caller = credentials::authenticate(caller)?;
+) -> Result<Value, iam_credentials::IamCredentialsRefusal> {
+    let caller = iam_credentials::authenticate(caller)?;
     let policy = state.settings();
-    let wanted: credentials::IdTokenRequest = credentials::read(body)?;
+    let wanted: iam_credentials::IdTokenRequest = iam_credentials::parse_body(body)?;
     wanted.check(&caller, account, &policy.impersonation)?;
-    state.impersonations.count((caller.sub.clone(), account.to_owned()));
-    Ok(wanted.claims(account, state.seconds(), policy.token_lifetime))
+    state.impersonations.increment((caller.sub.clone(), account.to_owned()));
+    Ok(wanted.claims(account, state.unix_seconds(), policy.token_lifetime))
 }
 
 pub(super) async fn published_keys(state: &GoogleState) -> EmulatorReply {
@@ -116,7 +116,7 @@ pub(super) async fn published_keys(state: &GoogleState) -> EmulatorReply {
 /// The response of `oauth2.googleapis.com/tokeninfo` about an access token, with its owner.
 pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     let given = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "access_token");
-    let Some(token) = given.and_then(|(_, token)| state.access_token(&token)) else {
+    let Some(token) = given.and_then(|(_, token)| state.read_access_token(&token)) else {
         return oauth_error(
             StatusCode::BAD_REQUEST,
             "invalid_token",
@@ -124,11 +124,11 @@ pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
         );
     };
     let mut info = json!({
-        "azp": credentials::unique_id(token.account.as_ref().unwrap_or(&token.sub)),
+        "azp": iam_credentials::service_account_unique_id(token.account.as_ref().unwrap_or(&token.sub)),
         "scope": token.scopes.join(" "),
         // Google writes both numbers as strings.
         "exp": token.exp.to_string(),
-        "expires_in": token.exp.saturating_sub(state.seconds()).to_string(),
+        "expires_in": token.exp.saturating_sub(state.unix_seconds()).to_string(),
         "kubernetes_subject": token.sub,
     });
     if let Some(email) = &token.account {
@@ -145,5 +145,5 @@ pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
 fn caller(state: &GoogleState, request: &Request<Incoming>) -> Option<EmulatedAccessToken> {
     let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("Bearer") { state.access_token(token.trim()) } else { None }
+    if scheme.eq_ignore_ascii_case("Bearer") { state.read_access_token(token.trim()) } else { None }
 }

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 use super::endpoint::GoogleEndpoint;
-use super::impersonation::Impersonation;
+use super::impersonation::ImpersonationPolicy;
 use super::options::GoogleEmulatorOptions;
 use super::provider::WorkloadIdentityProvider;
 use super::token::{AccessTokenIssuer, EmulatedAccessToken};
 use crate::jwt;
 use crate::keys::{Algorithm, KeyError, SigningKey};
-use crate::ledger::{NameCounter, RequestCounters};
+use crate::request_counters::{NameCounter, RequestCounters};
 
 /// The name that counts all names above the limit.
 const OTHERS: &str = "(others)";
@@ -25,7 +25,7 @@ const OTHERS: &str = "(others)";
 #[derive(Debug)]
 pub(super) struct GoogleState {
     pub(super) clock: Clock,
-    pub(super) ledger: RequestCounters<GoogleEndpoint>,
+    pub(super) request_counters: RequestCounters<GoogleEndpoint>,
     /// The number of successful exchanges per Kubernetes subject.
     pub(super) exchanges: NameCounter<String>,
     /// The number of issued tokens per Kubernetes subject and account.
@@ -42,14 +42,14 @@ pub(super) struct GoogleState {
 #[derive(Clone, Debug)]
 pub(super) struct GoogleSettings {
     pub(super) token_lifetime: Duration,
-    pub(super) impersonation: Impersonation,
+    pub(super) impersonation: ImpersonationPolicy,
 }
 
 impl GoogleState {
     pub(super) fn new(options: GoogleEmulatorOptions, clock: Clock) -> Result<Self, KeyError> {
         Ok(Self {
             clock,
-            ledger: RequestCounters::default(),
+            request_counters: RequestCounters::default(),
             exchanges: NameCounter::new(OTHERS.to_owned()),
             impersonations: NameCounter::new((OTHERS.to_owned(), OTHERS.to_owned())),
             providers: options.providers,
@@ -69,8 +69,8 @@ impl GoogleState {
     }
 
     /// The claims of an access token of this emulator, if it has not expired.
-    pub(super) fn access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
-        self.mint.read(token, self.seconds())
+    pub(super) fn read_access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
+        self.mint.read(token, self.unix_seconds())
     }
 
     /// A token that acts as a service account.
@@ -106,8 +106,8 @@ impl GoogleState {
         made.await.map(|key| &**key)
     }
 
-    pub(super) fn seconds(&self) -> u64 {
-        jwt::seconds(self.clock.wall_time())
+    pub(super) fn unix_seconds(&self) -> u64 {
+        jwt::unix_seconds(self.clock.wall_time())
     }
 
     pub(super) fn token_lifetime(&self) -> Duration {
@@ -115,7 +115,7 @@ impl GoogleState {
     }
 
     pub(super) fn expiry_after(&self, lifetime: Duration) -> u64 {
-        self.seconds().saturating_add(lifetime.as_secs())
+        self.unix_seconds().saturating_add(lifetime.as_secs())
     }
 
     pub(super) fn settings(&self) -> GoogleSettings {
@@ -126,7 +126,7 @@ impl GoogleState {
         self.lock().token_lifetime = lifetime;
     }
 
-    pub(super) fn set_impersonation(&self, impersonation: Impersonation) {
+    pub(super) fn set_impersonation(&self, impersonation: ImpersonationPolicy) {
         self.lock().impersonation = impersonation;
     }
 

@@ -11,7 +11,7 @@ use super::reply::{EmulatorReply, oauth_error};
 use crate::jwt::{self, JwtError};
 
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
-pub(super) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+pub(super) const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
 const SUBJECT_TYPES: [&str; 2] =
     ["urn:ietf:params:oauth:token-type:jwt", "urn:ietf:params:oauth:token-type:id_token"];
 
@@ -31,7 +31,7 @@ const FIELDS: [&str; 7] = [
 
 /// A granted exchange.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ExchangedToken {
+pub(super) struct GrantedExchange {
     /// The `sub` of the Kubernetes token.
     pub(super) subject: String,
     /// The principal in Google's policies.
@@ -52,7 +52,7 @@ pub(super) enum GoogleStsRefusal {
     Options,
     #[error("grant_type must be {GRANT}")]
     GrantType,
-    #[error("requested_token_type must be {ACCESS_TOKEN}")]
+    #[error("requested_token_type must be {ACCESS_TOKEN_TYPE}")]
     RequestedType,
     #[error("subject_token_type must be the type of a JWT or of an ID token")]
     SubjectType,
@@ -90,17 +90,17 @@ pub(super) fn exchange(
     form: &[u8],
     providers: &[WorkloadIdentityProvider],
     now: u64,
-) -> Result<ExchangedToken, GoogleStsRefusal> {
+) -> Result<GrantedExchange, GoogleStsRefusal> {
     let form = TokenExchangeForm::parse(form)?;
     form.expect("grant_type", &[GRANT], GoogleStsRefusal::GrantType)?;
-    form.expect("requested_token_type", &[ACCESS_TOKEN], GoogleStsRefusal::RequestedType)?;
+    form.expect("requested_token_type", &[ACCESS_TOKEN_TYPE], GoogleStsRefusal::RequestedType)?;
     form.expect("subject_token_type", &SUBJECT_TYPES, GoogleStsRefusal::SubjectType)?;
     form.check_options()?;
     let audience = form.required("audience")?;
     let provider = providers.iter().find(|each| each.name == audience).ok_or(GoogleStsRefusal::Target)?;
     let subject = provider.subject(form.required("subject_token")?, now)?;
     let scopes: Vec<_> = form.required("scope")?.split_ascii_whitespace().map(str::to_owned).collect();
-    Ok(ExchangedToken { principal: provider.principal(&subject), subject, scopes })
+    Ok(GrantedExchange { principal: provider.principal(&subject), subject, scopes })
 }
 
 impl WorkloadIdentityProvider {

@@ -10,7 +10,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use seawall_core::{Clock, ManualClock};
 use seawall_emulator::google::{
-    self, GoogleEmulator, GoogleEmulatorOptions, Impersonation, WorkloadIdentityProvider,
+    self, GoogleEmulator, GoogleEmulatorOptions, ImpersonationPolicy, WorkloadIdentityProvider,
 };
 use seawall_emulator::keys::Algorithm;
 use seawall_emulator::kubernetes::{Issuer, Workload};
@@ -64,7 +64,7 @@ pub(crate) async fn start_with(change: impl FnOnce(&mut GoogleEmulatorOptions)) 
     };
     let mut options = GoogleEmulatorOptions {
         providers: vec![provider],
-        impersonation: Impersonation::only([("reef", "coral", EMAIL)]),
+        impersonation: ImpersonationPolicy::only([("reef", "coral", EMAIL)]),
         ..GoogleEmulatorOptions::default()
     };
     change(&mut options);

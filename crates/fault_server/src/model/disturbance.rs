@@ -71,7 +71,7 @@ impl Disturbances {
     }
 
     /// Returns the end of work that starts at `start` after this wait, on one of this many workers.
-    pub(super) fn finish(
+    pub(super) fn end_of_work(
         &mut self,
         start: NanosSinceStart,
         work: NanosSinceStart,
@@ -95,7 +95,7 @@ impl Disturbances {
 
 impl SpeedChange {
     fn new(plant: &PlantedFault) -> Option<Self> {
-        let (number, nanos) = (|key| plant.value(key), |key| plant.nanos(key));
+        let (number, nanos) = (|key| plant.parameter_value(key), |key| plant.parameter_as_nanos(key));
         Some(match plant.kind.name {
             "drift" => {
                 let step = (nanos("time") / STEPS).max(1);
@@ -182,9 +182,10 @@ struct Pauses {
 
 impl Pauses {
     fn new(plant: &PlantedFault, seed: u64) -> Self {
-        let (length, every) = (plant.nanos("length"), plant.nanos("every"));
+        let (length, every) = (plant.parameter_as_nanos("length"), plant.parameter_as_nanos("every"));
         // The shift is half of `jitter`, but at most so large that two pauses cannot meet.
-        let jitter = (every as f64 * plant.value("jitter") / 2.0).min((every - length) as f64 / 2.0);
+        let jitter =
+            (every as f64 * plant.parameter_value("jitter") / 2.0).min((every - length) as f64 / 2.0);
         Self { length, every, jitter, seed }
     }
 
@@ -231,9 +232,9 @@ mod tests {
         assert_eq!(weather.end_of_pause(2000 * MS), 2200 * MS);
         assert_eq!(weather.end_of_pause(2199 * MS), 2200 * MS);
         assert_eq!(weather.end_of_pause(2200 * MS), 2200 * MS);
-        assert_eq!(weather.finish(1990 * MS, 50 * MS, 0, 1), 2240 * MS);
-        assert_eq!(weather.finish(2100 * MS, 3000 * MS, 0, 1), 5400 * MS);
-        assert_eq!(weather.finish(0, 1500 * MS, 0, 1), 1500 * MS);
+        assert_eq!(weather.end_of_work(1990 * MS, 50 * MS, 0, 1), 2240 * MS);
+        assert_eq!(weather.end_of_work(2100 * MS, 3000 * MS, 0, 1), 5400 * MS);
+        assert_eq!(weather.end_of_work(0, 1500 * MS, 0, 1), 1500 * MS);
     }
 
     #[test]
@@ -246,7 +247,7 @@ mod tests {
     #[test]
     fn a_neighbour_slows_work_during_its_bursts_alone() {
         let mut weather = weather("bursts,share=0.5,length=1s,every=10s");
-        let took = |weather: &mut Disturbances, at| weather.finish(at, 10 * MS, 0, 1) - at;
+        let took = |weather: &mut Disturbances, at| weather.end_of_work(at, 10 * MS, 0, 1) - at;
         assert_eq!(took(&mut weather, 500 * MS), 10 * MS);
         assert_eq!(took(&mut weather, 10_500 * MS), 20 * MS);
         assert_eq!(took(&mut weather, 11_500 * MS), 10 * MS);
@@ -255,8 +256,9 @@ mod tests {
     #[test]
     fn a_drift_has_the_deviation_that_it_was_given() {
         let mut weather = weather("drift,amplitude=0.05,time=1s");
-        let levels: Vec<_> =
-            (0..200_000_u64).map(|n| weather.finish(n * 10 * MS, 1000 * MS, 0, 1) - n * 10 * MS).collect();
+        let levels: Vec<_> = (0..200_000_u64)
+            .map(|n| weather.end_of_work(n * 10 * MS, 1000 * MS, 0, 1) - n * 10 * MS)
+            .collect();
         let deviations = levels.iter().map(|took| (*took as f64 / 1e9 - 1.0).powi(2));
         let deviation = (deviations.sum::<f64>() / levels.len() as f64).sqrt();
         assert!((deviation - 0.05).abs() < 0.005, "{deviation}");
@@ -266,9 +268,9 @@ mod tests {
     fn warming_up_begins_at_its_share_with_the_first_request_and_ends() {
         let mut weather = weather("warm-up,share=0.5,time=5s");
         let hour = 3_600_000 * MS;
-        assert_eq!(weather.finish(hour, 10 * MS, 0, 1) - hour, 20 * MS);
+        assert_eq!(weather.end_of_work(hour, 10 * MS, 0, 1) - hour, 20 * MS);
         let later = hour + 60_000 * MS;
-        assert!(weather.finish(later, 10 * MS, 0, 1) - later < 10_010_000);
+        assert!(weather.end_of_work(later, 10 * MS, 0, 1) - later < 10_010_000);
     }
 
     #[test]
@@ -277,7 +279,7 @@ mod tests {
         let (mut at, work) = (0, 10 * MS);
         let mut fast_until = 0;
         while at < 60_000 * MS {
-            let end = weather.finish(at, work, 0, 1);
+            let end = weather.end_of_work(at, work, 0, 1);
             if end - at < work {
                 fast_until = end;
             }
@@ -291,7 +293,7 @@ mod tests {
     fn metastability_outlives_the_wait_that_began_it_and_ends_with_rest() {
         let (mut once, mut for_long) = (weather("collapse"), weather("metastable,rest=3s"));
         let took = |weather: &mut Disturbances, at, wait| {
-            (weather.finish(at * MS, 10 * MS, wait * MS, 1) - at * MS) / MS
+            (weather.end_of_work(at * MS, 10 * MS, wait * MS, 1) - at * MS) / MS
         };
         for weather in [&mut once, &mut for_long] {
             assert_eq!((took(weather, 0, 100), took(weather, 10, 151)), (10, 15));

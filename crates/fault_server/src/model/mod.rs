@@ -59,7 +59,7 @@ pub(super) enum ModelStep {
     Wait(NanosSinceStart),
     /// Compute for this time, then call [`FaultModel::resume_computed`].
     Compute(NanosSinceStart),
-    /// The request ends at this time; call [`FaultModel::end`] then.
+    /// The request ends at this time; call [`FaultModel::end_request`] then.
     End(NanosSinceStart, PlannedResponse),
 }
 
@@ -81,23 +81,23 @@ const GATEWAY_TIMEOUT: u16 = 504;
 #[derive(Debug)]
 enum Stage {
     Delay(RandomDuration),
-    Refusing { bucket: GcraBucket, status: u16 },
-    Window { window: FixedWindowLimiter, status: u16 },
-    Hanging { bucket: GcraBucket, hang: NanosSinceStart },
-    Spaced { spaced: LeakyBucketLimiter, status: u16 },
+    RefusingLimiter { bucket: GcraBucket, status: u16 },
+    WindowLimiter { window: FixedWindowLimiter, status: u16 },
+    HangingLimiter { bucket: GcraBucket, hang: NanosSinceStart },
+    DelayingLimiter { spaced: LeakyBucketLimiter, status: u16 },
     Pool { pool: WorkerPool, status: u16 },
     Cpu { work: NanosSinceStart, queue: usize, waiting: usize, status: u16 },
-    Cap { places: usize, used: usize, service: RandomDuration, status: u16 },
+    ConcurrencyCap { places: usize, used: usize, service: RandomDuration, status: u16 },
     Quota(QuotaThread),
-    Chain(TimeoutProxy),
+    TimeoutChain(TimeoutProxy),
     Balancer(Balancer),
     Link(SharedLink),
 }
 
 /// The result of a stage.
 enum StageResult {
-    On(NanosSinceStart),
-    Again(NanosSinceStart),
+    NextStage(NanosSinceStart),
+    RetryStage(NanosSinceStart),
     Compute(NanosSinceStart),
     End(NanosSinceStart, PlannedResponse),
 }
@@ -129,13 +129,13 @@ impl FaultModel {
                 return ModelStep::End(self.weather.end_of_pause(at), PlannedResponse::Answer(OK));
             };
             match stage.pass(at, course, &mut self.weather, &mut self.rng) {
-                StageResult::On(then) => {
+                StageResult::NextStage(then) => {
                     (course.next, course.tries) = (course.next + 1, 0);
                     if then > at {
                         return ModelStep::Wait(then);
                     }
                 }
-                StageResult::Again(then) => return ModelStep::Wait(then),
+                StageResult::RetryStage(then) => return ModelStep::Wait(then),
                 StageResult::Compute(work) => return ModelStep::Compute(work),
                 StageResult::End(then, fate) => return ModelStep::End(self.weather.end_of_pause(then), fate),
             }
@@ -152,9 +152,9 @@ impl FaultModel {
     }
 
     /// Ends a request and frees its places.
-    pub(super) fn end(&mut self, course: &RequestProgress) {
+    pub(super) fn end_request(&mut self, course: &RequestProgress) {
         for (number, stage) in self.stages.iter_mut().enumerate() {
-            if let Stage::Cap { used, .. } = stage
+            if let Stage::ConcurrencyCap { used, .. } = stage
                 && course.holds & (1 << number) != 0
             {
                 *used = used.saturating_sub(1);
@@ -166,31 +166,51 @@ impl FaultModel {
 impl Stage {
     /// The stage of a fault; none for faults of connections and for disturbances.
     fn new(plant: &PlantedFault) -> Option<Self> {
-        let status = plant.value("status") as u16;
-        let bucket = || GcraBucket::new(plant.value("rate"), plant.value("bucket"));
+        let status = plant.parameter_value("status") as u16;
+        let bucket = || GcraBucket::new(plant.parameter_value("rate"), plant.parameter_value("bucket"));
         Some(match plant.kind.name {
-            "rate-limiter" if plant.value("window") > 0.0 => Self::Window {
-                window: FixedWindowLimiter::new(plant.value("rate"), plant.nanos("window")),
+            "rate-limiter" if plant.parameter_value("window") > 0.0 => Self::WindowLimiter {
+                window: FixedWindowLimiter::new(
+                    plant.parameter_value("rate"),
+                    plant.parameter_as_nanos("window"),
+                ),
                 status,
             },
-            "rate-limiter" => Self::Refusing { bucket: bucket(), status },
-            "hanging-limiter" => Self::Hanging { bucket: bucket(), hang: plant.nanos("hang") },
-            "delaying-limiter" => Self::Spaced {
-                spaced: LeakyBucketLimiter::new(plant.value("rate"), plant.value("queue")),
-                status,
-            },
-            "pool" => Self::Pool { pool: WorkerPool::new(plant, Some(plant.count("queue")), 1.0), status },
-            "cpu" => Self::Cpu { work: plant.nanos("work"), queue: plant.count("queue"), waiting: 0, status },
-            "concurrency-cap" => {
-                let service = RandomDuration::new(plant.nanos("service"), plant.value("cv"));
-                Self::Cap { places: plant.count("places"), used: 0, service, status }
+            "rate-limiter" => Self::RefusingLimiter { bucket: bucket(), status },
+            "hanging-limiter" => {
+                Self::HangingLimiter { bucket: bucket(), hang: plant.parameter_as_nanos("hang") }
             }
-            "connection-cap" => Self::Delay(RandomDuration::new(plant.nanos("service"), plant.value("cv"))),
-            "noise" => Self::Delay(RandomDuration::new(plant.nanos("delay"), 1.0)),
+            "delaying-limiter" => Self::DelayingLimiter {
+                spaced: LeakyBucketLimiter::new(
+                    plant.parameter_value("rate"),
+                    plant.parameter_value("queue"),
+                ),
+                status,
+            },
+            "pool" => Self::Pool {
+                pool: WorkerPool::new(plant, Some(plant.parameter_as_usize("queue")), 1.0),
+                status,
+            },
+            "cpu" => Self::Cpu {
+                work: plant.parameter_as_nanos("work"),
+                queue: plant.parameter_as_usize("queue"),
+                waiting: 0,
+                status,
+            },
+            "concurrency-cap" => {
+                let service =
+                    RandomDuration::new(plant.parameter_as_nanos("service"), plant.parameter_value("cv"));
+                Self::ConcurrencyCap { places: plant.parameter_as_usize("places"), used: 0, service, status }
+            }
+            "connection-cap" => Self::Delay(RandomDuration::new(
+                plant.parameter_as_nanos("service"),
+                plant.parameter_value("cv"),
+            )),
+            "noise" => Self::Delay(RandomDuration::new(plant.parameter_as_nanos("delay"), 1.0)),
             "quota" => Self::Quota(QuotaThread::new(plant)),
-            "timeout-chain" => Self::Chain(TimeoutProxy::new(plant)),
+            "timeout-chain" => Self::TimeoutChain(TimeoutProxy::new(plant)),
             "uneven" => Self::Balancer(Balancer::new(plant)),
-            "bandwidth" => Self::Link(SharedLink::new(plant.value("rate"))),
+            "bandwidth" => Self::Link(SharedLink::new(plant.parameter_value("rate"))),
             _ => return None,
         })
     }
@@ -203,35 +223,35 @@ impl Stage {
         rng: &mut Rng,
     ) -> StageResult {
         match self {
-            Self::Delay(time) => StageResult::On(at + time.draw(rng)),
-            Self::Refusing { bucket, status } => admitted(bucket.take(at), at, *status),
-            Self::Window { window, status } => admitted(window.take(at), at, *status),
-            Self::Hanging { bucket, hang } => {
+            Self::Delay(time) => StageResult::NextStage(at + time.draw(rng)),
+            Self::RefusingLimiter { bucket, status } => admitted(bucket.take(at), at, *status),
+            Self::WindowLimiter { window, status } => admitted(window.take(at), at, *status),
+            Self::HangingLimiter { bucket, hang } => {
                 if bucket.take(at) {
-                    StageResult::On(at)
+                    StageResult::NextStage(at)
                 } else {
                     StageResult::End(at + *hang, PlannedResponse::Close)
                 }
             }
-            Self::Spaced { spaced, status } => done(spaced.take(at), at, *status),
-            Self::Pool { pool, status } => done(pool.take(at, weather, rng), at, *status),
+            Self::DelayingLimiter { spaced, status } => done(spaced.take(at), at, *status),
+            Self::Pool { pool, status } => done(pool.schedule(at, weather, rng), at, *status),
             Self::Cpu { work, queue, waiting, status } => compute(*work, *queue, waiting, at, *status),
-            Self::Cap { places, used, service, status } => {
+            Self::ConcurrencyCap { places, used, service, status } => {
                 if used >= places {
                     return refused(at, *status);
                 }
                 *used += 1;
                 course.holds |= 1 << course.next;
-                StageResult::On(weather.finish(at, service.draw(rng), 0, 1))
+                StageResult::NextStage(weather.end_of_work(at, service.draw(rng), 0, 1))
             }
-            Self::Quota(quota) => done(quota.take(at, weather, rng), at, FULL),
-            Self::Chain(chain) => attempt(chain, at, course, weather, rng),
+            Self::Quota(quota) => done(quota.schedule(at, weather, rng), at, FULL),
+            Self::TimeoutChain(chain) => attempt(chain, at, course, weather, rng),
             Self::Balancer(balancer) => {
-                let (server, end) = balancer.take(at, weather, rng);
+                let (server, end) = balancer.schedule(at, weather, rng);
                 course.server = balancer.names_server.then_some(server);
                 done(end, at, FULL)
             }
-            Self::Link(link) => StageResult::On(link.send(at, course.bytes)),
+            Self::Link(link) => StageResult::NextStage(link.send(at, course.bytes)),
         }
     }
 }
@@ -241,11 +261,11 @@ fn refused(at: NanosSinceStart, status: u16) -> StageResult {
 }
 
 fn admitted(is_admitted: bool, at: NanosSinceStart, status: u16) -> StageResult {
-    if is_admitted { StageResult::On(at) } else { refused(at, status) }
+    if is_admitted { StageResult::NextStage(at) } else { refused(at, status) }
 }
 
 fn done(end: Option<NanosSinceStart>, at: NanosSinceStart, status: u16) -> StageResult {
-    end.map_or_else(|| refused(at, status), StageResult::On)
+    end.map_or_else(|| refused(at, status), StageResult::NextStage)
 }
 
 /// Starts computing if the queue has room; only one request computes at a time.
@@ -272,11 +292,11 @@ fn attempt(
 ) -> StageResult {
     course.tries += 1;
     match chain.attempt(at, weather, rng) {
-        AttemptResult::Done(end) => StageResult::On(end),
-        AttemptResult::GivenUp(then) if chain.gives_up_after(course.tries) => {
+        AttemptResult::Done(end) => StageResult::NextStage(end),
+        AttemptResult::GivenUp(then) if chain.is_last_try(course.tries) => {
             StageResult::End(then, PlannedResponse::Answer(GATEWAY_TIMEOUT))
         }
-        AttemptResult::GivenUp(then) => StageResult::Again(then),
+        AttemptResult::GivenUp(then) => StageResult::RetryStage(then),
     }
 }
 

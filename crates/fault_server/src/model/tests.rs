@@ -23,7 +23,7 @@ fn ends(
     while let Some(Reverse((at, kind, number))) = due.pop() {
         let course = &mut courses[number].1;
         if kind == 0 {
-            model.end(course);
+            model.end_request(course);
             continue;
         }
         let first = !std::mem::replace(&mut begun[number], true);

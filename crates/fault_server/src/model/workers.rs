@@ -43,28 +43,28 @@ const QUEUE: usize = 100_000;
 
 impl WorkerPool {
     pub(super) fn new(plant: &PlantedFault, queue: Option<usize>, slow: f64) -> Self {
-        let mean = (plant.nanos("service") as f64 * slow).round() as NanosSinceStart;
+        let mean = (plant.parameter_as_nanos("service") as f64 * slow).round() as NanosSinceStart;
         Self {
-            free: (0..plant.count("workers")).map(|_| Reverse(0)).collect(),
-            service: RandomDuration::new(mean, plant.value("cv")),
+            free: (0..plant.parameter_as_usize("workers")).map(|_| Reverse(0)).collect(),
+            service: RandomDuration::new(mean, plant.parameter_value("cv")),
             line: WaitQueue { starts: VecDeque::new(), most: queue.unwrap_or(QUEUE) },
         }
     }
 
     /// Returns the end of a request that arrives now; none if the queue is full.
-    pub(super) fn take(
+    pub(super) fn schedule(
         &mut self,
         at: NanosSinceStart,
         weather: &mut Disturbances,
         rng: &mut Rng,
     ) -> Option<NanosSinceStart> {
         let start = self.start(at)?;
-        let end = weather.finish(start, self.service.draw(rng), start - at, self.free.len());
+        let end = weather.end_of_work(start, self.service.draw(rng), start - at, self.free.len());
         self.occupy(at, start, end);
         Some(end)
     }
 
-    /// Like [`take`](Self::take), for a client that times out at `until`. Work that has not started by then is dropped, and running work
+    /// Like [`schedule`](Self::schedule), for a client that times out at `until`. Work that has not started by then is dropped, and running work
     /// ends then.
     fn take_until(
         &mut self,
@@ -77,7 +77,7 @@ impl WorkerPool {
         if start >= until {
             return Some(start.saturating_add(1));
         }
-        let end = weather.finish(start, self.service.draw(rng), start - at, self.free.len());
+        let end = weather.end_of_work(start, self.service.draw(rng), start - at, self.free.len());
         self.occupy(at, start, end.min(until));
         Some(end)
     }
@@ -115,23 +115,26 @@ struct Server {
 impl Balancer {
     pub(super) fn new(plant: &PlantedFault) -> Self {
         let server = |number| {
-            let (slow, weight) =
-                if number == 0 { (plant.value("slow"), plant.count("weight") as i64) } else { (1.0, 1) };
+            let (slow, weight) = if number == 0 {
+                (plant.parameter_value("slow"), plant.parameter_as_usize("weight") as i64)
+            } else {
+                (1.0, 1)
+            };
             Server { pool: WorkerPool::new(plant, None, slow), weight, turn: 0 }
         };
-        let servers = (0..plant.count("servers")).map(server).collect();
-        Self { servers, names_server: plant.has_word("header", "yes") }
+        let servers = (0..plant.parameter_as_usize("servers")).map(server).collect();
+        Self { servers, names_server: plant.parameter_is_word("header", "yes") }
     }
 
     /// Returns the chosen server and the end of the request there.
-    pub(super) fn take(
+    pub(super) fn schedule(
         &mut self,
         at: NanosSinceStart,
         weather: &mut Disturbances,
         rng: &mut Rng,
     ) -> (u8, Option<NanosSinceStart>) {
         let number = self.next();
-        let taken = self.servers.get_mut(number).and_then(|server| server.pool.take(at, weather, rng));
+        let taken = self.servers.get_mut(number).and_then(|server| server.pool.schedule(at, weather, rng));
         (u8::try_from(number).unwrap_or(u8::MAX), taken)
     }
 
@@ -166,9 +169,9 @@ impl TimeoutProxy {
     pub(super) fn new(plant: &PlantedFault) -> Self {
         Self {
             pool: WorkerPool::new(plant, None, 1.0),
-            timeout: plant.nanos("timeout"),
-            tries: plant.count("tries"),
-            drops: plant.has_word("late", "dropped"),
+            timeout: plant.parameter_as_nanos("timeout"),
+            tries: plant.parameter_as_usize("tries"),
+            drops: plant.parameter_is_word("late", "dropped"),
         }
     }
 
@@ -182,13 +185,13 @@ impl TimeoutProxy {
         let end = if self.drops {
             self.pool.take_until(at, until, weather, rng)
         } else {
-            self.pool.take(at, weather, rng)
+            self.pool.schedule(at, weather, rng)
         };
         end.filter(|end| *end <= until).map_or(AttemptResult::GivenUp(until), AttemptResult::Done)
     }
 
     /// Whether this was the last try.
-    pub(super) fn gives_up_after(&self, tries: u8) -> bool {
+    pub(super) fn is_last_try(&self, tries: u8) -> bool {
         usize::from(tries) >= self.tries
     }
 }
@@ -212,11 +215,11 @@ const TICK: NanosSinceStart = 1_000_000;
 
 impl QuotaThread {
     pub(super) fn new(plant: &PlantedFault) -> Self {
-        let period = plant.nanos("period").max(1);
+        let period = plant.parameter_as_nanos("period").max(1);
         Self {
             period,
-            granted: ((period as f64 * plant.value("share")) as NanosSinceStart).max(1),
-            work: RandomDuration::new(plant.nanos("work"), plant.value("cv")),
+            granted: ((period as f64 * plant.parameter_value("share")) as NanosSinceStart).max(1),
+            work: RandomDuration::new(plant.parameter_as_nanos("work"), plant.parameter_value("cv")),
             free_at: 0,
             current: 0,
             used: 0,
@@ -224,7 +227,7 @@ impl QuotaThread {
         }
     }
 
-    pub(super) fn take(
+    pub(super) fn schedule(
         &mut self,
         at: NanosSinceStart,
         weather: &mut Disturbances,
@@ -234,7 +237,7 @@ impl QuotaThread {
         if start > at && !self.line.has_room(at) {
             return None;
         }
-        let unthrottled = weather.finish(start, self.work.draw(rng), start - at, 1);
+        let unthrottled = weather.end_of_work(start, self.work.draw(rng), start - at, 1);
         self.free_at = self.run(start, unthrottled - start);
         if start > at {
             self.line.starts.push_back(start);
@@ -288,7 +291,7 @@ mod tests {
 
     fn pool(text: &str) -> WorkerPool {
         let plant = plant(text);
-        WorkerPool::new(&plant, Some(plant.count("queue")), 1.0)
+        WorkerPool::new(&plant, Some(plant.parameter_as_usize("queue")), 1.0)
     }
 
     /// The mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
@@ -308,7 +311,7 @@ mod tests {
             for _ in 0..requests {
                 at += -(1.0 - rng.f64()).ln() * 0.01 / (f64::from(workers) * utilisation);
                 let arrival = (at * 1e9) as NanosSinceStart;
-                sum += (pool.take(arrival, &mut weather, &mut rng).unwrap() - arrival) as f64 / 1e7;
+                sum += (pool.schedule(arrival, &mut weather, &mut rng).unwrap() - arrival) as f64 / 1e7;
             }
             let (measured, expected) = (sum / f64::from(requests), 1.0 + erlang_c_wait(workers, utilisation));
             assert!(
@@ -322,14 +325,14 @@ mod tests {
     fn a_pool_ends_at_its_rate_whenever_requests_come_and_refuses_beyond_its_queue() {
         let (mut weather, mut rng) = still();
         let mut pool = pool("pool,workers=8,service=40ms,queue=50");
-        let ends: Vec<_> = (0..500).filter_map(|_| pool.take(SECOND, &mut weather, &mut rng)).collect();
+        let ends: Vec<_> = (0..500).filter_map(|_| pool.schedule(SECOND, &mut weather, &mut rng)).collect();
         assert_eq!(ends.len(), 58);
         assert_eq!(
             (ends[0], ends[7], ends[8], ends[57]),
             (SECOND + 40 * MS, SECOND + 40 * MS, SECOND + 80 * MS, SECOND + 320 * MS)
         );
         // By then ten requests are served, so ten places are free.
-        let later = (0..500).filter_map(|_| pool.take(SECOND + 80 * MS, &mut weather, &mut rng)).count();
+        let later = (0..500).filter_map(|_| pool.schedule(SECOND + 80 * MS, &mut weather, &mut rng)).count();
         assert_eq!(later, 16);
     }
 
@@ -346,7 +349,7 @@ mod tests {
         let mut balancer = Balancer::new(&plant("uneven,servers=3,workers=1,service=10ms,slow=5"));
         let mut latest = [0; 3];
         for n in 0..300_u64 {
-            let (server, end) = balancer.take(n * 10 * MS, &mut weather, &mut rng);
+            let (server, end) = balancer.schedule(n * 10 * MS, &mut weather, &mut rng);
             latest[usize::from(server)] = end.unwrap() - n * 10 * MS;
         }
         assert_eq!((latest[1], latest[2]), (10 * MS, 10 * MS));
@@ -357,7 +360,7 @@ mod tests {
     fn a_quota_gives_its_share_of_each_period_and_stands_still_for_the_rest() {
         let ((mut weather, mut rng), mut quota) =
             (still(), QuotaThread::new(&plant("quota,share=0.2,work=1ms")));
-        let ends: Vec<_> = (0..1000).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
+        let ends: Vec<_> = (0..1000).filter_map(|_| quota.schedule(0, &mut weather, &mut rng)).collect();
         assert_eq!((ends[0], ends[19], ends[20], ends[999]), (MS, 20 * MS, 101 * MS, 4920 * MS));
     }
 
@@ -366,7 +369,7 @@ mod tests {
         let (mut weather, mut rng) = still();
         // The quota is 1.5 ms per period. The second tick exceeds it by 0.5 ms, so the next period has 1 ms left.
         let mut quota = QuotaThread::new(&plant("quota,share=0.015,work=1ms"));
-        let ends: Vec<_> = (0..400).filter_map(|_| quota.take(0, &mut weather, &mut rng)).collect();
+        let ends: Vec<_> = (0..400).filter_map(|_| quota.schedule(0, &mut weather, &mut rng)).collect();
         assert_eq!(ends[..4], [MS, 2 * MS, 101 * MS, 201 * MS]);
         // The long-term rate is 15 per second.
         assert!(ends[399].abs_diff(400 * SECOND / 15) < SECOND / 5, "{}", ends[399]);
@@ -376,8 +379,8 @@ mod tests {
     fn work_that_is_longer_than_a_grant_takes_as_many_periods_as_it_needs() {
         let ((mut weather, mut rng), mut quota) =
             (still(), QuotaThread::new(&plant("quota,share=0.1,work=50ms")));
-        assert_eq!(quota.take(0, &mut weather, &mut rng), Some(410 * MS));
-        assert_eq!(quota.take(0, &mut weather, &mut rng), Some(910 * MS));
+        assert_eq!(quota.schedule(0, &mut weather, &mut rng), Some(410 * MS));
+        assert_eq!(quota.schedule(0, &mut weather, &mut rng), Some(910 * MS));
     }
 
     #[test]

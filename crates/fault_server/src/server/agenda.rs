@@ -12,7 +12,7 @@ use crate::model::{PlannedResponse, RequestProgress};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingRequest {
     pub(super) connection: ConnectionToken,
-    pub(super) course: RequestProgress,
+    pub(super) progress: RequestProgress,
     pub(super) is_head: bool,
 }
 
@@ -23,12 +23,12 @@ pub(super) enum DueEvent {
     Proceed(PendingRequest),
     End(PendingRequest, PlannedResponse),
     /// The connection may have more input.
-    Pump(ConnectionToken),
+    ReadMore(ConnectionToken),
     /// The connection may have been idle for too long.
-    Idle(ConnectionToken),
+    CheckIdle(ConnectionToken),
     /// Accept again after a lack of file descriptors.
     Accept,
-    Name(SocketAddr, Vec<u8>),
+    DnsAnswer(SocketAddr, Vec<u8>),
 }
 
 #[derive(Debug, Default)]
@@ -61,13 +61,13 @@ impl EventQueue {
         Ok(())
     }
 
-    pub(super) fn next_due(&self) -> Option<NanosSinceStart> {
+    pub(super) fn next_due_time(&self) -> Option<NanosSinceStart> {
         self.entries.peek().map(|Reverse(entry)| entry.at)
     }
 
     /// Takes the next event that is due.
     pub(super) fn pop_due(&mut self, now: NanosSinceStart) -> Option<(NanosSinceStart, DueEvent)> {
-        let is_due = self.next_due().is_some_and(|at| at <= now);
+        let is_due = self.next_due_time().is_some_and(|at| at <= now);
         let Reverse(entry) = is_due.then(|| self.entries.pop()).flatten()?;
         Some((entry.at, entry.due))
     }
@@ -101,13 +101,13 @@ mod tests {
     fn what_is_due_comes_in_order_of_time_and_then_of_putting_down() {
         let mut agenda = EventQueue::default();
         for (at, port) in [(5, 1), (3, 2), (5, 3), (9, 4)] {
-            agenda.push(at, DueEvent::Name(([127, 0, 0, 1], port).into(), Vec::new())).unwrap();
+            agenda.push(at, DueEvent::DnsAnswer(([127, 0, 0, 1], port).into(), Vec::new())).unwrap();
         }
         let mut ports = Vec::new();
-        while let Some((_, DueEvent::Name(to, _))) = agenda.pop_due(5) {
+        while let Some((_, DueEvent::DnsAnswer(to, _))) = agenda.pop_due(5) {
             ports.push(to.port());
         }
-        assert_eq!((ports, agenda.next_due()), (vec![2, 1, 3], Some(9)));
+        assert_eq!((ports, agenda.next_due_time()), (vec![2, 1, 3], Some(9)));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl ResponseCache {
     }
 
     /// The size of a good response in bytes.
-    pub(super) fn length(&self, is_head: bool) -> usize {
+    pub(super) fn ok_response_bytes(&self, is_head: bool) -> usize {
         let body = if is_head { 0 } else { self.body.len() };
         head_length(self.body.len()) + body
     }
@@ -67,11 +67,11 @@ mod tests {
         let mut answers = ResponseCache::new(12);
         let shape = ResponseKey { status: 200, server: None, is_head: false, closes: false };
         assert_eq!(&*answers.answer(shape), b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n............");
-        assert_eq!(answers.answer(shape).len(), answers.length(false));
+        assert_eq!(answers.answer(shape).len(), answers.ok_response_bytes(false));
         let head = answers.answer(ResponseKey { is_head: true, ..shape });
         assert_eq!(
             (&*head, head.len()),
-            (&b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"[..], answers.length(true))
+            (&b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n"[..], answers.ok_response_bytes(true))
         );
         let refused = answers.answer(ResponseKey { status: 429, server: Some(3), closes: true, ..shape });
         let text = String::from_utf8_lossy(&refused);

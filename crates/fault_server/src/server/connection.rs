@@ -43,7 +43,7 @@ pub(super) struct FaultConnection {
     /// The number of requests so far.
     pub(super) requests: u32,
     /// The time at which the connection is set up.
-    pub(super) ready: NanosSinceStart,
+    pub(super) ready_at: NanosSinceStart,
     /// The time of the last response, or of the start.
     pub(super) last_active: NanosSinceStart,
 }
@@ -70,7 +70,7 @@ impl FaultConnection {
             unwritten: None,
             closes: false,
             requests: 0,
-            ready,
+            ready_at: ready,
             last_active: now,
         }
     }
@@ -102,7 +102,7 @@ impl FaultConnection {
 
     fn parsed(&mut self) -> Result<Option<Head>, HeadError> {
         if self.begun.is_none() && !self.unread.is_empty() {
-            self.begun = head::read(&self.unread)?.map(|head| (head, head.body));
+            self.begun = head::read(&self.unread)?.map(|head| (head, head.body_bytes));
             self.unread.drain(..self.begun.map_or(0, |(head, _)| head.length));
         }
         let Some((head, missing)) = &mut self.begun else { return Ok(None) };

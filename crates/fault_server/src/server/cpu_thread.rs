@@ -43,7 +43,7 @@ impl ComputeThread {
         let _ = self.jobs.send((flight, work));
     }
 
-    pub(super) fn finished(&self) -> Option<PendingRequest> {
+    pub(super) fn take_finished(&self) -> Option<PendingRequest> {
         self.done.try_recv().ok()
     }
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 /// The longest question in bytes: 12 for the head, 255 for a name, 4 for type and class, and room for EDNS (RFC 1035, RFC 6891).
-pub(super) const LONGEST: usize = 512;
+pub(super) const MAX_QUESTION_BYTES: usize = 512;
 
 /// The length of the head (RFC 1035 section 4.1.1).
 const HEAD: usize = 12;

@@ -12,7 +12,7 @@ const LONGEST_BODY: u64 = 1 << 30;
 pub(super) struct Head {
     /// The length of the head, including the empty line.
     pub(super) length: usize,
-    pub(super) body: u64,
+    pub(super) body_bytes: u64,
     pub(super) is_head: bool,
     pub(super) closes: bool,
 }
@@ -47,7 +47,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, HeadError> {
     let mut lines = bytes[..end].split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end());
     let mut head = request_line(lines.next().unwrap_or_default(), end + 4)?;
     lines.try_for_each(|line| head.field(line))?;
-    if head.body > LONGEST_BODY { Err(HeadError::BodyTooLong) } else { Ok(Some(head)) }
+    if head.body_bytes > LONGEST_BODY { Err(HeadError::BodyTooLong) } else { Ok(Some(head)) }
 }
 
 /// Parses `METHOD TARGET HTTP/1.x`.
@@ -62,7 +62,7 @@ fn request_line(line: &[u8], length: usize) -> Result<Head, HeadError> {
     };
     let is_method =
         method.is_some_and(|method| !method.is_empty() && method.iter().all(u8::is_ascii_uppercase));
-    let head = Head { length, body: 0, is_head: method == Some(b"HEAD"), closes };
+    let head = Head { length, body_bytes: 0, is_head: method == Some(b"HEAD"), closes };
     if is_line && is_method { Ok(head) } else { Err(HeadError::Bad) }
 }
 
@@ -75,7 +75,7 @@ impl Head {
         } else if name.eq_ignore_ascii_case(b"content-length") {
             let digits = Some(value).filter(|value| value.iter().all(u8::is_ascii_digit));
             let number = digits.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
-            self.body = number.ok_or(HeadError::Bad)?;
+            self.body_bytes = number.ok_or(HeadError::Bad)?;
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             return Err(HeadError::NoLength);
         }
@@ -102,13 +102,13 @@ mod tests {
         let get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET";
         assert_eq!(
             read(get),
-            Ok(Some(Head { length: get.len() - 3, body: 0, is_head: false, closes: false }))
+            Ok(Some(Head { length: get.len() - 3, body_bytes: 0, is_head: false, closes: false }))
         );
         assert_eq!(read(&get[..20]), Ok(None));
         let head = read(b"HEAD /x HTTP/1.1\r\nconnection: x, Close\r\n\r\n").unwrap().unwrap();
         assert!(head.is_head && head.closes);
         let post = read(b"POST /x HTTP/1.1\r\nContent-Length: 12\r\n\r\n").unwrap().unwrap();
-        assert_eq!((post.body, post.closes), (12, false));
+        assert_eq!((post.body_bytes, post.closes), (12, false));
         assert!(read(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap().closes);
         assert!(!read(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n").unwrap().unwrap().closes);
     }

@@ -30,7 +30,7 @@ use self::cpu_thread::ComputeThread;
 use self::head::Head;
 use self::options::ConnectionRules;
 pub use self::options::FaultServerOptions;
-use self::poller::{Event, FaultServerPoller, LISTENER, NAMES, is_over};
+use self::poller::{DNS_TOKEN, Event, FaultServerPoller, LISTENER_TOKEN, is_peer_closed};
 pub use self::running::{FaultServer, start};
 use super::model::{FaultModel, GcraBucket, ModelStep, NanosSinceStart, PlannedResponse, RequestProgress};
 
@@ -88,9 +88,9 @@ impl DnsResponder {
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         // A burst of a tenth of a second's questions is allowed.
-        let rate = Some(plant.value("rate")).filter(|rate| *rate > 0.0);
+        let rate = Some(plant.parameter_value("rate")).filter(|rate| *rate > 0.0);
         let limit = rate.map(|rate| GcraBucket::new(rate, (rate / 10.0).max(1.0)));
-        Ok(Some(Self { socket, address, delay: plant.nanos("delay"), limit }))
+        Ok(Some(Self { socket, address, delay: plant.parameter_as_nanos("delay"), limit }))
     }
 }
 
@@ -102,11 +102,11 @@ impl Server {
         stop: Arc<AtomicBool>,
     ) -> io::Result<Self> {
         let (poller, clock) = (FaultServerPoller::new()?, Clock::system());
-        poller.watch_level(&listener, LISTENER)?;
-        names.as_ref().map_or(Ok(()), |names| poller.watch_level(&names.socket, NAMES))?;
+        poller.watch_level_triggered(&listener, LISTENER_TOKEN)?;
+        names.as_ref().map_or(Ok(()), |names| poller.watch_level_triggered(&names.socket, DNS_TOKEN))?;
         let computes = options.plant("cpu").is_some();
         let computer = computes.then(|| ComputeThread::start(poller.waker(), stop.clone())).transpose()?;
-        let service = u64::try_from(options.service.as_nanos()).unwrap_or(NanosSinceStart::MAX / 2);
+        let service = u64::try_from(options.service_time.as_nanos()).unwrap_or(NanosSinceStart::MAX / 2);
         Ok(Self {
             began: clock.now(),
             clock,
@@ -130,9 +130,9 @@ impl Server {
 
     /// Serves until the handle stops the server.
     fn run(mut self) -> io::Result<()> {
-        let mut events = FaultServerPoller::events();
+        let mut events = FaultServerPoller::event_buffer();
         while !self.stop.load(Ordering::Relaxed) {
-            let until = self.agenda.next_due().map(|at| self.began + Duration::from_nanos(at));
+            let until = self.agenda.next_due_time().map(|at| self.began + Duration::from_nanos(at));
             self.poller.wait(&mut events, until)?;
             self.catch_up();
             self.take_computed();
@@ -162,34 +162,34 @@ impl Server {
     fn do_due(&mut self, at: NanosSinceStart, due: DueEvent) {
         match due {
             DueEvent::Enter(mut flight) => {
-                let step = self.model.enter(at, &mut flight.course);
+                let step = self.model.enter(at, &mut flight.progress);
                 self.follow(at, flight, step);
             }
             DueEvent::Proceed(mut flight) => {
-                let step = self.model.proceed(at, &mut flight.course);
+                let step = self.model.proceed(at, &mut flight.progress);
                 self.follow(at, flight, step);
             }
             DueEvent::End(flight, fate) => self.end(at, &flight, fate),
-            DueEvent::Pump(token) => self.pump(token),
-            DueEvent::Idle(token) => self.idle(at, token),
+            DueEvent::ReadMore(token) => self.pump(token),
+            DueEvent::CheckIdle(token) => self.idle(at, token),
             DueEvent::Accept => self.resume_accepting(),
-            DueEvent::Name(to, answer) => self.tell_name(to, &answer),
+            DueEvent::DnsAnswer(to, answer) => self.tell_name(to, &answer),
         }
     }
 
     fn take_computed(&mut self) {
-        while let Some(mut flight) = self.computer.as_ref().and_then(ComputeThread::finished) {
+        while let Some(mut flight) = self.computer.as_ref().and_then(ComputeThread::take_finished) {
             let now = self.catch_up();
-            let step = self.model.resume_computed(now, &mut flight.course);
+            let step = self.model.resume_computed(now, &mut flight.progress);
             self.follow(now, flight, step);
         }
     }
 
     fn happened(&mut self, event: &Event) {
         match event.data.u64() {
-            LISTENER => self.accept(),
-            NAMES => self.answer_names(),
-            bits => self.socket_happened(ConnectionToken::from_bits(bits), is_over(event)),
+            LISTENER_TOKEN => self.accept(),
+            DNS_TOKEN => self.answer_names(),
+            bits => self.socket_happened(ConnectionToken::from_bits(bits), is_peer_closed(event)),
         }
     }
 
@@ -201,12 +201,12 @@ impl Server {
     /// Schedules an event. If the schedule is full, the event is dropped.
     fn put(&mut self, at: NanosSinceStart, due: DueEvent) {
         match self.agenda.push(at, due) {
-            Ok(()) | Err(DueEvent::Idle(_) | DueEvent::Accept | DueEvent::Name(..)) => {}
+            Ok(()) | Err(DueEvent::CheckIdle(_) | DueEvent::Accept | DueEvent::DnsAnswer(..)) => {}
             Err(DueEvent::Enter(flight) | DueEvent::Proceed(flight) | DueEvent::End(flight, _)) => {
-                self.model.end(&flight.course);
+                self.model.end_request(&flight.progress);
                 self.close(flight.connection);
             }
-            Err(DueEvent::Pump(token)) => self.close(token),
+            Err(DueEvent::ReadMore(token)) => self.close(token),
         }
     }
 }
@@ -238,7 +238,7 @@ impl Server {
     fn resume_accepting(&mut self) {
         let has_room = self.rules.closes_excess || self.connections.len() < self.rules.max_connections;
         if !self.is_accepting && has_room {
-            self.is_accepting = self.poller.watch_level(&self.listener, LISTENER).is_ok();
+            self.is_accepting = self.poller.watch_level_triggered(&self.listener, LISTENER_TOKEN).is_ok();
         }
     }
 
@@ -261,7 +261,7 @@ impl Server {
             return self.close(token);
         }
         if let Some(idle) = self.rules.idle_timeout {
-            self.put(now + idle, DueEvent::Idle(token));
+            self.put(now + idle, DueEvent::CheckIdle(token));
         }
     }
 
@@ -278,7 +278,7 @@ impl Server {
             return;
         };
         let due = if connection.is_busy { at + idle } else { connection.last_active + idle };
-        if due > at { self.put(due, DueEvent::Idle(token)) } else { self.close(token) }
+        if due > at { self.put(due, DueEvent::CheckIdle(token)) } else { self.close(token) }
     }
 
     fn socket_happened(&mut self, token: ConnectionToken, is_over: bool) {
@@ -317,7 +317,7 @@ impl Server {
             }
         }
         let now = self.now();
-        self.put(now, DueEvent::Pump(token));
+        self.put(now, DueEvent::ReadMore(token));
     }
 
     fn arrived(&mut self, token: ConnectionToken, head: &Head) {
@@ -329,11 +329,11 @@ impl Server {
         }
         // The busy flag comes first, because the next step may look for more input on this connection.
         (connection.is_busy, connection.closes) = (true, head.closes);
-        let ready = connection.ready;
+        let ready = connection.ready_at;
         let now = self.catch_up();
-        let bytes = self.answers.length(head.is_head);
+        let bytes = self.answers.ok_response_bytes(head.is_head);
         let course = RequestProgress::new(bytes);
-        let flight = PendingRequest { connection: token, course, is_head: head.is_head };
+        let flight = PendingRequest { connection: token, progress: course, is_head: head.is_head };
         let due = DueEvent::Enter(flight);
         if ready > now { self.put(ready, due) } else { self.do_due(now, due) }
     }
@@ -353,7 +353,7 @@ impl Server {
     }
 
     fn end(&mut self, at: NanosSinceStart, flight: &PendingRequest, fate: PlannedResponse) {
-        self.model.end(&flight.course);
+        self.model.end_request(&flight.progress);
         match fate {
             PlannedResponse::Close => self.close(flight.connection),
             PlannedResponse::Answer(status) => self.answer(at, flight, status),
@@ -363,7 +363,7 @@ impl Server {
     fn answer(&mut self, at: NanosSinceStart, flight: &PendingRequest, status: u16) {
         let (after, is_early) = (self.rules.max_requests, self.rules.ends_with_answer);
         let Some(connection) = self.connection(flight.connection) else { return };
-        let (server, is_head, closes) = (flight.course.server, flight.is_head, connection.closes);
+        let (server, is_head, closes) = (flight.progress.server, flight.is_head, connection.closes);
         // The response does not announce the close, which causes the keep-alive race.
         connection.closes |= is_early && after.is_some_and(|after| connection.requests >= after);
         let answer = self.answers.answer(ResponseKey { status, server, is_head, closes });
@@ -387,7 +387,7 @@ impl Server {
         if is_broken || is_done {
             self.close(token);
         } else if has_more {
-            self.put(at, DueEvent::Pump(token));
+            self.put(at, DueEvent::ReadMore(token));
         }
     }
 }
@@ -398,13 +398,13 @@ impl Server {
         for _ in 0..QUESTIONS {
             let now = self.now();
             let Some(names) = &mut self.names else { return };
-            let mut question = [0; dns_server::LONGEST];
+            let mut question = [0; dns_server::MAX_QUESTION_BYTES];
             let Ok((length, from)) = names.socket.recv_from(&mut question) else { return };
             let is_told = names.limit.as_mut().is_none_or(|limit| limit.take(now));
             let answer = dns_server::answer(&question[..length], names.address.ip()).filter(|_| is_told);
             let due = now + names.delay;
             if let Some(answer) = answer {
-                self.put(due, DueEvent::Name(from, answer));
+                self.put(due, DueEvent::DnsAnswer(from, answer));
             }
         }
     }

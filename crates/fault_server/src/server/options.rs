@@ -13,9 +13,9 @@ pub struct FaultServerOptions {
     /// The faults, in the order in which requests meet them.
     pub plants: Vec<PlantedFault>,
     /// The service time of every request before the faults.
-    pub service: std::time::Duration,
+    pub service_time: std::time::Duration,
     /// The size of a body in bytes, unless a fault sets it.
-    pub body: usize,
+    pub body_bytes: usize,
     /// The seed of all random numbers.
     pub seed: u64,
 }
@@ -26,23 +26,23 @@ impl FaultServerOptions {
     }
 
     pub(super) fn body(&self) -> usize {
-        self.plant("bandwidth").map_or(self.body, |link| link.count("body"))
+        self.plant("bandwidth").map_or(self.body_bytes, |link| link.parameter_as_usize("body"))
     }
 
     /// The most connections that the kernel completes before they are accepted.
     pub(super) fn backlog(&self) -> u32 {
-        let cap = self.plant("connection-cap").filter(|cap| cap.has_word("how", "backlog"));
-        cap.map_or(BACKLOG, |cap| cap.value("backlog") as u32)
+        let cap = self.plant("connection-cap").filter(|cap| cap.parameter_is_word("how", "backlog"));
+        cap.map_or(BACKLOG, |cap| cap.parameter_value("backlog") as u32)
     }
 
     /// The address of the DNS server, if there is one.
     pub(super) fn dns(&self) -> Option<(SocketAddr, &PlantedFault)> {
         let dns = self.plant("dns")?;
-        Some((SocketAddr::new(self.address(), dns.value("port") as u16), dns))
+        Some((SocketAddr::new(self.listen_ip(), dns.parameter_value("port") as u16), dns))
     }
 
     /// The address to which names resolve.
-    pub(super) fn address(&self) -> IpAddr {
+    pub(super) fn listen_ip(&self) -> IpAddr {
         self.listen.ip()
     }
 }
@@ -71,13 +71,13 @@ const CONNECTIONS: usize = 65_536;
 impl ConnectionRules {
     pub(super) fn new(options: &FaultServerOptions) -> Self {
         let (cap, keep) = (options.plant("connection-cap"), options.plant("keep-alive"));
-        let above_zero = |key| keep.map(|keep| keep.nanos(key)).filter(|nanos| *nanos > 0);
+        let above_zero = |key| keep.map(|keep| keep.parameter_as_nanos(key)).filter(|nanos| *nanos > 0);
         Self {
-            max_connections: cap.map_or(CONNECTIONS, |cap| cap.count("connections")),
-            closes_excess: cap.is_none_or(|cap| cap.has_word("how", "close")),
-            connect_cost: options.plant("churn").map_or(0, |churn| churn.nanos("cost")),
-            max_requests: keep.map(|keep| keep.value("after") as u32).filter(|after| *after > 0),
-            ends_with_answer: keep.is_some_and(|keep| keep.has_word("how", "close")),
+            max_connections: cap.map_or(CONNECTIONS, |cap| cap.parameter_as_usize("connections")),
+            closes_excess: cap.is_none_or(|cap| cap.parameter_is_word("how", "close")),
+            connect_cost: options.plant("churn").map_or(0, |churn| churn.parameter_as_nanos("cost")),
+            max_requests: keep.map(|keep| keep.parameter_value("after") as u32).filter(|after| *after > 0),
+            ends_with_answer: keep.is_some_and(|keep| keep.parameter_is_word("how", "close")),
             idle_timeout: above_zero("idle"),
         }
     }

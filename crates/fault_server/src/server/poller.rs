@@ -16,8 +16,8 @@ use seawall_core::Moment;
 pub(super) use rustix::event::epoll::Event;
 
 /// The tokens of sources that are not connections.
-pub(super) const LISTENER: u64 = u64::MAX;
-pub(super) const NAMES: u64 = u64::MAX - 1;
+pub(super) const LISTENER_TOKEN: u64 = u64::MAX;
+pub(super) const DNS_TOKEN: u64 = u64::MAX - 1;
 const CALL: u64 = u64::MAX - 2;
 const ALARM: u64 = u64::MAX - 3;
 
@@ -59,7 +59,7 @@ impl FaultServerPoller {
         Ok(Self { epoll, alarm, call: Arc::new(call), armed: None })
     }
 
-    pub(super) fn events() -> Vec<Event> {
+    pub(super) fn event_buffer() -> Vec<Event> {
         Vec::with_capacity(BATCH)
     }
 
@@ -74,7 +74,7 @@ impl FaultServerPoller {
     }
 
     /// Watches a socket, level-triggered for input.
-    pub(super) fn watch_level(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
+    pub(super) fn watch_level_triggered(&self, socket: impl AsFd, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, socket, EventData::new_u64(token), EventFlags::IN)
     }
 
@@ -109,7 +109,7 @@ impl FaultServerPoller {
 }
 
 /// Whether the peer has closed its side or the connection is broken.
-pub(super) fn is_over(event: &Event) -> bool {
+pub(super) fn is_peer_closed(event: &Event) -> bool {
     let flags = event.flags;
     flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)
 }

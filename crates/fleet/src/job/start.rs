@@ -62,7 +62,7 @@ impl PodStartup {
 
     /// Whether the time limit has passed.
     #[must_use]
-    pub fn is_over(&self, now: Moment) -> bool {
+    pub fn is_timed_out(&self, now: Moment) -> bool {
         now.since(self.began) >= self.within
     }
 
@@ -81,7 +81,7 @@ impl PodStartup {
             Some(obstacle) if obstacle.wait == ObstacleWait::Never || !is_borne => {
                 StartVerdict::CannotStart(obstacle)
             }
-            obstacle if self.is_over(now) => StartVerdict::CannotStart(self.late(runs, obstacle)),
+            obstacle if self.is_timed_out(now) => StartVerdict::CannotStart(self.late(runs, obstacle)),
             _ => StartVerdict::Waiting(runs),
         }
     }
@@ -108,7 +108,7 @@ impl PodStartup {
             Some((format!("{name} on {node} ended before the load began: {why}"), format!("logs {name}")))
         });
         let of_job = || {
-            let why = preflight::job_failed(&seen.job)?;
+            let why = preflight::job_failure_reason(&seen.job)?;
             Some((format!("the Job {} has ended: {why}", self.job), format!("describe job {}", self.job)))
         };
         let (what, words) = of_pod.or_else(of_job)?;

@@ -35,7 +35,7 @@ fn event(kind: &str, name: &str, reason: &str, message: &str) -> Value {
 #[test]
 fn a_right_that_is_missing_is_named_with_the_command_that_shows_it() {
     let refused = [PERMISSIONS[0], PERMISSIONS[8]];
-    let told = missing_permissions(&refused, &KubectlContext { context: Some("far".to_owned()), ..place() })
+    let told = permission_obstacle(&refused, &KubectlContext { context: Some("far".to_owned()), ..place() })
         .unwrap();
     assert!(
         told.message.contains("create jobs.batch, get pods --subresource=attach in the namespace load"),
@@ -43,7 +43,7 @@ fn a_right_that_is_missing_is_named_with_the_command_that_shows_it() {
     );
     assert!(told.message.contains("deploy/load-rbac.yaml"));
     assert_eq!(told.shown_by, "kubectl --context far --namespace load auth can-i create jobs.batch");
-    assert_eq!(missing_permissions(&[], &place()), None);
+    assert_eq!(permission_obstacle(&[], &place()), None);
 }
 
 #[test]
@@ -236,12 +236,14 @@ fn each_end_of_a_pod_has_its_words() {
 fn a_job_that_is_over_says_why() {
     let job = |kind: &str, reason: &str, status: &str| json!({"status": {"conditions": [{"type": kind, "status": status, "reason": reason, "message": "m"}]}});
     assert!(
-        job_failed(&job("Failed", "DeadlineExceeded", "True")).unwrap().contains("activeDeadlineSeconds")
+        job_failure_reason(&job("Failed", "DeadlineExceeded", "True"))
+            .unwrap()
+            .contains("activeDeadlineSeconds")
     );
     assert_eq!(
-        job_failed(&job("FailureTarget", "PodFailurePolicy", "True")).as_deref(),
+        job_failure_reason(&job("FailureTarget", "PodFailurePolicy", "True")).as_deref(),
         Some("PodFailurePolicy: m")
     );
-    assert_eq!(job_failed(&job("Failed", "x", "False")), None);
-    assert_eq!(job_failed(&job("Complete", "x", "True")), None);
+    assert_eq!(job_failure_reason(&job("Failed", "x", "False")), None);
+    assert_eq!(job_failure_reason(&job("Complete", "x", "True")), None);
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use seawall_fleet::job::{Job, JobError};
 use seawall_fleet::manifest::{self, LoadJobSpec};
-use seawall_fleet::pod_inputs::LARGEST;
+use seawall_fleet::pod_inputs::MAX_SECRET_BYTES;
 use seawall_fleet::preflight::{self, PERMISSIONS};
-use seawall_testkit::control_plane::{ADMIN, LOADER};
+use seawall_testkit::control_plane::{ADMIN_TOKEN, LOADER_TOKEN};
 use serde_json::{Value, json};
 use support::*;
 
@@ -25,7 +25,7 @@ fn told<T: std::fmt::Debug>(refused: Result<T, JobError>) -> String {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_named() {
     let cluster = Cluster::start().await;
-    let loader = cluster.site(LOADER).await;
+    let loader = cluster.site(LOADER_TOKEN).await;
     let without = told(loader.preflight(false).await);
     for right in PERMISSIONS {
         assert!(without.contains(&right.to_string()), "{right}: {without}");
@@ -35,14 +35,14 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
     cluster.apply(ROLE).await;
     cluster.until("the role is in force", async || loader.preflight(false).await.is_ok()).await;
     let (spec, materials) = (spec("all", 2), materials(b"GET http://a/\n".to_vec()));
-    let job = loader.create(&spec, &materials).await.unwrap();
+    let job = loader.create_job(&spec, &materials).await.unwrap();
     let running = run_pods(&cluster, &job);
     let (pods, ()) = tokio::join!(loader.wait_running(&job, EVENTUALLY, |_| {}), running);
     let pods = pods.unwrap();
     let places = pods.iter().map(|pod| pod.name.rsplit_once('-').unwrap().0.to_owned()).collect::<Vec<_>>();
     assert_eq!(places, ["all-0", "all-1"]);
-    assert_eq!(loader.open_existing("all", &materials).await.unwrap(), job);
-    loader.delete(&job).await.unwrap();
+    assert_eq!(loader.open_existing_job("all", &materials).await.unwrap(), job);
+    loader.delete_job(&job).await.unwrap();
 
     for right in PERMISSIONS {
         cluster.take_away(right).await;
@@ -64,12 +64,12 @@ async fn the_role_that_is_shipped_is_enough_and_each_right_that_is_missing_is_na
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN).await;
-    let job = site.create(&spec("run", 3), &materials(b"x".to_vec())).await.unwrap();
+    let site = cluster.site(ADMIN_TOKEN).await;
+    let job = site.create_job(&spec("run", 3), &materials(b"x".to_vec())).await.unwrap();
     cluster.until("there are three pods", async || site.pods("run").await.unwrap().len() == 3).await;
     let secret = cluster.get("/api/v1/namespaces/load/secrets/run").await.unwrap();
     assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], job.uid);
-    site.delete(&job).await.unwrap();
+    site.delete_job(&job).await.unwrap();
     cluster
         .until("the Secret is gone", async || {
             cluster.get("/api/v1/namespaces/load/secrets/run").await.is_err()
@@ -77,7 +77,7 @@ async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
         .await;
     let marked = |pod: &Value| pod.pointer("/metadata/deletionTimestamp").is_some();
     cluster.until("its pods are, too", async || site.pods("run").await.unwrap().iter().all(marked)).await;
-    site.delete(&job).await.unwrap();
+    site.delete_job(&job).await.unwrap();
 }
 
 /// One that is killed is neither replaced nor does it end the others.
@@ -85,8 +85,8 @@ async fn a_jobs_deletion_takes_its_pods_and_its_secret_along() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN).await;
-    let mut job = site.create(&spec("run", 2), &materials(b"x".to_vec())).await.unwrap();
+    let site = cluster.site(ADMIN_TOKEN).await;
+    let mut job = site.create_job(&spec("run", 2), &materials(b"x".to_vec())).await.unwrap();
     let (pods, ()) = tokio::join!(site.wait_running(&job, EVENTUALLY, |_| {}), run_pods(&cluster, &job));
     let pods = pods.unwrap();
     let state = json!({"terminated": {"exitCode": 137, "reason": "Error"}});
@@ -97,7 +97,7 @@ async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows()
     assert_eq!(all.len(), 2, "{all:#?}");
     let ends: Vec<_> = all.iter().filter_map(|pod| preflight::end_reason(pod, false)).collect();
     assert_eq!(ends, ["killed (exit code 137)"]);
-    assert_eq!(preflight::job_failed(&cluster.job("run").await), None);
+    assert_eq!(preflight::job_failure_reason(&cluster.job("run").await), None);
     site.scale_up(&mut job, 4).await.unwrap();
     cluster.until("there are four", async || site.pods("run").await.unwrap().len() == 4).await;
     assert_eq!(
@@ -110,7 +110,7 @@ async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows()
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_quota_and_pod_security_are_named_before_anything_runs() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN).await;
+    let site = cluster.site(ADMIN_TOKEN).await;
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}, "spec": {"hard": {"requests.cpu": "2"}},
     });
@@ -120,20 +120,20 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
             .is_object()
     };
     cluster.until("the quota is in force", counted).await;
-    let job = site.create(&spec("large", 4), &materials(b"x".to_vec())).await.unwrap();
+    let job = site.create_job(&spec("large", 4), &materials(b"x".to_vec())).await.unwrap();
     let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
         refused.contains("the namespace's quota is too small for all pods: exceeded quota: small"),
         "{refused}"
     );
     assert!(refused.contains("kubectl --namespace load describe job large"), "{refused}");
-    site.delete(&job).await.unwrap();
+    site.delete_job(&job).await.unwrap();
 
     cluster.create_namespace("strict", "restricted").await;
-    let strict = cluster.site_in(ADMIN, "strict").await;
+    let strict = cluster.site_in(ADMIN_TOKEN, "strict").await;
     let mut ours = spec("fits", 1);
     ours.namespace = Some("strict".parse().unwrap());
-    strict.create(&ours, &materials(b"x".to_vec())).await.unwrap();
+    strict.create_job(&ours, &materials(b"x".to_vec())).await.unwrap();
     cluster
         .until("what we make is restricted enough", async || strict.pods("fits").await.unwrap().len() == 1)
         .await;
@@ -144,24 +144,24 @@ async fn a_quota_and_pod_security_are_named_before_anything_runs() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn what_we_let_pass_as_small_enough_is_taken_and_a_byte_more_is_not() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN).await;
-    let (file, arguments) = (LARGEST - r#"["attack"]"#.len(), r#"["attack"]"#);
+    let site = cluster.site(ADMIN_TOKEN).await;
+    let (file, arguments) = (MAX_SECRET_BYTES - r#"["attack"]"#.len(), r#"["attack"]"#);
     let largest = materials(vec![b'x'; file]);
-    let job = site.create(&spec("largest", 1), &largest).await.unwrap();
+    let job = site.create_job(&spec("largest", 1), &largest).await.unwrap();
     let mut larger = manifest::secret(&spec("larger", 1), &largest, None);
     larger.as_object_mut().unwrap().remove("data");
     larger["stringData"] = json!({"arguments": arguments, "file-0": "x".repeat(file + 1)});
     let refused = cluster.try_create("/api/v1/namespaces/load/secrets", &larger).await.unwrap_err();
     assert!(refused.contains("1048576"), "{refused}");
-    site.delete(&job).await.unwrap();
+    site.delete_job(&job).await.unwrap();
 }
 
 #[tokio::test]
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
     let cluster = Cluster::start_with_scheduler().await;
-    let site = cluster.site(ADMIN).await;
-    let job = site.create(&spec("run", 1), &materials(b"x".to_vec())).await.unwrap();
+    let site = cluster.site(ADMIN_TOKEN).await;
+    let job = site.create_job(&spec("run", 1), &materials(b"x".to_vec())).await.unwrap();
     let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
     assert!(
         refused.contains("no node has room for run-0-") && refused.contains("no nodes available"),
@@ -183,14 +183,14 @@ async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
 #[ignore = "SKIPPED: needs kube-apiserver and controllers: run scripts/cluster-test"]
 async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
     let cluster = Cluster::start().await;
-    let site = cluster.site(ADMIN).await;
+    let site = cluster.site(ADMIN_TOKEN).await;
     let given = materials(b"GET http://a/\nX-Token: s3cret\n".to_vec());
     let text = manifest::to_yaml(&spec("kept", 2), &given, "attack");
     let file = cluster.write("kept.yaml", &text);
-    let mut kubectl = Command::new(cluster.plane.programs().join("kubectl"));
+    let mut kubectl = Command::new(cluster.plane.programs_folder().join("kubectl"));
     kubectl
         .arg("--kubeconfig")
-        .arg(cluster.kubeconfig(ADMIN))
+        .arg(cluster.kubeconfig(ADMIN_TOKEN))
         .args(["--namespace", "load", "apply", "--filename"])
         .arg(file);
     let done = tokio::task::spawn_blocking(move || kubectl.output().unwrap()).await.unwrap();
@@ -200,14 +200,16 @@ async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
         "{}",
         String::from_utf8_lossy(&done.stderr)
     );
-    let job: Job = site.open_existing("kept", &given).await.unwrap();
+    let job: Job = site.open_existing_job("kept", &given).await.unwrap();
     assert_eq!(job.pods, 2);
     cluster.until("its pods are made", async || site.pods("kept").await.unwrap().len() == 2).await;
     let by_hand = cluster.get("/api/v1/namespaces/load/secrets/kept").await.unwrap();
     assert_eq!(by_hand["data"], manifest::secret(&spec("kept", 2), &given, None)["data"]);
-    let other = told(site.open_existing("kept", &materials(b"GET http://b/\n".to_vec())).await);
+    let other = told(site.open_existing_job("kept", &materials(b"GET http://b/\n".to_vec())).await);
     assert!(other.contains("has another command or other files"), "{other}");
-    assert!(told(site.open_existing("none", &given).await).contains("cannot find the Job none: not found"));
+    assert!(
+        told(site.open_existing_job("none", &given).await).contains("cannot find the Job none: not found")
+    );
 }
 
 /// What was made is taken away where the rest cannot be.
@@ -217,9 +219,9 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
     let cluster = Cluster::start().await;
     cluster.apply(ROLE).await;
     cluster.take_away(PERMISSIONS[4]).await;
-    let loader = cluster.site(LOADER).await;
+    let loader = cluster.site(LOADER_TOKEN).await;
     cluster.until("the role is in force", async || loader.preflight(true).await.is_ok()).await;
-    let refused = told(loader.create(&spec("run", 1), &materials(b"x".to_vec())).await);
+    let refused = told(loader.create_job(&spec("run", 1), &materials(b"x".to_vec())).await);
     assert!(refused.starts_with("cannot create the Secret with the files of the command: "), "{refused}");
     let gone = async || cluster.get("/apis/batch/v1/namespaces/load/jobs/run").await.is_err();
     cluster.until("no Job is left", gone).await;
@@ -227,7 +229,7 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
 
 /// Plays the kubelet: what is made begins.
 async fn run_pods(cluster: &Cluster, job: &Job) {
-    let site = cluster.site(ADMIN).await;
+    let site = cluster.site(ADMIN_TOKEN).await;
     let all = async || site.pods(&job.name).await.unwrap().len() == job.pods;
     cluster.until("all pods are made", all).await;
     for pod in site.pods(&job.name).await.unwrap() {

@@ -11,8 +11,10 @@ use seawall_fleet::pod_inputs::JobInputs;
 use seawall_fleet::preflight::{KubectlContext, Permission};
 use seawall_kube::KubeError;
 use seawall_kubectl::{Api, KubeconfigSelection, WriteMode};
-use seawall_load::files::{CapturedFile, CapturedInputs};
-use seawall_testkit::control_plane::{ADMIN, CONTROLLERS, ControlPlane, Program, SCHEDULER};
+use seawall_load::input_files::{CapturedFile, CapturedInputs};
+use seawall_testkit::control_plane::{
+    ADMIN_TOKEN, CONTROLLERS_TOKEN, ControlPlane, SCHEDULER_TOKEN, ServiceProcess,
+};
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,7 +30,7 @@ const ROLE_PATH: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/load/role
 /// It ends with everything it started when dropped.
 pub(crate) struct Cluster {
     /// Before what they speak to.
-    _programs: Vec<Program>,
+    _programs: Vec<ServiceProcess>,
     pub(crate) plane: ControlPlane,
     folder: TempDir,
 }
@@ -43,10 +45,10 @@ impl Cluster {
         let ready =
             async || cluster.plane.has_certificate() && cluster.get("/api/v1/namespaces").await.is_ok();
         cluster.until("the API server is ready", ready).await;
-        let mut controllers = Command::new(cluster.plane.programs().join("kube-controller-manager"));
-        controllers.arg("--service-account-private-key-file").arg(cluster.plane.account_key());
+        let mut controllers = Command::new(cluster.plane.programs_folder().join("kube-controller-manager"));
+        controllers.arg("--service-account-private-key-file").arg(cluster.plane.service_account_key_path());
         controllers.arg("--use-service-account-credentials");
-        cluster.launch(controllers, CONTROLLERS);
+        cluster.launch(controllers, CONTROLLERS_TOKEN);
         cluster.create_namespace("load", "privileged").await;
         cluster
     }
@@ -54,7 +56,7 @@ impl Cluster {
     /// The same with who gives pods their nodes, of which there are none.
     pub(crate) async fn start_with_scheduler() -> Self {
         let mut cluster = Self::start().await;
-        cluster.launch(Command::new(cluster.plane.programs().join("kube-scheduler")), SCHEDULER);
+        cluster.launch(Command::new(cluster.plane.programs_folder().join("kube-scheduler")), SCHEDULER_TOKEN);
         cluster
     }
 
@@ -63,12 +65,12 @@ impl Cluster {
             .arg("--kubeconfig")
             .arg(self.kubeconfig(token))
             .args(["--leader-elect=false", "--secure-port=0"]);
-        let program = Program::start(&mut command, &self.folder.path().join(format!("{token}.log")));
+        let program = ServiceProcess::start(&mut command, &self.folder.path().join(format!("{token}.log")));
         self._programs.push(program);
     }
 
     pub(crate) fn kubeconfig(&self, token: &str) -> PathBuf {
-        self.plane.kubeconfig_of(token)
+        self.plane.write_kubeconfig(token)
     }
 
     /// The namespace `load`, of whoever has the token.
@@ -91,7 +93,7 @@ impl Cluster {
     }
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value, KubeError> {
-        self.api(ADMIN).await.get(path).await
+        self.api(ADMIN_TOKEN).await.get(path).await
     }
 
     pub(crate) async fn job(&self, name: &str) -> Value {
@@ -99,7 +101,7 @@ impl Cluster {
     }
 
     pub(crate) async fn try_create(&self, path: &str, object: &Value) -> Result<(), String> {
-        self.api(ADMIN)
+        self.api(ADMIN_TOKEN)
             .await
             .create(path, object, WriteMode::Apply)
             .await
@@ -113,7 +115,7 @@ impl Cluster {
 
     /// Creates every object of a YAML file, in order.
     pub(crate) async fn apply(&self, yaml: &str) {
-        for (path, object) in objects::of_yaml(yaml) {
+        for (path, object) in objects::parse_yaml_objects(yaml) {
             self.create(&path, &object).await;
         }
     }
@@ -150,7 +152,7 @@ impl Cluster {
     }
 
     async fn change_rules(&self, rules: &Value) {
-        self.api(ADMIN)
+        self.api(ADMIN_TOKEN)
             .await
             .merge_patch(ROLE_PATH, &json!({ "rules": rules }), WriteMode::Apply)
             .await
@@ -160,8 +162,11 @@ impl Cluster {
     /// What a kubelet reports of a pod.
     pub(crate) async fn report(&self, pod: &str, status: &Value) {
         let path = format!("/api/v1/namespaces/load/pods/{pod}/status");
-        let done =
-            self.api(ADMIN).await.merge_patch(&path, &json!({ "status": status }), WriteMode::Apply).await;
+        let done = self
+            .api(ADMIN_TOKEN)
+            .await
+            .merge_patch(&path, &json!({ "status": status }), WriteMode::Apply)
+            .await;
         done.unwrap_or_else(|error| panic!("{pod}: {error}"));
     }
 
@@ -182,13 +187,14 @@ impl Cluster {
         assert!(
             waited.is_ok(),
             "never: {what}; the API server's log ends with:\n{}",
-            self.plane.last_words()
+            self.plane.api_server_log_tail()
         );
     }
 }
 
 fn shipped_rules() -> Value {
-    let (_, role) = objects::of_yaml(ROLE).into_iter().find(|(_, object)| object["kind"] == "Role").unwrap();
+    let (_, role) =
+        objects::parse_yaml_objects(ROLE).into_iter().find(|(_, object)| object["kind"] == "Role").unwrap();
     role["rules"].clone()
 }
 

@@ -10,7 +10,7 @@ pub struct Decoded {
     /// How many bytes belong to the body, if it ended; the error, if it is broken.
     pub end: Result<Option<usize>, BodyError>,
     /// Whether the end of the connection would end the body here.
-    pub finished: bool,
+    pub is_complete_at_eof: bool,
 }
 
 /// Checks all of it.
@@ -57,7 +57,7 @@ pub fn decode(framing: Framing, pieces: &[&[u8]]) -> Decoded {
         }
     }
     end = end.and_then(|end| if end.is_none() { at_end(&mut decoder, taken) } else { Ok(end) });
-    Decoded { payload, end, finished: decoder.is_complete_at_eof() }
+    Decoded { payload, end, is_complete_at_eof: decoder.is_complete_at_eof() }
 }
 
 /// A body that ended with its last payload byte says so without another byte.
@@ -73,10 +73,10 @@ fn check_outcome(framing: Framing, input: &[u8], seen: &Decoded) {
             assert_eq!(seen.end, Ok(Some(length as usize)));
         }
         Framing::UntilClose => {
-            assert_eq!((seen.payload.as_slice(), seen.end, seen.finished), (input, Ok(None), true));
+            assert_eq!((seen.payload.as_slice(), seen.end, seen.is_complete_at_eof), (input, Ok(None), true));
         }
         Framing::Chunked => {
-            assert_eq!(seen.finished, matches!(seen.end, Ok(Some(_))));
+            assert_eq!(seen.is_complete_at_eof, matches!(seen.end, Ok(Some(_))));
             if let Ok(Some(end)) = seen.end {
                 assert!(input[..end].ends_with(b"\r\n\r\n"));
                 assert_eq!(seen.payload, payload_by_the_book(&input[..end]));

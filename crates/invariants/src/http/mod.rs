@@ -10,11 +10,11 @@ pub mod response;
 
 /// What a reader of a growing buffer sees.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen<T> {
+pub enum HeadParseResult<T> {
     /// Too little to say.
-    More,
+    Incomplete,
     /// A head, and how many bytes it took.
-    Whole(T, usize),
+    Complete(T, usize),
     /// No head.
     Refused,
 }
@@ -22,21 +22,26 @@ pub enum Seen<T> {
 /// Bytes that arrive in pieces never change their meaning. A whole head is seen when its last byte is there, not
 /// before, and stays the same head whatever follows. A refused start never becomes a whole head; it may read as
 /// "more" again, because a line that has not ended is not looked at.
-fn check_prefixes<'b, T: PartialEq + std::fmt::Debug>(input: &'b [u8], see: impl Fn(&'b [u8]) -> Seen<T>) {
-    let (mut before, mut refused) = (Seen::More, false);
+fn check_prefixes<'b, T: PartialEq + std::fmt::Debug>(
+    input: &'b [u8],
+    see: impl Fn(&'b [u8]) -> HeadParseResult<T>,
+) {
+    let (mut before, mut refused) = (HeadParseResult::Incomplete, false);
     for end in (0..=input.len()).step_by(1 + input.len() / 512).chain([input.len()]) {
         let now = see(&input[..end]);
         match (&before, &now) {
-            (Seen::Whole(..), _) => assert_eq!(before, now, "a whole head changed at byte {end}"),
-            (_, Seen::Whole(_, taken)) => assert!(!refused && (1..=end).contains(taken)),
-            (_, Seen::Refused) => refused = true,
-            (_, Seen::More) => {}
+            (HeadParseResult::Complete(..), _) => {
+                assert_eq!(before, now, "a whole head changed at byte {end}")
+            }
+            (_, HeadParseResult::Complete(_, taken)) => assert!(!refused && (1..=end).contains(taken)),
+            (_, HeadParseResult::Refused) => refused = true,
+            (_, HeadParseResult::Incomplete) => {}
         }
         before = now;
     }
-    if let Seen::Whole(_, taken) = before {
+    if let HeadParseResult::Complete(_, taken) = before {
         assert_eq!(see(&input[..taken]), before, "bytes behind the head changed it");
-        assert_eq!(see(&input[..taken - 1]), Seen::More, "whole before its last byte");
+        assert_eq!(see(&input[..taken - 1]), HeadParseResult::Incomplete, "whole before its last byte");
     }
 }
 

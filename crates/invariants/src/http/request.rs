@@ -4,7 +4,7 @@ use seawall_http::limits::MAX_HEADERS;
 use seawall_http::request::header_buffer;
 use seawall_http::{Framing, HeadLimits, HttpVersion, Parsed, parse_request, write};
 
-use super::{Seen, check_prefixes, owned, split_headers, values};
+use super::{HeadParseResult, check_prefixes, owned, split_headers, values};
 
 /// A head as the oracle compares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,24 +26,24 @@ pub struct Head {
 /// Checks all of it.
 pub fn check(input: &[u8]) {
     for limits in [HeadLimits::default(), HeadLimits { max_head_bytes: 128, max_target_bytes: 16 }] {
-        check_prefixes(input, |prefix| see(prefix, &limits));
-        match see(input, &limits) {
-            Seen::Whole(head, taken) => check_head(&head, &input[..taken], &limits),
-            Seen::More => assert!(input.len() < limits.max_head_bytes + 2),
-            Seen::Refused => {}
+        check_prefixes(input, |prefix| parse_head(prefix, &limits));
+        match parse_head(input, &limits) {
+            HeadParseResult::Complete(head, taken) => check_head(&head, &input[..taken], &limits),
+            HeadParseResult::Incomplete => assert!(input.len() < limits.max_head_bytes + 2),
+            HeadParseResult::Refused => {}
         }
     }
 }
 
 /// What a reader of these bytes sees.
-pub fn see(input: &[u8], limits: &HeadLimits) -> Seen<Head> {
+pub fn parse_head(input: &[u8], limits: &HeadLimits) -> HeadParseResult<Head> {
     let mut room = header_buffer();
     match parse_request(input, &mut room, limits) {
         Err(error) => {
             assert!([400, 414, 431, 505].contains(&error.status()));
-            Seen::Refused
+            HeadParseResult::Refused
         }
-        Ok(Parsed::Partial) => Seen::More,
+        Ok(Parsed::Partial) => HeadParseResult::Incomplete,
         Ok(Parsed::Complete(head, taken)) => {
             let whole = Head {
                 method: head.method.to_owned(),
@@ -53,7 +53,7 @@ pub fn see(input: &[u8], limits: &HeadLimits) -> Seen<Head> {
                 framing: head.framing,
                 keep_alive: head.keep_alive,
             };
-            Seen::Whole(whole, taken)
+            HeadParseResult::Complete(whole, taken)
         }
     }
 }
@@ -124,6 +124,6 @@ fn check_round_trip(head: &Head) {
     out.extend_from_slice(b"\r\n");
     if head.version == HttpVersion::Http11 {
         let wide = HeadLimits { max_head_bytes: out.len(), ..HeadLimits::default() };
-        assert_eq!(see(&out, &wide), Seen::Whole(head.clone(), out.len()));
+        assert_eq!(parse_head(&out, &wide), HeadParseResult::Complete(head.clone(), out.len()));
     }
 }

@@ -4,7 +4,7 @@ use seawall_http::limits::MAX_HEADERS;
 use seawall_http::request::header_buffer;
 use seawall_http::{Framing, HeadLimits, HttpVersion, Parsed, parse_response};
 
-use super::{Seen, check_prefixes, owned, values};
+use super::{HeadParseResult, check_prefixes, owned, values};
 
 /// A head as the oracle compares it.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,22 +27,22 @@ pub struct Head {
 pub fn check(input: &[u8]) {
     for limits in [HeadLimits::default(), HeadLimits { max_head_bytes: 128, max_target_bytes: 16 }] {
         for method in ["GET", "HEAD", "CONNECT"] {
-            check_prefixes(input, |prefix| see(prefix, method, &limits));
-            match see(input, method, &limits) {
-                Seen::Whole(head, taken) => check_head(&head, &input[..taken], method, &limits),
-                Seen::More => assert!(input.len() < limits.max_head_bytes),
-                Seen::Refused => {}
+            check_prefixes(input, |prefix| parse_head(prefix, method, &limits));
+            match parse_head(input, method, &limits) {
+                HeadParseResult::Complete(head, taken) => check_head(&head, &input[..taken], method, &limits),
+                HeadParseResult::Incomplete => assert!(input.len() < limits.max_head_bytes),
+                HeadParseResult::Refused => {}
             }
         }
     }
 }
 
 /// What a reader of these bytes sees.
-pub fn see(input: &[u8], method: &str, limits: &HeadLimits) -> Seen<Head> {
+pub fn parse_head(input: &[u8], method: &str, limits: &HeadLimits) -> HeadParseResult<Head> {
     let mut room = header_buffer();
     match parse_response(input, method, &mut room, limits) {
-        Err(_) => Seen::Refused,
-        Ok(Parsed::Partial) => Seen::More,
+        Err(_) => HeadParseResult::Refused,
+        Ok(Parsed::Partial) => HeadParseResult::Incomplete,
         Ok(Parsed::Complete(head, taken)) => {
             let whole = Head {
                 status: head.status,
@@ -52,7 +52,7 @@ pub fn see(input: &[u8], method: &str, limits: &HeadLimits) -> Seen<Head> {
                 framing: head.framing,
                 keep_alive: head.keep_alive,
             };
-            Seen::Whole(whole, taken)
+            HeadParseResult::Complete(whole, taken)
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use seawall_lab::find::answer::FindReport;
 use seawall_lab::find::compare::{ComparisonVerdict, compare};
+use seawall_lab::find::find_report::FindReport;
 use seawall_lab::find::plan::{FindPlan, TargetInfo};
 use seawall_lab::find::{read_report, resume};
 use seawall_search::profile::Profile;
@@ -19,13 +19,13 @@ pub fn check(input: &[u8]) {
     assert_eq!(read_report::parse(written.as_bytes()).unwrap(), answer, "{written}");
     if let Ok(compared) = compare(&answer, &answer) {
         assert!(
-            !matches!(compared.change, ComparisonVerdict::Better | ComparisonVerdict::Worse),
+            !matches!(compared.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse),
             "{compared:?}"
         );
     }
     if let Some(plan) = plan(&answer) {
         // Either it leads to where the run ended, or it is refused.
-        let _ = resume::search(&plan, &answer).map(|mut search| search.next_step());
+        let _ = resume::restore_search(&plan, &answer).map(|mut search| search.next_step());
     }
 }
 
@@ -42,7 +42,7 @@ fn plan(answer: &FindReport) -> Option<FindPlan> {
     };
     let timeout = asked.timeout_seconds.map(Duration::try_from_secs_f64).transpose().ok()?;
     Some(FindPlan {
-        goal: asked.slo.searched().ok()?,
+        goal: asked.slo.to_search_goal().ok()?,
         profile,
         max_rate: asked.max_rate,
         budget: None,

@@ -36,14 +36,14 @@ fn adds_up(line: &[u8]) {
     let again: IntervalStats = serde_json::from_str(&told).unwrap();
     assert_eq!(again, read, "told and read again");
     let mut twice = read.stats.clone();
-    twice.add(&read.stats);
+    twice.merge(&read.stats);
     let count = read.stats.all_times().response_time.count();
     assert_eq!(twice.all_times().response_time.count(), count.saturating_mul(2));
     if let Some(small) = CompactInterval::compacted_to_fit(&read, 4096) {
         let small = serde_json::to_string(&small).unwrap();
         assert!(small.len() <= 4096);
         let small: IntervalStats = serde_json::from_str(&small).unwrap();
-        assert_eq!(small.stats.largest(), read.stats.largest(), "every count is there");
+        assert_eq!(small.stats.largest_counter(), read.stats.largest_counter(), "every count is there");
         assert_eq!(small.stats.all_times().response_time.count(), count);
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use seawall_load::clock::Nanos;
-use seawall_load::profile;
+use seawall_load::load_profile;
 use seawall_load::rate::RequestRate;
 use seawall_load::schedule::{
     Arrival, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleCursor, StopCondition,
@@ -24,7 +24,7 @@ pub fn check(input: &[u8]) {
     if sentence.matches("step").count() > 1 {
         return;
     }
-    let Ok(stages) = profile::parse(sentence, |_| Ok(file.as_bytes())) else { return };
+    let Ok(stages) = load_profile::parse(sentence, |_| Ok(file.as_bytes())) else { return };
     for spacing in [ArrivalSpacing::Constant, ArrivalSpacing::Burst(7), ArrivalSpacing::Poisson(1)] {
         goes_forward(&Schedule::new(stages.clone(), spacing));
     }

@@ -20,7 +20,7 @@ pub enum Protocol {
     Http2,
 }
 
-/// The heads that the transport takes (`load/src/transport/exchange.rs`).
+/// The heads that the transport takes (`load/src/transport/response_parser.rs`).
 const LIMITS: HeadLimits = HeadLimits { max_head_bytes: 256 * 1024, max_target_bytes: 0 };
 
 /// Lines of such a head.
@@ -112,7 +112,7 @@ impl Stage {
             (0, _) => self.launch(with),
             (6, _) => self.cancel(with),
             (7, _) => self.pass([0, MILLISECOND, 400 * MILLISECOND, 1000 * MILLISECOND][with & 3]),
-            (10, _) => self.client.flush(),
+            (10, _) => self.client.drive_pending(),
             (11, _) => self.turn(),
             (1, Some(stream)) => self.say(stream, script.piece()),
             (2, Some(stream)) => self.bring(stream, script.piece()),
@@ -139,7 +139,7 @@ impl Stage {
 
     /// One of the latest streams.
     fn pick(&self, with: usize) -> Option<usize> {
-        let streams = self.client.streams();
+        let streams = self.client.stream_count();
         (streams > 0).then(|| streams - 1 - with % 4 % streams)
     }
 
@@ -166,10 +166,10 @@ impl Stage {
 
     /// As the loop does it: what is ready, then what is left.
     fn turn(&mut self) {
-        for stream in 0..self.client.streams() {
+        for stream in 0..self.client.stream_count() {
             self.client.report(stream);
         }
-        self.client.flush();
+        self.client.drive_pending();
     }
 
     fn open_latest(&mut self) {
@@ -200,12 +200,12 @@ impl Stage {
     }
 
     fn end(&mut self, stream: usize, well: bool) {
-        self.client.end(stream, well);
+        self.client.end_stream(stream, well);
         self.stream(stream).over |= well;
     }
 
     fn stream(&mut self, stream: usize) -> &mut Stream {
-        let streams = self.client.streams();
+        let streams = self.client.stream_count();
         self.streams.resize_with(streams.max(self.streams.len()), Stream::default);
         &mut self.streams[stream]
     }
@@ -226,10 +226,10 @@ impl Stage {
         while let Some(news) = self.client.next_event() {
             self.note(&news);
         }
-        let held = self.client.counts();
-        assert!(held.connections <= TransportHarness::CONNECTIONS, "{held:?}");
+        let held = self.client.held_resources();
+        assert!(held.connections <= TransportHarness::MAX_CONNECTIONS, "{held:?}");
         assert_eq!(held.streams, held.connections, "no stream is open that no connection has");
-        let each = if self.protocol == Protocol::Http1 { 1 } else { TransportHarness::STREAMS };
+        let each = if self.protocol == Protocol::Http1 { 1 } else { TransportHarness::MAX_STREAMS };
         assert!(held.carried <= each * held.connections, "{held:?}");
         let under_way = self.client.under_way().count();
         assert_eq!(held.carried + held.waiting, under_way, "whatever is under way is somewhere: {held:?}");
@@ -237,15 +237,15 @@ impl Stage {
     }
 
     fn note(&mut self, news: &HarnessEvent) {
-        let number = news.hit.expect("nothing is told of a hit after its end");
+        let number = news.request_number.expect("nothing is told of a hit after its end");
         let hit = &mut self.hits[number as usize];
         assert!(!hit.ended && news.at >= hit.at, "{news:?} of {hit:?}");
         hit.at = news.at;
-        match &news.what {
+        match &news.kind {
             HarnessEventKind::Sent => assert!(!std::mem::replace(&mut hit.sent, true)),
             HarnessEventKind::Wrote => assert!(hit.sent && !std::mem::replace(&mut hit.wrote, true)),
             HarnessEventKind::Head => assert!(hit.sent && !std::mem::replace(&mut hit.head, true)),
-            HarnessEventKind::Again => *hit = Hit { at: news.at, ..Hit::default() },
+            HarnessEventKind::Retried => *hit = Hit { at: news.at, ..Hit::default() },
             HarnessEventKind::Failed => hit.ended = true,
             HarnessEventKind::Answered(answered) => {
                 assert!(hit.head);
@@ -257,7 +257,8 @@ impl Stage {
 
     fn answered(&mut self, answered: &HarnessResponse) {
         assert!(
-            answered.kept_bytes <= TransportHarness::KEPT && answered.kept_bytes as u64 <= answered.bytes
+            answered.kept_bytes <= TransportHarness::MAX_KEPT_BYTES
+                && answered.kept_bytes as u64 <= answered.bytes
         );
         let unread = self.client.unread(answered.stream);
         let protocol = self.protocol;
@@ -271,7 +272,7 @@ impl Stage {
     /// The server goes away, politely or not, and comes no more: what is under way ends without being given up.
     fn end_all(&mut self) {
         for round in 0.. {
-            for stream in 0..self.client.streams() {
+            for stream in 0..self.client.stream_count() {
                 self.client.connect(stream, false);
                 // A system without a server takes what is written, or resets the stream.
                 self.client.make_room(stream, 1 << 20);
@@ -279,17 +280,17 @@ impl Stage {
             }
             self.turn();
             self.heed();
-            if self.client.under_way().next().is_none() && self.client.counts().connections == 0 {
+            if self.client.under_way().next().is_none() && self.client.held_resources().connections == 0 {
                 return;
             }
-            assert!(round < ROUNDS, "it never comes to rest: {:?}", self.client.counts());
+            assert!(round < ROUNDS, "it never comes to rest: {:?}", self.client.held_resources());
         }
     }
 
     fn answers_again(&mut self) {
         self.launch(0);
         self.open_latest();
-        let (stream, answer) = (self.client.streams() - 1, self.good(1));
+        let (stream, answer) = (self.client.stream_count() - 1, self.good(1));
         self.turn();
         self.bring(stream, &answer);
         self.heed();

@@ -25,7 +25,7 @@ use super::{check_response, head, percent_decoded};
 pub const NOW: UnixTime = UnixTime(1_767_225_600);
 
 /// The key that signs the tokens of the corpus.
-pub const KEY: [u8; session_token::KEY_BYTES] = [7; session_token::KEY_BYTES];
+pub const TOKEN_SIGNING_KEY: [u8; session_token::KEY_BYTES] = [7; session_token::KEY_BYTES];
 
 /// The pod that they are of, and its role.
 pub const POD: &str = "cart";
@@ -34,28 +34,28 @@ pub const POD: &str = "cart";
 pub const OTHER_POD: &str = "shop";
 
 /// The pod's address.
-pub const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+pub const POD_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
 /// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct AwsRequestOutcome {
     /// The wire took it for a request.
-    pub request: bool,
+    pub is_request: bool,
     /// It was given a session token.
-    pub token: bool,
+    pub is_granted_token: bool,
     /// It showed a token that is good.
-    pub session: bool,
+    pub has_valid_token: bool,
     /// It was given the pod's credentials.
-    pub credentials: bool,
+    pub is_granted_credentials: bool,
     /// It would be let pass to the real service, if everything were.
-    pub passed: bool,
+    pub is_passed_through: bool,
     /// The container endpoint took it.
-    pub container: bool,
+    pub is_container_request: bool,
 }
 
 /// Checks an input as a whole request, as a bare target that no parser has looked at before, as a token, as keys and as an
 /// expression.
-pub fn check(input: &[u8]) -> Seen {
+pub fn check(input: &[u8]) -> AwsRequestOutcome {
     check_keys(input);
     let shown = [Header { name: "x-aws-ec2-metadata-token", value: input }];
     check_head(&head("/latest/meta-data/iam/security-credentials/", &shown));
@@ -65,8 +65,8 @@ pub fn check(input: &[u8]) -> Seen {
     }
     let mut room = request::header_buffer();
     match parse_request(input, &mut room, &HeadLimits::default()) {
-        Ok(Parsed::Complete(head, _)) => Seen { request: true, ..check_head(&head) },
-        _ => Seen::default(),
+        Ok(Parsed::Complete(head, _)) => AwsRequestOutcome { is_request: true, ..check_head(&head) },
+        _ => AwsRequestOutcome::default(),
     }
 }
 
@@ -88,10 +88,11 @@ struct Scene {
     passes: bool,
 }
 
-static KEYS: LazyLock<TokenSigningKeys> = LazyLock::new(|| TokenSigningKeys::new(Secret::new(KEY), NOW));
+static KEYS: LazyLock<TokenSigningKeys> =
+    LazyLock::new(|| TokenSigningKeys::new(Secret::new(TOKEN_SIGNING_KEY), NOW));
 
 static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
-    let unsettled = scene(TokenRequirement::Optional, TokenClient::unknown(ADDRESS), &[]);
+    let unsettled = scene(TokenRequirement::Optional, TokenClient::unknown(POD_ADDRESS), &[]);
     [
         scene(TokenRequirement::Optional, pod(POD), &["(?s).*"]),
         scene(TokenRequirement::Required, pod(POD), &[]),
@@ -100,7 +101,7 @@ static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
 });
 
 fn pod(uid: &str) -> TokenClient {
-    TokenClient::pod(TokenSubject::pod(&PodUid(uid.into())), ADDRESS)
+    TokenClient::pod(TokenSubject::pod(&PodUid(uid.into())), POD_ADDRESS)
 }
 
 fn scene(tokens: TokenRequirement, visitor: TokenClient, passed: &[&str]) -> Scene {
@@ -136,23 +137,24 @@ impl Scene {
     }
 }
 
-fn check_head(head: &RequestHead<'_, '_>) -> Seen {
-    let mut seen = Seen { container: check_container(head), ..Seen::default() };
+fn check_head(head: &RequestHead<'_, '_>) -> AwsRequestOutcome {
+    let mut seen =
+        AwsRequestOutcome { is_container_request: check_container(head), ..AwsRequestOutcome::default() };
     for scene in &*SCENES {
         let asked = scene.ask(head);
         match &asked {
             Ok(ImdsRequest::Token(grant)) => {
                 check_grant(head, grant);
-                seen.token = true;
+                seen.is_granted_token = true;
             }
             Ok(ImdsRequest::Read(query)) => {
                 check_query(scene, head, query);
-                seen.session |= query.token_expires_at.is_some();
-                seen.passed |= matches!(query.resource, ImdsResource::Passthrough(_));
+                seen.has_valid_token |= query.token_expires_at.is_some();
+                seen.is_passed_through |= matches!(query.resource, ImdsResource::Passthrough(_));
             }
             Err(refusal) => assert!((400..500).contains(&refusal.status), "{refusal:?}"),
         }
-        seen.credentials |= check_answer(head, &asked);
+        seen.is_granted_credentials |= check_answer(head, &asked);
     }
     seen
 }
@@ -204,7 +206,7 @@ fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<Unix
     let [token] = shown[..] else { unreachable!("one token: {head:?}") };
     let is_of =
         |visitor: &TokenClient| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
-    let early = TokenClient::unknown(ADDRESS);
+    let early = TokenClient::unknown(POD_ADDRESS);
     // While it is not known which pod asks, each pod's is let be.
     let is_unsettled = is_of(&pod(OTHER_POD)) && scene.is_unsettled;
     assert!(is_of(&pod(POD)) || is_of(&early) || is_unsettled, "{head:?}");

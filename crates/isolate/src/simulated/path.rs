@@ -2,8 +2,8 @@
 
 use fastrand::Rng;
 
+use crate::cell::{Cell, CellStats};
 use crate::segment::{Design, Segment};
-use crate::slot::{Cell, CellStats};
 
 /// The noise of a path. Deviations are of logarithms of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,24 +13,42 @@ pub struct Noise {
     /// The deviation of single requests.
     pub request: f64,
     /// The deviation of the level, which is correlated over some seconds.
-    pub level: f64,
+    pub level_deviation: f64,
     /// The deviation of the level's random walk per minute.
     pub walk: f64,
     /// The mean seconds between stalls; none without stalls.
-    pub stalls: Option<f64>,
+    pub seconds_between_stalls: Option<f64>,
     /// The deviation of connections.
     pub connection: f64,
 }
 
 /// A path without other load.
-pub const QUIET: Noise =
-    Noise { name: "quiet", request: 0.25, level: 0.02, walk: 0.02, stalls: None, connection: 0.005 };
+pub const QUIET: Noise = Noise {
+    name: "quiet",
+    request: 0.25,
+    level_deviation: 0.02,
+    walk: 0.02,
+    seconds_between_stalls: None,
+    connection: 0.005,
+};
 /// A path as in a cluster by day.
-pub const MEDIUM: Noise =
-    Noise { name: "medium", request: 0.4, level: 0.05, walk: 0.05, stalls: Some(60.0), connection: 0.01 };
+pub const MEDIUM: Noise = Noise {
+    name: "medium",
+    request: 0.4,
+    level_deviation: 0.05,
+    walk: 0.05,
+    seconds_between_stalls: Some(60.0),
+    connection: 0.01,
+};
 /// A path with neighbours that stall everything for one to three seconds.
-pub const NOISY: Noise =
-    Noise { name: "noisy", request: 0.6, level: 0.1, walk: 0.1, stalls: Some(20.0), connection: 0.02 };
+pub const NOISY: Noise = Noise {
+    name: "noisy",
+    request: 0.6,
+    level_deviation: 0.1,
+    walk: 0.1,
+    seconds_between_stalls: Some(20.0),
+    connection: 0.02,
+};
 /// The three kinds of path.
 pub const PATHS: [Noise; 3] = [QUIET, MEDIUM, NOISY];
 
@@ -77,7 +95,7 @@ impl SimulatedPath {
     #[must_use]
     pub fn new(noise: Noise, effects: Vec<Effect>, rate: f64, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);
-        let wave = noise.level * normal(&mut random);
+        let wave = noise.level_deviation * normal(&mut random);
         Self { noise, effects, rate, random, now: 0.0, stepped: 0.0, wave, walk: 0.0, stalled_until: 0.0 }
     }
 
@@ -147,10 +165,11 @@ impl SimulatedPath {
         let keep = (-STEP / MEMORY).exp();
         while self.stepped < self.now {
             self.stepped += STEP;
-            let innovation = self.noise.level * (1.0 - keep * keep).sqrt();
+            let innovation = self.noise.level_deviation * (1.0 - keep * keep).sqrt();
             self.wave = keep * self.wave + innovation * normal(&mut self.random);
             self.walk += self.noise.walk * (STEP / 60.0).sqrt() * normal(&mut self.random);
-            let begins = self.noise.stalls.is_some_and(|every| self.random.f64() < STEP / every);
+            let begins =
+                self.noise.seconds_between_stalls.is_some_and(|every| self.random.f64() < STEP / every);
             if begins {
                 self.stalled_until = self.stepped + 1.0 + 2.0 * self.random.f64();
             }

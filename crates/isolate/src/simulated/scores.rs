@@ -21,16 +21,16 @@ pub struct SimulatedStudies {
     /// The time limit of one experiment.
     pub budget: Duration,
     /// True to continue until the tail is decided.
-    pub tail: bool,
+    pub until_p99: bool,
 }
 
 impl SimulatedStudies {
     /// An experiment with one interleaved variant that is slower by this share, with a time limit of two minutes.
     #[must_use]
-    pub fn slower(noise: Noise, rate: f64, share: f64) -> Self {
+    pub fn with_slower_variant(noise: Noise, rate: f64, share: f64) -> Self {
         let effect = Effect { time: share.ln_1p(), ..Effect::default() };
         let budget = Duration::from_secs(125);
-        Self { noise, effects: vec![effect], design: Design::Interleaved, rate, budget, tail: false }
+        Self { noise, effects: vec![effect], design: Design::Interleaved, rate, budget, until_p99: false }
     }
 
     /// Runs one experiment.
@@ -40,7 +40,7 @@ impl SimulatedStudies {
             designs: vec![self.design; self.effects.len()],
             rate: self.rate,
             margin: 0.05,
-            tail: self.tail,
+            until_p99: self.until_p99,
             budget: self.budget,
             times: SegmentTimes::USUAL,
             seed,
@@ -72,7 +72,7 @@ pub struct StudyScore {
     /// The number that found a difference in the centre for any variant.
     pub differs: usize,
     /// The number that found all real differences, with the right sign.
-    pub found: usize,
+    pub found_all: usize,
     /// The number that found a false difference, or a wrong sign.
     pub wrong: usize,
     /// The number that called a variant equal.
@@ -84,11 +84,11 @@ pub struct StudyScore {
     /// The number that called a tail equal.
     pub tail_equal: usize,
     /// The number of experiments whose intervals of the centre all contain the truth.
-    pub held: usize,
+    pub covered: usize,
     /// The seconds until all variants were decided, for the experiments in which they were.
-    pub seconds: Vec<f64>,
+    pub decision_seconds: Vec<f64>,
     /// The forecast seconds of undecided experiments, including the time already spent.
-    pub would_take: Vec<f64>,
+    pub forecast_seconds: Vec<f64>,
 }
 
 impl StudyScore {
@@ -104,16 +104,16 @@ impl StudyScore {
         });
         self.tail_equal += any(&|finding| finding.tail.verdict == MeasureVerdict::Equal);
         let pairs = || findings.iter().zip(&setting.effects);
-        self.found += usize::from(pairs().all(|(finding, effect)| is_right(finding, effect)));
+        self.found_all += usize::from(pairs().all(|(finding, effect)| is_right(finding, effect)));
         self.wrong += usize::from(pairs().any(|(finding, effect)| is_wrong(finding, effect)));
-        self.held += usize::from(pairs().all(|(finding, effect)| holds(finding, effect.time.exp())));
+        self.covered += usize::from(pairs().all(|(finding, effect)| holds(finding, effect.time.exp())));
         let undecided = findings.iter().find_map(|finding| match finding.middle.verdict {
             MeasureVerdict::Undecided { more } => Some(more),
             _ => None,
         });
         match undecided {
-            None => self.seconds.push(study.spent().as_secs_f64()),
-            Some(more) => self.would_take.extend(more.map(|more| (study.spent() + more).as_secs_f64())),
+            None => self.decision_seconds.push(study.spent().as_secs_f64()),
+            Some(more) => self.forecast_seconds.extend(more.map(|more| (study.spent() + more).as_secs_f64())),
         }
     }
 

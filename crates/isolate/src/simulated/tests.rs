@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::path::{Effect, MEDIUM, NOISY, PATHS, QUIET, SimulatedPath};
 use super::scores::{SimulatedStudies, quantile};
+use crate::cell::{Cell, CellStats, SendLateness};
 use crate::finding::MeasureVerdict;
 use crate::segment::{Design, SegmentTimes};
-use crate::slot::{Cell, CellStats, SendLateness};
 use crate::study::{Study, StudyConfig, StudyEnd};
 
 /// The rates of the experiments on each path.
@@ -14,12 +14,14 @@ const RATES: [f64; 2] = [200.0, 1000.0];
 const EXPERIMENTS: u64 = 200;
 
 fn each(share: f64) -> impl Iterator<Item = SimulatedStudies> {
-    PATHS.into_iter().flat_map(move |noise| RATES.map(|rate| SimulatedStudies::slower(noise, rate, share)))
+    PATHS
+        .into_iter()
+        .flat_map(move |noise| RATES.map(|rate| SimulatedStudies::with_slower_variant(noise, rate, share)))
 }
 
 #[test]
 fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_most() {
-    for setting in each(0.0).chain([SimulatedStudies::slower(NOISY, 50.0, 0.0)]) {
+    for setting in each(0.0).chain([SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.0)]) {
         let score = setting.score(EXPERIMENTS, 1);
         assert!(score.percent(score.claimed) <= 3.0, "{setting:?}: {score:?}");
         let blocks = SimulatedStudies { design: Design::Blocks, ..setting };
@@ -32,18 +34,18 @@ fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_m
 fn a_way_that_is_slower_by_5_percent_is_found_within_two_minutes_and_is_not_called_equal() {
     for setting in each(0.05) {
         let score = setting.score(EXPERIMENTS, 2);
-        assert!(score.percent(score.found) >= 94.0, "{setting:?}: {score:?}");
+        assert!(score.percent(score.found_all) >= 94.0, "{setting:?}: {score:?}");
         assert!(score.percent(score.equal) <= 3.0, "{setting:?}: {score:?}");
-        assert!(score.percent(score.held) >= 93.0, "{setting:?}: {score:?}");
-        assert!(score.seconds.iter().all(|seconds| *seconds <= 125.0));
+        assert!(score.percent(score.covered) >= 93.0, "{setting:?}: {score:?}");
+        assert!(score.decision_seconds.iter().all(|seconds| *seconds <= 125.0));
     }
 }
 
 #[test]
 fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
     let of = |noise, rate| {
-        let score = SimulatedStudies::slower(noise, rate, 0.0).score(100, 3);
-        (score.percent(score.equal), quantile(&score.seconds, 0.5).unwrap_or(f64::INFINITY))
+        let score = SimulatedStudies::with_slower_variant(noise, rate, 0.0).score(100, 3);
+        (score.percent(score.equal), quantile(&score.decision_seconds, 0.5).unwrap_or(f64::INFINITY))
     };
     let (equal, seconds) = of(QUIET, 200.0);
     assert!(equal >= 97.0 && seconds < 35.0, "{equal} {seconds}");
@@ -54,22 +56,22 @@ fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
 /// The forecast of an undecided run is compared with longer runs.
 #[test]
 fn at_50_a_second_it_says_how_long_it_would_take() {
-    let short = SimulatedStudies::slower(NOISY, 50.0, 0.0);
-    let foretold = short.score(100, 4).would_take;
+    let short = SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.0);
+    let foretold = short.score(100, 4).forecast_seconds;
     assert!(foretold.len() >= 50, "{foretold:?}");
     let long = SimulatedStudies { budget: Duration::from_secs(3600), ..short }.score(60, 4);
-    assert!(long.seconds.len() >= 58, "{long:?}");
-    let [foretold, took] = [&foretold, &long.seconds].map(|seconds| quantile(seconds, 0.5).unwrap());
+    assert!(long.decision_seconds.len() >= 58, "{long:?}");
+    let [foretold, took] = [&foretold, &long.decision_seconds].map(|seconds| quantile(seconds, 0.5).unwrap());
     assert!((0.6..2.5).contains(&(foretold / took)), "{foretold} s foretold, {took} s taken");
 }
 
 #[test]
 fn of_five_ways_the_one_that_differs_is_blamed_and_no_other() {
-    let mut setting = SimulatedStudies::slower(MEDIUM, 1000.0, 0.0);
+    let mut setting = SimulatedStudies::with_slower_variant(MEDIUM, 1000.0, 0.0);
     setting.effects = vec![Effect::default(); 5];
     setting.effects[2].time = -0.06;
     let score = setting.score(100, 5);
-    assert!(score.percent(score.found) >= 97.0, "{score:?}");
+    assert!(score.percent(score.found_all) >= 97.0, "{score:?}");
     assert!(score.percent(score.wrong) <= 3.0, "{score:?}");
     setting.effects[2].time = 0.0;
     let score = setting.score(100, 6);
@@ -93,7 +95,7 @@ fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
         seen.push((segment.design, segment.members.clone()));
         study.record_segment(&segment, path.carry_out(&segment), segment.duration());
     }
-    assert_eq!(study.end(), Some(StudyEnd::Decided));
+    assert_eq!(study.end_reason(), Some(StudyEnd::Decided));
     let verdicts: Vec<_> = study.findings().iter().map(|finding| finding.middle.verdict).collect();
     assert_eq!(verdicts, [MeasureVerdict::Equal, MeasureVerdict::Differs, MeasureVerdict::Differs]);
     assert_eq!(seen[0], (Design::Interleaved, vec![0, 1, 3]));
@@ -102,7 +104,7 @@ fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
 
 #[test]
 fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
-    let mut setting = SimulatedStudies::slower(QUIET, 200.0, 0.0);
+    let mut setting = SimulatedStudies::with_slower_variant(QUIET, 200.0, 0.0);
     setting.effects[0].failing = 0.05;
     let study = setting.run(8);
     let finding = &study.findings()[0];
@@ -116,7 +118,7 @@ fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
 
 #[test]
 fn a_way_that_fails_more_is_not_called_faster_because_its_other_answers_are() {
-    let mut setting = SimulatedStudies::slower(QUIET, 200.0, -0.3);
+    let mut setting = SimulatedStudies::with_slower_variant(QUIET, 200.0, -0.3);
     setting.effects[0].failing = 0.3;
     let finding = &setting.run(8).findings()[0];
     assert_eq!((finding.middle.verdict, finding.differs_in_failing), (MeasureVerdict::Differs, true));
@@ -124,8 +126,8 @@ fn a_way_that_fails_more_is_not_called_faster_because_its_other_answers_are() {
 
 #[test]
 fn a_tail_that_differs_is_found_where_there_are_answers_enough_and_asked_for() {
-    let mut setting = SimulatedStudies::slower(QUIET, 1000.0, 0.0);
-    (setting.tail, setting.budget) = (true, Duration::from_secs(600));
+    let mut setting = SimulatedStudies::with_slower_variant(QUIET, 1000.0, 0.0);
+    (setting.until_p99, setting.budget) = (true, Duration::from_secs(600));
     setting.effects[0].tail = 1.0;
     let finding = &setting.run(9).findings()[0];
     assert_eq!(
@@ -142,7 +144,7 @@ fn asked(rate: f64) -> StudyConfig {
         designs: vec![Design::Interleaved],
         rate,
         margin: 0.05,
-        tail: false,
+        until_p99: false,
         budget: Duration::from_secs(125),
         times: SegmentTimes::USUAL,
         seed: 1,
@@ -241,7 +243,7 @@ fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells
     assert_eq!(finding.middle.cells, 9);
     assert!((finding.gain().unwrap().point + 0.9).abs() < 0.1, "{finding:?}");
     assert_eq!(
-        (study.end(), study.next_segment(), study.decided_count()),
+        (study.end_reason(), study.next_segment(), study.decided_count()),
         (Some(StudyEnd::Stopped), None, 0)
     );
 }
@@ -270,9 +272,9 @@ fn all_ways_have_their_first_look_before_any_has_its_second() {
 fn a_budget_is_kept() {
     for budget in [5, 25, 63] {
         let budget = Duration::from_secs(budget);
-        let setting = SimulatedStudies { budget, ..SimulatedStudies::slower(NOISY, 50.0, 0.01) };
+        let setting = SimulatedStudies { budget, ..SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.01) };
         let study = setting.run(10);
         assert!(study.spent() <= budget, "{budget:?}: {:?}", study.spent());
-        assert_eq!(study.end(), Some(StudyEnd::Budget), "{budget:?}");
+        assert_eq!(study.end_reason(), Some(StudyEnd::Budget), "{budget:?}");
     }
 }

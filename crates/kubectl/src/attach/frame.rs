@@ -1,14 +1,14 @@
 //! The client side of WebSocket frames (RFC 6455): it decodes bytes to messages and encodes frames. It has no sockets and no channels of
 //! Kubernetes.
 //!
-//! The memory is bounded by [`LARGEST`] for a message, and by that plus the unread input for a frame.
+//! The memory is bounded by [`MAX_MESSAGE_BYTES`] for a message, and by that plus the unread input for a frame.
 
 use std::mem;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The largest message in bytes, over all its frames. It is far larger than the pieces that a kubelet sends (32 KiB).
-pub const LARGEST: usize = 1024 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
 
 /// The largest payload of a control frame, in bytes (section 5.5).
 const LARGEST_CONTROL: usize = 125;
@@ -68,8 +68,8 @@ pub enum FrameError {
     /// The frame is masked, which only clients may do.
     #[error("a masked WebSocket frame from a server")]
     Masked,
-    /// The message exceeds [`LARGEST`].
-    #[error("a WebSocket message of more than {LARGEST} bytes")]
+    /// The message exceeds [`MAX_MESSAGE_BYTES`].
+    #[error("a WebSocket message of more than {MAX_MESSAGE_BYTES} bytes")]
     TooLarge,
     /// A control frame is fragmented or too long.
     #[error("an invalid WebSocket control frame")]
@@ -131,7 +131,7 @@ impl MessageDecoder {
 
     fn more(&mut self, payload: &[u8]) -> Result<(), FrameError> {
         let begun = self.begun.as_mut().ok_or(FrameError::Fragmentation)?;
-        if begun.len() + payload.len() > LARGEST {
+        if begun.len() + payload.len() > MAX_MESSAGE_BYTES {
             return Err(FrameError::TooLarge);
         }
         begun.extend_from_slice(payload);
@@ -151,8 +151,10 @@ impl MessageDecoder {
             return Err(FrameError::ControlFrame);
         }
         let Some((head, length)) = self.length(short) else { return Ok(None) };
-        let length =
-            usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or(FrameError::TooLarge)?;
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length <= MAX_MESSAGE_BYTES)
+            .ok_or(FrameError::TooLarge)?;
         if self.unread.len() < head + length {
             return Ok(None);
         }
@@ -271,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_message_of_many_frames_is_given_up_at_the_bound() {
-        let half = (LARGEST as u64 / 2).to_be_bytes();
-        let part = |first: u8| [&[first, 127][..], &half, &vec![0; LARGEST / 2]].concat();
+        let half = (MAX_MESSAGE_BYTES as u64 / 2).to_be_bytes();
+        let part = |first: u8| [&[first, 127][..], &half, &vec![0; MAX_MESSAGE_BYTES / 2]].concat();
         assert_eq!(read(&[part(0x02), part(0x80)].concat()).map(|read| read.len()), Ok(1));
         assert_eq!(read(&[part(0x02), part(0x00), vec![0x80, 1, 0]].concat()), Err(FrameError::TooLarge));
     }

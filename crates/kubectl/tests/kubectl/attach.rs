@@ -19,7 +19,7 @@ const V5: &str = "v5.channel.k8s.io";
 
 /// Opens a WebSocket of this protocol, with an answer to the client's key.
 fn open(peer: &mut Peer, protocol: &str) -> io::Result<String> {
-    let head = peer.request()?;
+    let head = peer.read_request_head()?;
     let key = header(&head, "sec-websocket-key").unwrap_or_default().to_owned()
         + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, key.as_bytes());
@@ -34,15 +34,15 @@ fn open(peer: &mut Peer, protocol: &str) -> io::Result<String> {
 
 /// A client's frame: its first byte, and its payload unmasked.
 fn frame(peer: &mut Peer) -> io::Result<(u8, Vec<u8>)> {
-    let head = peer.body(2)?;
+    let head = peer.read_body(2)?;
     assert_eq!(head[1] & 0x80, 0x80, "a client masks");
     let length = match head[1] & 0x7f {
-        126 => usize::from(u16::from_be_bytes(peer.body(2)?.try_into().unwrap())),
+        126 => usize::from(u16::from_be_bytes(peer.read_body(2)?.try_into().unwrap())),
         127 => panic!("no test sends as much"),
         short => short.into(),
     };
-    let mask = peer.body(4)?;
-    let payload = peer.body(length)?;
+    let mask = peer.read_body(4)?;
+    let payload = peer.read_body(length)?;
     Ok((head[0], payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect()))
 }
 

@@ -195,7 +195,7 @@ async fn the_name_in_the_certificate_may_be_another_than_that_in_the_url() {
 #[tokio::test]
 async fn a_proxy_on_this_machine_is_asked_in_plain_http() {
     let world = guarded();
-    let stub = Server::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
+    let stub = Server::start_answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").unwrap();
     let (api, opened) =
         world.open_with(json!({"server": stub.url("/prefix")}), &json!({}), Clock::system()).await.unwrap();
     assert_eq!(ask(&api).await, Ok(json!({})));
@@ -207,7 +207,7 @@ async fn a_proxy_carries_the_connection_and_sees_nothing_of_it() {
     let world = guarded();
     let to = world.stub.address();
     let proxy = Server::start(move |mut peer, _| {
-        let head = peer.request()?;
+        let head = peer.read_request_head()?;
         assert!(head.starts_with(&format!("CONNECT {to} HTTP/1.1\r\n")), "{head}");
         assert!(head.to_lowercase().contains("proxy-authorization: basic "), "{head}");
         peer.send(b"HTTP/1.1 200 OK\r\n\r\n")?;
@@ -218,7 +218,7 @@ async fn a_proxy_carries_the_connection_and_sees_nothing_of_it() {
     let cluster = json!({"certificate-authority": "ca.crt", "proxy-url": url});
     let (api, _) = world.open_with(cluster, &json!({"tokenFile": "token"}), Clock::system()).await.unwrap();
     assert_eq!(ask(&api).await, Ok(json!({})));
-    assert_eq!(proxy.connections(), 1);
+    assert_eq!(proxy.connection_count(), 1);
 }
 
 /// A user whose credentials a program gives.
@@ -301,10 +301,10 @@ async fn a_program_is_run_again_when_its_word_has_expired_or_is_refused() {
 #[tokio::test]
 async fn a_program_may_give_a_clients_certificate() {
     let world = World::playing(true, |peer, _| {
-        peer.request()?;
+        peer.read_request_head()?;
         peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
     });
-    let client = world.authority.client().unwrap();
+    let client = world.authority.sign_client_identity().unwrap();
     let status = json!({"clientCertificateData": client.certificate, "clientKeyData": client.key});
     world.write("said", credential(&status).trim_start_matches("echo '").trim_end_matches('\''));
     world.program("plugin", &format!("cat {}", world.path("said").display()));

@@ -11,7 +11,7 @@ fn the_corpus_of_frames_holds() {
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     let seen: Vec<_> = files.iter().map(|file| kubectl::check(&std::fs::read(file).unwrap())).collect();
     assert!(seen.iter().filter(|seen| !seen.messages.is_empty()).count() > 5, "the corpus is missing");
-    assert!(seen.iter().filter(|seen| seen.broken.is_some()).count() > 5, "the corpus is missing");
+    assert!(seen.iter().filter(|seen| seen.frame_error.is_some()).count() > 5, "the corpus is missing");
 }
 
 /// A frame as a server writes it, with a length of as many bytes as are needed, or of more.
@@ -64,7 +64,7 @@ proptest! {
             }
         }
         let seen = kubectl::check(&bytes);
-        prop_assert_eq!((seen.messages, seen.broken), (messages, None));
+        prop_assert_eq!((seen.messages, seen.frame_error), (messages, None));
     }
 
     #[test]

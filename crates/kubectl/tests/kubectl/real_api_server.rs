@@ -8,7 +8,7 @@ use rustls::crypto::aws_lc_rs;
 use seawall_core::Clock;
 use seawall_kube::KubeError;
 use seawall_kubectl::{Api, KubeconfigSelection, LogOptions, ObjectChange, ResourceAttributes, WriteMode};
-use seawall_testkit::control_plane::{ADMIN, ControlPlane, KUBELET};
+use seawall_testkit::control_plane::{ADMIN_TOKEN, ControlPlane, KUBELET_TOKEN};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -42,7 +42,7 @@ impl World {
             }
         };
         if tokio::time::timeout(EVENTUALLY, ready).await.is_err() {
-            panic!("kube-apiserver is not ready; its log ends with:\n{}", world.plane.last_words());
+            panic!("kube-apiserver is not ready; its log ends with:\n{}", world.plane.api_server_log_tail());
         }
         world
     }
@@ -50,13 +50,13 @@ impl World {
     async fn open(&self, token: &str) -> Api {
         let choice = KubeconfigSelection {
             context: Some("test".into()),
-            kubeconfig: Some(self.plane.kubeconfig_of(token)),
+            kubeconfig: Some(self.plane.write_kubeconfig(token)),
         };
         Api::open(&choice, Arc::new(aws_lc_rs::default_provider()), Clock::system()).await.unwrap().0
     }
 
     async fn admin(&self) -> Api {
-        self.open(ADMIN).await
+        self.open(ADMIN_TOKEN).await
     }
 }
 
@@ -113,7 +113,7 @@ async fn what_the_server_does_not_know_permit_or_have_is_told_in_its_words() {
         ..ResourceAttributes::default()
     };
     assert!(api.review_access(&jobs).await.unwrap().is_allowed);
-    let kubelet = world.open(KUBELET).await;
+    let kubelet = world.open(KUBELET_TOKEN).await;
     assert!(!kubelet.review_access(&jobs).await.unwrap().is_allowed);
     let failure = kubelet.create(MAPS, &map("a", "reef"), WriteMode::DryRun).await.unwrap_err();
     assert!(

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex};
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use seawall_core::Clock;
-use seawall_kube::KubeAccessError;
+use seawall_kube::ClientConfigError;
 use seawall_kubectl::{Api, ContextInfo, KubeconfigSelection};
 use seawall_testkit::server::{Peer, Server};
-use seawall_testkit::tls::Authority;
+use seawall_testkit::tls::CertificateAuthority;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// The server, what it was asked, and the folder with the files of whoever asks.
 pub(crate) struct World {
     pub(crate) folder: TempDir,
-    pub(crate) authority: Authority,
+    pub(crate) authority: CertificateAuthority,
     pub(crate) stub: Server,
     /// Heads of requests as they came, with their bodies.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
@@ -39,10 +39,10 @@ impl World {
         is_mutual: bool,
         play: impl Fn(&mut Peer, &Mutex<Vec<String>>) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
-        let authority = Authority::new().unwrap();
+        let authority = CertificateAuthority::new().unwrap();
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let told = asked.clone();
-        let config = authority.server(&[], is_mutual).unwrap();
+        let config = authority.server_config(&[], is_mutual).unwrap();
         let stub = Server::start_tls(config, move |mut peer, _| play(&mut peer, &told)).unwrap();
         let world = Self { folder: TempDir::new().unwrap(), authority, stub, asked };
         world.write("ca.crt", &world.authority.certificate());
@@ -83,12 +83,12 @@ impl World {
         cluster: Value,
         user: &Value,
         clock: Clock,
-    ) -> Result<(Api, ContextInfo), KubeAccessError> {
+    ) -> Result<(Api, ContextInfo), ClientConfigError> {
         Api::open(&self.choice(cluster, user), provider(), clock).await
     }
 
     /// By its certificate authority, as this user.
-    pub(crate) async fn open_as(&self, user: &Value) -> Result<Api, KubeAccessError> {
+    pub(crate) async fn open_as(&self, user: &Value) -> Result<Api, ClientConfigError> {
         let trusted = json!({"certificate-authority": "ca.crt"});
         Ok(self.open_with(trusted, user, Clock::system()).await?.0)
     }
@@ -120,9 +120,9 @@ fn serve(peer: &mut Peer, asked: &Mutex<Vec<String>>, answer: &Arc<Answer>) -> i
 
 /// A request's head and its body.
 pub(crate) fn request(peer: &mut Peer) -> io::Result<String> {
-    let head = peer.request()?;
+    let head = peer.read_request_head()?;
     let length = header(&head, "content-length").and_then(|value| value.parse().ok()).unwrap_or(0);
-    let body = peer.body(length)?;
+    let body = peer.read_body(length)?;
     Ok(head + &String::from_utf8_lossy(&body))
 }
 

@@ -9,7 +9,7 @@ use seawall_search::compare::{self as search, ComparedRun};
 use seawall_search::limit_posterior::Bracket;
 use seawall_search::report;
 
-use super::answer::{FindOutcome, FindReport};
+use super::find_report::{FindOutcome, FindReport};
 use super::resume::{ResumeError, route};
 
 /// The result of a comparison of two breaking rates.
@@ -31,7 +31,7 @@ pub enum ComparisonVerdict {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunComparison {
     /// The result of the comparison.
-    pub change: ComparisonVerdict,
+    pub verdict: ComparisonVerdict,
     /// Cliff after over cliff before. Without a cliff after it has no upper bound (infinity), without one before no lower (0).
     pub ratio: Bracket,
 }
@@ -46,7 +46,7 @@ pub enum RunComparisonError {
     #[error(
         "both runs searched for a number of clients (--closed-loop); --compare needs searches for a rate"
     )]
-    Clients,
+    ClosedLoop,
     /// There is nothing to compare.
     #[error("one run found neither a breaking rate nor a rate that the target sustained up to --max-rate")]
     NotFound,
@@ -54,7 +54,7 @@ pub enum RunComparisonError {
     #[error(
         "one run used up the target's burst allowance, so this run's breaking rate is not a sustainable rate"
     )]
-    Depleted,
+    BurstAllowanceDepleted,
     /// A figure that is none.
     #[error(transparent)]
     InvalidValue(#[from] ResumeError),
@@ -70,7 +70,7 @@ const SAME: (f64, f64) = (0.9, 1.0 / 0.9);
 pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison, RunComparisonError> {
     match (before.closed_loop.is_some(), after.closed_loop.is_some()) {
         (false, false) => {}
-        (true, true) => return Err(RunComparisonError::Clients),
+        (true, true) => return Err(RunComparisonError::ClosedLoop),
         _ => return Err(RunComparisonError::Config("kind of search (one run has --closed-loop)")),
     }
     compared(before, after, &run(after)?)
@@ -84,8 +84,8 @@ pub fn compare_variants(
     reference: &FindReport,
     way: &FindReport,
 ) -> Result<RunComparison, RunComparisonError> {
-    let connections = run(reference)?.connections;
-    compared(reference, way, &ComparedRun { connections, ..run(way)? })
+    let connections = run(reference)?.connection_use;
+    compared(reference, way, &ComparedRun { connection_use: connections, ..run(way)? })
 }
 
 fn compared(
@@ -111,7 +111,7 @@ fn closed_interval(change: search::LimitChange, ratio: Bracket) -> RunComparison
         }
         search::LimitChange::Undecided => ComparisonVerdict::Undecided,
     };
-    RunComparison { change, ratio }
+    RunComparison { verdict: change, ratio }
 }
 
 /// The same where a cliff is only known to be no lower than what was held: what is better or worse then is so at least.
@@ -129,7 +129,7 @@ fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
         upper: if after { f64::INFINITY } else { ratio.upper },
         ..ratio
     };
-    RunComparison { change, ratio }
+    RunComparison { verdict: change, ratio }
 }
 
 /// The highest rate that a run held, requests a second, where a cap or the generator ended it and nothing broke; none: it found a cliff, or
@@ -183,8 +183,8 @@ impl From<search::IncomparableRuns> for RunComparisonError {
             search::IncomparableRuns::MaxRate => Self::Config("--max-rate"),
             search::IncomparableRuns::Arrivals => Self::Config("--arrivals"),
             search::IncomparableRuns::Connections => Self::Config("connection policy"),
-            search::IncomparableRuns::NotFound => Self::NotFound,
-            search::IncomparableRuns::Depleted => Self::Depleted,
+            search::IncomparableRuns::NoCliffFound => Self::NotFound,
+            search::IncomparableRuns::QuotaExhausted => Self::BurstAllowanceDepleted,
         }
     }
 }
@@ -200,13 +200,13 @@ fn run(answer: &FindReport) -> Result<ComparedRun, ResumeError> {
     let held = highest_held_rate(answer).map(|rate| Bracket { lower: rate, estimate: rate, upper: rate });
     let cliff = found.flatten().or(held);
     Ok(ComparedRun {
-        goal: asked.slo.searched()?,
+        goal: asked.slo.to_search_goal()?,
         profile: asked.effort.clone(),
         max_rate: asked.max_rate,
         arrivals: format!("{:?}", asked.arrivals),
-        connections: format!("{:?}", asked.connections),
+        connection_use: format!("{:?}", asked.connections),
         outcome: cliff.map(|_| report::SearchOutcome::Found),
-        depleted: answer.quota_exhaustion.is_some(),
+        quota_exhausted: answer.quota_exhaustion.is_some(),
         cliff,
     })
 }

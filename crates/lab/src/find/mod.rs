@@ -1,15 +1,15 @@
 //! The rate at which a target breaks, and why: a whole run, over whatever ground it is carried out on.
 //!
-//! [`find`] looks at the generator, searches, asks for the cause, and makes an [`answer::FindReport`] of everything; the search's steps
+//! [`find`] looks at the generator, searches, asks for the cause, and makes an [`find_report::FindReport`] of everything; the search's steps
 //! and the inquiry's are taken here one by one, so that a [`progress::FindWatcher`] hears of each and all of them together stay within the
 //! [`plan::FindPlan`]'s budget. [`report_builder`] makes the report of what they know, [`read_report`] reads it back, [`resume`] leads a search to where another
-//! run ended, [`compare`] holds two runs beside each other, [`server_evidence`] has the target itself looked at meanwhile. [`closed`] is a run
+//! run ended, [`compare`] holds two runs beside each other, [`server_evidence`] has the target itself looked at meanwhile. [`closed_loop`] is a run
 //! that looks for a number of clients in place of a rate. Knows no socket, clock, page or exit code: time is what the ground says
 //! that its steps took. Called by the tool.
 
-pub mod answer;
-pub mod closed;
+pub mod closed_loop;
 pub mod compare;
+pub mod find_report;
 pub mod plan;
 pub mod progress;
 pub mod read_report;
@@ -26,7 +26,7 @@ use seawall_cause::inquiry::{self, Inquiry, SearchFindings};
 use seawall_search::report::{SearchOutcome, SearchReport};
 use seawall_search::search::{self, RateSearch};
 
-use self::answer::{
+use self::find_report::{
     BudgetGrant, FindOutcome, FindReport, FindStopReason, GeneratorCapacity, ReportedVerdict,
 };
 use self::plan::FindPlan;
@@ -61,7 +61,7 @@ pub fn find(
         },
     };
     let ResumeState { generator, mut search, mut grants, took } = earlier;
-    let until = steps.left().map(|left| plan.search_budget(left));
+    let until = steps.remaining_budget().map(|left| plan.search_budget(left));
     grants.push(grant(&mut search, plan, until));
     let mut cut = steps.run_search(ground, &mut search, until);
     let is_shortened = plan.shortens_search(until);
@@ -75,8 +75,8 @@ pub fn find(
             budget_log: grants.clone(),
             ..report_builder::search_report(plan, &search.report(), cut)
         };
-        search = resume::search(plan, &so_far)?;
-        let until = steps.left().map(|left| left / 3);
+        search = resume::restore_search(plan, &so_far)?;
+        let until = steps.remaining_budget().map(|left| left / 3);
         grants.push(grant(&mut search, plan, until));
         cut = steps.run_search(ground, &mut search, until);
     }
@@ -149,9 +149,9 @@ impl ResumeState {
 
     /// Restores the state in which an earlier run ended.
     fn of(plan: &FindPlan, before: &FindReport) -> Result<Self, ResumeError> {
-        let search = resume::search(plan, before)?;
+        let search = resume::restore_search(plan, before)?;
         let (generator, grants) = (before.generator_capacity.clone(), before.budget_log.clone());
-        let took = resume::seconds(before.duration_seconds)?;
+        let took = resume::duration_from_seconds(before.duration_seconds)?;
         Ok(Self { generator, search, grants, took })
     }
 }
@@ -192,7 +192,9 @@ fn look_for_cause(
     }
     let lacked_ports = report_builder::rate_that_ran_out_of_ports(answer);
     let limit = lacked_ports.or_else(|| broken_at(report, answer));
-    let Some(limit) = limit.filter(|_| answer.stop_reason != Some(FindStopReason::Signal)) else { return };
+    let Some(limit) = limit.filter(|_| answer.stop_reason != Some(FindStopReason::Signal)) else {
+        return;
+    };
     // A backlog that is full of a search's connections would let none of an inquiry's in.
     ground.close_connections();
     if lacked_ports.is_none() && steps.wait_until_answering(ground, limit) {
@@ -201,15 +203,15 @@ fn look_for_cause(
     }
     let mut inquiry = Inquiry::new(SearchFindings {
         limit,
-        service: report_builder::baseline_response_time(report).unwrap_or(0.0),
+        service_time: report_builder::baseline_response_time(report).unwrap_or(0.0),
         timeout: plan.timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64()),
-        failure_share: report_builder::baseline_failure_share(report),
+        failure_share_at_any_rate: report_builder::baseline_failure_share(report),
         keep_alive: plan.connections.keep_alive,
         tls: plan.target.uses_tls,
         target_is_name: plan.target.has_host_name,
         max_rate: plan.max_rate,
-        generator: answer.generator_capacity.max_rate,
-        budget: steps.left().unwrap_or(Duration::MAX),
+        generator_max_rate: answer.generator_capacity.max_rate,
+        time_budget: steps.remaining_budget().unwrap_or(Duration::MAX),
     });
     let cut = steps.run_inquiry(ground, &mut inquiry, answer);
     if cut == Some(FindStopReason::Budget) {
@@ -238,7 +240,7 @@ fn is_broken_twice(answer: &FindReport) -> bool {
 /// None where nothing that is tried would have anything to be held against.
 fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
     match report.outcome {
-        Some(SearchOutcome::UnstableBaseline) => report_builder::highest_offered_rate(report),
+        Some(SearchOutcome::GoalUnreachable) => report_builder::highest_offered_rate(report),
         _ if answer.is_found() => {
             let FindReport { breaking_rate: cliff, latency_breaking_rate: knee, .. } = answer;
             cliff.estimate.or(cliff.lowest_bad_rate).or(knee.estimate).or(knee.lowest_bad_rate)

@@ -6,8 +6,8 @@ use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::profile::Profile;
 use seawall_search::search::RateBounds;
 
-use super::answer::{self, FindConfig};
-use super::resume::{ResumeError, seconds};
+use super::find_report::{self, FindConfig};
+use super::resume::{ResumeError, duration_from_seconds};
 
 /// A run, before anything was sent.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,13 +25,13 @@ pub struct FindPlan {
     /// The facts about the target that are known before the run.
     pub target: TargetInfo,
     /// The spacing of requests.
-    pub arrivals: answer::ReportedArrivals,
+    pub arrivals: find_report::ReportedArrivals,
     /// The use of connections.
-    pub connections: answer::ConnectionPolicy,
+    pub connections: find_report::ConnectionPolicy,
     /// The timeout of a response; none is no timeout.
     pub timeout: Option<Duration>,
     /// The fingerprint of the requests and their route; none if it is not recorded.
-    pub fingerprint: Option<answer::RequestFingerprint>,
+    pub fingerprint: Option<find_report::RequestFingerprint>,
 }
 
 /// The target of a run.
@@ -76,7 +76,7 @@ impl FindPlan {
     /// Returns the rates that a search can offer with a generator of this capacity.
     #[must_use]
     pub fn bounds(&self, generator: Option<f64>) -> RateBounds {
-        RateBounds { max_rate: self.max_rate, generator, ..RateBounds::default() }
+        RateBounds { max_rate: self.max_rate, generator_max_rate: generator, ..RateBounds::default() }
     }
 
     /// Returns the part of the remaining time that the search can use. The rest is enough to look for the cause.
@@ -88,7 +88,7 @@ impl FindPlan {
     /// The profile's times for the cliff and the knee, shortened so that the whole search takes no longer than this.
     #[must_use]
     pub fn split_budget(&self, search: Option<Duration>) -> (Duration, Duration) {
-        let Profile { budget, knee_budget, .. } = self.profile;
+        let Profile { cliff_budget: budget, knee_budget, .. } = self.profile;
         let knee = if self.goal.late.is_some() { knee_budget } else { Duration::ZERO };
         let whole = budget + knee + AROUND;
         let share = search.map_or(1.0, |search| (search.as_secs_f64() / whole.as_secs_f64()).min(1.0));
@@ -100,29 +100,31 @@ impl FindPlan {
     /// True if this time for the search is shorter than its profile's budget.
     #[must_use]
     pub fn shortens_search(&self, search: Option<Duration>) -> bool {
-        self.split_budget(search).0 < self.profile.budget
+        self.split_budget(search).0 < self.profile.cliff_budget
     }
 }
 
-impl From<SearchGoal> for answer::ReportedGoal {
+impl From<SearchGoal> for find_report::ReportedGoal {
     fn from(goal: SearchGoal) -> Self {
-        let late = goal.late.map(|LatencyGoal { share, than }| answer::ReportedLatencyGoal {
-            max_late_ratio: share,
-            limit_seconds: than.as_secs_f64(),
+        let late = goal.late.map(|LatencyGoal { max_late_share: share, latency_limit: than }| {
+            find_report::ReportedLatencyGoal { max_late_ratio: share, limit_seconds: than.as_secs_f64() }
         });
-        Self { max_error_ratio: goal.errors, latency: late }
+        Self { max_error_ratio: goal.max_error_share, latency: late }
     }
 }
 
-impl answer::ReportedGoal {
+impl find_report::ReportedGoal {
     /// As a search has it.
     ///
     /// # Errors
     /// [`ResumeError::InvalidTime`].
-    pub fn searched(&self) -> Result<SearchGoal, ResumeError> {
-        let late = self
-            .latency
-            .map(|late| Ok(LatencyGoal { share: late.max_late_ratio, than: seconds(late.limit_seconds)? }));
-        Ok(SearchGoal { errors: self.max_error_ratio, late: late.transpose()? })
+    pub fn to_search_goal(&self) -> Result<SearchGoal, ResumeError> {
+        let late = self.latency.map(|late| {
+            Ok(LatencyGoal {
+                max_late_share: late.max_late_ratio,
+                latency_limit: duration_from_seconds(late.limit_seconds)?,
+            })
+        });
+        Ok(SearchGoal { max_error_share: self.max_error_ratio, late: late.transpose()? })
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use seawall_search::closed;
-use seawall_search::offer::TrialSpec;
+use seawall_search::closed_loop;
+use seawall_search::trial_spec::TrialSpec;
 
-use super::answer::{FindReport, ReportedTrial};
+use super::find_report::{FindReport, ReportedTrial};
 
 /// Is told of each step when it begins and when it has ended. Called by the thread that runs the search: whoever takes long
 /// here keeps the target waiting.
@@ -60,11 +60,11 @@ pub enum FindStep<'a> {
     /// The generator is looked at.
     Calibrate,
     /// This is offered.
-    Offer(&'a TrialSpec),
+    RateTrial(&'a TrialSpec),
     /// So many clients are kept busy.
-    Clients(&'a closed::ClosedTrialSpec),
+    ClosedLoopTrial(&'a closed_loop::ClosedTrialSpec),
     /// Nothing is sent for so long.
-    Rest(Duration),
+    Pause(Duration),
     /// This experiment is carried out.
     Experiment(&'static str),
 }

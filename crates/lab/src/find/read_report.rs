@@ -6,7 +6,7 @@ use seawall_cause::class::CauseClass;
 use seawall_search::profile::Profile;
 use serde::Deserialize;
 
-use super::answer::{
+use super::find_report::{
     ClosedLoopResult, FIND_VERSION, FindReport, ReportedBlock, ReportedClientLimit, ReportedLimit,
     ReportedTrial, ServerSideWindow,
 };

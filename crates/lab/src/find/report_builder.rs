@@ -7,12 +7,12 @@ use seawall_cause::report as cause;
 use seawall_search::evidence::Proportion;
 use seawall_search::limit_posterior::Bracket;
 use seawall_search::observation::{BlockCounts, TrialDetails, mean_latency};
-use seawall_search::offer::TrialPurpose;
 use seawall_search::report::{self, SearchReport};
 use seawall_search::search::RateSearch;
-use seawall_search::vote;
+use seawall_search::trial_spec::TrialPurpose;
+use seawall_search::trial_verdict;
 
-use super::answer::{
+use super::find_report::{
     self, FIND_VERSION, FindDocumentKind, FindOutcome, FindReport, FindStopReason, GeneratorCapacity,
     ReportedLimit, ReportedTrial, ReportedVerdict,
 };
@@ -59,21 +59,21 @@ pub(crate) fn search_report(
         breaking_rate: limit(&report.cliff),
         latency_breaking_rate: report.knee.map(|knee| limit(&kept(knee, report))).unwrap_or_default(),
         failure_mode: report.failure_mode.map(Into::into),
-        goodput: report.goodput.filter(|_| report.cliff.lowest_bad.is_some()),
-        burst_requests: report.burst,
-        quota_exhaustion: report.quota_exhaustion.map(|found| answer::ReportedQuotaExhaustion {
+        goodput: report.overload_goodput.filter(|_| report.cliff.lowest_bad.is_some()),
+        burst_requests: report.burst_allowance,
+        quota_exhaustion: report.quota_exhaustion.map(|found| find_report::ReportedQuotaExhaustion {
             after_requests: found.requests_before,
             goodput: found.goodput,
         }),
-        untested_burst: report.unexcluded_burst.filter(|held| held.held >= HELD).map(|held| {
-            answer::ReportedUnexcludedBurst {
+        untested_burst: report.unexcluded_burst.filter(|held| held.duration >= HELD).map(|held| {
+            find_report::ReportedUnexcludedBurst {
                 rate: held.rate,
-                held_seconds: held.held.as_secs_f64(),
+                held_seconds: held.duration.as_secs_f64(),
                 requests: held.requests,
             }
         }),
         closed_loop: None,
-        recovery: answer::ReportedRecovery {
+        recovery: find_report::ReportedRecovery {
             time_seconds: report.recovery.time_to_recover.map(|calm| calm.as_secs_f64()),
             is_recovered: report.recovery.holds_after_overload,
             queue_seconds: report.recovery.queue_seconds,
@@ -137,7 +137,7 @@ fn outcome(report: &SearchReport, cut: Option<FindStopReason>) -> FindOutcome {
         Some(report::SearchOutcome::Metastable) => FindOutcome::Metastable,
         Some(report::SearchOutcome::NoLimitFound) => FindOutcome::NoLimitFound,
         Some(report::SearchOutcome::GeneratorLimited) => FindOutcome::GeneratorLimited,
-        Some(report::SearchOutcome::UnstableBaseline) => FindOutcome::UnstableBaseline,
+        Some(report::SearchOutcome::GoalUnreachable) => FindOutcome::UnstableBaseline,
         Some(report::SearchOutcome::TargetDied) => FindOutcome::TargetDied,
         None if report.cliff.is_bracketed() => FindOutcome::Found,
         None if cut == Some(FindStopReason::Inconclusive) => FindOutcome::Undecided,
@@ -159,7 +159,7 @@ fn limit(limit: &report::LimitEstimate, report: &SearchReport, is_between: bool)
     let bracket = limit.bracket.filter(|_| is_between && limit.lowest_bad.is_some());
     let at = |of: fn(Bracket) -> f64| bracket.map(of);
     let held = report.trials.iter().filter(|trial| {
-        Some(trial.spec.rate) == limit.highest_good && trial.verdict != vote::TrialVerdict::Bad
+        Some(trial.spec.rate) == limit.highest_good && trial.verdict != trial_verdict::TrialVerdict::Bad
     });
     ReportedLimit {
         lower: at(|bracket| bracket.lower),
@@ -176,9 +176,9 @@ const HELD: Duration = Duration::from_secs(1);
 
 /// The knee with the highest rate at which a trial was good in every respect.
 fn kept(knee: report::LimitEstimate, report: &SearchReport) -> report::LimitEstimate {
-    let share = report.goal.late_share();
+    let share = report.goal.max_late_share();
     let is_good = |trial: &&report::RateTrial| {
-        trial.verdict == vote::TrialVerdict::Good
+        trial.verdict == trial_verdict::TrialVerdict::Good
             && trial.weight > 0.1
             && trial.evidence.late.value() <= share
             && knee.lowest_bad.is_none_or(|bad| trial.spec.rate < bad)
@@ -195,14 +195,15 @@ pub(super) fn baseline_response_time(report: &SearchReport) -> Option<f64> {
 
 /// The highest rate that was offered and is believed, if anything was ever answered well.
 pub(super) fn highest_offered_rate(report: &SearchReport) -> Option<f64> {
-    let believed = || report.trials.iter().filter(|trial| trial.verdict != vote::TrialVerdict::Invalid);
+    let believed =
+        || report.trials.iter().filter(|trial| trial.verdict != trial_verdict::TrialVerdict::Invalid);
     let answered = |trial: &report::RateTrial| trial.seen.blocks.iter().any(|block| block.good > 0);
     believed().any(answered).then(|| believed().map(|trial| trial.spec.rate).reduce(f64::max)).flatten()
 }
 
 /// The share of requests that fails at any rate; 0 where errors have a rate from which on they are, or are none.
 pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
-    if report.outcome != Some(report::SearchOutcome::UnstableBaseline) {
+    if report.outcome != Some(report::SearchOutcome::GoalUnreachable) {
         return 0.0;
     }
     let counting =
@@ -230,25 +231,25 @@ pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
         top_failure: top_failure(&trial.seen.details),
         response_seconds: response_times(&trial.seen.details),
         late_ratio: (evidence.late.total > 0.0).then(|| evidence.late.value()),
-        invalid_reason: trial.seen.invalid.clone(),
-        generator_delay: trial.seen.delay.clone(),
-        port_exhaustions: trial.seen.no_port,
+        invalid_reason: trial.seen.invalid_reason.clone(),
+        generator_delay: trial.seen.generator_delay_description.clone(),
+        port_exhaustions: trial.seen.requests_without_port,
         is_target_down: trial.seen.target_is_down,
         is_interrupted: trial.seen.interrupted,
         blocks: trial.seen.blocks.iter().map(reported_block).collect(),
     }
 }
 
-pub(super) fn top_failure(details: &TrialDetails) -> Option<answer::ReportedTopFailure> {
+pub(super) fn top_failure(details: &TrialDetails) -> Option<find_report::ReportedTopFailure> {
     let failure = details.most_frequent_failure.clone();
-    failure.map(|(kind, ratio)| answer::ReportedTopFailure { kind, ratio })
+    failure.map(|(kind, ratio)| find_report::ReportedTopFailure { kind, ratio })
 }
 
-pub(super) fn response_times(details: &TrialDetails) -> Option<answer::ReportedResponseTimes> {
-    details.quantiles.map(|[p50, p99]| answer::ReportedResponseTimes { p50, p99 })
+pub(super) fn response_times(details: &TrialDetails) -> Option<find_report::ReportedResponseTimes> {
+    details.median_and_p99.map(|[p50, p99]| find_report::ReportedResponseTimes { p50, p99 })
 }
 
-pub(super) fn reported_block(block: &BlockCounts) -> answer::ReportedBlock {
+pub(super) fn reported_block(block: &BlockCounts) -> find_report::ReportedBlock {
     let BlockCounts { sent, good, errors, timely, late, in_flight, latency_sum: latency, slowest } = *block;
     (sent, good, errors, timely, late, in_flight, latency, slowest)
 }
@@ -265,7 +266,7 @@ pub fn purpose_name(purpose: TrialPurpose) -> &'static str {
         TrialPurpose::RepeatAfterIdle => "repeat-after-idle",
         TrialPurpose::RecoveryProbe => "recovery-probe",
         TrialPurpose::RepeatNow => "repeat-now",
-        TrialPurpose::AfterIdle => "after-idle",
+        TrialPurpose::AboveBracketAfterIdle => "after-idle",
         TrialPurpose::LatencyBreakingRate => "latency-breaking-rate",
         TrialPurpose::Recovery => "recovery",
     }
@@ -276,10 +277,10 @@ const MOSTLY: f64 = 0.95;
 
 /// Describes the figures that led to the verdict on a trial.
 fn why(trial: &report::RateTrial) -> String {
-    if let Some(invalid) = &trial.seen.invalid {
+    if let Some(invalid) = &trial.seen.invalid_reason {
         return invalid.clone();
     }
-    match &trial.seen.delay {
+    match &trial.seen.generator_delay_description {
         Some(delay) => format!("{}; {delay}, which does not change the verdict", why_by_counts(trial)),
         None => why_by_counts(trial),
     }
@@ -293,11 +294,15 @@ fn why_by_counts(trial: &report::RateTrial) -> String {
         evidence.in_flight_settled, evidence.in_flight_end
     );
     match (trial.verdict, trial.failure_mode) {
-        (vote::TrialVerdict::Bad, Some(vote::FailureMode::Rejecting)) => errors,
-        (vote::TrialVerdict::Bad, Some(vote::FailureMode::BoundedQueue)) => format!("{errors}, {flight}"),
-        (vote::TrialVerdict::Bad, _) => flight,
-        (vote::TrialVerdict::Good, _) if evidence.errors.count > 0.0 => format!("sustained, {errors}"),
-        (vote::TrialVerdict::Good, _) => "sustained".to_owned(),
+        (trial_verdict::TrialVerdict::Bad, Some(trial_verdict::FailureMode::Rejecting)) => errors,
+        (trial_verdict::TrialVerdict::Bad, Some(trial_verdict::FailureMode::BoundedQueue)) => {
+            format!("{errors}, {flight}")
+        }
+        (trial_verdict::TrialVerdict::Bad, _) => flight,
+        (trial_verdict::TrialVerdict::Good, _) if evidence.errors.count > 0.0 => {
+            format!("sustained, {errors}")
+        }
+        (trial_verdict::TrialVerdict::Good, _) => "sustained".to_owned(),
         _ => format!("{errors}, {flight}"),
     }
 }
@@ -336,14 +341,14 @@ pub(super) fn rate_that_ran_out_of_ports(answer: &FindReport) -> Option<f64> {
 pub(super) fn blame_generator(answer: &mut FindReport) {
     let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid_reason.clone());
     let seen = invalid.unwrap_or_else(|| answer.generator_capacity.method.clone());
-    let evidence = answer::ReportedEvidence {
+    let evidence = find_report::ReportedEvidence {
         observation: seen,
         experiment: "checks of this machine".to_owned(),
         likelihood_ratio: None,
     };
     let class =
         if rate_that_ran_out_of_ports(answer).is_some() { CauseClass::Ports } else { CauseClass::Generator };
-    answer.cause = Some(answer::ReportedCause {
+    answer.cause = Some(find_report::ReportedCause {
         name: class.slug().to_owned(),
         score: 1.0,
         evidence: vec![evidence],
@@ -369,7 +374,7 @@ pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::Diagnos
 pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport) {
     let blamed = answer.outcome == FindOutcome::GeneratorLimited;
     let mut causes = report.causes.iter().map(|cause| excuse(one(cause), blamed));
-    let unknown = || answer::ReportedCause {
+    let unknown = || find_report::ReportedCause {
         name: CauseClass::Unknown.slug().to_owned(),
         score: 0.0,
         evidence: Vec::new(),
@@ -379,18 +384,18 @@ pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport
     answer.other_causes = causes.collect();
     answer.ambiguous_causes = report.ties.iter().map(tie).collect();
     let slug = |class: CauseClass| class.slug().to_owned();
-    let excluded = |out: &cause::ExcludedCause| answer::ReportedExcludedCause {
+    let excluded = |out: &cause::ExcludedCause| find_report::ReportedExcludedCause {
         name: slug(out.class),
         reason: out.reason.clone(),
     };
     answer.excluded_causes = report.excluded.iter().map(excluded).collect();
-    let untested = |not: &cause::UndecidedCause| answer::ReportedUndecidedCause {
+    let untested = |not: &cause::UndecidedCause| find_report::ReportedUndecidedCause {
         name: slug(not.class),
         reason: not.reason.clone(),
         needs_higher_max_rate: not.needs_higher_max_rate,
     };
-    answer.undecided_causes = report.untested.iter().map(untested).collect();
-    answer.target_lost_during = report.down_since.map(str::to_owned);
+    answer.undecided_causes = report.undecided.iter().map(untested).collect();
+    answer.target_lost_during = report.last_answered_experiment.map(str::to_owned);
     answer.experiments = experiments(report);
     suspect_targets(answer);
 }
@@ -400,8 +405,8 @@ pub(super) fn with_experiments(answer: FindReport, report: &cause::DiagnosisRepo
     FindReport { experiments: experiments(report), ..answer }
 }
 
-fn experiments(report: &cause::DiagnosisReport) -> Vec<answer::ReportedExperiment> {
-    let tried = |tried: &cause::ExperimentRecord| answer::ReportedExperiment {
+fn experiments(report: &cause::DiagnosisReport) -> Vec<find_report::ReportedExperiment> {
+    let tried = |tried: &cause::ExperimentRecord| find_report::ReportedExperiment {
         name: tried.experiment.name.to_owned(),
         result: tried.summary.clone(),
     };
@@ -423,7 +428,7 @@ fn suspect_targets(answer: &mut FindReport) {
         let by = "the target list".to_owned();
         cause.evidence.insert(
             0,
-            answer::ReportedEvidence { observation: seen, experiment: by, likelihood_ratio: None },
+            find_report::ReportedEvidence { observation: seen, experiment: by, likelihood_ratio: None },
         );
     }
     for tie in answer.ambiguous_causes.iter_mut().filter(|tie| tie.causes.iter().any(|class| class == uneven))
@@ -434,25 +439,29 @@ fn suspect_targets(answer: &mut FindReport) {
 }
 
 /// Replaces the cause "generator" by "unknown" if the trials were valid. A limit of this machine in an experiment does not explain them.
-fn excuse(cause: answer::ReportedCause, blamed: bool) -> answer::ReportedCause {
+fn excuse(cause: find_report::ReportedCause, blamed: bool) -> find_report::ReportedCause {
     if !blamed && cause.name == CauseClass::Generator.slug() {
-        return answer::ReportedCause { name: CauseClass::Unknown.slug().to_owned(), score: 0.0, ..cause };
+        return find_report::ReportedCause {
+            name: CauseClass::Unknown.slug().to_owned(),
+            score: 0.0,
+            ..cause
+        };
     }
     cause
 }
 
-fn one(cause: &cause::DiagnosedCause) -> answer::ReportedCause {
-    let sign = |sign: &cause::CauseEvidence| answer::ReportedEvidence {
+fn one(cause: &cause::DiagnosedCause) -> find_report::ReportedCause {
+    let sign = |sign: &cause::CauseEvidence| find_report::ReportedEvidence {
         observation: sign.observation.clone(),
         experiment: sign.experiment.to_owned(),
         likelihood_ratio: finite(sign.likelihood_ratio),
     };
-    let figure = |figure: &cause::CauseFigure| answer::ReportedFigure {
+    let figure = |figure: &cause::CauseFigure| find_report::ReportedEstimate {
         name: figure.name.to_owned(),
         value: finite(figure.value),
         unit: figure.unit.to_owned(),
     };
-    answer::ReportedCause {
+    find_report::ReportedCause {
         name: cause.class.slug().to_owned(),
         score: finite(cause.confidence).unwrap_or(0.0),
         evidence: cause.evidence.iter().map(sign).collect(),
@@ -460,34 +469,34 @@ fn one(cause: &cause::DiagnosedCause) -> answer::ReportedCause {
     }
 }
 
-fn tie(tie: &cause::CauseTie) -> answer::ReportedTie {
+fn tie(tie: &cause::CauseTie) -> find_report::ReportedTie {
     let between = tie.between.iter().map(|class| class.slug().to_owned()).collect();
-    answer::ReportedTie { causes: between, how_to_tell: tie.how_to_tell.clone() }
+    find_report::ReportedTie { causes: between, how_to_tell: tie.how_to_tell.clone() }
 }
 
 fn finite(figure: f64) -> Option<f64> {
     Some(figure).filter(|figure| figure.is_finite())
 }
 
-impl From<vote::TrialVerdict> for ReportedVerdict {
-    fn from(verdict: vote::TrialVerdict) -> Self {
+impl From<trial_verdict::TrialVerdict> for ReportedVerdict {
+    fn from(verdict: trial_verdict::TrialVerdict) -> Self {
         match verdict {
-            vote::TrialVerdict::Good => Self::Good,
-            vote::TrialVerdict::Bad => Self::Bad,
-            vote::TrialVerdict::Undecided => Self::Undecided,
-            vote::TrialVerdict::Invalid => Self::Invalid,
+            trial_verdict::TrialVerdict::Good => Self::Good,
+            trial_verdict::TrialVerdict::Bad => Self::Bad,
+            trial_verdict::TrialVerdict::Undecided => Self::Undecided,
+            trial_verdict::TrialVerdict::Invalid => Self::Invalid,
         }
     }
 }
 
-impl From<vote::FailureMode> for answer::ReportedFailureMode {
-    fn from(kind: vote::FailureMode) -> Self {
+impl From<trial_verdict::FailureMode> for find_report::ReportedFailureMode {
+    fn from(kind: trial_verdict::FailureMode) -> Self {
         match kind {
-            vote::FailureMode::Rejecting => Self::Rejecting,
-            vote::FailureMode::Hanging => Self::Hanging,
-            vote::FailureMode::BoundedQueue => Self::BoundedQueue,
-            vote::FailureMode::Queueing => Self::Queueing,
-            vote::FailureMode::Crashing => Self::Crashing,
+            trial_verdict::FailureMode::Rejecting => Self::Rejecting,
+            trial_verdict::FailureMode::Hanging => Self::Hanging,
+            trial_verdict::FailureMode::BoundedQueue => Self::BoundedQueue,
+            trial_verdict::FailureMode::Queueing => Self::Queueing,
+            trial_verdict::FailureMode::Crashing => Self::Crashing,
         }
     }
 }

@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use seawall_search::observation::{BlockCounts, TrialDetails, TrialObservation};
-use seawall_search::offer::TrialSpec;
 use seawall_search::search::{RateSearch, SearchStep};
+use seawall_search::trial_spec::TrialSpec;
 
-use super::answer::{BudgetGrant, FindConfig, FindReport, ReportedTrial, RequestFingerprint};
+use super::find_report::{BudgetGrant, FindConfig, FindReport, ReportedTrial, RequestFingerprint};
 use super::plan::FindPlan;
 use super::report_builder;
 
@@ -24,7 +24,7 @@ pub enum ResumeError {
     #[error(
         "the earlier run connected {before}, but this run would connect {now}: continue it with the same settings"
     )]
-    Route {
+    RouteDiffers {
         /// The route of the earlier run.
         before: String,
         /// The route of this run.
@@ -39,7 +39,7 @@ pub enum ResumeError {
     #[error(
         "trial {0} of the file differs from the trial that this version would run: use the unchanged file with the seawall version that wrote it"
     )]
-    Trial(usize),
+    TrialDiffers(usize),
     /// A time that is none.
     #[error("{0} is not a number of seconds")]
     InvalidTime(String),
@@ -52,7 +52,7 @@ const SAME: f64 = 1e-6;
 ///
 /// # Errors
 /// [`ResumeError`].
-pub fn search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, ResumeError> {
+pub fn restore_search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, ResumeError> {
     check_compatible(plan, before)?;
     let mut search =
         RateSearch::new(plan.goal, plan.profile, plan.bounds(before.generator_capacity.max_rate));
@@ -63,7 +63,7 @@ pub fn search(plan: &FindPlan, before: &FindReport) -> Result<RateSearch, Resume
         }
         let offer = next_offer(&mut search)
             .filter(|offer| is_same(offer, trial))
-            .ok_or(ResumeError::Trial(at + 1))?;
+            .ok_or(ResumeError::TrialDiffers(at + 1))?;
         search.record_trial(&offer, seen(trial)?);
     }
     Ok(search)
@@ -103,7 +103,7 @@ fn alike(now: &FindConfig, before: &FindConfig) -> Result<(), ResumeError> {
 fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(), ResumeError> {
     if now.via != before.via {
         let [before, now] = [before, now].map(|sent| route(sent).to_owned());
-        return Err(ResumeError::Route { before, now });
+        return Err(ResumeError::RouteDiffers { before, now });
     }
     refuse_first(&[
         (now.certificate_digest != before.certificate_digest, "client certificate (--cert)"),
@@ -130,7 +130,10 @@ fn refuse_first(differences: &[(bool, &'static str)]) -> Result<(), ResumeError>
 }
 
 fn allow(search: &mut RateSearch, grant: &BudgetGrant) -> Result<(), ResumeError> {
-    search.set_budgets(seconds(grant.breaking_rate_seconds)?, seconds(grant.latency_breaking_rate_seconds)?);
+    search.set_budgets(
+        duration_from_seconds(grant.breaking_rate_seconds)?,
+        duration_from_seconds(grant.latency_breaking_rate_seconds)?,
+    );
     Ok(())
 }
 
@@ -163,21 +166,21 @@ fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
     };
     Ok(TrialObservation {
         blocks: trial.blocks.iter().map(block).collect(),
-        took: seconds(trial.duration_seconds)?,
-        invalid: trial.invalid_reason.clone(),
-        delay: trial.generator_delay.clone(),
-        no_port: trial.port_exhaustions,
+        took: duration_from_seconds(trial.duration_seconds)?,
+        invalid_reason: trial.invalid_reason.clone(),
+        generator_delay_description: trial.generator_delay.clone(),
+        requests_without_port: trial.port_exhaustions,
         target_is_down: trial.is_target_down,
         interrupted: false,
         details: TrialDetails {
             most_frequent_failure: trial.top_failure.clone().map(|failure| (failure.kind, failure.ratio)),
-            quantiles: trial.response_seconds.map(|times| [times.p50, times.p99]),
+            median_and_p99: trial.response_seconds.map(|times| [times.p50, times.p99]),
         },
     })
 }
 
 /// # Errors
 /// [`ResumeError::InvalidTime`].
-pub(super) fn seconds(seconds: f64) -> Result<Duration, ResumeError> {
+pub(super) fn duration_from_seconds(seconds: f64) -> Result<Duration, ResumeError> {
     Duration::try_from_secs_f64(seconds).map_err(|_| ResumeError::InvalidTime(seconds.to_string()))
 }

@@ -1,6 +1,6 @@
 //! The server's own word: a ground beside which somebody looks at the target's metrics and at its control group.
 //!
-//! [`InstrumentedDriver`] is the ground that it is given, and looks around each load that may break the target ([`ServerSide::snapshot`]); what was
+//! [`InstrumentedDriver`] is the ground that it is given, and looks around each load that may break the target ([`ServerSideReader::snapshot`]); what was
 //! seen around those that did, and around an inquiry's overloads, becomes [`ServerSideWindow`]s of the answer, and [`apply_server_evidence`] joins
 //! them with what clients saw. Neither a search nor an inquiry knows of it: what they do is the same without. Knows no clock and no file but those
 //! that it is given. Called by the tool.
@@ -9,19 +9,19 @@ use std::time::Duration;
 
 use seawall_cause::class::CauseClass;
 use seawall_cause::experiment::Experiment;
+use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
-use seawall_cause::subject::ExperimentTarget;
-use seawall_search::closed;
+use seawall_search::closed_loop;
 use seawall_search::evidence::TrialEvidence;
 use seawall_search::observation::{BlockCounts, TrialObservation, sum};
-use seawall_search::offer::{StopRule, TrialSpec};
 use seawall_search::target::SearchTarget;
-use seawall_search::vote::TrialVerdict;
+use seawall_search::trial_spec::{StopRule, TrialSpec};
+use seawall_search::trial_verdict::TrialVerdict;
 
-use super::answer::{self, FindReport, ReportedExcludedCause, ServerSideFact, ServerSideWindow};
+use super::find_report::{self, FindReport, ReportedExcludedCause, ServerSideFact, ServerSideWindow};
 use super::report_builder::purpose_name;
 use crate::server_side::{
-    ClientLoad, ServerSide, ServerSideSnapshot, WindowEdge, WindowObservation, observe,
+    ClientLoad, ServerSideReader, ServerSideSnapshot, WindowEdge, WindowObservation, observe,
 };
 use crate::target_driver::{Calibration, TargetDriver};
 use seawall_probe::files::HostFiles;
@@ -40,16 +40,16 @@ pub struct InstrumentedDriver<'g> {
 /// The source of server-side readings.
 pub struct ServerSideSource {
     /// The target's side.
-    pub side: ServerSide,
+    pub reader: ServerSideReader,
     /// This machine's files.
     pub files: Box<dyn HostFiles>,
     /// A clock that does not jump.
-    pub now: Box<dyn Fn() -> Duration>,
+    pub clock: Box<dyn Fn() -> Duration>,
 }
 
 impl ServerSideSource {
     fn look(&mut self, edge: WindowEdge) -> ServerSideSnapshot {
-        self.side.snapshot(edge, &*self.files, &*self.now)
+        self.reader.snapshot(edge, &*self.files, &*self.clock)
     }
 }
 
@@ -73,17 +73,17 @@ impl<'g> InstrumentedDriver<'g> {
         carry: impl FnOnce(&mut dyn TargetDriver) -> T,
         worth: impl FnOnce(&T, Option<Duration>) -> Option<(String, ClientLoad)>,
     ) -> (T, Duration) {
-        let asked = (self.sight.now)();
+        let asked = (self.sight.clock)();
         let begin = self.sight.look(WindowEdge::Begin);
-        let begun = (self.sight.now)();
+        let begun = (self.sight.clock)();
         let made = carry(self.ground);
-        let over = (self.sight.now)();
+        let over = (self.sight.clock)();
         if let Some((during, load)) = worth(&made, self.bound) {
             let end = self.sight.look(WindowEdge::End);
             let load = Some(load).filter(|load| load.failed_or_late > 0);
             self.keep(during, observe(&begin, &end, load));
         }
-        let looks = begun.saturating_sub(asked) + (self.sight.now)().saturating_sub(over);
+        let looks = begun.saturating_sub(asked) + (self.sight.clock)().saturating_sub(over);
         (made, looks)
     }
 
@@ -123,7 +123,7 @@ impl ExperimentTarget for InstrumentedDriver<'_> {
             return self.ground.run_experiment(experiment);
         }
         let worth = |watched: &ExperimentObservation, bound| {
-            let is_known = watched.invalid.is_none() && !watched.requests.is_empty();
+            let is_known = watched.invalid_reason.is_none() && !watched.requests.is_empty();
             is_known.then(|| (experiment.name.to_owned(), missed_hits(&watched.requests, bound)))
         };
         let (watched, looks) = self.with_snapshots(|ground| ground.run_experiment(experiment), worth);
@@ -150,13 +150,13 @@ impl TargetDriver for InstrumentedDriver<'_> {
 }
 
 /// Clients that wait for their answers: no cause is looked for, so nothing is asked.
-impl closed::ClosedTarget for InstrumentedDriver<'_> {
-    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
-        closed::ClosedTarget::carry_out(self.ground, offer)
+impl closed_loop::ClosedTarget for InstrumentedDriver<'_> {
+    fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
+        closed_loop::ClosedTarget::carry_out(self.ground, offer)
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        closed::ClosedTarget::rest(self.ground, time)
+        closed_loop::ClosedTarget::rest(self.ground, time)
     }
 }
 
@@ -172,7 +172,7 @@ fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
         StopRule::Fails(_) => offer.has_drained_burst(&seen.blocks),
         StopRule::FastResponses(_) => false,
     };
-    is_bad && seen.invalid.is_none()
+    is_bad && seen.invalid_reason.is_none()
 }
 
 /// Returns the number of requests that were sent, and of those that failed, were late or had no response at the end.
@@ -192,7 +192,7 @@ fn missed_hits(hits: &[ObservedRequest], bound: Option<Duration>) -> ClientLoad 
 
 fn window(during: String, seen: WindowObservation) -> ServerSideWindow {
     let facts = seen.facts.into_iter().flat_map(|fact| {
-        let classes: Vec<_> = match fact.speaks_for.as_slice() {
+        let classes: Vec<_> = match fact.likelihood_ratios.as_slice() {
             [] => vec![(None, None)],
             some => some.iter().map(|(class, ratio)| (Some(class.slug().to_owned()), Some(*ratio))).collect(),
         };
@@ -216,9 +216,9 @@ fn window(during: String, seen: WindowObservation) -> ServerSideWindow {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServerEvidence<'a> {
     /// The class's slug.
-    pub class: &'a str,
+    pub cause: &'a str,
     /// The likelihood ratio of the class; a ratio below 1 speaks against the class.
-    pub ratio: f64,
+    pub likelihood_ratio: f64,
     /// The observation.
     pub text: &'a str,
     /// True if the text lists counters that did not rise: such evidence only excludes.
@@ -236,7 +236,7 @@ const DECIDES: f64 = 5.0;
 pub fn server_evidence(windows: &[ServerSideWindow]) -> Vec<ServerEvidence<'_>> {
     let on = |class: &'static str| {
         let mut each: Vec<_> = windows.iter().filter_map(|window| strongest(window, class)).collect();
-        each.sort_by(|one, other| one.ratio.total_cmp(&other.ratio));
+        each.sort_by(|one, other| one.likelihood_ratio.total_cmp(&other.likelihood_ratio));
         let middle = each.len().checked_sub(1)? / 2;
         let both = each.get(middle..=each.len() / 2)?;
         both.iter().copied().min_by(|one, other| one.strength().total_cmp(&other.strength()))
@@ -250,8 +250,8 @@ fn strongest<'a>(window: &'a ServerSideWindow, class: &'static str) -> Option<Se
     let said = window.facts.iter().filter(|said| said.cause.as_deref() == Some(class));
     let words = said.filter_map(|said| {
         Some(ServerEvidence {
-            class,
-            ratio: said.likelihood_ratio?.clamp(1.0 / CAP, CAP),
+            cause: class,
+            likelihood_ratio: said.likelihood_ratio?.clamp(1.0 / CAP, CAP),
             text: &said.text,
             only_excludes: said.is_unchanged,
         })
@@ -261,7 +261,7 @@ fn strongest<'a>(window: &'a ServerSideWindow, class: &'static str) -> Option<Se
 
 impl ServerEvidence<'_> {
     fn strength(&self) -> f64 {
-        self.ratio.ln().abs()
+        self.likelihood_ratio.ln().abs()
     }
 }
 
@@ -283,24 +283,24 @@ pub fn apply_server_evidence(answer: &mut FindReport) {
 }
 
 fn on<'w, 'a>(words: &'w [ServerEvidence<'a>], class: &str) -> Option<&'w ServerEvidence<'a>> {
-    words.iter().find(|word| word.class == class)
+    words.iter().find(|word| word.cause == class)
 }
 
-fn reweigh(cause: &mut answer::ReportedCause, word: &ServerEvidence<'_>) {
-    let odds = word.ratio * cause.score;
+fn reweigh(cause: &mut find_report::ReportedCause, word: &ServerEvidence<'_>) {
+    let odds = word.likelihood_ratio * cause.score;
     cause.score = odds / (odds + 1.0 - cause.score);
-    if word.ratio > 1.0 {
-        let sign = evidence(word.text.to_owned(), word.ratio);
+    if word.likelihood_ratio > 1.0 {
+        let sign = evidence(word.text.to_owned(), word.likelihood_ratio);
         let at = cause
             .evidence
             .iter()
-            .position(|sign| sign.likelihood_ratio.is_some_and(|ratio| ratio < word.ratio));
+            .position(|sign| sign.likelihood_ratio.is_some_and(|ratio| ratio < word.likelihood_ratio));
         cause.evidence.insert(at.unwrap_or(cause.evidence.len()), sign);
     }
 }
 
-fn evidence(seen: String, ratio: f64) -> answer::ReportedEvidence {
-    answer::ReportedEvidence {
+fn evidence(seen: String, ratio: f64) -> find_report::ReportedEvidence {
+    find_report::ReportedEvidence {
         observation: seen,
         experiment: "server metrics".to_owned(),
         likelihood_ratio: Some(ratio),
@@ -309,7 +309,7 @@ fn evidence(seen: String, ratio: f64) -> answer::ReportedEvidence {
 
 /// Decides the ties of the likeliest cause as far as the words go.
 fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
-    let ratio = |class: &str| on(words, class).map_or(1.0, |word| word.ratio);
+    let ratio = |class: &str| on(words, class).map_or(1.0, |word| word.likelihood_ratio);
     let mut lost = Vec::new();
     for tie in std::mem::take(&mut answer.ambiguous_causes) {
         let Some(cause) = &mut answer.cause else { continue };
@@ -342,7 +342,7 @@ fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
 
 /// Describes the observation by which the class was excluded.
 fn excluded(loser: &str, winner: &str, words: &[ServerEvidence<'_>]) -> ReportedExcludedCause {
-    let against = on(words, loser).filter(|word| word.ratio < 1.0);
+    let against = on(words, loser).filter(|word| word.likelihood_ratio < 1.0);
     let says = against.or_else(|| on(words, winner)).map_or("", |word| word.text);
     let how = format!("the server's metrics favour {winner}: {says}");
     ReportedExcludedCause { name: loser.to_owned(), reason: how }
@@ -414,7 +414,7 @@ mod tests {
             self.passes(lasts);
             let hit = |at: u32| ObservedRequest {
                 due: f64::from(at) / 100.0,
-                lag: 0.0,
+                generator_lag: 0.0,
                 sent: None,
                 end: f64::from(at) / 100.0 + 1.0,
                 outcome: ObservedOutcome::TimedOut,
@@ -448,13 +448,13 @@ mod tests {
         }
     }
 
-    impl closed::ClosedTarget for Clocked {
-        fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
-            closed::ClosedTarget::carry_out(&mut self.0, offer)
+    impl closed_loop::ClosedTarget for Clocked {
+        fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
+            closed_loop::ClosedTarget::carry_out(&mut self.0, offer)
         }
 
         fn rest(&mut self, time: Duration) -> bool {
-            closed::ClosedTarget::rest(&mut self.0, time)
+            closed_loop::ClosedTarget::rest(&mut self.0, time)
         }
     }
 
@@ -464,9 +464,9 @@ mod tests {
         let group = ServerCgroup::open(&files, &["/g".to_owned()]).unwrap();
         let mut ground = Clocked(Field::of(&queue(), &plan.goal), Rc::clone(&time));
         let sight = ServerSideSource {
-            side: ServerSide::new(None, Some(group)),
+            reader: ServerSideReader::new(None, Some(group)),
             files: Box::new(files),
-            now: Box::new(move || time.get()),
+            clock: Box::new(move || time.get()),
         };
         let mut ground = InstrumentedDriver::new(&mut ground, sight, Some(Duration::from_millis(250)));
         let mut answer = find(&mut ground, plan, None, &mut NoopWatcher).unwrap();
@@ -478,7 +478,8 @@ mod tests {
     fn what_the_target_says_of_itself_is_kept_where_clients_missed_something_and_changes_no_trial() {
         let answer = witnessed(1.0, &plan());
         assert_eq!(answer.trials, searched().trials, "the search is the same");
-        let bad = answer.trials.iter().filter(|trial| trial.verdict == answer::ReportedVerdict::Bad).count();
+        let bad =
+            answer.trials.iter().filter(|trial| trial.verdict == find_report::ReportedVerdict::Bad).count();
         let windows = &answer.server_metrics;
         assert!(!windows.is_empty() && windows.len() <= bad + 2, "{} of {bad}", windows.len());
         let says = |window: &ServerSideWindow| {
@@ -515,14 +516,14 @@ mod tests {
     }
 
     fn told(class: &str, confidence: f64) -> FindReport {
-        let cause = answer::ReportedCause {
+        let cause = find_report::ReportedCause {
             name: class.to_owned(),
             score: confidence,
             evidence: Vec::new(),
             estimates: Vec::new(),
         };
         let between = ["pool-saturation", "cpu-saturation"].map(str::to_owned).to_vec();
-        let tie = answer::ReportedTie { causes: between, how_to_tell: "look at its CPU".to_owned() };
+        let tie = find_report::ReportedTie { causes: between, how_to_tell: "look at its CPU".to_owned() };
         FindReport { cause: Some(cause), ambiguous_causes: vec![tie], ..searched() }
     }
 

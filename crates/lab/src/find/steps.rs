@@ -3,18 +3,18 @@
 //! A trial is shortened to what is left where a shorter one is worth as much a second; what would be worth nothing if it were cut, and
 //! what follows of it, is not begun.
 
-mod closed;
+mod closed_loop;
 
 use std::time::Duration;
 
 use seawall_cause::experiment::{Experiment, ExperimentLoad};
+use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::inquiry::{self, Inquiry};
-use seawall_cause::subject::ExperimentTarget;
-use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::search::{self, RateSearch};
 use seawall_search::target::SearchTarget;
+use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 
-use super::answer::{FindReport, FindStopReason};
+use super::find_report::{FindReport, FindStopReason};
 use super::plan::FindPlan;
 use super::progress::{BudgetStatus, FindStep, FindWatcher};
 use super::report_builder;
@@ -44,12 +44,12 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
     }
 
     /// Of the budget; none: there is none.
-    pub(super) fn left(&self) -> Option<Duration> {
+    pub(super) fn remaining_budget(&self) -> Option<Duration> {
         self.plan.budget.map(|budget| budget.saturating_sub(self.spent))
     }
 
     fn time(&self) -> BudgetStatus {
-        BudgetStatus { spent: self.spent, left: self.left() }
+        BudgetStatus { spent: self.spent, left: self.remaining_budget() }
     }
 
     /// One step of which there is no more to tell than that it is over.
@@ -80,7 +80,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
                 search::SearchStep::Finished => return report_builder::stop_reason(search),
                 search::SearchStep::Pause(time) if time > left => Some(FindStopReason::Budget),
                 search::SearchStep::Pause(time) => {
-                    let goes_on = self.step(FindStep::Rest(time), || target.rest(time), |_| time);
+                    let goes_on = self.step(FindStep::Pause(time), || target.rest(time), |_| time);
                     search.record_pause(time, goes_on);
                     None
                 }
@@ -100,19 +100,19 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         left: Duration,
     ) -> Option<FindStopReason> {
         let Some(fitted) = fitted(&offer, left) else { return Some(FindStopReason::Budget) };
-        self.watcher.step_started(&FindStep::Offer(&fitted), self.time());
+        self.watcher.step_started(&FindStep::RateTrial(&fitted), self.time());
         let seen = target.carry_out(&fitted);
         self.spent += seen.took;
         // Whether the target had come to itself is not known of one that was not waited for as long as it was to be.
         let unfinished = fitted.purpose == TrialPurpose::RecoveryProbe
-            && fitted.most < offer.most
-            && seen.took >= fitted.most;
+            && fitted.max_duration < offer.max_duration
+            && seen.took >= fitted.max_duration;
         if unfinished && !seen.interrupted {
             return Some(FindStopReason::Budget);
         }
         search.record_trial(&fitted, seen);
         let came = search.last_trial().map(report_builder::reported_trial);
-        self.watcher.step_finished(&FindStep::Offer(&fitted), came.as_ref(), self.time());
+        self.watcher.step_finished(&FindStep::RateTrial(&fitted), came.as_ref(), self.time());
         self.watcher.report_changed(&|| report_builder::search_report(self.plan, &search.report(), None));
         None
     }
@@ -128,13 +128,13 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         let offer = TrialSpec {
             purpose: TrialPurpose::RecoveryProbe,
             rate,
-            least: Duration::ZERO,
-            most,
+            min_duration: Duration::ZERO,
+            max_duration: most,
             rule: StopRule::FastResponses(f64::INFINITY),
             most_in_flight: rate * most.as_secs_f64(),
             drain: Duration::ZERO,
         };
-        if !rate.is_normal() || self.left().is_some_and(|left| most > left) {
+        if !rate.is_normal() || self.remaining_budget().is_some_and(|left| most > left) {
             return false;
         }
         let step = FindStep::Experiment("waiting for a response");
@@ -149,12 +149,12 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         found: &FindReport,
     ) -> Option<FindStopReason> {
         loop {
-            let left = self.left().unwrap_or(Duration::MAX);
+            let left = self.remaining_budget().unwrap_or(Duration::MAX);
             match inquiry.next_step() {
                 inquiry::InquiryStep::Finished => return None,
                 inquiry::InquiryStep::Pause(time) if time > left => return Some(FindStopReason::Budget),
                 inquiry::InquiryStep::Pause(time) => {
-                    let goes_on = self.step(FindStep::Rest(time), || subject.pause(time), |_| time);
+                    let goes_on = self.step(FindStep::Pause(time), || subject.pause(time), |_| time);
                     inquiry.record_pause(time, goes_on);
                     if !goes_on {
                         return Some(FindStopReason::Signal);
@@ -185,13 +185,13 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
 fn fitted(offer: &TrialSpec, left: Duration) -> Option<TrialSpec> {
     let left = left.saturating_sub(offer.drain);
     let needed = match offer.purpose {
-        TrialPurpose::Recovery | TrialPurpose::RepeatAfterIdle => offer.most,
+        TrialPurpose::Recovery | TrialPurpose::RepeatAfterIdle => offer.max_duration,
         // Nobody is overloaded for a trial that there is no time for.
-        TrialPurpose::BurstDrain => offer.most + SHORTEST,
-        TrialPurpose::Baseline | TrialPurpose::RecoveryProbe => offer.least,
-        _ => SHORTEST.min(offer.most),
+        TrialPurpose::BurstDrain => offer.max_duration + SHORTEST,
+        TrialPurpose::Baseline | TrialPurpose::RecoveryProbe => offer.min_duration,
+        _ => SHORTEST.min(offer.max_duration),
     };
-    (needed <= left).then(|| TrialSpec { most: offer.most.min(left), ..*offer })
+    (needed <= left).then(|| TrialSpec { max_duration: offer.max_duration.min(left), ..*offer })
 }
 
 /// The longest that an experiment takes.

@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use seawall_cause::class::CauseClass as Cause;
 use seawall_cause::experiment::Experiment;
+use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use seawall_cause::report;
-use seawall_cause::subject::ExperimentTarget;
-use seawall_search::closed;
+use seawall_search::closed_loop;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::TrialObservation;
-use seawall_search::offer::TrialSpec;
 use seawall_search::profile::Profile;
 use seawall_search::report::SearchReport;
-use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::simulated::servers::{ServiceDistribution, SimulatedWorkers};
 use seawall_search::simulated::target::{self as simulated, SimulatedTarget};
+use seawall_search::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::target::SearchTarget as Offered;
-use seawall_search::vote::TrialVerdict;
+use seawall_search::trial_spec::TrialSpec;
+use seawall_search::trial_verdict::TrialVerdict;
 
-use super::answer::{
+use super::compare::{ComparisonVerdict, RunComparisonError, compare, differences};
+use super::find_report::{
     self, ConnectionPolicy, FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals,
     ReportedLimit, ReportedVerdict, RequestFingerprint,
 };
-use super::compare::{ComparisonVerdict, RunComparisonError, compare, differences};
 use super::plan::{FindPlan, TargetInfo};
 use super::progress::{BudgetStatus, FindStep, FindWatcher, NoopWatcher};
 use super::resume::ResumeError;
@@ -46,7 +46,7 @@ pub(super) struct Field {
 impl Field {
     pub(super) fn of(plant: &SimulatedTargetSpec, goal: &SearchGoal) -> Self {
         let watched = ExperimentObservation {
-            impossible: Some("it is simulated".to_owned()),
+            impossible_reason: Some("it is simulated".to_owned()),
             ..ExperimentObservation::default()
         };
         Self { target: plant.target(goal, 1), most: None, offers: 0, clients: 10_000, hung_up: None, watched }
@@ -64,14 +64,14 @@ impl Offered for Field {
     }
 }
 
-impl closed::ClosedTarget for Field {
-    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
+impl closed_loop::ClosedTarget for Field {
+    fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
         self.offers += 1;
-        closed::ClosedTarget::carry_out(&mut self.target, offer)
+        closed_loop::ClosedTarget::carry_out(&mut self.target, offer)
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        closed::ClosedTarget::rest(&mut self.target, time)
+        closed_loop::ClosedTarget::rest(&mut self.target, time)
     }
 }
 
@@ -101,9 +101,9 @@ impl TargetDriver for Field {
 }
 
 pub(super) fn plan() -> FindPlan {
-    let late = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
+    let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
     FindPlan {
-        goal: SearchGoal { late: Some(late), ..SearchGoal::CLIFF },
+        goal: SearchGoal { late: Some(late), ..SearchGoal::ERRORS_ONLY },
         profile: Profile::QUICK,
         max_rate: None,
         budget: None,
@@ -136,7 +136,7 @@ fn run(field: &mut Field, plan: &FindPlan) -> FindReport {
 
 /// Made once: a search is some seconds of arithmetic without optimisation.
 fn found() -> FindReport {
-    let cause = answer::ReportedCause {
+    let cause = find_report::ReportedCause {
         name: "unknown".to_owned(),
         score: 0.25,
         evidence: Vec::new(),
@@ -301,7 +301,7 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
         assert_eq!(field.offers, 0, "nothing was sent");
         why
     };
-    let other = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
+    let other = FindPlan { goal: SearchGoal::ERRORS_ONLY, ..plan() };
     assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("--slo"));
     let other = FindPlan { arrivals: ReportedArrivals::Poisson, ..plan() };
     assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("--arrivals"));
@@ -309,7 +309,7 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("target"));
     let mut changed = first.clone();
     changed.trials[2].rate *= 1.5;
-    assert_eq!(refused(&plan(), &changed), ResumeError::Trial(3));
+    assert_eq!(refused(&plan(), &changed), ResumeError::TrialDiffers(3));
     changed.trials[1].duration_seconds = -1.0;
     assert_eq!(refused(&plan(), &changed), ResumeError::InvalidTime("-1".to_owned()));
 }
@@ -328,7 +328,7 @@ fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_co
         ..found()
     };
     let goes_on = |now: Option<RequestFingerprint>, before: Option<RequestFingerprint>| {
-        resume::search(&FindPlan { fingerprint: now, ..plan() }, &of(before)).map(|_| ())
+        resume::restore_search(&FindPlan { fingerprint: now, ..plan() }, &of(before)).map(|_| ())
     };
     let refused = |now: RequestFingerprint| goes_on(Some(now), Some(sent.clone())).unwrap_err().to_string();
     let text = refused(RequestFingerprint { via: None, ..sent.clone() });
@@ -443,8 +443,10 @@ fn where_nothing_was_found_a_third_of_the_time_for_the_cause_is_the_searchs() {
 #[test]
 fn a_generator_that_an_inquiry_is_too_much_for_is_not_why_a_limit_that_was_found_is_there() {
     let mut field = Field::of(&queue(), &plan().goal);
-    field.watched =
-        ExperimentObservation { invalid: Some("it was late".to_owned()), ..ExperimentObservation::default() };
+    field.watched = ExperimentObservation {
+        invalid_reason: Some("it was late".to_owned()),
+        ..ExperimentObservation::default()
+    };
     let answer = run(&mut field, &FindPlan { looks_for_cause: true, ..plan() });
     let cause = answer.cause.unwrap();
     assert_eq!((answer.outcome, cause.name.as_str()), (FindOutcome::Found, "unknown"));
@@ -467,10 +469,10 @@ fn a_watcher_hears_of_every_step_before_and_after_it() {
         fn step_finished(
             &mut self,
             step: &FindStep<'_>,
-            came: Option<&answer::ReportedTrial>,
+            came: Option<&find_report::ReportedTrial>,
             time: BudgetStatus,
         ) {
-            assert!(self.open && came.is_some() == matches!(step, FindStep::Offer(_)));
+            assert!(self.open && came.is_some() == matches!(step, FindStep::RateTrial(_)));
             (self.open, self.spent) = (false, time.spent);
             self.offers += usize::from(came.is_some());
         }
@@ -487,7 +489,13 @@ fn whoever_wants_to_know_in_the_middle_is_told_each_trial_and_then_each_experime
     struct Middle(Vec<FindReport>);
     impl FindWatcher for Middle {
         fn step_started(&mut self, _: &FindStep<'_>, _: BudgetStatus) {}
-        fn step_finished(&mut self, _: &FindStep<'_>, _: Option<&answer::ReportedTrial>, _: BudgetStatus) {}
+        fn step_finished(
+            &mut self,
+            _: &FindStep<'_>,
+            _: Option<&find_report::ReportedTrial>,
+            _: BudgetStatus,
+        ) {
+        }
         fn report_changed(&mut self, so_far: &dyn Fn() -> FindReport) {
             self.0.push(so_far());
         }
@@ -522,7 +530,7 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
         answer
     };
     let before = at(98.0, 100.0, 102.0);
-    let change = |after: &FindReport| compare(&before, after).map(|compared| compared.change);
+    let change = |after: &FindReport| compare(&before, after).map(|compared| compared.verdict);
     assert_eq!(change(&at(78.0, 80.0, 82.0)), Ok(ComparisonVerdict::Worse));
     assert_eq!(change(&at(118.0, 120.0, 122.0)), Ok(ComparisonVerdict::Better));
     assert_eq!(change(&at(97.0, 99.0, 101.0)), Ok(ComparisonVerdict::Same));
@@ -545,7 +553,7 @@ fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() 
         let cliff = ReportedLimit { highest_good_rate: good, ..ReportedLimit::default() };
         (answer.outcome, answer.breaking_rate) = (outcome, cliff);
         answer.untested_burst =
-            Some(answer::ReportedUnexcludedBurst { rate, held_seconds: 8.0, requests: 8.0 * rate });
+            Some(find_report::ReportedUnexcludedBurst { rate, held_seconds: 8.0, requests: 8.0 * rate });
         answer
     };
     let held = of(FindOutcome::NoLimitFound, Some(1000.0), 1000.0);
@@ -559,7 +567,7 @@ fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() 
         FindReport { breaking_rate: bounds, ..found() }
     };
     let change =
-        |before: &FindReport, after: &FindReport| compare(before, after).map(|compared| compared.change);
+        |before: &FindReport, after: &FindReport| compare(before, after).map(|compared| compared.verdict);
     let (low, near, high) =
         (cliff(780.0, 800.0, 820.0), cliff(930.0, 952.0, 975.0), cliff(1190.0, 1200.0, 1210.0));
     assert_eq!(
@@ -629,7 +637,7 @@ fn pool() -> Field {
 }
 
 fn of_clients(field: &mut Field, plan: &FindPlan, most: Option<u32>) -> FindReport {
-    super::closed::find(field, plan, most, &mut NoopWatcher)
+    super::closed_loop::find(field, plan, most, &mut NoopWatcher)
 }
 
 /// Made once.
@@ -692,7 +700,7 @@ fn a_run_of_clients_is_neither_continued_nor_compared() {
     let mut field = pool();
     let refused = find(&mut field, &plan(), Some(&clients), &mut NoopWatcher).unwrap_err();
     assert_eq!((refused, field.offers), (ResumeError::ClosedLoop, 0));
-    assert_eq!(compare(&clients, &clients), Err(RunComparisonError::Clients));
+    assert_eq!(compare(&clients, &clients), Err(RunComparisonError::ClosedLoop));
     for (before, after) in [(&clients, &rates), (&rates, &clients)] {
         let said = compare(before, after).unwrap_err().to_string();
         assert!(said.contains("--closed-loop"), "{said}");
@@ -701,7 +709,7 @@ fn a_run_of_clients_is_neither_continued_nor_compared() {
 
 #[test]
 fn as_many_clients_as_may_be_or_can_be_kept_are_no_limit_of_the_target() {
-    let endless = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
+    let endless = FindPlan { goal: SearchGoal::ERRORS_ONLY, ..plan() };
     let answer = of_clients(&mut pool(), &endless, Some(32));
     let limit = answer.closed_loop.unwrap().client_limit;
     assert_eq!(
@@ -748,7 +756,7 @@ impl Offered for Short {
         let seen = self.0.carry_out(offer);
         let lack = (offer.rate > self.1).then(|| (Some("9 requests found no free port".to_owned()), 9));
         let (invalid, no_port) = lack.unwrap_or_default();
-        TrialObservation { invalid, no_port, ..seen }
+        TrialObservation { invalid_reason: invalid, requests_without_port: no_port, ..seen }
     }
 
     fn rest(&mut self, time: Duration) -> bool {
@@ -756,13 +764,13 @@ impl Offered for Short {
     }
 }
 
-impl closed::ClosedTarget for Short {
-    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
-        closed::ClosedTarget::carry_out(&mut self.0, offer)
+impl closed_loop::ClosedTarget for Short {
+    fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
+        closed_loop::ClosedTarget::carry_out(&mut self.0, offer)
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        closed::ClosedTarget::rest(&mut self.0, time)
+        closed_loop::ClosedTarget::rest(&mut self.0, time)
     }
 }
 
@@ -775,7 +783,7 @@ impl ExperimentTarget for Short {
             ObservedRequest {
                 due,
                 sent: Some(due),
-                lag: 0.0,
+                generator_lag: 0.0,
                 end: due + 0.001,
                 outcome: how,
                 bytes: 2,
@@ -833,7 +841,7 @@ impl FindWatcher for Heard {
         }
     }
 
-    fn step_finished(&mut self, _: &FindStep<'_>, _: Option<&answer::ReportedTrial>, _: BudgetStatus) {}
+    fn step_finished(&mut self, _: &FindStep<'_>, _: Option<&find_report::ReportedTrial>, _: BudgetStatus) {}
 }
 
 #[test]
@@ -873,14 +881,17 @@ fn a_run_that_this_machine_disturbed_goes_on_when_it_is_continued() {
     assert!(second.trials.len() > first.trials.len() && calm.offers > 0);
     // What both sent leads to the same place.
     let written = read_report::parse(second.to_json().unwrap().as_bytes()).unwrap();
-    assert!(resume::search(&plan, &written).is_ok());
+    assert!(resume::restore_search(&plan, &written).is_ok());
 }
 
 /// A target that breaks had no cause, because the trials did not agree on its limit.
 #[test]
 fn a_target_that_broke_twice_is_asked_for_its_cause_although_its_limit_is_not_known() {
-    let bad =
-        answer::ReportedTrial { verdict: ReportedVerdict::Bad, weight: 1.0, ..found().trials[0].clone() };
+    let bad = find_report::ReportedTrial {
+        verdict: ReportedVerdict::Bad,
+        weight: 1.0,
+        ..found().trials[0].clone()
+    };
     let of = |outcome, trials: usize, stop_reason| {
         is_broken_twice(&FindReport { outcome, stop_reason, trials: vec![bad.clone(); trials], ..found() })
     };
@@ -894,7 +905,7 @@ fn a_target_that_broke_twice_is_asked_for_its_cause_although_its_limit_is_not_kn
 #[test]
 fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     let plan = plan();
-    let report = resume::search(&plan, &searched()).unwrap().report();
+    let report = resume::restore_search(&plan, &searched()).unwrap().report();
     let stated = |report: &SearchReport| {
         let answer = report_builder::search_report(&plan, report, None);
         (answer.outcome, answer.undecided_reason)
@@ -922,7 +933,7 @@ fn only_a_search_with_less_time_than_its_profile_is_cut_short_by_the_budget() {
     assert!(!plan.shortens_search(Some(Duration::from_secs(150))));
     assert!(plan.shortens_search(Some(Duration::from_secs(20))));
     assert!(!plan.shortens_search(None));
-    let mut report = resume::search(&plan, &searched()).unwrap().report();
+    let mut report = resume::restore_search(&plan, &searched()).unwrap().report();
     (report.outcome, report.cliff.lowest_bad) = (None, None);
     let of = |cut| report_builder::search_report(&plan, &report, Some(cut)).outcome;
     assert_eq!(of(FindStopReason::Inconclusive), FindOutcome::Undecided);

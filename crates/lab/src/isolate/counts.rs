@@ -1,7 +1,7 @@
 //! Counts of one variant's requests: how many were sent, and how many failed for which reason.
 
 use seawall_load::completed_request::CompletedRequest;
-use seawall_load::fault::RequestFault;
+use seawall_load::request_fault::RequestFault;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Counts of one variant's requests, in whatever time buckets they were. The number of reasons is bounded because statuses
@@ -25,7 +25,7 @@ enum Reason {
     Status(u16),
     Fault(RequestFault),
     /// The words of another generator.
-    Told(String),
+    RemoteText(String),
 }
 
 /// The counts as a pod writes them in a line.
@@ -52,7 +52,7 @@ impl<'de> Deserialize<'de> for RequestCounts {
         let Line { requests, failed, no_response, retried, failures } = Line::deserialize(deserializer)?;
         let by_reason = failures
             .into_iter()
-            .map(|FailureCount { reason, count }| (Reason::Told(reason), count))
+            .map(|FailureCount { reason, count }| (Reason::RemoteText(reason), count))
             .collect();
         Ok(Self { requests, failed, no_response, retried, by_reason })
     }
@@ -102,7 +102,7 @@ impl RequestCounts {
         let what = |reason: &Reason| match reason {
             Reason::Status(status) => status.to_string(),
             Reason::Fault(fault) => fault.to_string(),
-            Reason::Told(what) => what.clone(),
+            Reason::RemoteText(what) => what.clone(),
         };
         let mut told: Vec<_> = self
             .by_reason
@@ -125,13 +125,13 @@ mod tests {
             let fate = CompletedRequest {
                 target: 0,
                 due: 0,
-                sent: Some(0),
+                sent_at: Some(0),
                 generator_lag: 0,
                 end: 1,
                 outcome,
                 bytes_in: 0,
                 retries: 0,
-                carrier: None,
+                connection_timings: None,
             };
             (0..times).for_each(|time| counts.add(&CompletedRequest { retries: time % 2, ..fate }));
         };

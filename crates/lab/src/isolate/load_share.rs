@@ -5,9 +5,9 @@ use seawall_isolate::segment::{Design, Segment};
 use seawall_load::schedule::ScheduleShard;
 use seawall_load::session::LoadSession;
 
-use super::local_runner::{CellLoad, LocalVariantRunner};
-use super::slots::{CellSamples, CellShare, CompactTimes};
-use crate::remote::segments::SentSegmentPart;
+use super::cells::{CellSamples, CellShare, CompactTimes};
+use super::local_runner::{ContinuousLoad, LocalVariantRunner};
+use crate::remote::segments::SegmentPartResult;
 use crate::rig::SessionError;
 
 /// A segment whose connections stand.
@@ -21,9 +21,9 @@ pub struct OpenSegment {
 
 enum SegmentSessions {
     /// One for all ways, and whose each of its requests is.
-    Together(Box<LoadSession>, Vec<usize>),
+    Shared(Box<LoadSession>, Vec<usize>),
     /// By way.
-    Apart(Vec<Option<LoadSession>>),
+    PerVariant(Vec<Option<LoadSession>>),
 }
 
 impl LocalVariantRunner {
@@ -50,10 +50,10 @@ impl LocalVariantRunner {
         let sessions = match segment.design {
             Design::Interleaved => self
                 .interleaved_session(&segment, rate, shard)
-                .map(|(session, of)| SegmentSessions::Together(Box::new(session), of)),
-            Design::Blocks => {
-                self.block_sessions(&segment, rate / shard.shard_count() as f64).map(SegmentSessions::Apart)
-            }
+                .map(|(session, of)| SegmentSessions::Shared(Box::new(session), of)),
+            Design::Blocks => self
+                .block_sessions(&segment, rate / shard.shard_count() as f64)
+                .map(SegmentSessions::PerVariant),
         };
         let sessions = sessions.map_err(|error| error.to_string())?;
         Ok(OpenSegment { segment, rate, shard, sessions })
@@ -69,20 +69,24 @@ impl LocalVariantRunner {
         standing: &mut OpenSegment,
         member: Option<usize>,
         start_at: i64,
-    ) -> Result<SentSegmentPart, String> {
+    ) -> Result<SegmentPartResult, String> {
         let OpenSegment { segment, rate, shard, sessions } = standing;
-        let sending = CellLoad {
+        let sending = ContinuousLoad {
             duration: segment.send_duration(),
             rate: *rate,
             shard: *shard,
             start_at: Some(start_at),
         };
         let loaded = match (sessions, member) {
-            (SegmentSessions::Together(session, of), None) => {
-                self.run_load(session, &sending, self.cells(segment, segment.cells), |target| of[target])
+            (SegmentSessions::Shared(session, of), None) => {
+                self.run_load(session, &sending, self.cell_collector(segment, segment.cells), |target| {
+                    of[target]
+                })
             }
-            (SegmentSessions::Apart(sessions), Some(member)) => match sessions.get_mut(member) {
-                Some(Some(session)) => self.run_load(session, &sending, self.cells(segment, 1), |_| member),
+            (SegmentSessions::PerVariant(sessions), Some(member)) => match sessions.get_mut(member) {
+                Some(Some(session)) => {
+                    self.run_load(session, &sending, self.cell_collector(segment, 1), |_| member)
+                }
                 _ => Err(SessionError::Impossible("the variant is not part of the segment".into())),
             },
             _ => Err(SessionError::Impossible(
@@ -91,14 +95,16 @@ impl LocalVariantRunner {
         };
         let loaded = loaded.map_err(|error| error.to_string())?;
         let shares = |cell: &Vec<CellSamples>| {
-            cell.iter().map(|hits| hits.share(loaded.limited)).collect::<Vec<Option<CellShare>>>()
+            cell.iter()
+                .map(|hits| hits.to_cell_share(loaded.is_generator_limited))
+                .collect::<Vec<Option<CellShare>>>()
         };
-        Ok(SentSegmentPart {
+        Ok(SegmentPartResult {
             cells: loaded.cells.iter().map(shares).collect(),
-            times: loaded.times.iter().map(CompactTimes::of).collect(),
+            times: loaded.response_times.iter().map(CompactTimes::of).collect(),
             counts: loaded.counts,
             cut: loaded.stop_reason,
-            limits: loaded.limits,
+            limits: loaded.generator_limits,
         })
     }
 }

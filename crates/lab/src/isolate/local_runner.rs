@@ -3,25 +3,26 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use seawall_isolate::cell::Cell;
 use seawall_isolate::segment::{Design, Segment};
-use seawall_isolate::slot::Cell;
 use seawall_load::clock::{Nanos, RunClock, nanos};
-use seawall_load::fault::RequestFault;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
 use seawall_load::request::{PreparedRequest, RequestFraming};
+use seawall_load::request_fault::RequestFault;
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::session::LoadSession;
 use seawall_load::stats::LatencyHistogram;
 use seawall_load::target::Weight;
 
+use super::cells::{CellCollector, CellSamples, cell_stats};
 use super::counts::RequestCounts;
-use super::slots::{CellCollector, CellSamples, cell_stats};
 use super::variant_setup::VariantSetup;
 use super::{IsolateStopReason, SegmentResult, VariantRunner};
 use crate::generator_resources;
 use crate::rig::{
-    LocalDriver, SessionConfig, SessionError, StopSwitch, rate, record_every_request, run_load, unanswered,
+    LocalDriver, SessionConfig, SessionError, StopSwitch, record_every_request, run_load, to_request_rate,
+    unanswered,
 };
 use crate::verdict::GeneratorVerdict;
 
@@ -58,10 +59,11 @@ impl LocalVariantRunner {
         cpus: usize,
     ) -> std::io::Result<Self> {
         let room = usize::try_from(
-            generator_resources::raise_open_files()?.saturating_sub(generator_resources::OTHER_FILES),
+            generator_resources::raise_open_files()?
+                .saturating_sub(generator_resources::RESERVED_DESCRIPTORS),
         );
         let each = (room.unwrap_or(usize::MAX) / ways.len().max(1)).max(1);
-        let shared = TransportOptions { connections: travel.connections.min(each), ..travel.clone() };
+        let shared = TransportOptions { max_connections: travel.max_connections.min(each), ..travel.clone() };
         Ok(Self { ways, travel, shared, style, cpus, stop: StopSwitch::default() })
     }
 
@@ -71,26 +73,26 @@ impl LocalVariantRunner {
 
     /// Returns the switch that stops everything at once.
     #[must_use]
-    pub fn stop(&self) -> StopSwitch {
+    pub fn stop_switch(&self) -> StopSwitch {
         self.stop.clone()
     }
 
     /// Returns the driver that searches the limit of this variant alone, with all resources of this machine. Responses that take longer than `bound`
-    /// are late. [`LocalVariantRunner::stop`] ends the search, too.
+    /// are late. [`LocalVariantRunner::stop_switch`] ends the search, too.
     ///
     /// # Errors
     /// There is no such way, it asks nothing, or the system refuses.
     pub fn driver(&self, way: usize, bound: Option<Duration>) -> std::io::Result<LocalDriver> {
         let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "the variant has no requests");
         let way = self.ways.get(way).ok_or_else(nothing)?;
-        let list = way.list().map_err(|_| nothing())?;
-        let travel = way.travel(&self.travel).clone();
+        let list = way.request_list().map_err(|_| nothing())?;
+        let travel = way.transport(&self.travel).clone();
         let kit = SessionConfig {
-            list,
+            request_list: list,
             transport: travel,
-            style: self.style.clone(),
-            cpus: self.cpus,
-            busy_poll: None,
+            framing: self.style.clone(),
+            max_sender_threads: self.cpus,
+            max_busy_poll: None,
         };
         Ok(LocalDriver::new(kit, ArrivalSpacing::Constant, bound)?.with_stop(self.stop.clone()))
     }
@@ -118,13 +120,13 @@ impl LocalVariantRunner {
 
     fn interleaved(&self, segment: &Segment, rate: f64) -> Result<Part, SessionError> {
         let (mut session, of) = self.interleaved_session(segment, rate, ScheduleShard::default())?;
-        let cells = self.cells(segment, segment.cells);
-        let load = CellLoad::by_itself(segment.send_duration(), rate);
+        let cells = self.cell_collector(segment, segment.cells);
+        let load = ContinuousLoad::by_itself(segment.send_duration(), rate);
         Ok(self.run_load(&mut session, &load, cells, |target| of[target])?.part())
     }
 
     /// So many empty cells of a segment.
-    pub(super) fn cells(&self, segment: &Segment, cells: usize) -> CellCollector {
+    pub(super) fn cell_collector(&self, segment: &Segment, cells: usize) -> CellCollector {
         CellCollector::new(nanos(segment.settle), nanos(segment.each), cells, self.ways.len())
     }
 
@@ -143,7 +145,7 @@ impl LocalVariantRunner {
         let own = rate / shard.shard_count() as f64;
         let each = usize::try_from(shard.shard_count()).unwrap_or(usize::MAX);
         let order = order(segment, &of, own).into_iter().flat_map(|place| std::iter::repeat_n(place, each));
-        let list = RequestList::new(requests).ok().and_then(|list| list.in_order(order.collect()));
+        let list = RequestList::new(requests).ok().and_then(|list| list.with_order(order.collect()));
         let list = list.ok_or_else(|| SessionError::Impossible("the variant has no requests".into()))?;
         Ok((self.session(list, &self.shared, own)?, of))
     }
@@ -158,8 +160,8 @@ impl LocalVariantRunner {
         for &member in &segment.members {
             let way =
                 self.ways.get(member).ok_or_else(|| SessionError::Impossible("unknown variant".into()))?;
-            let list = way.list().map_err(|bad| SessionError::Impossible(bad.to_string()))?;
-            sessions[member] = Some(self.session(list, way.travel(&self.shared), rate)?);
+            let list = way.request_list().map_err(|bad| SessionError::Impossible(bad.to_string()))?;
+            sessions[member] = Some(self.session(list, way.transport(&self.shared), rate)?);
         }
         Ok(sessions)
     }
@@ -171,14 +173,14 @@ impl LocalVariantRunner {
             let mut cell: Option<Cell> = Some(vec![None; self.ways.len()]);
             for member in round {
                 let Some(session) = &mut sessions[member] else { continue };
-                let load = CellLoad::by_itself(segment.send_duration(), rate);
-                let part = self.run_load(session, &load, self.cells(segment, 1), |_| member)?.part();
+                let load = ContinuousLoad::by_itself(segment.send_duration(), rate);
+                let part = self.run_load(session, &load, self.cell_collector(segment, 1), |_| member)?.part();
                 whole.add(&part);
                 whole.limits.extend(part.limits);
                 if part.cut.is_some() {
                     return Ok(Part { cut: part.cut, ..whole });
                 }
-                cell = with_block(cell, member, part.cells.into_iter().next());
+                cell = add_block_to_cell(cell, member, part.cells.into_iter().next());
             }
             whole.cells.extend(cell);
         }
@@ -200,16 +202,16 @@ impl LocalVariantRunner {
     pub(super) fn run_load(
         &self,
         session: &mut LoadSession,
-        sending: &CellLoad,
+        sending: &ContinuousLoad,
         mut cells: CellCollector,
         of: impl Fn(usize) -> usize,
-    ) -> Result<CellLoadResult, SessionError> {
+    ) -> Result<ContinuousLoadResult, SessionError> {
         let (load, schedule, most) = sending.load()?;
         let (mut ended, mut overloaded) = (0, false);
         let mut given_up = vec![0; self.ways.len()];
         let carried = run_load(session, &load, &self.stop, |progress| {
-            ended += progress.fates.len() as u64;
-            for fate in progress.fates {
+            ended += progress.completed_requests.len() as u64;
+            for fate in progress.completed_requests {
                 let is_given_up = fate.outcome == Err(RequestFault::Aborted);
                 given_up[of(fate.target)] += usize::from(is_given_up);
                 if !(is_given_up && self.stop.is_stopped()) {
@@ -236,12 +238,19 @@ impl LocalVariantRunner {
             .into_iter()
             .filter(|reason| reason.verdict == GeneratorVerdict::GeneratorLimited);
         let limits = limiting.map(|reason| reason.measured).collect();
-        Ok(CellLoadResult { cells, limited, times, counts, stop_reason: cut, limits })
+        Ok(ContinuousLoadResult {
+            cells,
+            is_generator_limited: limited,
+            response_times: times,
+            counts,
+            stop_reason: cut,
+            generator_limits: limits,
+        })
     }
 }
 
 /// A load that is sent in one piece.
-pub(super) struct CellLoad {
+pub(super) struct ContinuousLoad {
     pub(super) duration: Duration,
     /// Requests a second of the whole.
     pub(super) rate: f64,
@@ -251,15 +260,15 @@ pub(super) struct CellLoad {
     pub(super) start_at: Option<i64>,
 }
 
-impl CellLoad {
+impl ContinuousLoad {
     fn by_itself(duration: Duration, rate: f64) -> Self {
         Self { duration, rate, shard: ScheduleShard::default(), start_at: None }
     }
 
     /// As the engine has it, with its schedule, and how many requests may be outstanding here.
     fn load(&self) -> Result<(LoadSpec, Schedule, u64), SessionError> {
-        let rate =
-            rate(self.rate).ok_or_else(|| SessionError::Impossible("the rate is out of range".into()))?;
+        let rate = to_request_rate(self.rate)
+            .ok_or_else(|| SessionError::Impossible("the rate is out of range".into()))?;
         let schedule = Schedule::constant(rate, ArrivalSpacing::Constant);
         let until = StopCondition { stop_time: nanos(self.duration), ..StopCondition::default() };
         let of = self.shard.shard_count() as f64;
@@ -267,26 +276,33 @@ impl CellLoad {
         let load =
             LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), 2 * most as usize) };
         let load =
-            LoadSpec { shard: self.shard, start_at: self.start_at, ..record_every_request(load, DRAIN) };
+            LoadSpec { shard: self.shard, start_unix_ns: self.start_at, ..record_every_request(load, DRAIN) };
         Ok((load, schedule, most))
     }
 }
 
 /// The raw observations of a load.
-pub(super) struct CellLoadResult {
+pub(super) struct ContinuousLoadResult {
     /// Those that came to their end.
     pub(super) cells: Vec<Vec<CellSamples>>,
     /// This machine was the limit of all of them.
-    pub(super) limited: bool,
-    pub(super) times: Vec<LatencyHistogram>,
+    pub(super) is_generator_limited: bool,
+    pub(super) response_times: Vec<LatencyHistogram>,
     pub(super) counts: Vec<RequestCounts>,
     pub(super) stop_reason: Option<IsolateStopReason>,
-    pub(super) limits: Vec<String>,
+    pub(super) generator_limits: Vec<String>,
 }
 
-impl CellLoadResult {
+impl ContinuousLoadResult {
     fn part(self) -> Part {
-        let Self { cells, limited, times, counts, stop_reason: cut, limits } = self;
+        let Self {
+            cells,
+            is_generator_limited: limited,
+            response_times: times,
+            counts,
+            stop_reason: cut,
+            generator_limits: limits,
+        } = self;
         Part { cells: cell_stats(cells, limited), times, counts, cut, limits }
     }
 }
@@ -308,7 +324,7 @@ impl Part {
 
     /// Times and counts of a block.
     fn add(&mut self, block: &Self) {
-        self.times.iter_mut().zip(&block.times).for_each(|(all, one)| all.add(one));
+        self.times.iter_mut().zip(&block.times).for_each(|(all, one)| all.merge(one));
         self.counts.iter_mut().zip(&block.counts).for_each(|(all, one)| all.merge(one));
     }
 }
@@ -330,7 +346,7 @@ impl VariantRunner for LocalVariantRunner {
             took: Duration::from_nanos(clock.now()),
             stop_reason: cut,
             generator_limits: limits,
-            times,
+            response_times: times,
             counts,
         }
     }
@@ -338,7 +354,7 @@ impl VariantRunner for LocalVariantRunner {
 
 /// A round's cell with a member's block; none where a block did not come to its end, by nobody's doing.
 #[must_use]
-pub fn with_block(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
+pub fn add_block_to_cell(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
     let (mut cell, block) = (cell?, block?);
     cell[member] = block[member];
     Some(cell)
@@ -362,8 +378,8 @@ fn order(segment: &Segment, of: &[usize], rate: f64) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use seawall_isolate::cell::CellStats;
     use seawall_isolate::segment::SegmentTimes;
-    use seawall_isolate::slot::CellStats;
 
     use super::*;
 
@@ -376,9 +392,9 @@ mod tests {
             block[member] = slot(member as f64);
             Some(block)
         };
-        let begun = with_block(Some(vec![None; 3]), 2, block(2));
-        assert_eq!(with_block(begun.clone(), 0, block(0)), Some(vec![slot(0.0), None, slot(2.0)]));
-        assert_eq!(with_block(with_block(begun, 0, None), 1, block(1)), None);
+        let begun = add_block_to_cell(Some(vec![None; 3]), 2, block(2));
+        assert_eq!(add_block_to_cell(begun.clone(), 0, block(0)), Some(vec![slot(0.0), None, slot(2.0)]));
+        assert_eq!(add_block_to_cell(add_block_to_cell(begun, 0, None), 1, block(1)), None);
     }
 
     #[test]

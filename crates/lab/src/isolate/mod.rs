@@ -1,28 +1,28 @@
 //! Runs the experiment of [`seawall_isolate`] on real variants and reports which variant is slower.
 //!
 //! [`variant_setup`] has the variants. [`local_runner`] carries segments out over sessions of the load engine, and [`load_share`] carries out one
-//! generator's part of a segment. [`slots`] turns requests into time buckets, [`answer`] makes the report, and [`limits`] searches the capacity
+//! generator's part of a segment. [`cells`] turns requests into time buckets, [`isolate_report`] makes the report, and [`capacity`] searches the capacity
 //! of the variants that differ. A [`StopSwitch`](crate::rig::StopSwitch) of the bench ends the experiment early; the report then covers the
 //! measurements so far. This module knows no flags, files or pages. The tool's `isolate` calls it.
 
-pub mod answer;
+pub mod capacity;
+pub(crate) mod cells;
 pub mod counts;
-pub mod limits;
+pub mod isolate_report;
 pub mod load_share;
 pub mod local_runner;
-pub(crate) mod slots;
 pub mod variant_setup;
 
 use std::time::Duration;
 
+use seawall_isolate::cell::Cell;
 use seawall_isolate::segment::{Design, MIN_CELL_REQUESTS, Segment, SegmentTimes};
-use seawall_isolate::slot::Cell;
 use seawall_isolate::study::{Study, StudyConfig};
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use self::answer::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::counts::RequestCounts;
+use self::isolate_report::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::variant_setup::VariantLabel;
 
 /// Carries segments out, with sessions of the load engine or on simulated paths.
@@ -43,18 +43,18 @@ pub struct SegmentResult {
     /// The reasons why this machine was the limit, in words; empty if it was not the limit.
     pub generator_limits: Vec<String>,
     /// Times of answers by variant, the reference first.
-    pub times: Vec<LatencyHistogram>,
+    pub response_times: Vec<LatencyHistogram>,
     /// The outcomes of requests, by variant.
     pub counts: Vec<RequestCounts>,
 }
 
 impl SegmentResult {
     /// Times and counts of what was sent after it.
-    pub fn add(&mut self, other: &Self) {
-        let ways = self.times.len().max(other.times.len());
-        self.times.resize_with(ways, LatencyHistogram::default);
+    pub fn add_times_and_counts(&mut self, other: &Self) {
+        let ways = self.response_times.len().max(other.response_times.len());
+        self.response_times.resize_with(ways, LatencyHistogram::default);
         self.counts.resize_with(ways, RequestCounts::default);
-        self.times.iter_mut().zip(&other.times).for_each(|(all, one)| all.add(one));
+        self.response_times.iter_mut().zip(&other.response_times).for_each(|(all, one)| all.merge(one));
         self.counts.iter_mut().zip(&other.counts).for_each(|(all, one)| all.merge(one));
     }
 }
@@ -138,7 +138,7 @@ pub fn isolate(
     while let Some(segment) = study.next_segment() {
         let seen = paths.carry_out(&segment, plan.config.rate);
         study.record_segment(&segment, seen.cells, seen.took);
-        times.iter_mut().zip(&seen.times).for_each(|(all, one)| all.add(one));
+        times.iter_mut().zip(&seen.response_times).for_each(|(all, one)| all.merge(one));
         counts.iter_mut().zip(&seen.counts).for_each(|(all, one)| all.merge(one));
         // An earlier segment's reasons are none for what ended this one.
         is_own = !seen.generator_limits.is_empty();

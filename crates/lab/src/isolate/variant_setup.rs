@@ -26,12 +26,12 @@ pub struct VariantSetup {
 impl VariantSetup {
     /// Returns the transport options of the variant; `shared` are those of the other variants.
     #[must_use]
-    pub fn travel<'a>(&'a self, shared: &'a TransportOptions) -> &'a TransportOptions {
+    pub fn transport<'a>(&'a self, shared: &'a TransportOptions) -> &'a TransportOptions {
         self.separate_transport.as_ref().unwrap_or(shared)
     }
 
     /// Its requests alone, in turn.
-    pub(super) fn list(&self) -> Result<RequestList, RequestListError> {
+    pub(super) fn request_list(&self) -> Result<RequestList, RequestListError> {
         RequestList::new(self.requests.iter().map(|request| (request.clone(), Weight::default())).collect())
     }
 }

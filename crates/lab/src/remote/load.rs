@@ -31,7 +31,7 @@ pub struct LoadPartResult {
     /// The findings against this generator.
     pub findings: Vec<VerdictReason>,
     /// Every check of its machine, the passed ones included.
-    pub machine: Vec<MachineCheck>,
+    pub machine: Vec<MachineCheckResult>,
     /// Records written by it.
     pub records: u64,
     /// The errors of writing or reading, in words.
@@ -41,7 +41,7 @@ pub struct LoadPartResult {
 /// A check of a machine, as a [`MachineFinding`] says it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct MachineCheck {
+pub struct MachineCheckResult {
     /// The stable name of the check.
     pub id: Cow<'static, str>,
     /// The result of the check, such as `ok`.
@@ -50,7 +50,7 @@ pub struct MachineCheck {
     pub text: String,
 }
 
-impl From<&MachineFinding> for MachineCheck {
+impl From<&MachineFinding> for MachineCheckResult {
     fn from(finding: &MachineFinding) -> Self {
         let status = match finding.grade {
             FindingGrade::Ok => "ok",
@@ -66,7 +66,7 @@ impl From<&MachineFinding> for MachineCheck {
 impl From<TrialResult> for LoadPartResult {
     fn from(carried: TrialResult) -> Self {
         let TrialResult { outcome, judgement, .. } = carried;
-        let (records, unwritten) = match outcome.written {
+        let (records, unwritten) = match outcome.records_written {
             Ok(records) => (records, None),
             Err(error) => (0, Some(format!("cannot write the results: {error}"))),
         };
@@ -79,7 +79,7 @@ impl From<TrialResult> for LoadPartResult {
             threads: outcome.threads,
             early: outcome.stop_reason,
             findings: judgement.reasons,
-            machine: judgement.machine.iter().map(MachineCheck::from).collect(),
+            machine: judgement.machine_findings.iter().map(MachineCheckResult::from).collect(),
             records,
             mistakes: unwritten.into_iter().chain(unread).collect(),
         }

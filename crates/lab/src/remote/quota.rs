@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use seawall_probe::files::HostFiles;
-use seawall_probe::snapshot::{GroupQuota, quotas};
+use seawall_probe::snapshot::{CgroupQuota, quotas};
 
 /// The quotas around this process, as they were seen last.
 pub struct QuotaWatch<F> {
     files: F,
     process: u32,
-    last: Vec<GroupQuota>,
+    last: Vec<CgroupQuota>,
 }
 
 impl<F: HostFiles> QuotaWatch<F> {

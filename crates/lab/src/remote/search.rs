@@ -10,11 +10,11 @@ use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_load::interval::{CompactInterval, IntervalStats};
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::{BlockCounts, TrialObservation};
-use seawall_search::offer::TrialSpec;
+use seawall_search::trial_spec::TrialSpec;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::packed_json::{pack, unpack};
-use super::serde_mirrors::{BlockRow, ExperimentMirror, HitRow, OfferMirror};
+use super::serde_mirrors::{BlockRow, ExperimentMirror, ObservedRequestRow, TrialSpecMirror};
 use crate::target_driver::Calibration;
 
 /// Most bytes in which the hits of one part are told.
@@ -25,7 +25,7 @@ const MOST_OF_HITS: usize = 2 << 20;
 #[serde(rename_all = "kebab-case")]
 pub enum SearchTask {
     /// A part of an offer.
-    Offer(#[serde(with = "OfferMirror")] TrialSpec),
+    Offer(#[serde(with = "TrialSpecMirror")] TrialSpec),
     /// A part of an experiment.
     Experiment(#[serde(with = "ExperimentMirror")] Experiment),
     /// Measure the capacity of this generator.
@@ -116,7 +116,14 @@ impl TrialPartResult {
     /// Of what a rig has seen.
     #[must_use]
     pub fn new(seen: TrialObservation, stats: LoadStats) -> Self {
-        let TrialObservation { took, invalid, no_port, target_is_down: away, interrupted, .. } = seen;
+        let TrialObservation {
+            took,
+            invalid_reason: invalid,
+            requests_without_port: no_port,
+            target_is_down: away,
+            interrupted,
+            ..
+        } = seen;
         let to = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         Self { took, invalid, no_port, away, interrupted, total: IntervalStats { from: 0, to, stats } }
     }
@@ -144,20 +151,20 @@ struct TriedLine {
 impl Serialize for ExperimentPartResult {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let told = &self.0;
-        let hits = pack(&told.requests.iter().map(HitRow::from).collect::<Vec<_>>());
+        let hits = pack(&told.requests.iter().map(ObservedRequestRow::from).collect::<Vec<_>>());
         let hits = hits.filter(|hits| hits.len() <= MOST_OF_HITS);
         let too_many = hits.is_none().then(|| {
             format!("the requests of this pod are too many for its report: {}", told.requests.len())
         });
         TriedLine {
             hits: hits.unwrap_or_default(),
-            connections: told.connections,
+            connections: told.opened_connections,
             retried: told.retried,
-            lookups: told.lookups.clone(),
-            held: told.held,
+            lookups: told.lookup_seconds.clone(),
+            held: told.held_connections_still_open,
             took: told.took,
-            invalid: told.invalid.clone().or(too_many),
-            impossible: told.impossible.clone(),
+            invalid: told.invalid_reason.clone().or(too_many),
+            impossible: told.impossible_reason.clone(),
             interrupted: told.interrupted,
         }
         .serialize(serializer)
@@ -167,19 +174,19 @@ impl Serialize for ExperimentPartResult {
 impl<'de> Deserialize<'de> for ExperimentPartResult {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let line = TriedLine::deserialize(deserializer)?;
-        let rows: Vec<HitRow> = match line.hits.as_str() {
+        let rows: Vec<ObservedRequestRow> = match line.hits.as_str() {
             "" => Vec::new(),
             hits => unpack(hits).ok_or_else(|| serde::de::Error::custom("expected requests in base64"))?,
         };
         Ok(Self(ExperimentObservation {
             requests: rows.into_iter().map(Into::into).collect(),
-            connections: line.connections,
+            opened_connections: line.connections,
             retried: line.retried,
-            lookups: line.lookups,
-            held: line.held,
+            lookup_seconds: line.lookups,
+            held_connections_still_open: line.held,
             took: line.took,
-            invalid: line.invalid,
-            impossible: line.impossible,
+            invalid_reason: line.invalid,
+            impossible_reason: line.impossible,
             interrupted: line.interrupted,
         }))
     }
@@ -199,13 +206,13 @@ impl ExperimentPartResult {
                     .for_each(|carrier| carrier.number = number(carrier.number));
                 hit
             }));
-            all.connections = all.connections.saturating_add(part.connections);
+            all.opened_connections = all.opened_connections.saturating_add(part.opened_connections);
             all.retried = all.retried.saturating_add(part.retried);
-            all.lookups.extend(part.lookups);
-            all.held += part.held;
+            all.lookup_seconds.extend(part.lookup_seconds);
+            all.held_connections_still_open += part.held_connections_still_open;
             all.took = all.took.max(part.took);
-            all.invalid = all.invalid.or(part.invalid);
-            all.impossible = all.impossible.or(part.impossible);
+            all.invalid_reason = all.invalid_reason.or(part.invalid_reason);
+            all.impossible_reason = all.impossible_reason.or(part.impossible_reason);
             all.interrupted |= part.interrupted;
         }
         all.requests.sort_by(|one, other| one.due.total_cmp(&other.due));
@@ -249,8 +256,8 @@ mod tests {
     use seawall_cause::experiment::{ExperimentLoad, RequestSpacing, Variation};
     use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
     use seawall_search::goal::{LatencyGoal, SearchGoal};
-    use seawall_search::offer::{StopRule, TrialPurpose};
-    use seawall_search::vote::TrialCriteria;
+    use seawall_search::trial_spec::{StopRule, TrialPurpose};
+    use seawall_search::trial_verdict::TrialCriteria;
 
     use super::*;
 
@@ -260,10 +267,16 @@ mod tests {
 
     #[test]
     fn works_are_read_as_they_were_written() {
-        let late = Some(LatencyGoal { share: 0.01, than: Duration::from_millis(250) });
-        let goal = SearchGoal { errors: 0.001, late };
-        let standard =
-            TrialCriteria { goal, tolerance: 0.1, settle: 0.3, least: 2.0, service: 1.0 / 3.0, slowest: 0.9 };
+        let late = Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) });
+        let goal = SearchGoal { max_error_share: 0.001, late };
+        let standard = TrialCriteria {
+            goal,
+            growth_tolerance: 0.1,
+            settle: 0.3,
+            min_seconds: 2.0,
+            service_time: 1.0 / 3.0,
+            baseline_slowest: 0.9,
+        };
         let (least, most) = (Duration::from_secs(2), Duration::from_secs(20));
         for rule in [
             StopRule::FullDuration(standard),
@@ -272,13 +285,28 @@ mod tests {
             StopRule::FastResponses(0.1),
         ] {
             let (purpose, drain) = (TrialPurpose::NarrowBracket, Duration::from_millis(300));
-            let offer =
-                TrialSpec { purpose, rate: 1e3 / 7.0, least, most, rule, most_in_flight: 99.5, drain };
+            let offer = TrialSpec {
+                purpose,
+                rate: 1e3 / 7.0,
+                min_duration: least,
+                max_duration: most,
+                rule,
+                most_in_flight: 99.5,
+                drain,
+            };
             assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer));
         }
         let (rule, purpose, drain) =
             (StopRule::FastResponses(f64::INFINITY), TrialPurpose::RecoveryProbe, Duration::ZERO);
-        let offer = TrialSpec { purpose, rate: 1.0, least, most, rule, most_in_flight: f64::INFINITY, drain };
+        let offer = TrialSpec {
+            purpose,
+            rate: 1.0,
+            min_duration: least,
+            max_duration: most,
+            rule,
+            most_in_flight: f64::INFINITY,
+            drain,
+        };
         assert_eq!(again(&SearchTask::Offer(offer)), SearchTask::Offer(offer), "without a bound");
         let loads = [
             ExperimentLoad::Rate { rate: 7.1, lasts: most, spacing: RequestSpacing::Poisson },
@@ -307,9 +335,9 @@ mod tests {
         ObservedRequest {
             due,
             sent: Some(due + 0.1),
-            lag: 0.01,
+            generator_lag: 0.01,
             end: due + 1.0,
-            outcome: ObservedOutcome::Status(503),
+            outcome: ObservedOutcome::BadResponse(503),
             bytes: 5,
             carrying_connection: carrier,
         }
@@ -320,7 +348,7 @@ mod tests {
         let part = |hits: Vec<ObservedRequest>| {
             ExperimentPartResult(ExperimentObservation {
                 requests: hits,
-                connections: 2,
+                opened_connections: 2,
                 ..ExperimentObservation::default()
             })
         };
@@ -328,7 +356,7 @@ mod tests {
         assert_eq!(parts.iter().map(again).collect::<Vec<_>>(), parts);
         let all = ExperimentPartResult::merge(parts);
         assert_eq!(all.requests.iter().map(|hit| hit.due).collect::<Vec<_>>(), [0.0, 1.0, 2.0]);
-        assert_eq!((all.connections, all.requests[1].end), (4, 2.0));
+        assert_eq!((all.opened_connections, all.requests[1].end), (4, 2.0));
         let mut numbers: Vec<_> =
             all.requests.iter().filter_map(|hit| Some(hit.carrying_connection?.number)).collect();
         numbers.dedup();
@@ -342,8 +370,12 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 11) as f64 / 1e9
         };
-        let mut one =
-            |number| ObservedRequest { lag: next(), end: next(), sent: Some(next()), ..hit(next(), number) };
+        let mut one = |number| ObservedRequest {
+            generator_lag: next(),
+            end: next(),
+            sent: Some(next()),
+            ..hit(next(), number)
+        };
         let hits: Vec<_> = (0..60_000).map(&mut one).collect();
         let told = again(&ExperimentPartResult(ExperimentObservation {
             requests: hits,
@@ -351,7 +383,7 @@ mod tests {
         }))
         .0;
         assert_eq!(told.requests.len(), 0);
-        assert!(told.invalid.is_some_and(|why| why.ends_with("too many for its report: 60000")));
+        assert!(told.invalid_reason.is_some_and(|why| why.ends_with("too many for its report: 60000")));
     }
 
     #[test]

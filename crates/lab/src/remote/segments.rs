@@ -9,15 +9,15 @@
 
 use std::collections::BTreeMap;
 
+use seawall_isolate::cell::Cell;
 use seawall_isolate::segment::{Design, Segment};
-use seawall_isolate::slot::Cell;
 use seawall_load::clock::Nanos;
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
 use super::serde_mirrors::{DesignMirror, SegmentMirror};
+use crate::isolate::cells::{CellShare, CompactTimes};
 use crate::isolate::counts::RequestCounts;
-use crate::isolate::slots::{CellShare, CompactTimes};
 use crate::isolate::{IsolateStopReason, SegmentResult};
 
 /// A task for a generator.
@@ -47,7 +47,7 @@ pub enum SegmentTaskResult {
     /// The connections stand.
     Open,
     /// The observations of the requests that were sent.
-    Sent(Box<SentSegmentPart>),
+    Sent(Box<SegmentPartResult>),
     /// It was not done, in words.
     Impossible(String),
 }
@@ -78,7 +78,7 @@ pub struct VariantInfo {
 /// The observations of a part of a segment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SentSegmentPart {
+pub struct SegmentPartResult {
     /// Cells that came to their end, by way.
     #[serde(with = "deflated")]
     pub cells: Vec<Vec<Option<CellShare>>>,
@@ -120,7 +120,7 @@ const LIMITED: f64 = 0.5;
 /// Share of its cells in which a part must have been limited for that to be said: the same makes a way invalid.
 const OFTEN: f64 = 0.2;
 
-impl SentSegmentPart {
+impl SegmentPartResult {
     /// Parts that were sent at the same time, each with whose it is, as one; how long it took aside.
     #[must_use]
     pub fn merge(parts: &[(String, Self)]) -> SegmentResult {
@@ -134,10 +134,10 @@ impl SentSegmentPart {
             ..SegmentResult::default()
         };
         for (_, part) in parts {
-            let ways = part.times.len().max(part.counts.len()).max(seen.times.len());
-            seen.times.resize_with(ways, LatencyHistogram::default);
+            let ways = part.times.len().max(part.counts.len()).max(seen.response_times.len());
+            seen.response_times.resize_with(ways, LatencyHistogram::default);
             seen.counts.resize_with(ways, RequestCounts::default);
-            for (all, times) in seen.times.iter_mut().zip(&part.times) {
+            for (all, times) in seen.response_times.iter_mut().zip(&part.times) {
                 times.each().for_each(|time: Nanos| all.record(time));
             }
             seen.counts.iter_mut().zip(&part.counts).for_each(|(all, one)| all.merge(one));
@@ -164,7 +164,7 @@ fn is_limited(cell: &[Option<CellShare>]) -> bool {
 }
 
 /// This cell of all parts that have it; none of none.
-fn cell(parts: &[(String, SentSegmentPart)], at: usize) -> Option<Cell> {
+fn cell(parts: &[(String, SegmentPartResult)], at: usize) -> Option<Cell> {
     let all: Vec<_> = parts.iter().filter_map(|(_, part)| part.cells.get(at)).collect();
     let ways = all.iter().map(|cell| cell.len()).max()?;
     let fit: Vec<_> = all.iter().filter(|cell| !is_limited(cell)).copied().collect();
@@ -175,7 +175,7 @@ fn cell(parts: &[(String, SentSegmentPart)], at: usize) -> Option<Cell> {
 }
 
 /// The way that most parts say does not bear the rate, if any says so.
-fn overloaded(parts: &[(String, SentSegmentPart)]) -> Option<IsolateStopReason> {
+fn overloaded(parts: &[(String, SegmentPartResult)]) -> Option<IsolateStopReason> {
     let mut votes = BTreeMap::new();
     for (_, part) in parts {
         if let Some(IsolateStopReason::Overloaded(way)) = part.cut {
@@ -206,8 +206,8 @@ mod tests {
         })
     }
 
-    fn part(name: &str, cells: Vec<Vec<Option<CellShare>>>) -> (String, SentSegmentPart) {
-        (name.to_owned(), SentSegmentPart { cells, ..SentSegmentPart::default() })
+    fn part(name: &str, cells: Vec<Vec<Option<CellShare>>>) -> (String, SegmentPartResult) {
+        (name.to_owned(), SegmentPartResult { cells, ..SegmentPartResult::default() })
     }
 
     const MS: Nanos = 1_000_000;
@@ -236,7 +236,7 @@ mod tests {
     fn a_cell_of_all_parts_is_one_with_the_requests_of_all() {
         let one = part("a", vec![vec![share(false, 10, MS), share(false, 10, 2 * MS)]; 2]);
         let other = part("b", vec![vec![share(false, 11, MS), share(false, 10, 2 * MS)]]);
-        let seen = SentSegmentPart::merge(&[one, other]);
+        let seen = SegmentPartResult::merge(&[one, other]);
         let requests = |cell: &Cell| cell.iter().map(|slot| slot.unwrap().requests).collect::<Vec<_>>();
         assert_eq!(seen.cells.iter().map(requests).collect::<Vec<_>>(), [[21, 20], [10, 10]]);
         let middle = |way: usize| seen.cells[0][way].unwrap().middle.unwrap();
@@ -249,8 +249,9 @@ mod tests {
         let parts =
             |limited: usize| (0..6).map(|at| part(&at.to_string(), cell(at < limited))).collect::<Vec<_>>();
         let of = |limited| {
-            let seen = SentSegmentPart::merge(&parts(limited));
-            let slots = seen.cells[0].iter().map(|slot| slot.map(|slot| (slot.requests, slot.limited)));
+            let seen = SegmentPartResult::merge(&parts(limited));
+            let slots =
+                seen.cells[0].iter().map(|slot| slot.map(|slot| (slot.requests, slot.is_generator_limited)));
             (slots.collect::<Vec<_>>(), seen.generator_limits)
         };
         assert_eq!(of(0), (vec![Some((60, false)); 2], vec![]));
@@ -267,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_way_that_most_find_overloaded_is_named() {
-        let cut = |cut| (String::new(), SentSegmentPart { cut, ..SentSegmentPart::default() });
+        let cut = |cut| (String::new(), SegmentPartResult { cut, ..SegmentPartResult::default() });
         let told = [
             Some(IsolateStopReason::Overloaded(2)),
             None,
@@ -276,11 +277,11 @@ mod tests {
             Some(IsolateStopReason::Overloaded(2)),
         ];
         assert_eq!(
-            SentSegmentPart::merge(&told.map(cut)).stop_reason,
+            SegmentPartResult::merge(&told.map(cut)).stop_reason,
             Some(IsolateStopReason::Overloaded(2))
         );
         assert_eq!(
-            SentSegmentPart::merge(&[cut(Some(IsolateStopReason::Stopped))]).stop_reason,
+            SegmentPartResult::merge(&[cut(Some(IsolateStopReason::Stopped))]).stop_reason,
             None,
             "whose end it was says why"
         );

@@ -7,8 +7,8 @@ use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, Request
 use seawall_isolate::segment::{Design, Segment};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::BlockCounts;
-use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
-use seawall_search::vote::TrialCriteria;
+use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use seawall_search::trial_verdict::TrialCriteria;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 #[derive(Serialize, Deserialize)]
@@ -22,7 +22,7 @@ enum PurposeMirror {
     RepeatAfterIdle,
     RecoveryProbe,
     RepeatNow,
-    AfterIdle,
+    AboveBracketAfterIdle,
     LatencyBreakingRate,
     Recovery,
 }
@@ -30,8 +30,8 @@ enum PurposeMirror {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "LatencyGoal", deny_unknown_fields)]
 struct LatenessMirror {
-    share: f64,
-    than: Duration,
+    max_late_share: f64,
+    latency_limit: Duration,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -40,7 +40,7 @@ struct Late(#[serde(with = "LatenessMirror")] LatencyGoal);
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "SearchGoal", deny_unknown_fields)]
 struct GoalMirror {
-    errors: f64,
+    max_error_share: f64,
     #[serde(with = "late")]
     late: Option<LatencyGoal>,
 }
@@ -63,13 +63,13 @@ struct StandardMirror {
     #[serde(with = "GoalMirror")]
     goal: SearchGoal,
     #[serde(with = "number")]
-    tolerance: f64,
+    growth_tolerance: f64,
     settle: f64,
-    least: f64,
+    min_seconds: f64,
     #[serde(with = "number")]
-    service: f64,
+    service_time: f64,
     #[serde(with = "number")]
-    slowest: f64,
+    baseline_slowest: f64,
 }
 
 /// A number that may be without bound, for which JSON has no form: `null` stands for that.
@@ -97,12 +97,12 @@ enum RuleMirror {
 
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "TrialSpec", deny_unknown_fields)]
-pub(super) struct OfferMirror {
+pub(super) struct TrialSpecMirror {
     #[serde(with = "PurposeMirror")]
     purpose: TrialPurpose,
     rate: f64,
-    least: Duration,
-    most: Duration,
+    min_duration: Duration,
+    max_duration: Duration,
     #[serde(with = "RuleMirror")]
     rule: StopRule,
     #[serde(with = "number")]
@@ -144,8 +144,8 @@ enum LoadMirror {
 struct VariationMirror {
     keep_alive: Option<bool>,
     connections: Option<usize>,
-    held: usize,
-    head: bool,
+    held_idle_connections: usize,
+    uses_head_method: bool,
     another_source: bool,
     skip_dns: bool,
     timeout: Option<Duration>,
@@ -169,20 +169,20 @@ pub(super) struct ExperimentMirror {
 #[serde(remote = "ObservedOutcome", rename_all = "kebab-case")]
 enum HowMirror {
     Good,
-    Status(u16),
+    BadResponse(u16),
     TimedOut,
-    Unanswered,
-    Unconnected,
-    Refused,
+    UnansweredAtEnd,
+    ConnectTimedOut,
+    ConnectionRefused,
     Cut,
     NoPort,
-    NoName,
+    NameUnresolved,
     Failed,
 }
 
 /// A hit as a row of numbers, of which there are many: due, sent, lag, end, how, bytes, carrier.
 #[derive(Serialize, Deserialize)]
-pub(super) struct HitRow(
+pub(super) struct ObservedRequestRow(
     f64,
     Option<f64>,
     f64,
@@ -196,16 +196,24 @@ pub(super) struct HitRow(
 #[derive(Serialize, Deserialize)]
 struct CarrierRow(u64, u64, f64, f64, Option<f64>, Option<f64>);
 
-impl From<&ObservedRequest> for HitRow {
+impl From<&ObservedRequest> for ObservedRequestRow {
     fn from(hit: &ObservedRequest) -> Self {
-        let ObservedRequest { due, sent, lag, end, outcome: how, bytes, carrying_connection: carrier } = *hit;
+        let ObservedRequest {
+            due,
+            sent,
+            generator_lag: lag,
+            end,
+            outcome: how,
+            bytes,
+            carrying_connection: carrier,
+        } = *hit;
         let row = |one: RequestConnection| {
             let RequestConnection {
                 number,
                 earlier_requests_on_connection: before,
                 idle,
                 connect,
-                tls,
+                tls_handshake_seconds: tls,
                 first_byte,
             } = one;
             CarrierRow(number, before, idle, connect, tls, first_byte)
@@ -214,19 +222,19 @@ impl From<&ObservedRequest> for HitRow {
     }
 }
 
-impl From<HitRow> for ObservedRequest {
-    fn from(row: HitRow) -> Self {
-        let HitRow(due, sent, lag, end, how, bytes, carrier) = row;
+impl From<ObservedRequestRow> for ObservedRequest {
+    fn from(row: ObservedRequestRow) -> Self {
+        let ObservedRequestRow(due, sent, lag, end, how, bytes, carrier) = row;
         let carrier =
             carrier.map(|CarrierRow(number, before, idle, connect, tls, first_byte)| RequestConnection {
                 number,
                 earlier_requests_on_connection: before,
                 idle,
                 connect,
-                tls,
+                tls_handshake_seconds: tls,
                 first_byte,
             });
-        Self { due, sent, lag, end, outcome: how, bytes, carrying_connection: carrier }
+        Self { due, sent, generator_lag: lag, end, outcome: how, bytes, carrying_connection: carrier }
     }
 }
 

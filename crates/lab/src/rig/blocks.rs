@@ -2,7 +2,7 @@
 //!
 //! What is due is due by the schedule, whatever became of it, so that a hit which waits for a connection, or which this machine has
 //! not come to send, is in flight like any other: what the target does to whoever arrives is what is asked about. What fails beside
-//! [`SendBursts`] that this machine sent is in flight until then, and in no other figure. Whether this machine was too late is judged
+//! [`LateSendBursts`] that this machine sent is in flight until then, and in no other figure. Whether this machine was too late is judged
 //! elsewhere, for the whole trial.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use seawall_load::completed_request::CompletedRequest;
 use seawall_load::schedule::{Schedule, ScheduleShard};
 use seawall_search::observation::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
-use super::send_bursts::{LateBurstErrorTally, SendBursts};
+use super::send_bursts::{LateBurstErrorTally, LateSendBursts};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 
@@ -28,7 +28,7 @@ pub(super) fn block_start(block: usize) -> Nanos {
 }
 
 /// A bound that may pass during an offer.
-pub(super) fn usable_bound(bound: Option<Duration>) -> Option<Nanos> {
+pub(super) fn late_bound_nanos(bound: Option<Duration>) -> Option<Nanos> {
     bound.filter(|bound| *bound <= LONGEST).map(nanos)
 }
 
@@ -50,7 +50,7 @@ pub(super) struct BlockBuilder<'s> {
     blocks: Vec<BlockCounts>,
     /// By the block in which a hit's bound passes: how many had ended by then.
     in_time: Vec<u32>,
-    bunches: SendBursts,
+    bunches: LateSendBursts,
     /// By the block in which they ended: hits that are left out.
     excused: Vec<u32>,
     complete: usize,
@@ -64,10 +64,10 @@ impl<'s> BlockBuilder<'s> {
         Self {
             schedule,
             shard,
-            bound: usable_bound(bound),
+            bound: late_bound_nanos(bound),
             blocks: Vec::new(),
             in_time: Vec::new(),
-            bunches: SendBursts::new(schedule.peak() / shard.shard_count() as f64),
+            bunches: LateSendBursts::new(schedule.peak() / shard.shard_count() as f64),
             excused: Vec::new(),
             complete: 0,
             ended: 0,
@@ -75,7 +75,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     /// These hits have ended. Tells of each, and whether it is left out because this machine sent it in a burst.
-    pub(super) fn ended(
+    pub(super) fn record_ended(
         &mut self,
         fates: &[CompletedRequest],
         mut tell: impl FnMut(&CompletedRequest, bool),
@@ -119,7 +119,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     /// Those that are complete.
-    pub(super) fn complete(&self) -> &[BlockCounts] {
+    pub(super) fn completed_blocks(&self) -> &[BlockCounts] {
         &self.blocks[..self.complete]
     }
 
@@ -179,8 +179,8 @@ fn count(hits: u64) -> u32 {
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
-    use seawall_load::fault::RequestFault;
     use seawall_load::rate::RequestRate;
+    use seawall_load::request_fault::RequestFault;
     use seawall_load::schedule::{ArrivalSpacing, NextArrival, ScheduleCursor, StopCondition};
     use seawall_search::observation::sum;
 
@@ -193,7 +193,7 @@ pub(super) mod tests {
     }
 
     /// A hit that was sent when it was due.
-    pub(in crate::rig) fn fate(
+    pub(in crate::rig) fn ended_request(
         due: Nanos,
         end: Nanos,
         outcome: Result<u16, RequestFault>,
@@ -201,13 +201,13 @@ pub(super) mod tests {
         CompletedRequest {
             target: 0,
             due,
-            sent: Some(due),
+            sent_at: Some(due),
             generator_lag: 0,
             end,
             outcome,
             bytes_in: 0,
             retries: 0,
-            carrier: None,
+            connection_timings: None,
         }
     }
 
@@ -219,7 +219,7 @@ pub(super) mod tests {
         so_many: usize,
     ) -> Vec<BlockCounts> {
         let mut blocks = BlockBuilder::new(schedule, ScheduleShard::default(), bound);
-        blocks.ended(hits, |_, _| ());
+        blocks.record_ended(hits, |_, _| ());
         while blocks.complete_one(block_start(so_many)) {}
         blocks.into_complete()
     }
@@ -242,7 +242,7 @@ pub(super) mod tests {
     #[test]
     fn an_answer_is_in_the_block_in_which_it_came_and_until_then_in_flight() {
         // One hit each 100 ms: at 0, 100, 200.
-        let hits = [fate(0, 150 * MS, Ok(200)), fate(100 * MS, 110 * MS, Ok(503))];
+        let hits = [ended_request(0, 150 * MS, Ok(200)), ended_request(100 * MS, 110 * MS, Ok(503))];
         let seen = blocks(&even(10), None, &hits, 4);
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
         assert_eq!(told, [(1, 0, 0, 1), (1, 0, 1, 1), (0, 1, 0, 0), (1, 0, 0, 1)]);
@@ -255,12 +255,12 @@ pub(super) mod tests {
         let due = |seq: u64| seq * SECOND / 70;
         let hit = |seq: u64| {
             let outcome = if seq.is_multiple_of(9) { Ok(503) } else { Ok(200) };
-            fate(due(seq), due(seq) + seq % 7 * 20 * MS, outcome)
+            ended_request(due(seq), due(seq) + seq % 7 * 20 * MS, outcome)
         };
         let of = |shard: ScheduleShard| {
             let mine: Vec<_> = (0..120).filter(|&seq| shard.thread_of(seq, 1).is_some()).map(hit).collect();
             let mut blocks = BlockBuilder::new(&schedule, shard, bound);
-            blocks.ended(&mine, |_, _| ());
+            blocks.record_ended(&mine, |_, _| ());
             while blocks.complete_one(block_start(25)) {}
             blocks.into_complete()
         };
@@ -278,7 +278,7 @@ pub(super) mod tests {
     #[test]
     fn that_an_answer_is_late_is_known_when_its_bound_passes_and_is_said_once() {
         // Due at 0 and 100 ms, bound 50 ms: known at 50 and 150 ms.
-        let hits = [fate(0, 180 * MS, Ok(200)), fate(100 * MS, 120 * MS, Ok(200))];
+        let hits = [ended_request(0, 180 * MS, Ok(200)), ended_request(100 * MS, 120 * MS, Ok(200))];
         let seen = blocks(&even(10), Some(Duration::from_millis(50)), &hits, 3);
         let told: Vec<_> = seen.iter().map(|b| (b.late, b.timely)).collect();
         assert_eq!(told, [(1, 0), (0, 1), (0, 0)]);
@@ -289,7 +289,7 @@ pub(super) mod tests {
 
     #[test]
     fn what_fails_is_late_when_it_fails_or_when_its_bound_passes() {
-        let failed = |end| vec![fate(0, end, Err(RequestFault::ClosedEarly))];
+        let failed = |end| vec![ended_request(0, end, Err(RequestFault::ClosedEarly))];
         let late = |hits: &[CompletedRequest]| -> Vec<u32> {
             blocks(&even(1), Some(Duration::from_millis(100)), hits, 3).iter().map(|b| b.late).collect()
         };
@@ -301,9 +301,9 @@ pub(super) mod tests {
     #[test]
     fn what_fails_beside_a_bunch_is_in_flight_until_then_and_neither_an_error_nor_late() {
         let late = |outcome| CompletedRequest {
-            sent: Some(100 * MS),
+            sent_at: Some(100 * MS),
             generator_lag: 100 * MS,
-            ..fate(0, 110 * MS, outcome)
+            ..ended_request(0, 110 * MS, outcome)
         };
         let told = |outcome| -> Vec<_> {
             let seen = blocks(&even(10), Some(Duration::from_millis(150)), &[late(outcome)], 3);
@@ -317,8 +317,8 @@ pub(super) mod tests {
     fn a_block_is_not_complete_before_it_has_ended() {
         let schedule = even(10);
         let mut blocks = BlockBuilder::new(&schedule, ScheduleShard::default(), None);
-        blocks.ended(&[fate(0, MS, Ok(200))], |_, _| ());
-        assert!(!blocks.complete_one(block_start(1) - 1) && blocks.complete().is_empty());
+        blocks.record_ended(&[ended_request(0, MS, Ok(200))], |_, _| ());
+        assert!(!blocks.complete_one(block_start(1) - 1) && blocks.completed_blocks().is_empty());
         assert!(blocks.complete_one(block_start(1)) && !blocks.complete_one(block_start(1)));
         assert_eq!(blocks.into_complete().len(), 1);
     }
@@ -339,9 +339,9 @@ pub(super) mod tests {
             let generator_lag = if random() % 16 == 0 { random() % (50 * MS) } else { random() % 1000 };
             let sent = hit.due + generator_lag;
             hits.push(CompletedRequest {
-                sent: Some(sent),
+                sent_at: Some(sent),
                 generator_lag,
-                ..fate(hit.due, sent + random() % slow, outcome)
+                ..ended_request(hit.due, sent + random() % slow, outcome)
             });
         }
         hits
@@ -371,7 +371,7 @@ pub(super) mod tests {
             // A span begins when a late hit was sent and lasts as long as it was late.
             let least = (SECOND / rate).max(MS);
             let late = |hit: &CompletedRequest| hit.generator_lag >= least;
-            let beside = |of: &CompletedRequest, hit: &CompletedRequest| (of.launched()..=of.launched() + of.generator_lag).contains(&hit.launched());
+            let beside = |of: &CompletedRequest, hit: &CompletedRequest| (of.launch_time()..=of.launch_time() + of.generator_lag).contains(&hit.launch_time());
             let spans: Vec<_> = hits.iter().filter(|hit| late(hit)).collect();
             let excused = |hit: &CompletedRequest| !hit.is_good() && spans.iter().any(|of| beside(of, hit));
             // Of what is left out it is said that it is late only if its bound passed before it ended.

@@ -7,15 +7,15 @@ use seawall_cause::experiment::{self, Experiment};
 use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::completed_request::CompletedRequest;
-use seawall_load::fault::{OutcomeClass, RequestFault, TlsFault, WrongAnswer};
 use seawall_load::latency_distribution::Distribution;
 use seawall_load::plan::LoadSpec;
 use seawall_load::rate::RequestRate;
 use seawall_load::record;
+use seawall_load::request_fault::{OutcomeClass, RequestFault, TlsFault, WrongAnswer};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
 
 use super::blocks::ENGINE_INTERVAL;
-use super::send_bursts::{LateBurstErrorTally, SendBursts};
+use super::send_bursts::{LateBurstErrorTally, LateSendBursts};
 use crate::generator_resources::MOST_IN_FLIGHT;
 
 /// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
@@ -30,19 +30,19 @@ const MARGIN: f64 = 0.25;
 const LEAST_MARGIN: usize = 64;
 
 /// The rate that the engine takes, to a thousandth of a request.
-pub(crate) fn rate(per_second: f64) -> Option<RequestRate> {
+pub(crate) fn to_request_rate(per_second: f64) -> Option<RequestRate> {
     RequestRate::from_per_second(per_second.max(0.001))
 }
 
 /// The load of an experiment; none of numbers that are beyond the engine's.
-pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<LoadSpec> {
+pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> {
     let (arrivals, until, in_flight) = match experiment.load {
         experiment::ExperimentLoad::Rate { rate: per_second, lasts, spacing } => {
             let spacing = match spacing {
                 experiment::RequestSpacing::Constant => ArrivalSpacing::Constant,
                 experiment::RequestSpacing::Poisson => ArrivalSpacing::Poisson(seed),
             };
-            let arrivals = ArrivalModel::Open(Schedule::constant(rate(per_second)?, spacing));
+            let arrivals = ArrivalModel::Open(Schedule::constant(to_request_rate(per_second)?, spacing));
             let margin = (per_second * MARGIN) as usize;
             (
                 arrivals,
@@ -66,7 +66,7 @@ pub(super) fn load(experiment: &Experiment, seed: u64) -> Option<LoadSpec> {
     let (margin, pause) = match arrivals {
         ArrivalModel::Open(_) => (LEAST_MARGIN, Duration::ZERO),
         // Whom a target refuses at once would else ask it thousands of times a second.
-        ArrivalModel::Closed => (0, super::closed::PAUSE),
+        ArrivalModel::Closed => (0, super::closed_loop::MIN_FAILURE_PAUSE),
     };
     let load =
         LoadSpec { until, failure_pause: pause, ..LoadSpec::new(arrivals, in_flight.saturating_add(margin)) };
@@ -100,7 +100,7 @@ pub(super) fn quiet_period(experiment: &Experiment) -> Duration {
 
 /// Leaves out what failed beside bunches that this machine sent. In a load of bursts bunches are what is asked for.
 /// A rate is sent in so many parts, of which this is one.
-pub(super) fn leave_out_bunches(
+pub(super) fn exclude_late_burst_failures(
     experiment: &Experiment,
     parts: f64,
     fates: &mut Vec<CompletedRequest>,
@@ -108,21 +108,21 @@ pub(super) fn leave_out_bunches(
     let experiment::ExperimentLoad::Rate { rate, .. } = experiment.load else {
         return LateBurstErrorTally::default();
     };
-    let mut bunches = SendBursts::new(rate / parts);
+    let mut bunches = LateSendBursts::new(rate / parts);
     bunches.record(fates);
     fates.retain(|fate| !bunches.excludes(fate));
     bunches.tally()
 }
 
 /// Returns the number of these requests that found no free port.
-pub(super) fn without_port(fates: &[CompletedRequest]) -> u64 {
+pub(super) fn count_without_port(fates: &[CompletedRequest]) -> u64 {
     fates.iter().filter(|fate| observed_outcome(fate) == ObservedOutcome::NoPort).count() as u64
 }
 
 /// In the order in which they were due, without those that were never sent. Their times count from the first of them, or from the first
 /// instant of the load where this is a part of it.
-pub(super) fn hits(mut fates: Vec<CompletedRequest>, is_part: bool) -> Vec<ObservedRequest> {
-    fates.retain(|fate| fate.outcome.err().is_none_or(RequestFault::was_sent));
+pub(super) fn observed_requests(mut fates: Vec<CompletedRequest>, is_part: bool) -> Vec<ObservedRequest> {
+    fates.retain(|fate| fate.outcome.err().is_none_or(RequestFault::was_attempted));
     fates.sort_by_key(|fate| fate.due);
     let first = fates.first().filter(|_| !is_part).map_or(0, |fate| fate.due);
     fates.iter().map(|fate| hit(fate, first)).collect()
@@ -132,12 +132,12 @@ fn hit(fate: &CompletedRequest, first: Nanos) -> ObservedRequest {
     let since = |at: Nanos| seconds(at.saturating_sub(first));
     ObservedRequest {
         due: since(fate.due),
-        sent: fate.sent.map(since),
-        lag: seconds(fate.generator_lag),
+        sent: fate.sent_at.map(since),
+        generator_lag: seconds(fate.generator_lag),
         end: since(fate.end),
         outcome: observed_outcome(fate),
         bytes: fate.bytes_in,
-        carrying_connection: fate.carrier.map(carrier),
+        carrying_connection: fate.connection_timings.map(carrier),
     }
 }
 
@@ -147,7 +147,7 @@ fn carrier(told: record::ConnectionTimings) -> RequestConnection {
         earlier_requests_on_connection: told.reuse_count,
         idle: seconds(told.idle),
         connect: seconds(told.connect),
-        tls: told.tls.map(seconds),
+        tls_handshake_seconds: told.tls.map(seconds),
         first_byte: told.first_byte.map(seconds),
         // Nothing that is kept of an answer names its server.
     }
@@ -161,17 +161,17 @@ fn seconds(nanos: Nanos) -> f64 {
 pub(super) fn observed_outcome(fate: &CompletedRequest) -> ObservedOutcome {
     match fate.outcome {
         Ok(status) if OutcomeClass::of_status(status) == OutcomeClass::Good => ObservedOutcome::Good,
-        Ok(status) => ObservedOutcome::Status(status),
-        Err(fault) => of_fault(fault, fate.sent.is_some()),
+        Ok(status) => ObservedOutcome::BadResponse(status),
+        Err(fault) => of_fault(fault, fate.sent_at.is_some()),
     }
 }
 
 fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
     match fault {
-        RequestFault::Resolve(_) => ObservedOutcome::NoName,
+        RequestFault::Resolve(_) => ObservedOutcome::NameUnresolved,
         RequestFault::Connect(kind) => of_connecting(kind),
         RequestFault::Local(ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse)
-        | RequestFault::Source(_, ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse) => {
+        | RequestFault::SourceAddress(_, ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse) => {
             ObservedOutcome::NoPort
         }
         RequestFault::Tls(TlsFault::Closed) | RequestFault::ClosedEarly | RequestFault::Truncated => {
@@ -180,11 +180,11 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
         RequestFault::Broken(kind) => of_breaking(kind),
         RequestFault::Timeout => ObservedOutcome::TimedOut,
         RequestFault::Deadline if was_sent => ObservedOutcome::TimedOut,
-        RequestFault::NoConnection | RequestFault::Deadline => ObservedOutcome::Unconnected,
-        RequestFault::Aborted => ObservedOutcome::Unanswered,
-        RequestFault::WrongAnswer(wrong) => ObservedOutcome::Status(status_of(wrong)),
+        RequestFault::NoConnection | RequestFault::Deadline => ObservedOutcome::ConnectTimedOut,
+        RequestFault::Aborted => ObservedOutcome::UnansweredAtEnd,
+        RequestFault::WrongAnswer(wrong) => ObservedOutcome::BadResponse(status_of(wrong)),
         RequestFault::Local(_)
-        | RequestFault::Source(..)
+        | RequestFault::SourceAddress(..)
         | RequestFault::Tls(_)
         | RequestFault::Proxy(_)
         | RequestFault::Head(_)
@@ -215,8 +215,8 @@ fn status_of(wrong: WrongAnswer) -> u16 {
 /// A reset while connecting is what a server does that has accepted and closes at once.
 fn of_connecting(kind: ErrorKind) -> ObservedOutcome {
     match kind {
-        ErrorKind::ConnectionRefused => ObservedOutcome::Refused,
-        ErrorKind::TimedOut => ObservedOutcome::Unconnected,
+        ErrorKind::ConnectionRefused => ObservedOutcome::ConnectionRefused,
+        ErrorKind::TimedOut => ObservedOutcome::ConnectTimedOut,
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => ObservedOutcome::Cut,
         ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => ObservedOutcome::NoPort,
         _ => ObservedOutcome::Failed,
@@ -237,7 +237,7 @@ fn of_breaking(kind: ErrorKind) -> ObservedOutcome {
 }
 
 /// Returns the durations of the lookups, in seconds and to three digits, in order of duration.
-pub(super) fn lookups(times: &Distribution) -> Vec<f64> {
+pub(super) fn lookup_seconds(times: &Distribution) -> Vec<f64> {
     let each = times.buckets().flat_map(|(value, count)| {
         std::iter::repeat_n(seconds(value), usize::try_from(count).unwrap_or(usize::MAX))
     });
@@ -247,7 +247,7 @@ pub(super) fn lookups(times: &Distribution) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use seawall_cause::experiment::Variation;
-    use seawall_load::fault::NameFault;
+    use seawall_load::request_fault::NameFault;
     use seawall_load::stats::LatencyHistogram;
 
     use super::*;
@@ -261,7 +261,7 @@ mod tests {
     fn bursts_are_due_all_at_one_instant_and_as_often_as_is_asked() {
         let every = Duration::from_millis(250);
         let bursts = experiment::ExperimentLoad::Bursts { size: 700, times: 3, every, quiet: Duration::ZERO };
-        let load = load(&experiment(bursts), 1).unwrap();
+        let load = load_spec(&experiment(bursts), 1).unwrap();
         let ArrivalModel::Open(schedule) = &load.arrivals else {
             panic!("a burst does not wait for answers")
         };
@@ -275,16 +275,18 @@ mod tests {
     #[test]
     fn clients_send_no_more_than_they_may_and_a_rate_no_longer() {
         let lasts = Duration::from_secs(2);
-        let clients =
-            load(&experiment(experiment::ExperimentLoad::Clients { clients: 7, lasts, requests: 30 }), 1)
-                .unwrap();
+        let clients = load_spec(
+            &experiment(experiment::ExperimentLoad::Clients { clients: 7, lasts, requests: 30 }),
+            1,
+        )
+        .unwrap();
         assert_eq!(
             (clients.in_flight.limit, clients.until),
             (7, StopCondition { stop_time: nanos(lasts), hits: 30 })
         );
         let spacing = experiment::RequestSpacing::Poisson;
         let paced = experiment::ExperimentLoad::Rate { rate: 220.000_000_000_000_03, lasts, spacing };
-        let paced = load(&experiment(paced), 9).unwrap();
+        let paced = load_spec(&experiment(paced), 9).unwrap();
         let ArrivalModel::Open(schedule) = &paced.arrivals else {
             panic!("a rate does not wait for answers")
         };
@@ -297,14 +299,14 @@ mod tests {
     fn clients_that_are_refused_wait_before_they_ask_again() {
         let clients =
             experiment::ExperimentLoad::Clients { clients: 2, lasts: Duration::from_secs(4), requests: 1800 };
-        assert!(load(&experiment(clients), 1).unwrap().failure_pause >= Duration::from_millis(10));
+        assert!(load_spec(&experiment(clients), 1).unwrap().failure_pause >= Duration::from_millis(10));
     }
 
     #[test]
     fn numbers_beyond_the_engines_make_no_load() {
         let spacing = experiment::RequestSpacing::Constant;
         for rate in [f64::INFINITY, 1e30] {
-            let load = load(
+            let load = load_spec(
                 &experiment(experiment::ExperimentLoad::Rate { rate, lasts: Duration::MAX, spacing }),
                 1,
             );
@@ -316,25 +318,25 @@ mod tests {
     fn each_failure_is_what_the_client_sees_of_it() {
         let how = |fault| of_fault(fault, true);
         let cases = [
-            (RequestFault::Resolve(NameFault::Busy), ObservedOutcome::NoName),
-            (RequestFault::Connect(ErrorKind::ConnectionRefused), ObservedOutcome::Refused),
-            (RequestFault::Connect(ErrorKind::TimedOut), ObservedOutcome::Unconnected),
+            (RequestFault::Resolve(NameFault::Busy), ObservedOutcome::NameUnresolved),
+            (RequestFault::Connect(ErrorKind::ConnectionRefused), ObservedOutcome::ConnectionRefused),
+            (RequestFault::Connect(ErrorKind::TimedOut), ObservedOutcome::ConnectTimedOut),
             (RequestFault::Local(ErrorKind::AddrNotAvailable), ObservedOutcome::NoPort),
             (RequestFault::Local(ErrorKind::Other), ObservedOutcome::Failed),
-            (RequestFault::NoConnection, ObservedOutcome::Unconnected),
+            (RequestFault::NoConnection, ObservedOutcome::ConnectTimedOut),
             (RequestFault::ClosedEarly, ObservedOutcome::Cut),
             (RequestFault::Truncated, ObservedOutcome::Cut),
             (RequestFault::Broken(ErrorKind::ConnectionReset), ObservedOutcome::Cut),
             (RequestFault::Timeout, ObservedOutcome::TimedOut),
-            (RequestFault::Aborted, ObservedOutcome::Unanswered),
+            (RequestFault::Aborted, ObservedOutcome::UnansweredAtEnd),
             (RequestFault::Body, ObservedOutcome::Failed),
-            (RequestFault::WrongAnswer(WrongAnswer::BodyTooLong), ObservedOutcome::Status(200)),
-            (RequestFault::WrongAnswer(WrongAnswer::Grpc(8)), ObservedOutcome::Status(429)),
+            (RequestFault::WrongAnswer(WrongAnswer::BodyTooLong), ObservedOutcome::BadResponse(200)),
+            (RequestFault::WrongAnswer(WrongAnswer::Grpc(8)), ObservedOutcome::BadResponse(429)),
         ];
         for (fault, expected) in cases {
             assert_eq!(how(fault), expected, "{fault}");
         }
-        assert_eq!(of_fault(RequestFault::Deadline, false), ObservedOutcome::Unconnected);
+        assert_eq!(of_fault(RequestFault::Deadline, false), ObservedOutcome::ConnectTimedOut);
     }
 
     #[test]
@@ -343,17 +345,17 @@ mod tests {
         let fate = |generator_lag| CompletedRequest {
             target: 0,
             due: 0,
-            sent: None,
+            sent_at: None,
             generator_lag,
             end: 90_000_000,
             outcome: Ok(503),
             bytes_in: 0,
             retries: 0,
-            carrier: None,
+            connection_timings: None,
         };
         let left = |load| {
             let mut fates = vec![fate(50_000_000), fate(0)];
-            leave_out_bunches(&experiment(load), 1.0, &mut fates);
+            exclude_late_burst_failures(&experiment(load), 1.0, &mut fates);
             fates.len()
         };
         let spacing = experiment::RequestSpacing::Constant;
@@ -369,26 +371,30 @@ mod tests {
         let fate = |due, outcome| CompletedRequest {
             target: 0,
             due,
-            sent: None,
+            sent_at: None,
             generator_lag: 0,
             end: due + 500,
             outcome,
             bytes_in: 1,
             retries: 0,
-            carrier: None,
+            connection_timings: None,
         };
         let ended = vec![fate(3_000, Ok(503)), fate(1_000, Ok(200)), fate(2_000, Err(RequestFault::Dropped))];
-        assert_eq!(hits(ended.clone(), true).first().map(|hit| hit.due), Some(1e-6));
-        let told = hits(ended, false);
+        assert_eq!(observed_requests(ended.clone(), true).first().map(|hit| hit.due), Some(1e-6));
+        let told = observed_requests(ended, false);
         let told: Vec<_> = told.iter().map(|hit| (hit.due, hit.end, hit.outcome)).collect();
-        assert_eq!(told, [(0.0, 5e-7, ObservedOutcome::Good), (2e-6, 2.5e-6, ObservedOutcome::Status(503))]);
+        assert_eq!(
+            told,
+            [(0.0, 5e-7, ObservedOutcome::Good), (2e-6, 2.5e-6, ObservedOutcome::BadResponse(503))]
+        );
     }
 
     #[test]
     fn lookups_are_told_one_by_one() {
         let mut times = LatencyHistogram::default();
         [1_000_000, 1_000_000, 30_000_000].into_iter().for_each(|time| times.record(time));
-        let told: Vec<_> = lookups(times.distribution()).iter().map(|time| (time * 1e3).round()).collect();
+        let told: Vec<_> =
+            lookup_seconds(times.distribution()).iter().map(|time| (time * 1e3).round()).collect();
         assert_eq!(told, [1.0, 1.0, 30.0]);
     }
 }

@@ -11,7 +11,7 @@ use seawall_cause::experiment::{Experiment, ExperimentLoad as Asked};
 use seawall_load::plan::LoadSpec;
 use seawall_load::schedule::ScheduleShard;
 use seawall_search::observation::{BLOCK_SECONDS, BlockCounts};
-use seawall_search::offer::TrialSpec;
+use seawall_search::trial_spec::TrialSpec;
 
 /// The part of a load that this generator sends, and its time.
 #[derive(Debug, Clone)]
@@ -19,11 +19,11 @@ pub struct LoadPart {
     /// The first instant, in nanoseconds since the Unix epoch.
     pub start_at: i64,
     /// Its place among so many, from 0.
-    pub place: (u64, u64),
+    pub shard: (u64, u64),
     /// The number of the load, from 1: rigs that have the same one for a load draw the same of what is left to chance.
     pub load_number: u64,
     /// Set by whoever has seen enough of it.
-    pub enough: Arc<AtomicBool>,
+    pub stop_requested: Arc<AtomicBool>,
 }
 
 /// The share of a load that a rig sends.
@@ -36,25 +36,25 @@ impl LoadShare {
     }
 
     /// Of how many parts it is one.
-    pub(super) fn parts(&self) -> f64 {
-        self.0.as_ref().map_or(1.0, |part| part.place.1.max(1) as f64)
+    pub(super) fn part_count(&self) -> f64 {
+        self.0.as_ref().map_or(1.0, |part| part.shard.1.max(1) as f64)
     }
 
     /// Its hits of a schedule; of a place that there is not, all of them.
     pub(super) fn shard(&self) -> ScheduleShard {
-        let shard = self.0.as_ref().and_then(|part| ScheduleShard::new(part.place.0, part.place.1).ok());
+        let shard = self.0.as_ref().and_then(|part| ScheduleShard::new(part.shard.0, part.shard.1).ok());
         shard.unwrap_or_default()
     }
 
     /// Returns the share of a trial.
     pub(super) fn scale_trial(&self, whole: &TrialSpec) -> TrialSpec {
-        let of = self.parts();
+        let of = self.part_count();
         TrialSpec { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
     }
 
     /// The load, in this share and when it is to be.
     pub(super) fn scale_load(&self, load: LoadSpec) -> LoadSpec {
-        LoadSpec { shard: self.shard(), start_at: self.0.as_ref().map(|part| part.start_at), ..load }
+        LoadSpec { shard: self.shard(), start_unix_ns: self.0.as_ref().map(|part| part.start_at), ..load }
     }
 
     /// Returns the share of an experiment, without its schedule; none if there are fewer clients than parts and this part has no client.
@@ -63,15 +63,15 @@ impl LoadShare {
         let mut own = whole.clone();
         let mut part = part.clone();
         if let Asked::Clients { clients, .. } = &mut own.load {
-            part.place.1 = part.place.1.min(*clients as u64);
-            *clients = share(*clients, part.place);
+            part.shard.1 = part.shard.1.min(*clients as u64);
+            *clients = share(*clients, part.shard);
             if *clients == 0 {
                 return None;
             }
         }
-        own.most_in_flight = own.most_in_flight.div_ceil(part.place.1.max(1) as usize);
-        own.variation.held = share(own.variation.held, part.place);
-        own.variation.connections = own.variation.connections.map(|most| share(most, part.place).max(1));
+        own.most_in_flight = own.most_in_flight.div_ceil(part.shard.1.max(1) as usize);
+        own.variation.held_idle_connections = share(own.variation.held_idle_connections, part.shard);
+        own.variation.connections = own.variation.connections.map(|most| share(most, part.shard).max(1));
         Some((own, Self(Some(part))))
     }
 
@@ -86,8 +86,8 @@ impl LoadShare {
     }
 
     /// True if the coordinator has seen enough.
-    pub(super) fn is_over(&self) -> bool {
-        self.0.as_ref().is_some_and(|part| part.enough.load(Ordering::Relaxed))
+    pub(super) fn is_stop_requested(&self) -> bool {
+        self.0.as_ref().is_some_and(|part| part.stop_requested.load(Ordering::Relaxed))
     }
 
     /// True if a trial is to end.
@@ -95,7 +95,8 @@ impl LoadShare {
         if !self.is_part() {
             return offer.is_enough(blocks);
         }
-        self.is_over() || (blocks.len() as f64 + 0.5) * BLOCK_SECONDS >= offer.most.as_secs_f64()
+        self.is_stop_requested()
+            || (blocks.len() as f64 + 0.5) * BLOCK_SECONDS >= offer.max_duration.as_secs_f64()
     }
 }
 
@@ -113,12 +114,17 @@ mod tests {
     use super::*;
 
     fn part(index: u64, of: u64) -> LoadShare {
-        LoadShare::of(&LoadPart { start_at: 7, place: (index, of), load_number: 1, enough: Arc::default() })
+        LoadShare::of(&LoadPart {
+            start_at: 7,
+            shard: (index, of),
+            load_number: 1,
+            stop_requested: Arc::default(),
+        })
     }
 
     fn clients(clients: usize) -> Experiment {
         let load = Asked::Clients { clients, lasts: Duration::from_secs(1), requests: 100 };
-        let variation = Variation { held: 5, connections: Some(1), ..Variation::NONE };
+        let variation = Variation { held_idle_connections: 5, connections: Some(1), ..Variation::NONE };
         Experiment { name: "clients", load, variation, most_in_flight: 10, drain: Duration::ZERO }
     }
 
@@ -132,7 +138,10 @@ mod tests {
         assert_eq!(shares(3, 7), [Some((load(3), 3)), Some((load(2), 3)), Some((load(2), 3))]);
         assert_eq!(shares(3, 2), [Some((load(1), 2)), Some((load(1), 2)), None]);
         let own = part(1, 3).scale_experiment(&clients(7)).unwrap().0;
-        assert_eq!((own.variation.held, own.variation.connections, own.most_in_flight), (2, Some(1), 4));
+        assert_eq!(
+            (own.variation.held_idle_connections, own.variation.connections, own.most_in_flight),
+            (2, Some(1), 4)
+        );
     }
 
     #[test]
@@ -140,7 +149,10 @@ mod tests {
         let (own, share) = LoadShare::default().scale_experiment(&clients(7)).unwrap();
         assert_eq!(own, clients(7));
         assert!(
-            share.shard().is_whole() && !share.is_part() && !share.is_over() && share.load_number().is_none()
+            share.shard().is_whole()
+                && !share.is_part()
+                && !share.is_stop_requested()
+                && share.load_number().is_none()
         );
     }
 }

@@ -42,14 +42,14 @@ impl OutageDetector {
 
 /// A connection that does not stand in its time may wait for its turn; one that is refused, or closed without a word, does not.
 fn is_target_absent(how: ObservedOutcome) -> bool {
-    matches!(how, ObservedOutcome::Refused | ObservedOutcome::Cut)
+    matches!(how, ObservedOutcome::ConnectionRefused | ObservedOutcome::Cut)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
 
-    use seawall_load::fault::RequestFault;
+    use seawall_load::request_fault::RequestFault;
 
     use super::*;
 
@@ -62,13 +62,13 @@ mod tests {
             CompletedRequest {
                 target: 0,
                 due: end,
-                sent: Some(end),
+                sent_at: Some(end),
                 generator_lag: 0,
                 end,
                 outcome: *outcome,
                 bytes_in: 0,
                 retries: 0,
-                carrier: None,
+                connection_timings: None,
             }
         };
         let mut away = OutageDetector::default();

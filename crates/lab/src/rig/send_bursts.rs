@@ -8,9 +8,9 @@
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
-use seawall_load::fault::RequestFault;
+use seawall_load::request_fault::RequestFault;
 
-use super::validity::LEAST_LAG;
+use super::validity::MIN_LAG_LIMIT;
 
 /// A lag in which so many more requests came due makes a bunch: a bucket with room for one refuses the second.
 const MORE: f64 = 1.0;
@@ -21,7 +21,7 @@ const ALIKE: f64 = 0.5;
 
 /// The late bursts of this machine, and the outcomes of the requests around them.
 #[derive(Debug)]
-pub(super) struct SendBursts {
+pub(super) struct LateSendBursts {
     /// A lag from which on it is one.
     least: Nanos,
     /// From the first request of each until as long after it as it was late, in order and apart.
@@ -42,11 +42,11 @@ struct EndCounts {
     errors: u64,
 }
 
-impl SendBursts {
+impl LateSendBursts {
     /// Of a load of so many requests a second.
     pub(super) fn new(rate: f64) -> Self {
         let least = (MORE * SECOND as f64 / rate.max(f64::MIN_POSITIVE)) as Nanos;
-        let usual = LEAST_LAG.as_nanos() as Nanos;
+        let usual = MIN_LAG_LIMIT.as_nanos() as Nanos;
         Self { least: least.max(usual), spans: Vec::new(), tally: LateBurstErrorTally::default() }
     }
 
@@ -54,7 +54,7 @@ impl SendBursts {
     pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         let late = fates.iter().filter(|fate| fate.generator_lag >= self.least);
         let spans: Vec<_> =
-            late.map(|fate| (fate.launched(), fate.launched() + fate.generator_lag)).collect();
+            late.map(|fate| (fate.launch_time(), fate.launch_time() + fate.generator_lag)).collect();
         spans.into_iter().for_each(|span| self.enter(span));
     }
 
@@ -71,10 +71,10 @@ impl SendBursts {
     /// Returns true if an ended request is to be left out, because it failed and was sent in a late burst or right after one. The method counts the
     /// request unless it never left this machine.
     pub(super) fn excludes(&mut self, fate: &CompletedRequest) -> bool {
-        if matches!(fate.outcome, Err(RequestFault::Local(_) | RequestFault::Source(..))) {
+        if matches!(fate.outcome, Err(RequestFault::Local(_) | RequestFault::SourceAddress(..))) {
             return false;
         }
-        let (is_beside, failed) = (self.has(fate.sent.unwrap_or(fate.launched())), !fate.is_good());
+        let (is_beside, failed) = (self.has(fate.sent_at.unwrap_or(fate.launch_time())), !fate.is_good());
         let ends = if is_beside { &mut self.tally.beside } else { &mut self.tally.apart };
         ends.all += 1;
         ends.errors += u64::from(failed);
@@ -126,19 +126,19 @@ mod tests {
         CompletedRequest {
             target: 0,
             due,
-            sent: Some(sent),
+            sent_at: Some(sent),
             generator_lag,
             end: sent + MS,
             outcome: Ok(status),
             bytes_in: 0,
             retries: 0,
-            carrier: None,
+            connection_timings: None,
         }
     }
 
     /// Those of these that are left out, at a hundred requests a second.
     fn excused(fates: &[CompletedRequest]) -> Vec<bool> {
-        let mut bunches = SendBursts::new(100.0);
+        let mut bunches = LateSendBursts::new(100.0);
         bunches.record(fates);
         fates.iter().map(|fate| bunches.excludes(fate)).collect()
     }
@@ -157,7 +157,7 @@ mod tests {
     fn a_lag_in_which_nothing_else_came_due_makes_no_bunch() {
         assert_eq!(excused(&[fate(100 * MS, 9 * MS, 429)]), [false]);
         assert_eq!(excused(&[fate(100 * MS, 10 * MS, 429)]), [true]);
-        let mut fast = SendBursts::new(100_000.0);
+        let mut fast = LateSendBursts::new(100_000.0);
         fast.record(&[fate(0, MS - 1, 429)]);
         assert!(fast.spans.is_empty(), "a lag that is usual");
     }
@@ -169,23 +169,23 @@ mod tests {
 
     #[test]
     fn what_waited_for_a_connection_counts_when_it_was_sent() {
-        let waited = CompletedRequest { sent: Some(150 * MS), ..fate(50 * MS, 0, 429) };
-        let refused = CompletedRequest { sent: None, ..fate(120 * MS, 20 * MS, 429) };
+        let waited = CompletedRequest { sent_at: Some(150 * MS), ..fate(50 * MS, 0, 429) };
+        let refused = CompletedRequest { sent_at: None, ..fate(120 * MS, 20 * MS, 429) };
         assert_eq!(excused(&[fate(100 * MS, 40 * MS, 200), waited, refused]), [false, true, true]);
     }
 
     #[test]
     fn what_found_no_port_is_no_matter_of_bunches() {
         let lacking = RequestFault::Local(std::io::ErrorKind::AddrNotAvailable);
-        let late = CompletedRequest { sent: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
-        let mut bunches = SendBursts::new(100.0);
+        let late = CompletedRequest { sent_at: None, outcome: Err(lacking), ..fate(0, 50 * MS, 200) };
+        let mut bunches = LateSendBursts::new(100.0);
         bunches.record(&[late]);
         assert!(!bunches.excludes(&late) && bunches.tally() == LateBurstErrorTally::default());
     }
 
     #[test]
     fn bunches_that_touch_are_one_in_whatever_order_they_are_told() {
-        let mut bunches = SendBursts::new(100.0);
+        let mut bunches = LateSendBursts::new(100.0);
         for (from, to) in [(50, 60), (10, 20), (30, 40), (15, 32), (70, 80)] {
             bunches.enter((from, to));
         }

@@ -11,21 +11,21 @@ use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestF
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::session::{LoadSession, TrialStartError};
 
-use crate::generator_resources::{self, ConnectionPlan, OTHER_FILES};
+use crate::generator_resources::{self, ConnectionPlan, RESERVED_DESCRIPTORS};
 
 /// The requests of a session and their transport.
 #[derive(Debug, Clone)]
 pub struct SessionConfig {
     /// The requests, sent in turn again and again.
-    pub list: RequestList,
+    pub request_list: RequestList,
     /// The transport options of the requests.
     pub transport: TransportOptions,
     /// The framing of the requests, which is that of the list.
-    pub style: RequestFraming,
+    pub framing: RequestFraming,
     /// Most threads that send.
-    pub cpus: usize,
+    pub max_sender_threads: usize,
     /// Threads busy-poll waits shorter than this. `None`: as long as the machine allows.
-    pub busy_poll: Option<Duration>,
+    pub max_busy_poll: Option<Duration>,
 }
 
 /// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
@@ -63,7 +63,7 @@ impl SessionConfig {
     }
 
     fn requests(&self) -> &[PreparedRequest] {
-        self.list.requests()
+        self.request_list.requests()
     }
 
     fn origins(&self) -> BTreeSet<&Origin> {
@@ -73,22 +73,24 @@ impl SessionConfig {
     /// Limits connections, so that there are descriptors for them whatever the sessions that rest keep idle; returns how many that
     /// are. Where a session that does not rest finds fewer, each connection that it lacks is a fault of this machine's.
     pub(super) fn limit_connections(&mut self, files: u64) -> usize {
-        let room = usize::try_from(files.saturating_sub(OTHER_FILES)).unwrap_or(usize::MAX);
+        let room = usize::try_from(files.saturating_sub(RESERVED_DESCRIPTORS)).unwrap_or(usize::MAX);
         let each = room / self.origins().len().max(1);
-        self.transport.connections = self.transport.connections.min(each.max(1));
-        self.transport.idle = self.transport.idle.min((each / MAX_SESSIONS).max(1));
+        self.transport.max_connections = self.transport.max_connections.min(each.max(1));
+        self.transport.max_idle_connections =
+            self.transport.max_idle_connections.min((each / MAX_SESSIONS).max(1));
         room
     }
 
     /// True if a connection can carry several requests at once.
     pub(super) fn multiplexes(&self) -> bool {
-        ConnectionPlan::of(&RequestSource::List(self.list.clone()), &self.transport, true).is_multiplexed()
+        ConnectionPlan::of(&RequestSource::List(self.request_list.clone()), &self.transport, true)
+            .is_multiplexed()
     }
 
     /// A session, which has no connection yet.
     pub(super) fn open(self, threads: usize) -> Result<LoadSession, SessionError> {
-        let busy_poll = self.busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads));
-        let Self { list, transport: travel, style, .. } = self;
+        let busy_poll = self.max_busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads));
+        let Self { request_list: list, transport: travel, framing: style, .. } = self;
         Ok(LoadSession::open(SessionSetup {
             source: RequestSource::List(list),
             transport: travel,
@@ -102,13 +104,13 @@ impl SessionConfig {
     fn with_variation(mut self, variation: &Variation) -> Result<Self, SessionError> {
         self.reframe(variation)?;
         if let Some(connections) = variation.connections {
-            self.transport.connections = self.transport.connections.min(connections.max(1));
+            self.transport.max_connections = self.transport.max_connections.min(connections.max(1));
         }
         if variation.timeout.is_some() {
             self.transport.timeout = variation.timeout;
         }
         if variation.another_source {
-            self.transport.sources = vec![self.another_source()?];
+            self.transport.source_addresses = vec![self.another_source()?];
         }
         if variation.skip_dns {
             self.name_addresses()?;
@@ -117,16 +119,17 @@ impl SessionConfig {
     }
 
     fn reframe(&mut self, variation: &Variation) -> Result<(), SessionError> {
-        if variation.head && self.requests().iter().any(|request| request.method() != "GET") {
+        if variation.uses_head_method && self.requests().iter().any(|request| request.method() != "GET") {
             return Err(SessionError::Impossible(
                 "the HEAD experiment needs targets that all use GET".into(),
             ));
         }
         if let Some(keep_alive) = variation.keep_alive {
-            (self.transport.keep_alive, self.style.close) = (keep_alive, !keep_alive);
+            (self.transport.keep_alive, self.framing.close) = (keep_alive, !keep_alive);
         }
-        if variation.head || variation.keep_alive.is_some() {
-            self.list = self.list.reframed(&self.style, variation.head.then_some("HEAD"))?;
+        if variation.uses_head_method || variation.keep_alive.is_some() {
+            self.request_list =
+                self.request_list.reframed(&self.framing, variation.uses_head_method.then_some("HEAD"))?;
         }
         Ok(())
     }
@@ -140,7 +143,7 @@ impl SessionConfig {
             let why = "a second source address is known only for targets on this machine's IPv4 loopback";
             return Err(SessionError::Impossible(why.into()));
         }
-        let used = |ip: &IpAddr| self.transport.sources.contains(ip);
+        let used = |ip: &IpAddr| self.transport.source_addresses.contains(ip);
         let mut others = (2..=254).map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)));
         let other = others.find(|ip| !used(ip));
         other.ok_or_else(|| {
@@ -201,8 +204,8 @@ impl SessionPool {
     }
 
     /// The plain one for so many requests a second.
-    pub(super) fn plain(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
-        let threads = generator_resources::sender_threads(rate, self.kit.cpus);
+    pub(super) fn plain_session(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
+        let threads = generator_resources::sender_threads(rate, self.kit.max_sender_threads);
         let known = self.plain.iter().position(|(of, _)| *of == threads);
         let index = match known {
             Some(index) => index,
@@ -217,23 +220,23 @@ impl SessionPool {
     }
 
     /// One for an experiment: the plain one, if nothing is different.
-    pub(super) fn varied(
+    pub(super) fn varied_session(
         &mut self,
         variation: &Variation,
         rate: f64,
     ) -> Result<&mut LoadSession, SessionError> {
-        if (Variation { held: 0, ..variation.clone() }) == Variation::NONE {
-            return self.plain(rate);
+        if (Variation { held_idle_connections: 0, ..variation.clone() }) == Variation::NONE {
+            return self.plain_session(rate);
         }
         // A target that serves one connection at a time would wait for the next request on an idle connection of the plain session.
         self.close_all();
         let kit = self.kit.clone().with_variation(variation)?;
-        let threads = generator_resources::sender_threads(rate, kit.cpus);
+        let threads = generator_resources::sender_threads(rate, kit.max_sender_threads);
         Ok(self.varied.insert(kit.open(threads)?))
     }
 
     /// Closes what was opened for an experiment.
-    pub(super) fn end_varied(&mut self) {
+    pub(super) fn close_varied_session(&mut self) {
         self.varied = None;
     }
 

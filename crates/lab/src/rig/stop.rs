@@ -51,7 +51,7 @@ impl StopSwitch {
     }
 
     /// Nothing is being offered any more.
-    pub(super) fn detach(&self) {
+    pub(super) fn clear_running_load(&self) {
         self.lock().running = None;
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use seawall_load::fault::{OutcomeClass, RequestFault};
+use seawall_load::request_fault::{OutcomeClass, RequestFault};
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::TrialDetails;
 
 /// Summarises a load by its figures.
 #[must_use]
 pub fn summarize(total: &LoadStats) -> TrialDetails {
-    TrialDetails { most_frequent_failure: failing(total), quantiles: quantiles(total) }
+    TrialDetails { most_frequent_failure: failing(total), median_and_p99: quantiles(total) }
 }
 
 /// Returns the most frequent failure. Requests that were outstanding at the end were closed by this side and are not failures.
@@ -19,7 +19,7 @@ fn failing(total: &LoadStats) -> Option<(String, f64)> {
     let answers = statuses.map(|(status, count)| (format!("status {status}"), count));
     // The text of an example names its request, so only its place says of which kind it is.
     let kinds = total.failure_examples.iter().zip(total.failures).enumerate();
-    let faults = kinds.filter(|(kind, _)| *kind != RequestFault::Aborted.kind()).filter_map(
+    let faults = kinds.filter(|(kind, _)| *kind != RequestFault::Aborted.kind_index()).filter_map(
         |(_, (example, count))| Some((example.as_ref().filter(|_| count > 0)?.to_string(), count)),
     );
     let ways: Vec<_> = answers.chain(faults).collect();
@@ -50,7 +50,7 @@ mod tests {
                 target: 0,
                 outcome: *outcome,
                 due: 0,
-                sent: Some(0),
+                sent_at: Some(0),
                 first_byte: None,
                 end,
                 bytes_in: 0,
@@ -72,7 +72,7 @@ mod tests {
         let mut aborted = ended(&[Ok(200), Err(RequestFault::Aborted)]);
         assert_eq!(failing(&aborted), None);
         let named = format!("GET http://127.0.0.1/: {}", RequestFault::Aborted);
-        aborted.failure_examples[RequestFault::Aborted.kind()] = Some(named.into());
+        aborted.failure_examples[RequestFault::Aborted.kind_index()] = Some(named.into());
         assert_eq!(failing(&aborted), None, "a load names the request of the failure");
     }
 

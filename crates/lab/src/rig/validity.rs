@@ -7,19 +7,19 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use seawall_load::fault::RequestFault;
+use seawall_load::request_fault::RequestFault;
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::BLOCK_SECONDS;
 
 use crate::judgement::Judgement;
 use crate::verdict::GeneratorVerdict;
-use seawall_probe::generator::{SOCKETS, TIME_WAIT};
+use seawall_probe::generator::{SOCKETS_CHECK, TIME_WAIT_SECONDS};
 
 /// Of the greatest response time that is wanted; and of a block, which is as finely as growth is looked at. When one hit of a hundred
 /// was sent so much later than it was due, what is late and what is in flight says more of this machine than of the target.
 const LAG: (f64, f64) = (0.25, 1.0);
 /// A lag that is usual.
-pub(super) const LEAST_LAG: Duration = Duration::from_millis(1);
+pub(super) const MIN_LAG_LIMIT: Duration = Duration::from_millis(1);
 
 /// The limits on this machine within which a load is valid.
 #[derive(Debug, Clone, Copy)]
@@ -35,10 +35,10 @@ impl ValidityLimits {
     pub(super) fn new(bound: Option<Duration>, room: Option<u64>) -> Self {
         let block = Duration::from_secs_f64(LAG.1 * BLOCK_SECONDS);
         let lag = bound.map_or(block, |bound| bound.mul_f64(LAG.0).min(block));
-        Self { lag: lag.max(LEAST_LAG), room }
+        Self { lag: lag.max(MIN_LAG_LIMIT), room }
     }
 
-    /// Returns the reasons why these figures are invalid, apart from [`ValidityLimits::delay`]; none if they are valid. [`port_shortage`] or the
+    /// Returns the reasons why these figures are invalid, apart from [`ValidityLimits::delay_reason`]; none if they are valid. [`port_shortage`] or the
     /// inquiry reports requests without a port.
     pub(super) fn invalid_reason(
         self,
@@ -46,16 +46,16 @@ impl ValidityLimits {
         total: &LoadStats,
         no_port: u64,
     ) -> Option<String> {
-        let ports_alone = total.fault(RequestFault::Local(ErrorKind::Other)) <= no_port;
+        let ports_alone = total.fault_count(RequestFault::Local(ErrorKind::Other)) <= no_port;
         let limiting =
             judgement.reasons.iter().filter(|reason| reason.verdict == GeneratorVerdict::GeneratorLimited);
-        let others = limiting.filter(|reason| !(ports_alone && reason.check == SOCKETS.id));
+        let others = limiting.filter(|reason| !(ports_alone && reason.check == SOCKETS_CHECK.id));
         let measured = others.map(|reason| reason.measured.clone());
         join_reasons(measured.chain(self.crowded(total)))
     }
 
     /// By how much this machine was late, if that is much of what is measured.
-    pub(super) fn delay(self, total: &LoadStats) -> Option<String> {
+    pub(super) fn delay_reason(self, total: &LoadStats) -> Option<String> {
         let lag = Duration::from_nanos(total.generator_lag.quantile(0.99));
         let allowed = self.lag;
         (lag > allowed).then(|| {
@@ -85,7 +85,7 @@ pub(super) fn port_shortage(
 ) -> Option<String> {
     (no_port > 0 && (fails || no_port as f64 > LACK * requests as f64)).then(|| {
         let range = range.map_or_else(String::new, |range| {
-            let lasting = range.len() as f64 / TIME_WAIT;
+            let lasting = range.len() as f64 / TIME_WAIT_SECONDS;
             let (first, last) = range.into_inner();
             format!(" (the ephemeral ports {first}-{last} suffice for {lasting:.0} new connections/s to one destination)")
         });
@@ -111,7 +111,7 @@ mod tests {
     }
 
     fn against(limits: ValidityLimits, total: &LoadStats) -> Option<String> {
-        limits.invalid_reason(&judged(GeneratorVerdict::Valid), total, 0).or(limits.delay(total))
+        limits.invalid_reason(&judged(GeneratorVerdict::Valid), total, 0).or(limits.delay_reason(total))
     }
 
     #[test]
@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn ports_that_were_missing_are_not_the_machines_word_on_sockets_and_files_are() {
-        let reason = VerdictReason::new(SOCKETS.id, GeneratorVerdict::GeneratorLimited, "no sockets".into());
+        let reason =
+            VerdictReason::new(SOCKETS_CHECK.id, GeneratorVerdict::GeneratorLimited, "no sockets".into());
         let judgement = Judgement::from_reasons(vec![reason]);
         let of = |no_port| {
             let mut total = LoadStats::default();
@@ -141,7 +142,7 @@ mod tests {
             target: 0,
             outcome: Err(fault),
             due: 0,
-            sent: None,
+            sent_at: None,
             first_byte: None,
             end: 1,
             bytes_in: 0,

@@ -11,7 +11,7 @@ use seawall_cause::class::CauseClass;
 
 use super::{ServerSideSnapshot, Timestamped};
 
-mod group;
+mod cgroup;
 mod metrics;
 mod rules;
 
@@ -34,7 +34,7 @@ pub struct Fact {
     /// In words, with its figures: "the quota of 0.10 cores throttled the control group in 28 of 30 periods".
     pub text: String,
     /// Causes, and how much likelier this is under each; empty where it is only worth knowing.
-    pub speaks_for: Vec<(CauseClass, f64)>,
+    pub likelihood_ratios: Vec<(CauseClass, f64)>,
     /// True if it lists counters that did not rise.
     pub is_unchanged: bool,
 }
@@ -73,11 +73,13 @@ impl WindowObservation {
     /// For each class of which anything was said, the fact that says most, and how much likelier it makes the class: what is to be joined
     /// with other signs. Of a window in which clients missed something; of another one the facts say why it did not break.
     #[must_use]
-    pub fn strongest(&self) -> Vec<(CauseClass, f64, &Fact)> {
+    pub fn strongest_facts(&self) -> Vec<(CauseClass, f64, &Fact)> {
         let strength = |(_, ratio, _): &(CauseClass, f64, &Fact)| ratio.ln().abs();
         let said = |class| {
-            let facts =
-                self.facts.iter().flat_map(|fact| fact.speaks_for.iter().map(move |of| (of.0, of.1, fact)));
+            let facts = self
+                .facts
+                .iter()
+                .flat_map(|fact| fact.likelihood_ratios.iter().map(move |of| (of.0, of.1, fact)));
             facts.filter(move |of| of.0 == class)
         };
         let most = CauseClass::ALL
@@ -90,7 +92,7 @@ impl WindowObservation {
 impl ServerSideSnapshot {
     fn times(&self) -> impl Iterator<Item = (Duration, Duration)> {
         let page = self.page.as_ref().map(|page| (page.from, page.to));
-        page.into_iter().chain(self.group.as_ref().map(|levels| (levels.from, levels.to)))
+        page.into_iter().chain(self.cgroup.as_ref().map(|levels| (levels.from, levels.to)))
     }
 }
 
@@ -102,9 +104,9 @@ struct FactCollector {
 
 impl FactCollector {
     fn groups(&mut self, begin: &ServerSideSnapshot, end: &ServerSideSnapshot) {
-        let (Some(begin), Some(end)) = (&begin.group, &end.group) else { return };
+        let (Some(begin), Some(end)) = (&begin.cgroup, &end.cgroup) else { return };
         match span(begin, end) {
-            Ok(span) => self.facts.extend(group::facts(&begin.value, &end.value, span, &mut self.untested)),
+            Ok(span) => self.facts.extend(cgroup::facts(&begin.value, &end.value, span, &mut self.untested)),
             Err(why) => self.untested.push(format!("control group: {why}")),
         }
     }
@@ -113,7 +115,9 @@ impl FactCollector {
         let (Some(begin), Some(end)) = (&begin.page, &end.page) else { return };
         let span = span(begin, end).map_err(str::to_owned);
         let both = span.and_then(|span| match (&begin.value, &end.value) {
-            (Ok(begin), Ok(end)) => Ok(metrics::PageDiff { begin, end, span, client_load: load }),
+            (Ok(begin), Ok(end)) => {
+                Ok(metrics::PageDiff { begin, end, span_seconds: span, client_load: load })
+            }
             (Err(why), _) | (_, Err(why)) => Err(why.to_string()),
         });
         match both {
@@ -141,7 +145,7 @@ fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'sta
 
 impl Fact {
     fn new(text: String, speaks_for: &[(CauseClass, f64)]) -> Self {
-        Self { text, speaks_for: speaks_for.to_vec(), is_unchanged: false }
+        Self { text, likelihood_ratios: speaks_for.to_vec(), is_unchanged: false }
     }
 }
 
@@ -156,7 +160,7 @@ mod tests {
         let page = MetricsPage::parse(page.as_bytes(), ExpositionFormat::Prometheus).map_err(Into::into);
         let taken =
             Timestamped { from: Duration::from_millis(from), to: Duration::from_millis(to), value: page };
-        ServerSideSnapshot { page: Some(Arc::new(taken)), group: None }
+        ServerSideSnapshot { page: Some(Arc::new(taken)), cgroup: None }
     }
 
     #[test]
@@ -209,7 +213,7 @@ mod tests {
         let observation =
             WindowObservation { from: Duration::ZERO, to: Duration::ZERO, facts, untested: vec![] };
         let strongest: Vec<_> = observation
-            .strongest()
+            .strongest_facts()
             .into_iter()
             .map(|(class, ratio, fact)| (class, ratio, &*fact.text))
             .collect();
@@ -218,7 +222,7 @@ mod tests {
 
     #[test]
     fn who_was_not_asked_has_nothing_untested() {
-        let nothing = ServerSideSnapshot { page: None, group: None };
+        let nothing = ServerSideSnapshot { page: None, cgroup: None };
         assert_eq!(observe(&nothing, &nothing, None).untested, Vec::<String>::new());
     }
 }

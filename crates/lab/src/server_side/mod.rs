@@ -1,8 +1,8 @@
 //! The target's own data beside the observations of its clients: its metrics, and its control group if that is on this machine.
 //!
-//! Optional evidence, and only evidence: no class of cause is decided here. A [`ServerSide`] looks at the begin and at the end of a
-//! window of load ([`ServerSide::snapshot`]); [`observe`] says by pure functions what happened between two looks, and how much likelier
-//! that is under which cause. [`fetch`] and [`group`] get the figures, [`exposition`] reads pages of metrics, [`judge`] knows what they
+//! Optional evidence, and only evidence: no class of cause is decided here. A [`ServerSideReader`] looks at the begin and at the end of a
+//! window of load ([`ServerSideReader::snapshot`]); [`observe`] says by pure functions what happened between two looks, and how much likelier
+//! that is under which cause. [`fetch`] and [`cgroup`] get the figures, [`exposition`] reads pages of metrics, [`judge`] knows what they
 //! mean. Sends no load, keeps no time (whoever calls passes a clock), and starts no thread: a look blocks, for [`fetch::DEADLINE`] at
 //! most. Called by whoever carries out trials and experiments.
 
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use seawall_probe::files::HostFiles;
 
+pub mod cgroup;
 pub mod exposition;
 pub mod fetch;
-pub mod group;
 pub mod judge;
 
+pub use cgroup::{CgroupError, ServerCgroup};
 pub use fetch::{MetricsEndpoint, MetricsFetchError, MetricsUrlError};
-pub use group::{CgroupError, ServerCgroup};
 pub use judge::{ClientLoad, Fact, WindowObservation, observe};
 
+use cgroup::CgroupSnapshot;
 use exposition::MetricsPage;
-use group::CgroupSnapshot;
 
 /// A clock that does not jump.
 pub type ServerSideClock<'a> = dyn Fn() -> Duration + 'a;
@@ -31,7 +31,7 @@ pub const MIN_PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The sources of a target's own data.
 #[derive(Debug)]
-pub struct ServerSide {
+pub struct ServerSideReader {
     endpoint: Option<MetricsEndpoint>,
     group: Option<ServerCgroup>,
     last: Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>>,
@@ -63,10 +63,10 @@ pub struct ServerSideSnapshot {
     /// Its metrics.
     pub page: Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>>,
     /// Its group.
-    pub group: Option<Timestamped<CgroupSnapshot>>,
+    pub cgroup: Option<Timestamped<CgroupSnapshot>>,
 }
 
-impl ServerSide {
+impl ServerSideReader {
     /// Asks there; nothing where nothing is given.
     #[must_use]
     pub fn new(endpoint: Option<MetricsEndpoint>, group: Option<ServerCgroup>) -> Self {
@@ -84,11 +84,11 @@ impl ServerSide {
         match edge {
             WindowEdge::Begin => {
                 let page = self.page(now);
-                ServerSideSnapshot { page, group: self.levels(files, now) }
+                ServerSideSnapshot { page, cgroup: self.levels(files, now) }
             }
             WindowEdge::End => {
                 let levels = self.levels(files, now);
-                ServerSideSnapshot { page: self.page(now), group: levels }
+                ServerSideSnapshot { page: self.page(now), cgroup: levels }
             }
         }
     }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_page_is_fetched_once_a_second_at_most() {
         let (endpoint, server) = counting(2);
-        let mut side = ServerSide::new(Some(endpoint), None);
+        let mut side = ServerSideReader::new(Some(endpoint), None);
         let (texts, time) = (Texts::default(), Cell::new(0));
         let now = || Duration::from_millis(time.get());
         let mut count = |at| {
@@ -165,7 +165,7 @@ mod tests {
         let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/memory.current", "1\n")]);
         let group = ServerCgroup::open(&texts, &["/g".to_owned()]).unwrap();
         let (endpoint, server) = counting(2);
-        let mut side = ServerSide::new(Some(endpoint), Some(group));
+        let mut side = ServerSideReader::new(Some(endpoint), Some(group));
         // A clock that goes on by a second each time it is looked at.
         let time = Cell::new(0);
         let now = || {
@@ -173,17 +173,17 @@ mod tests {
             Duration::from_secs(time.get()) / 1000
         };
         let begin = side.snapshot(WindowEdge::Begin, &texts, &now);
-        assert!(begin.page.unwrap().to < begin.group.unwrap().from);
+        assert!(begin.page.unwrap().to < begin.cgroup.unwrap().from);
         time.set(10_000);
         let end = side.snapshot(WindowEdge::End, &texts, &now);
-        assert!(end.group.unwrap().to < end.page.unwrap().from);
+        assert!(end.cgroup.unwrap().to < end.page.unwrap().from);
         server.join().unwrap();
     }
 
     #[test]
     fn nothing_is_asked_where_nothing_is_given() {
-        let look =
-            ServerSide::new(None, None).snapshot(WindowEdge::Begin, &Texts::default(), &|| Duration::ZERO);
-        assert_eq!(look, ServerSideSnapshot { page: None, group: None });
+        let look = ServerSideReader::new(None, None)
+            .snapshot(WindowEdge::Begin, &Texts::default(), &|| Duration::ZERO);
+        assert_eq!(look, ServerSideSnapshot { page: None, cgroup: None });
     }
 }

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use serde_json::Value;
 
 use super::{Condition, ExpectationSet, TextTest, grpc};
-use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
+use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
 
 /// Bytes of a body that are kept for regular expressions and JSON pointers. A longer body fails the condition: what is behind them
 /// was not read.
@@ -65,7 +65,7 @@ impl ResponseCheck {
     }
 
     /// The head of a response has come.
-    pub(crate) fn begin<'h>(&mut self, headers: impl Iterator<Item = (&'h str, &'h [u8])>) {
+    pub(crate) fn check_headers<'h>(&mut self, headers: impl Iterator<Item = (&'h str, &'h [u8])>) {
         self.clear();
         let Some(expected) = &self.expected else { return };
         self.needs_body = expected.needs_body();
@@ -95,7 +95,7 @@ impl ResponseCheck {
     }
 
     /// A part of the body has come.
-    pub(crate) fn data(&mut self, data: &[u8]) {
+    pub(crate) fn check_body_data(&mut self, data: &[u8]) {
         let Some(expected) = &self.expected else { return };
         for (one, progress) in expected.iter().zip(&mut self.progress) {
             if let Condition::Body(TextTest::Contains { text, .. }) = &one.condition {
@@ -194,7 +194,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::ExpectationSubject;
+    use crate::request_fault::ExpectationSubject;
 
     const HEADERS: [(&str, &[u8]); 3] =
         [("Content-Type", b"application/json"), ("Via", b"a"), ("via", b"b 1.1")];
@@ -209,8 +209,8 @@ mod tests {
     /// Returns the verdict on a response whose body comes in parts of `step` bytes; the reason if the response is wrong.
     fn judged(conditions: &[&str], body: &[u8], step: usize) -> Option<String> {
         let mut check = check(conditions);
-        check.begin(HEADERS.into_iter());
-        body.chunks(step).for_each(|part| check.data(part));
+        check.check_headers(HEADERS.into_iter());
+        body.chunks(step).for_each(|part| check.check_body_data(part));
         let verdict = check.verdict(200, body.len() as u64);
         assert_eq!(verdict.is_err(), check.reason().is_some());
         check.reason()
@@ -285,8 +285,8 @@ mod tests {
         assert_eq!(judged(&["body~ok", "length=1048578"], &body, 60_000), None);
         for condition in ["body=~ok", "json:/a=1"] {
             let mut check = check(&[condition]);
-            check.begin(HEADERS.into_iter());
-            body.chunks(60_000).for_each(|part| check.data(part));
+            check.check_headers(HEADERS.into_iter());
+            body.chunks(60_000).for_each(|part| check.check_body_data(part));
             assert!(check.body.len() <= MOST_BODY);
             let verdict = check.verdict(200, body.len() as u64);
             assert_eq!(verdict, Err(RequestFault::WrongAnswer(WrongAnswer::BodyTooLong)));
@@ -300,10 +300,10 @@ mod tests {
     #[test]
     fn a_status_that_is_an_error_stays_that_error() {
         let mut check = check(&["body~ok", "status=200"]);
-        check.begin(HEADERS.into_iter());
+        check.check_headers(HEADERS.into_iter());
         assert_eq!(check.verdict(503, 0), Ok(503));
         assert_eq!(check.reason(), None);
-        check.begin(HEADERS.into_iter());
+        check.check_headers(HEADERS.into_iter());
         let body = WrongAnswer::Condition(ExpectationSubject::Body);
         assert_eq!(check.verdict(200, 0), Err(RequestFault::WrongAnswer(body)));
     }
@@ -312,7 +312,7 @@ mod tests {
     fn a_grpc_status_in_the_trailers_replaces_that_of_the_head() {
         let judged = |head: Option<&[u8]>, trailer: Option<&[u8]>| {
             let mut check = ResponseCheck::default();
-            check.begin(HEADERS.into_iter());
+            check.check_headers(HEADERS.into_iter());
             check.begin_grpc(head);
             trailer.into_iter().for_each(|status| check.end_grpc(status));
             check.verdict(200, 0).err().and(check.reason())

@@ -2,7 +2,7 @@
 //!
 //! Source: `grpc/grpc`, `doc/PROTOCOL-HTTP2.md` (where the status stands) and `doc/statuscodes.md` (codes and names).
 
-use crate::fault::WrongAnswer;
+use crate::request_fault::WrongAnswer;
 
 /// The name of each code from 0 on.
 const NAMES: [&str; 17] = [
@@ -26,7 +26,7 @@ const NAMES: [&str; 17] = [
 ];
 
 /// The name of a code, if it has one.
-pub(crate) fn name(code: u8) -> Option<&'static str> {
+pub(crate) fn status_name(code: u8) -> Option<&'static str> {
     NAMES.get(usize::from(code)).copied()
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
 pub(crate) fn verdict(status: Option<&[u8]>) -> Result<(), WrongAnswer> {
     let text = status.ok_or(WrongAnswer::NoGrpcStatus)?;
     let code = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<u8>().ok());
-    match code.filter(|code| name(*code).is_some()) {
+    match code.filter(|code| status_name(*code).is_some()) {
         Some(0) => Ok(()),
         Some(code) => Err(WrongAnswer::Grpc(code)),
         None => Err(WrongAnswer::UnknownGrpcStatus),

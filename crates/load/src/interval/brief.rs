@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::fault::{OutcomeClass, RequestFault, WrongAnswer};
+    use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
     use crate::stats::{FinishedRequest, LatencyHistogram};
 
     /// The space for one interval in a pod's line for a second, without the text around the interval.
@@ -117,12 +117,12 @@ mod tests {
             1 => Ok(random.u16(300..340)),
             _ => Ok(200),
         };
-        let was_sent = outcome.err().is_none_or(RequestFault::was_sent);
+        let was_sent = outcome.err().is_none_or(RequestFault::was_attempted);
         FinishedRequest {
             target: 0,
             outcome,
             due: SECOND,
-            sent: was_sent.then_some(SECOND + wait),
+            sent_at: was_sent.then_some(SECOND + wait),
             first_byte: outcome.is_ok().then_some(SECOND + wait + first),
             end: SECOND + wait + first + body,
             bytes_in: random.u64(..100_000),
@@ -133,7 +133,7 @@ mod tests {
     fn interval(seed: u64, hits: u64, octaves: u32) -> IntervalStats {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut stats =
-            LoadStats { in_flight_peak: seed >> 40, output_blocked: seed >> 30, ..LoadStats::default() };
+            LoadStats { in_flight_peak: seed >> 40, output_blocked_time: seed >> 30, ..LoadStats::default() };
         for _ in 0..hits {
             let one = finished(&mut random, octaves);
             if let Err(RequestFault::WrongAnswer(_)) = one.outcome {
@@ -142,7 +142,7 @@ mod tests {
                 stats.record_wrong_answer(status, reason);
             }
             stats.record_finished(&one);
-            let Some(sent) = one.sent else { continue };
+            let Some(sent) = one.sent_at else { continue };
             stats.sent += 1;
             stats.send_lag.record(sent - one.due);
             stats.generator_lag.record((sent - one.due) / 3);
@@ -168,9 +168,17 @@ mod tests {
     #[expect(clippy::type_complexity, reason = "it is only compared")]
     fn exact(
         stats: &LoadStats,
-    ) -> (Vec<(u64, i128, u64, u64)>, Vec<(u16, u64)>, [u64; RequestFault::KINDS], Vec<u64>) {
+    ) -> (Vec<(u64, i128, u64, u64)>, Vec<(u16, u64)>, [u64; RequestFault::KIND_COUNT], Vec<u64>) {
         let times = |one: &LatencyHistogram| (one.count(), one.distribution().sum(), one.min(), one.max());
-        let LoadStats { sent, completed, bytes_in, bytes_out, in_flight_peak, output_blocked, .. } = *stats;
+        let LoadStats {
+            sent,
+            completed,
+            bytes_in,
+            bytes_out,
+            in_flight_peak,
+            output_blocked_time: output_blocked,
+            ..
+        } = *stats;
         (
             histograms(stats).iter().map(times).collect(),
             stats.statuses.iter().chain(stats.wrong_answer_statuses.iter()).collect(),

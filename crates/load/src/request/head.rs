@@ -9,7 +9,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use percent_encoding::utf8_percent_encode;
 use seawall_http::write;
 
-use super::url_parts::{HTTP2, UrlAuthority};
+use super::url_parts::{HTTP2_ENCODE_SET, UrlAuthority};
 use super::{RequestBuildError, RequestFraming, is_one_of, shorten};
 use crate::proxy::HttpProxy;
 use crate::target::Target;
@@ -17,11 +17,11 @@ use crate::target::Target;
 /// The given headers: the settings that they decide, and the headers that are sent as given.
 pub(super) struct TargetHeaders<'t> {
     pub(super) host: Option<&'t str>,
-    pub(super) user_agent: bool,
-    pub(super) authorization: bool,
+    pub(super) has_user_agent: bool,
+    pub(super) has_authorization: bool,
     pub(super) close: bool,
     /// One of those that go out as given says so.
-    pub(super) says_close: bool,
+    pub(super) has_verbatim_close: bool,
     pub(super) verbatim: Vec<(&'t str, &'t str)>,
 }
 
@@ -29,10 +29,10 @@ impl<'t> TargetHeaders<'t> {
     pub(super) fn read(target: &'t Target) -> Result<Self, RequestBuildError> {
         let mut headers = Self {
             host: None,
-            user_agent: false,
-            authorization: false,
+            has_user_agent: false,
+            has_authorization: false,
             close: false,
-            says_close: false,
+            has_verbatim_close: false,
             verbatim: Vec::new(),
         };
         for (name, value) in &target.headers {
@@ -49,10 +49,11 @@ impl<'t> TargetHeaders<'t> {
             "host" => return self.host = self.host.or(Some(value)),
             // The body decides the framing; a second opinion would be a smuggling test by accident.
             "content-length" | "transfer-encoding" => return,
-            "user-agent" => self.user_agent = true,
-            "authorization" => self.authorization = true,
+            "user-agent" => self.has_user_agent = true,
+            "authorization" => self.has_authorization = true,
             "connection" => {
-                self.says_close |= value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
+                self.has_verbatim_close |=
+                    value.split(',').any(|word| word.trim().eq_ignore_ascii_case("close"));
             }
             _ => {}
         }
@@ -67,7 +68,7 @@ fn is_header(name: &str, value: &str) -> bool {
 }
 
 /// The lines of the head after the request line, but those of the body's framing.
-pub(super) fn head_lines(
+pub(super) fn write_head_lines(
     out: &mut Vec<u8>,
     place: &UrlAuthority,
     headers: &TargetHeaders<'_>,
@@ -76,16 +77,16 @@ pub(super) fn head_lines(
     out.extend_from_slice(b" HTTP/1.1\r\n");
     out.extend_from_slice(proxy.map_or("", HttpProxy::authorization).as_bytes());
     write::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
-    if !headers.user_agent {
+    if !headers.has_user_agent {
         write::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
     }
-    if let Some(credentials) = place.credentials.as_deref().filter(|_| !headers.authorization) {
+    if let Some(credentials) = place.credentials.as_deref().filter(|_| !headers.has_authorization) {
         write::header(out, "Authorization", credentials.as_bytes());
     }
     for (name, value) in &headers.verbatim {
         write::header(out, name, value.as_bytes());
     }
-    if headers.close && !headers.says_close {
+    if headers.close && !headers.has_verbatim_close {
         write::header(out, "Connection", b"close");
     }
 }
@@ -101,10 +102,10 @@ pub(super) fn http2_head(
     let authority = Authority::try_from(headers.host.unwrap_or(&place.authority));
     let mut request = http::Request::builder().method(target.method.as_str());
     let agent = ("user-agent", concat!("seawall/", env!("CARGO_PKG_VERSION")));
-    let credentials = place.credentials.as_deref().filter(|_| !headers.authorization);
+    let credentials = place.credentials.as_deref().filter(|_| !headers.has_authorization);
     let length = target.body.len().to_string();
     let ours = [
-        Some(agent).filter(|_| !headers.user_agent),
+        Some(agent).filter(|_| !headers.has_user_agent),
         credentials.map(|credentials| ("authorization", credentials)),
         (!target.body.is_empty()).then_some(("content-length", length.as_str())),
     ];
@@ -134,7 +135,7 @@ impl Http2Head {
     /// The head with a path, which HTTP/1.1 has sent as it is.
     pub(super) fn with_path(&self, path: Bytes) -> Result<http::Request<()>, http::Error> {
         let text = std::str::from_utf8(&path).unwrap_or_default();
-        let path = match Cow::from(utf8_percent_encode(text, HTTP2)) {
+        let path = match Cow::from(utf8_percent_encode(text, HTTP2_ENCODE_SET)) {
             Cow::Borrowed(_) => PathAndQuery::from_maybe_shared(path)?,
             Cow::Owned(encoded) => PathAndQuery::try_from(encoded)?,
         };
@@ -161,7 +162,7 @@ fn is_hop_by_hop(name: &str, value: &str) -> bool {
 pub(super) const CHUNKED_END: &[u8] = b"\r\n0\r\n\r\n";
 
 /// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
-pub(super) fn body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
+pub(super) fn write_body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
     let body = &target.body;
     if body.is_empty() && !matches!(target.method.as_str(), "POST" | "PUT" | "PATCH") {
         out.extend_from_slice(b"\r\n");

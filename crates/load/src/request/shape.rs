@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use rustls::pki_types::ServerName;
 
-use super::head::{Http2Head, TargetHeaders, head_lines, http2_head};
+use super::head::{Http2Head, TargetHeaders, http2_head, write_head_lines};
 use super::url_parts::{UrlAuthority, split_url};
 use super::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
 use crate::expectation::ExpectationSet;
@@ -26,10 +26,10 @@ pub(super) struct RequestShape {
     pub(super) close: bool,
     pub(super) chunked: bool,
     /// The text before the path in a request line to a proxy.
-    pub(super) absolute: String,
+    pub(super) absolute_form_prefix: String,
     /// The head behind the path, but for the body's framing.
-    pub(super) lines: Vec<u8>,
-    pub(super) http2: Option<Http2Head>,
+    pub(super) head_lines: Vec<u8>,
+    pub(super) http2_head: Option<Http2Head>,
     /// Bytes of the body, which an HTTP/2 head names.
     body_length: usize,
     /// The conditions on a response.
@@ -47,11 +47,11 @@ impl RequestShape {
         let variant = target.variant.as_deref();
         let mut headers = TargetHeaders::read(target)?;
         let keep_alive = variant.and_then(|variant| variant.keep_alive).unwrap_or(!style.close);
-        headers.close = headers.says_close || !keep_alive;
+        headers.close = headers.has_verbatim_close || !keep_alive;
         let proxies = variant.and_then(|variant| variant.proxies.as_deref()).unwrap_or(&style.proxies);
         let proxy = proxies.for_origin(&place.origin).filter(|_| !place.origin.tls);
         let mut lines = Vec::new();
-        head_lines(&mut lines, &place, &headers, proxy);
+        write_head_lines(&mut lines, &place, &headers, proxy);
         if place.origin.tls && ServerName::try_from(place.origin.server_name()).is_err() {
             return Err(RequestBuildError::bad_url(&target.url, "the host is not a valid TLS server name"));
         }
@@ -64,9 +64,9 @@ impl RequestShape {
             headers: target.headers.clone(),
             close: headers.close,
             chunked: style.chunked,
-            absolute: proxy.map_or_else(String::new, |_| format!("http://{}", place.authority)),
-            lines,
-            http2,
+            absolute_form_prefix: proxy.map_or_else(String::new, |_| format!("http://{}", place.authority)),
+            head_lines: lines,
+            http2_head: http2,
             body_length: target.body.len(),
             expect: target.expect.clone(),
             origin: place.origin,
@@ -79,7 +79,7 @@ impl RequestShape {
             && self.headers == target.headers
             && self.origin.variant == target.variant
             && self.expect == target.expect
-            && (self.http2.is_none() || self.body_length == target.body.len())
+            && (self.http2_head.is_none() || self.body_length == target.body.len())
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
                     (shared.body(), shared.origin()),
                     (Bytes::from_owner(target.body), alone.origin())
                 );
-                let (ours, theirs) = (shared.http2(), alone.http2());
+                let (ours, theirs) = (shared.http2_request(), alone.http2_request());
                 assert_eq!(
                     ours.map(|(head, body)| (format!("{head:?}"), body)),
                     theirs.map(|(head, body)| (format!("{head:?}"), body))

@@ -124,7 +124,7 @@ const PATH: &AsciiSet =
     &LINE.add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
 
 /// The characters that the `http` crate does not accept unencoded.
-pub(super) const HTTP2: &AsciiSet = &LINE.add(b'"').add(b'<').add(b'>');
+pub(super) const HTTP2_ENCODE_SET: &AsciiSet = &LINE.add(b'"').add(b'<').add(b'>');
 
 /// `http://user:password@host/` becomes an Authorization header, as in Go.
 fn basic_credentials(url: &Url) -> Option<String> {

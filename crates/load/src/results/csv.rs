@@ -157,12 +157,12 @@ impl CsvReader {
         while quotes % 2 == 1 {
             let seen = self.row.len();
             if !self.line(input)? {
-                return Err(DecodeErrorKind::Cut);
+                return Err(DecodeErrorKind::Truncated);
             }
             quotes += self::quotes(&self.row[seen..]);
         }
         // A row without a line break may have lost the end of its headers, and would not show it.
-        let whole = self.row.pop_if(|last| *last == b'\n').ok_or(DecodeErrorKind::Cut);
+        let whole = self.row.pop_if(|last| *last == b'\n').ok_or(DecodeErrorKind::Truncated);
         self.row.pop_if(|last| *last == b'\r');
         whole.map(|_| true)
     }

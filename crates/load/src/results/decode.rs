@@ -72,7 +72,7 @@ pub enum DecodeErrorKind {
     Unrecognised(Box<DecodeErrorKind>),
     /// It ends inside a record.
     #[error("the input is truncated: it ends inside a record")]
-    Cut,
+    Truncated,
     /// A record longer than [`MAX_RECORD`].
     #[error("a record is longer than {MAX_RECORD} bytes")]
     TooLong,

@@ -14,7 +14,7 @@ use crate::record::{Record, YEAR_ONE_TO_UNIX, Zone, ZonedTimestamp};
 ///
 /// Go numbers types as it meets them, so another build may number them differently; a reader goes by what the stream
 /// says. We always say this.
-pub(super) const DESCRIPTION: &[u8] = b"\
+pub(super) const TYPE_DEFINITIONS: &[u8] = b"\
     \xff\x96\x7f\x03\x01\x01\x06Result\x01\xff\x80\x00\x01\x0c\
     \x01\x06Attack\x01\x0c\x00\
     \x01\x03Seq\x01\x06\x00\
@@ -100,7 +100,7 @@ impl Fields<'_> {
             return;
         }
         self.start(field);
-        uint(self.out, record.headers.names() as u64);
+        uint(self.out, record.headers.name_count() as u64);
         for (name, values) in record.headers.groups() {
             bytes(self.out, name);
             uint(self.out, values.as_ref().map_or(0, ExactSizeIterator::len) as u64);

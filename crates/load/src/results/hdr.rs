@@ -102,7 +102,7 @@ pub enum HdrLogError {
     Histogram(u64),
     /// More different tags than anybody writes.
     #[error("the log has more than {MAX_TAGS} tags")]
-    Tags,
+    TooManyTags,
 }
 
 /// True if an input begins like a log.
@@ -122,7 +122,7 @@ pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Distribution)>)
         } else if sums.len() < MAX_TAGS {
             sums.push((tag, values));
         } else {
-            return Err(HdrLogError::Tags);
+            return Err(HdrLogError::TooManyTags);
         }
         Ok(())
     })
@@ -195,7 +195,7 @@ fn deflated(values: &Histogram<u64>) -> io::Result<Vec<u8>> {
 
 /// Header, then the counts of all buckets up to the last one in use; runs of empty ones as one negative number.
 fn plain(values: &Histogram<u64>) -> Vec<u8> {
-    let layout = BucketLayout { low: values.low(), digits: values.sigfig() };
+    let layout = BucketLayout { lowest_discernible: values.low(), digits: values.sigfig() };
     let (mut counts, mut next) = (Vec::new(), 0);
     for step in values.iter_recorded() {
         let index = layout.index(step.value_iterated_to());
@@ -211,7 +211,7 @@ fn plain(values: &Histogram<u64>) -> Vec<u8> {
     out.extend_from_slice(&(counts.len() as u32).to_be_bytes());
     out.extend_from_slice(&0_u32.to_be_bytes());
     out.extend_from_slice(&u32::from(layout.digits).to_be_bytes());
-    out.extend_from_slice(&layout.low.to_be_bytes());
+    out.extend_from_slice(&layout.lowest_discernible.to_be_bytes());
     out.extend_from_slice(&values.high().to_be_bytes());
     out.extend_from_slice(&1_f64.to_be_bytes());
     out.append(&mut counts);
@@ -238,11 +238,14 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
     if word(0)? != PLAIN || word(4)? as usize != counts.len() || word(8)? != 0 || !ratio_is_one {
         return None;
     }
-    let layout = BucketLayout { low: long(16)?, digits: u8::try_from(word(12)?).ok()? };
-    if layout.low == 0 || layout.low > u64::from(u32::MAX) || layout.digits > 5 {
+    let layout = BucketLayout { lowest_discernible: long(16)?, digits: u8::try_from(word(12)?).ok()? };
+    if layout.lowest_discernible == 0 || layout.lowest_discernible > u64::from(u32::MAX) || layout.digits > 5
+    {
         return None;
     }
-    let mut values = Histogram::new_with_bounds(layout.low, layout.low * 2, layout.digits).ok()?;
+    let mut values =
+        Histogram::new_with_bounds(layout.lowest_discernible, layout.lowest_discernible * 2, layout.digits)
+            .ok()?;
     values.auto(true);
     let mut index = 0_u64;
     while !counts.is_empty() {
@@ -260,13 +263,13 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
 /// The layout of buckets: the lowest sub-buckets are `2^unit` wide, and each later half of a bucket is twice as wide as the half before it.
 #[derive(Clone, Copy)]
 pub(crate) struct BucketLayout {
-    pub(crate) low: u64,
+    pub(crate) lowest_discernible: u64,
     pub(crate) digits: u8,
 }
 
 impl BucketLayout {
     fn unit(&self) -> u32 {
-        self.low.ilog2()
+        self.lowest_discernible.ilog2()
     }
 
     /// Half the sub-buckets of a bucket, as a power of two: enough to tell `digits` apart.
@@ -346,7 +349,7 @@ mod tests {
     #[test]
     fn indices_and_values_are_inverse_up_to_the_largest() {
         for (low, digits) in [(1, 0), (1, 3), (1000, 2), (1, 5)] {
-            let layout = BucketLayout { low, digits };
+            let layout = BucketLayout { lowest_discernible: low, digits };
             let last = layout.index(u64::MAX);
             for index in (0..last.min(3000)).chain(last.saturating_sub(3000)..=last) {
                 assert_eq!(layout.index(layout.value(index).unwrap()), index, "low {low}, {digits} digits");

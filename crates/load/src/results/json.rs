@@ -173,7 +173,7 @@ impl JsonRecordReader {
         // Only the last line can lack its newline: if it then makes no sense, it is cut, not damaged.
         let whole = self.line.ends_with(b"\n");
         parse(&self.line, record)
-            .map_err(|damage| if whole { DecodeErrorKind::Json(damage) } else { DecodeErrorKind::Cut })
+            .map_err(|damage| if whole { DecodeErrorKind::Json(damage) } else { DecodeErrorKind::Truncated })
     }
 }
 
@@ -229,7 +229,7 @@ fn parse(line: &[u8], record: &mut Record) -> Result<(), JsonRecordError> {
     record.empty_body = line.body.is_some() && record.body.is_empty();
     for (name, values) in line.headers.iter().flatten() {
         match values.as_deref() {
-            None => record.headers.push_nil(name.as_bytes()),
+            None => record.headers.add_name_with_nil_values(name.as_bytes()),
             Some([]) => record.headers.add_name_without_values(name.as_bytes()),
             Some(values) => {
                 values.iter().for_each(|value| record.headers.push(name.as_bytes(), value.as_bytes()));

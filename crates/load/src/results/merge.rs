@@ -49,7 +49,7 @@ impl<R: BufRead> RecordMerge<R> {
     }
 
     /// Adds an input whose format is still to be found out; one that is empty counts as broken.
-    pub fn add(&mut self, name: &str, input: R) {
+    pub fn add_input(&mut self, name: &str, input: R) {
         let (name, index) = (name.to_owned(), self.added);
         self.added += 1;
         match Decoder::detect(input) {
@@ -72,7 +72,7 @@ impl<R: BufRead> RecordMerge<R> {
 
     /// The inputs that broke so far.
     #[must_use]
-    pub fn broken(&self) -> &[BrokenInput] {
+    pub fn broken_inputs(&self) -> &[BrokenInput] {
         &self.broken
     }
 }

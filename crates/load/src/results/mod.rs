@@ -106,7 +106,7 @@ impl<W: Write> Encoder<W> {
         match self.format {
             ResultFormat::Gob => {
                 if !self.started {
-                    self.line.extend_from_slice(gob::DESCRIPTION);
+                    self.line.extend_from_slice(gob::TYPE_DEFINITIONS);
                 }
                 gob::append(&mut self.line, &mut self.scratch, record);
             }

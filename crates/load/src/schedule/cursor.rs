@@ -32,7 +32,7 @@ impl ScheduleCursor {
     pub fn new(arrivals: Arc<ArrivalModel>, until: StopCondition, index: u64, stride: u64) -> Self {
         let walk = match &*arrivals {
             ArrivalModel::Open(Schedule { spacing: ArrivalSpacing::Poisson(seed), .. }) => {
-                Some(PoissonCursor::to(PoissonProcess::new(*seed), index))
+                Some(PoissonCursor::at_hit(PoissonProcess::new(*seed), index))
             }
             _ => None,
         };
@@ -115,7 +115,7 @@ impl ScheduleCursor {
     }
 
     /// No hits from this one on: the input has ended.
-    pub fn stop_at(&mut self, seq: u64) {
+    pub fn stop_at_request(&mut self, seq: u64) {
         self.until.hits = self.until.hits.min(seq);
     }
 
@@ -124,7 +124,7 @@ impl ScheduleCursor {
     pub fn schedule_end(&self) -> Nanos {
         match &*self.arrivals {
             ArrivalModel::Closed => self.until.stop_time,
-            ArrivalModel::Open(schedule) => schedule.end_time(self.until.hits, self.latest()),
+            ArrivalModel::Open(schedule) => schedule.end_after_hits(self.until.hits, self.latest()),
         }
     }
 

@@ -219,14 +219,14 @@ impl Schedule {
         match self.spacing {
             ArrivalSpacing::Constant => even,
             ArrivalSpacing::Burst(size) => even.div_ceil(size.max(1)).saturating_mul(size.max(1)),
-            ArrivalSpacing::Poisson(seed) => PoissonProcess::new(seed).before(position),
+            ArrivalSpacing::Poisson(seed) => PoissonProcess::new(seed).arrivals_before(position),
         }
     }
 
     /// Returns the end of a schedule that ends after this number of requests or at `latest`, whichever comes first. The requests take until the next
     /// request would be due.
     #[must_use]
-    pub fn end_time(&self, hits: u64, latest: Nanos) -> Nanos {
+    pub fn end_after_hits(&self, hits: u64, latest: Nanos) -> Nanos {
         if hits == u64::MAX {
             return latest;
         }

@@ -36,7 +36,7 @@ impl PoissonProcess {
     }
 
     /// Returns the number of arrivals before a position.
-    pub(super) fn before(self, position: Position) -> u64 {
+    pub(super) fn arrivals_before(self, position: Position) -> u64 {
         let leaf = self.leaf(|block| block.start.saturating_add(block.length) >= position);
         let mut walk = PoissonCursor::into(self, leaf);
         while walk.next < leaf.first.saturating_add(leaf.gaps) && walk.step() < position {}
@@ -45,7 +45,7 @@ impl PoissonProcess {
 
     /// The position of the hit with this number.
     pub(super) fn position(self, hit: u64) -> Position {
-        PoissonCursor::to(self, hit).position
+        PoissonCursor::at_hit(self, hit).position
     }
 
     /// The first leaf whose blocks all satisfy a condition that holds for everything from some place on.
@@ -113,7 +113,7 @@ pub(super) struct PoissonCursor {
 
 impl PoissonCursor {
     /// To the hit with this number.
-    pub(super) fn to(process: PoissonProcess, hit: u64) -> Self {
+    pub(super) fn at_hit(process: PoissonProcess, hit: u64) -> Self {
         let leaf = process.leaf(|block| block.first.saturating_add(block.gaps) > hit);
         let mut walk = Self::into(process, leaf);
         walk.step_to(hit);
@@ -137,7 +137,7 @@ impl PoissonCursor {
         if hit < self.leaf.first.saturating_add(self.leaf.gaps) {
             self.step_to(hit);
         } else {
-            *self = Self::to(self.process, hit);
+            *self = Self::at_hit(self.process, hit);
         }
     }
 
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn positions(process: PoissonProcess, count: u64) -> Vec<Position> {
-        let mut walk = PoissonCursor::to(process, 0);
+        let mut walk = PoissonCursor::at_hit(process, 0);
         let positions = (0..count).map(|_| {
             let position = walk.position();
             walk.skip(1);
@@ -227,7 +227,10 @@ mod tests {
         assert!(walked.is_sorted());
         for (hit, &position) in (0..).zip(&walked) {
             assert_eq!(process.position(hit), position, "{hit}");
-            assert_eq!((process.before(position), process.before(position + 1)), (hit, hit + 1));
+            assert_eq!(
+                (process.arrivals_before(position), process.arrivals_before(position + 1)),
+                (hit, hit + 1)
+            );
         }
     }
 
@@ -237,7 +240,7 @@ mod tests {
         let process = PoissonProcess::new(5);
         for window in [1_u64, 32, 300, 5000] {
             let counts: Vec<f64> = (0..2000)
-                .map(|at| [at, at + 1].map(|at| process.before(Position::from(at * window) << HIT)))
+                .map(|at| [at, at + 1].map(|at| process.arrivals_before(Position::from(at * window) << HIT)))
                 .map(|[from, to]| (to - from) as f64)
                 .collect();
             let mean = counts.iter().sum::<f64>() / counts.len() as f64;
@@ -263,15 +266,15 @@ mod tests {
 
     #[test]
     fn no_position_is_too_late_to_be_counted_up_to() {
-        assert_eq!(PoissonProcess::new(1).before(0), 0);
-        assert!(PoissonProcess::new(1).before(Position::MAX) > u64::MAX / 2);
+        assert_eq!(PoissonProcess::new(1).arrivals_before(0), 0);
+        assert!(PoissonProcess::new(1).arrivals_before(Position::MAX) > u64::MAX / 2);
     }
 
     proptest! {
         #[test]
         fn whoever_takes_every_nth_arrival_takes_the_same_ones(seed: u64, stride in 1..2000_u64, index in 0..2000_u64) {
             let process = PoissonProcess::new(seed);
-            let mut walk = PoissonCursor::to(process, index);
+            let mut walk = PoissonCursor::at_hit(process, index);
             for turn in 0..50 {
                 prop_assert_eq!(walk.position(), process.position(index + turn * stride));
                 walk.skip(stride);

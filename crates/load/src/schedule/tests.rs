@@ -150,8 +150,8 @@ fn what_was_due_and_not_sent_of_very_many_poisson_arrivals_is_counted_without_dr
     let (at, most) = (10_000_000 * SECOND, 1e16 as u64);
     let due = schedule.hits_before(at);
     assert!(due.abs_diff(most) < 10 * (most as f64).sqrt() as u64, "{due}");
-    let last = schedule.end_time(due - 1, Nanos::MAX);
-    assert!(last < at && at <= schedule.end_time(due, Nanos::MAX), "the last of them is due at {last}");
+    let last = schedule.end_after_hits(due - 1, Nanos::MAX);
+    assert!(last < at && at <= schedule.end_after_hits(due, Nanos::MAX), "the last of them is due at {last}");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_schedule_is_over_when_the_hit_after_its_last_would_be_due() {
         [(ArrivalSpacing::Constant, 20), (ArrivalSpacing::Burst(50), 20), (ArrivalSpacing::Poisson(5), 20)]
     {
         let schedule = Schedule::constant(rate("100"), spacing);
-        let over = schedule.end_time(next, SECOND);
+        let over = schedule.end_after_hits(next, SECOND);
         let planned = if let ArrivalSpacing::Poisson(_) = spacing {
             all(
                 &Arc::new(ArrivalModel::Open(schedule.clone())),
@@ -283,8 +283,8 @@ fn a_schedule_is_over_when_the_hit_after_its_last_would_be_due() {
             SECOND / 5
         };
         assert_eq!(over, planned, "{spacing:?}");
-        assert_eq!(schedule.end_time(next, over - 1), over - 1);
-        assert_eq!(schedule.end_time(u64::MAX, SECOND), SECOND);
+        assert_eq!(schedule.end_after_hits(next, over - 1), over - 1);
+        assert_eq!(schedule.end_after_hits(u64::MAX, SECOND), SECOND);
     }
 }
 
@@ -293,7 +293,7 @@ fn of_more_than_sixteen_million_million_hits_none_were_counted() {
     let schedule = Schedule::constant(rate("5000000"), ArrivalSpacing::Constant);
     let long = 9000 * 3600;
     assert_eq!(schedule.hits_before(long * SECOND), 5_000_000 * long);
-    assert_eq!(schedule.end_time(5_000_000 * long, Nanos::MAX), long * SECOND);
+    assert_eq!(schedule.end_after_hits(5_000_000 * long, Nanos::MAX), long * SECOND);
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl LatencyHistogram {
     }
 
     /// Adds another's counts, exactly.
-    pub fn add(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.0.merge(&other.0);
     }
 

@@ -11,8 +11,8 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{LatencyHistogram, RequestTimes, StatusCounts};
-use crate::fault::{OutcomeClass, RequestFault};
 use crate::latency_distribution::{Distribution, Precision};
+use crate::request_fault::{OutcomeClass, RequestFault};
 use crate::results::hdr;
 
 #[derive(Serialize, Deserialize)]
@@ -67,7 +67,7 @@ fn unknown<E: serde::de::Error>(what: &str, name: &dyn Display) -> E {
 
 /// Returns the index of a kind of failure.
 fn kind<E: serde::de::Error>(name: &str) -> Result<usize, E> {
-    (0..RequestFault::KINDS)
+    (0..RequestFault::KIND_COUNT)
         .find(|&kind| RequestFault::name(kind) == name)
         .ok_or_else(|| unknown("kind of failure", &name))
 }
@@ -77,7 +77,7 @@ pub(super) mod failures {
     use super::{BTreeMap, Deserialize, Deserializer, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
-        counts: &[u64; RequestFault::KINDS],
+        counts: &[u64; RequestFault::KIND_COUNT],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let named = counts.iter().enumerate().map(|(kind, count)| (RequestFault::name(kind), count));
@@ -86,8 +86,8 @@ pub(super) mod failures {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<[u64; RequestFault::KINDS], D::Error> {
-        let mut counts = [0; RequestFault::KINDS];
+    ) -> Result<[u64; RequestFault::KIND_COUNT], D::Error> {
+        let mut counts = [0; RequestFault::KIND_COUNT];
         for (name, count) in BTreeMap::<String, u64>::deserialize(deserializer)? {
             counts[kind(&name)?] = count;
         }
@@ -100,7 +100,7 @@ pub(super) mod failure_examples {
     use super::{BTreeMap, Deserialize, Deserializer, RequestFault, Serializer, kind};
 
     pub(crate) fn serialize<S: Serializer>(
-        examples: &[Option<Box<str>>; RequestFault::KINDS],
+        examples: &[Option<Box<str>>; RequestFault::KIND_COUNT],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let told = examples.iter().enumerate();
@@ -111,8 +111,8 @@ pub(super) mod failure_examples {
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<[Option<Box<str>>; RequestFault::KINDS], D::Error> {
-        let mut examples: [Option<Box<str>>; RequestFault::KINDS] = Default::default();
+    ) -> Result<[Option<Box<str>>; RequestFault::KIND_COUNT], D::Error> {
+        let mut examples: [Option<Box<str>>; RequestFault::KIND_COUNT] = Default::default();
         for (name, text) in BTreeMap::<String, Box<str>>::deserialize(deserializer)? {
             examples[kind(&name)?] = Some(text);
         }

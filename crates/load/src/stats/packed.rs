@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{LatencyHistogram, LoadStats, RequestTimes, StatusCounts, WrongAnswerCounts, json};
 use crate::by_variant::StatsByVariant;
-use crate::fault::RequestFault;
 use crate::latency_distribution::{Distribution, Precision};
-use crate::outcomes::TargetOutcomes;
+use crate::request_fault::RequestFault;
 use crate::results::hdr::{BucketLayout, MAX_VALUES};
+use crate::target_outcomes::TargetOutcomes;
 
 /// The most that figures may inflate to: a histogram of three digits with every bucket filled takes half a megabyte.
 const MAX_INFLATED: u64 = 16 << 20;
@@ -28,9 +28,9 @@ const MAX_INFLATED: u64 = 16 << 20;
 struct Counts(
     [u64; 15],
     u64,
-    #[serde(with = "json::failures")] [u64; RequestFault::KINDS],
+    #[serde(with = "json::failures")] [u64; RequestFault::KIND_COUNT],
     StatusCounts,
-    #[serde(with = "json::failure_examples")] [Option<Box<str>>; RequestFault::KINDS],
+    #[serde(with = "json::failure_examples")] [Option<Box<str>>; RequestFault::KIND_COUNT],
     TargetOutcomes,
     Vec<(String, u64, u64)>,
     WrongAnswerCounts,
@@ -141,7 +141,7 @@ impl LoadStats {
 }
 
 fn layout(digits: u8) -> BucketLayout {
-    BucketLayout { low: 1, digits }
+    BucketLayout { lowest_discernible: 1, digits }
 }
 
 /// Writes the number of filled buckets and, if there are any: the smallest bucket, the distance from it to the largest bucket, the sum, the distances

@@ -33,12 +33,12 @@ impl WrongAnswerCounts {
     }
 
     /// Adds what another thread, or another second, counted.
-    pub fn add(&mut self, other: &Self) {
-        other.iter().for_each(|(reason, count)| self.count(reason, count));
+    pub fn merge(&mut self, other: &Self) {
+        other.iter().for_each(|(reason, count)| self.record(reason, count));
     }
 
     /// Counts so many with a reason.
-    pub(crate) fn count(&mut self, reason: &str, count: u64) {
+    pub(crate) fn record(&mut self, reason: &str, count: u64) {
         let at = match self.find(reason) {
             Err(_) if self.0.len() >= MOST_REASONS => self.find(OTHER),
             at => at,
@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for WrongAnswerCounts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut counts = Self::default();
         for (reason, count) in BTreeMap::<Box<str>, u64>::deserialize(deserializer)? {
-            counts.count(if reason.len() > MOST_TEXT { OTHER } else { &reason }, count);
+            counts.record(if reason.len() > MOST_TEXT { OTHER } else { &reason }, count);
         }
         Ok(counts)
     }
@@ -82,10 +82,10 @@ mod tests {
     fn a_file_of_conditions_without_end_fills_no_memory_and_loses_no_count() {
         let mut counts = WrongAnswerCounts::default();
         for number in 0..1_000 {
-            counts.count(&format!("body lacks \"{number}\""), 2);
+            counts.record(&format!("body lacks \"{number}\""), 2);
         }
         let mut sum = counts.clone();
-        sum.add(&counts);
+        sum.merge(&counts);
         assert_eq!(sum.iter().count(), MOST_REASONS + 1);
         assert_eq!(sum.iter().map(|(_, count)| count).sum::<u64>(), 4_000);
         assert_eq!(

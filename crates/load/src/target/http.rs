@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight, header};
-use crate::files::InputFiles;
+use super::{Lines, Target, TargetDefaults, TargetErrorKind, Weight, parse_header};
+use crate::input_files::InputFiles;
 use crate::request::shorten;
 use crate::variant::Variant;
 
@@ -97,7 +97,7 @@ fn headers_and_body(
             return Ok(());
         }
         match line.strip_prefix('#') {
-            None => target.headers.push(header(&line)?),
+            None => target.headers.push(parse_header(&line)?),
             Some(comment) if comment.trim_start().starts_with("variant=") => {
                 return Err(TargetErrorKind::LateVariant);
             }

@@ -13,9 +13,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::expectation::{Expectation, ExpectationError, ExpectationSet};
-use crate::files::InputFiles;
+use crate::input_files::InputFiles;
 use crate::request::shorten;
-use crate::template::PLACEHOLDER;
+use crate::template::PLACEHOLDER_START;
 use crate::variant::Variant;
 
 /// One request as the user wrote it, the flags' headers and body included.
@@ -49,9 +49,9 @@ impl Target {
 impl Target {
     /// True if the URL, a header value or the body contains the start of a placeholder.
     fn has_placeholder(&self) -> bool {
-        self.url.contains(PLACEHOLDER)
-            || self.headers.iter().any(|(_, value)| value.contains(PLACEHOLDER))
-            || memchr::memmem::find(&self.body, PLACEHOLDER.as_bytes()).is_some()
+        self.url.contains(PLACEHOLDER_START)
+            || self.headers.iter().any(|(_, value)| value.contains(PLACEHOLDER_START))
+            || memchr::memmem::find(&self.body, PLACEHOLDER_START.as_bytes()).is_some()
     }
 }
 
@@ -243,7 +243,7 @@ impl TargetReader {
 
     /// A mistake on the line of the target that was read last.
     #[must_use]
-    pub fn mistake(&self, line: usize, reason: TargetErrorKind) -> TargetError {
+    pub fn error_at_line(&self, line: usize, reason: TargetErrorKind) -> TargetError {
         TargetError { file: self.lines.file.clone(), line, reason }
     }
 
@@ -256,7 +256,7 @@ impl TargetReader {
             TargetFormat::Http => http::next(&mut self.lines, &self.defaults, &self.files),
             TargetFormat::Json => json::next(&mut self.lines, &self.defaults),
         };
-        let read = read.map_err(|reason| self.mistake(self.lines.number, reason))?;
+        let read = read.map_err(|reason| self.error_at_line(self.lines.number, reason))?;
         if let Some((target, line)) = &read
             && let Some(warn) = self.warn_of_placeholder.take_if(|_| target.has_placeholder())
         {
@@ -308,7 +308,7 @@ impl Lines {
 ///
 /// # Errors
 /// [`TargetErrorKind::Header`].
-pub fn header(line: &str) -> Result<(String, String), TargetErrorKind> {
+pub fn parse_header(line: &str) -> Result<(String, String), TargetErrorKind> {
     let parts = line.split_once(':').map(|(key, value)| (key.trim(), value.trim()));
     match parts {
         Some((key, value)) if is_token(key) && !value.is_empty() => Ok((key.to_owned(), value.to_owned())),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::TemplateError;
 use super::escape::Escape;
-use crate::files::InputFiles;
+use crate::input_files::InputFiles;
 
 /// The part of a row that a placeholder selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::PLACEHOLDER;
+use super::PLACEHOLDER_START;
 use crate::target::Target;
 
 /// The escaping of a value.
@@ -78,7 +78,7 @@ impl PlaceholderPlace {
     }
 
     /// Returns the escaping of a value that follows this text.
-    pub(super) fn after(&mut self, text: &str) -> Escape {
+    pub(super) fn escape_after(&mut self, text: &str) -> Escape {
         match self {
             Self::Uniform(escape) => *escape,
             Self::Json { in_string, after_backslash } => {
@@ -110,7 +110,7 @@ fn is_json_type(media: &str) -> bool {
 fn is_json(body: &str) -> bool {
     let mut filled = String::with_capacity(body.len());
     let mut rest = body;
-    while let Some((before, after)) = rest.split_once(PLACEHOLDER) {
+    while let Some((before, after)) = rest.split_once(PLACEHOLDER_START) {
         let Some((_, after)) = after.split_once("}}") else { return false };
         filled.push_str(before);
         filled.push('1');
@@ -129,7 +129,7 @@ mod tests {
         let target = Target::default();
         let body = r#"{"a\"{{x}}": {{x}}, "b": "\\", "c": "{{x}}"}"#;
         let mut place = PlaceholderPlace::of_body(&target, body);
-        let escapes: Vec<_> = body.split("{{x}}").map(|text| place.after(text)).collect();
+        let escapes: Vec<_> = body.split("{{x}}").map(|text| place.escape_after(text)).collect();
         assert_eq!(escapes, [Escape::Json, Escape::None, Escape::Json, Escape::None]);
     }
 
@@ -137,7 +137,7 @@ mod tests {
     fn a_body_is_json_by_its_type_or_its_look_and_a_form_by_its_type() {
         let place = |content: &str, body: &str| {
             let headers = vec![("content-type".to_owned(), content.to_owned())];
-            PlaceholderPlace::of_body(&Target { headers, ..Target::default() }, body).after(body)
+            PlaceholderPlace::of_body(&Target { headers, ..Target::default() }, body).escape_after(body)
         };
         for content in ["application/json", "Application/Vnd.Api+JSON; charset=utf-8"] {
             assert_eq!(place(content, "{} \"{{x}}"), Escape::Json);
@@ -145,6 +145,6 @@ mod tests {
         assert_eq!(place("text/plain", "say \"{{x}}"), Escape::None);
         assert_eq!(place("application/x-www-form-urlencoded", "a={{x}}"), Escape::Percent);
         let mut json = PlaceholderPlace::of_body(&Target::default(), "[\"{{x}}\", {{y}}]");
-        assert_eq!(json.after("[\""), Escape::Json);
+        assert_eq!(json.escape_after("[\""), Escape::Json);
     }
 }

@@ -10,28 +10,28 @@ use super::{
     TransportFailure,
 };
 use crate::clock::Nanos;
-use crate::fault::RequestFault;
 use crate::in_flight::InFlightKey;
 use crate::poller::EventFlags;
 use crate::record::ConnectionTimings;
+use crate::request_fault::RequestFault;
 
 /// A connection in the pool's table.
 #[derive(Debug)]
 pub(crate) struct PooledConnection<S: 'static> {
     pub(crate) route: usize,
-    pub(crate) opened: Nanos,
+    pub(crate) opening_started: Nanos,
     /// Addresses that may still be tried if this one refuses.
-    pub(crate) alternatives: usize,
+    pub(crate) untried_addresses: usize,
     /// Tells events of this connection from those of an earlier one in the same place.
     pub(crate) generation: u32,
     /// The pool knows that there is room on it.
-    pub(crate) listed: bool,
+    pub(crate) is_in_ready_list: bool,
     /// Something is to be done without an event.
-    pub(crate) dirty: bool,
+    pub(crate) needs_drive: bool,
     /// It is for one request.
     pub(crate) single_request: bool,
     /// Requests that it was given.
-    pub(crate) begun: u64,
+    pub(crate) requests_begun: u64,
     /// Answers that it has brought.
     served: u64,
     /// Its number in the run.
@@ -77,13 +77,13 @@ impl<S: Stream> PooledConnection<S> {
     ) -> Self {
         Self {
             route,
-            opened,
-            alternatives,
+            opening_started: opened,
+            untried_addresses: alternatives,
             generation,
-            listed: false,
-            dirty: false,
+            is_in_ready_list: false,
+            needs_drive: false,
             single_request: false,
-            begun: 0,
+            requests_begun: 0,
             served: 0,
             number,
             took: OpeningTimes::default(),
@@ -101,9 +101,9 @@ impl<S: Stream> PooledConnection<S> {
     }
 
     /// Returns the time when the present step of opening began.
-    pub(crate) fn opening_since(&self) -> Option<Nanos> {
+    pub(crate) fn opening_step_started(&self) -> Option<Nanos> {
         match &self.speaks {
-            ConnectionProtocol::Opening(opening) => Some(opening.since),
+            ConnectionProtocol::Opening(opening) => Some(opening.step_started),
             _ => None,
         }
     }
@@ -125,32 +125,32 @@ impl<S: Stream> PooledConnection<S> {
 
     /// Requests on it.
     #[inline]
-    pub(crate) fn load(&self) -> usize {
+    pub(crate) fn active_requests(&self) -> usize {
         match &self.speaks {
             ConnectionProtocol::Http1(http1) => usize::from(!http1.is_free()),
-            ConnectionProtocol::Http2(http2) => http2.load(),
+            ConnectionProtocol::Http2(http2) => http2.active_requests(),
             ConnectionProtocol::Opening(_) | ConnectionProtocol::None => 0,
         }
     }
 
     /// Requests that may be put on it now: of HTTP/1.1 one at a time.
     #[inline]
-    pub(crate) fn capacity(&self) -> usize {
+    pub(crate) fn free_capacity(&self) -> usize {
         match &self.speaks {
             _ if self.stage != ConnectionStage::Open => 0,
             ConnectionProtocol::Http1(http1) => usize::from(http1.is_free()),
-            ConnectionProtocol::Http2(http2) => http2.capacity(),
+            ConnectionProtocol::Http2(http2) => http2.free_capacity(),
             ConnectionProtocol::Opening(_) | ConnectionProtocol::None => 0,
         }
     }
 
     /// Returns the timings of the connection for the next request that it carries.
     pub(crate) fn timings(&self, now: Nanos) -> ConnectionTimings {
-        let idle = if self.load() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
+        let idle = if self.active_requests() == 0 { now.saturating_sub(self.idle_since) } else { 0 };
         let OpeningTimes { connect, tls } = self.took;
         ConnectionTimings {
             connection_id: self.number,
-            reuse_count: self.begun,
+            reuse_count: self.requests_begun,
             idle,
             connect,
             tls,
@@ -161,22 +161,22 @@ impl<S: Stream> PooledConnection<S> {
     /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`PooledConnection::drive`], in
     /// one go with what else was begun.
     #[inline]
-    pub(crate) fn begin<T: TimeSource>(
+    pub(crate) fn begin_request<T: TimeSource>(
         &mut self,
         key: InFlightKey,
         now: Nanos,
         turn: &mut ConnectionTurn<'_, T>,
         desk: &mut TransportContext<'_>,
     ) {
-        self.begun += 1;
+        self.requests_begun += 1;
         match &mut self.speaks {
             ConnectionProtocol::Http1(http1) => {
-                if let Some(end) = http1.begin(key, now, turn, desk) {
+                if let Some(end) = http1.begin_request(key, now, turn, desk) {
                     self.ended(end, turn);
                 }
             }
             ConnectionProtocol::Http2(http2) => {
-                if let Err((cause, progress)) = http2.begin(key, desk.call(key).0) {
+                if let Err((cause, progress)) = http2.begin_request(key, desk.call(key).0) {
                     self.retire();
                     self.failed(key, cause, progress, turn);
                 }
@@ -221,8 +221,8 @@ impl<S: Stream> PooledConnection<S> {
     fn note(&mut self, flags: EventFlags, late: bool) {
         self.peer_closed |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         match &mut self.speaks {
-            ConnectionProtocol::Opening(opening) => opening.link.note_readable(self.peer_closed, late),
-            ConnectionProtocol::Http1(http1) => http1.link.note_readable(self.peer_closed, late),
+            ConnectionProtocol::Opening(opening) => opening.stream.note_readable(self.peer_closed, late),
+            ConnectionProtocol::Http1(http1) => http1.stream.note_readable(self.peer_closed, late),
             ConnectionProtocol::Http2(http2) => http2.note_readable(self.peer_closed, late),
             ConnectionProtocol::None => {}
         }
@@ -237,18 +237,18 @@ impl<S: Stream> PooledConnection<S> {
     ) {
         let ConnectionProtocol::Opening(opening) = &mut self.speaks else { return };
         let connected = readiness.intersects(EventFlags::OUT | EventFlags::ERR | EventFlags::HUP);
-        match opening.advance(connected, turn.path, turn.time, desk.stats) {
+        match opening.advance(connected, turn.route_config, turn.time, desk.stats) {
             Ok(false) => {}
             Ok(true) => {
-                (self.took, self.idle_since) = (opening.took, opening.since);
+                (self.took, self.idle_since) = (opening.opening_times, opening.step_started);
                 if let ConnectionProtocol::Opening(opening) =
                     std::mem::replace(&mut self.speaks, ConnectionProtocol::None)
                 {
-                    self.speaks = opening.open(turn.path);
+                    self.speaks = opening.open(turn.route_config);
                 }
                 self.stage = ConnectionStage::Open;
                 let told = EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP;
-                self.missed_readiness = readiness.intersects(told) || turn.path.tls.is_some();
+                self.missed_readiness = readiness.intersects(told) || turn.route_config.tls.is_some();
                 turn.change(ConnectionEvent::Opened);
             }
             Err(fault) => turn.change(ConnectionEvent::Refused(fault)),
@@ -263,7 +263,7 @@ impl<S: Stream> PooledConnection<S> {
         match outcome {
             Ok(reusable) => {
                 self.served += 1;
-                self.idle_since = at.after(0);
+                self.idle_since = at.for_request_sent_at(0);
                 turn.tell(RequestEvent::Done(key, at));
                 if reusable && self.stage == ConnectionStage::Open {
                     turn.change(ConnectionEvent::Free);
@@ -275,7 +275,7 @@ impl<S: Stream> PooledConnection<S> {
                 turn.tell(RequestEvent::Failed(TransportFailure {
                     key,
                     cause,
-                    progress,
+                    stage: progress,
                     reused,
                     at: at.seen,
                 }));
@@ -291,7 +291,8 @@ impl<S: Stream> PooledConnection<S> {
         progress: FailureStage,
         turn: &mut ConnectionTurn<'_, T>,
     ) {
-        let failure = TransportFailure { key, cause, progress, reused: self.served > 0, at: turn.time.now() };
+        let failure =
+            TransportFailure { key, cause, stage: progress, reused: self.served > 0, at: turn.time.now() };
         turn.tell(RequestEvent::Failed(failure));
     }
 
@@ -302,16 +303,16 @@ impl<S: Stream> PooledConnection<S> {
     ) {
         let ConnectionProtocol::Http2(http2) = &mut self.speaks else { return };
         let served = http2.drive(self.served > 0, turn, desk);
-        let (closed, empty) = (http2.is_closed(), http2.load() == 0);
+        let (closed, empty) = (http2.is_closed(), http2.active_requests() == 0);
         self.served += served;
         if served > 0 && empty && turn.capture.connection_timings {
-            self.idle_since = turn.arrival(http2.arrival(), turn.time.now()).after(0);
+            self.idle_since = turn.arrival(http2.receive_stamp(), turn.time.now()).for_request_sent_at(0);
         }
         // What it has still to say to a server that is gone is of no use, and may never leave.
         let last = self.stage == ConnectionStage::Retiring || self.peer_closed;
         if closed || last && empty {
             self.close(turn);
-        } else if !self.listed && self.capacity() > 0 {
+        } else if !self.is_in_ready_list && self.free_capacity() > 0 {
             turn.change(ConnectionEvent::Free);
         }
     }
@@ -321,7 +322,7 @@ impl<S: Stream> PooledConnection<S> {
         match &mut self.speaks {
             // Its answer would be taken for the next one's.
             ConnectionProtocol::Http1(http1) => {
-                http1.take();
+                http1.take_request();
                 self.close(turn);
             }
             ConnectionProtocol::Http2(http2) => http2.cancel(key),
@@ -341,7 +342,7 @@ impl<S: Stream> PooledConnection<S> {
         match &mut self.speaks {
             ConnectionProtocol::Opening(_) => return turn.change(ConnectionEvent::Refused(cause)),
             ConnectionProtocol::Http1(http1) => {
-                if let Some(key) = http1.take() {
+                if let Some(key) = http1.take_request() {
                     self.failed(key, cause, FailureStage::Answering, turn);
                 }
             }
@@ -359,8 +360,8 @@ impl<S: Stream> PooledConnection<S> {
     /// Lets the network have the stream.
     pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> Option<R> {
         match &self.speaks {
-            ConnectionProtocol::Opening(opening) => Some(use_it(opening.link.stream())),
-            ConnectionProtocol::Http1(http1) => Some(use_it(http1.link.stream())),
+            ConnectionProtocol::Opening(opening) => Some(use_it(opening.stream.stream())),
+            ConnectionProtocol::Http1(http1) => Some(use_it(http1.stream.stream())),
             ConnectionProtocol::Http2(http2) => Some(http2.with_stream(use_it)),
             ConnectionProtocol::None => None,
         }

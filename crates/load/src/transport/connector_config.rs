@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use super::Stream;
 use super::connection::PooledConnection;
 use super::route::DetectedProtocol;
-use super::sources::SourceAddresses;
+use super::source_addresses::SourceAddresses;
 use crate::clock::Nanos;
 use crate::request::Origin;
 use crate::resolve::DialOptions;
@@ -32,7 +32,7 @@ pub(crate) struct ConnectionLimits {
     /// For each step of opening a connection: TCP, tunnel, TLS.
     pub(crate) opening_step_timeout: Nanos,
     /// The source addresses.
-    pub(crate) sources: SourceAddresses,
+    pub(crate) source_addresses: SourceAddresses,
 }
 
 impl ConnectionLimits {
@@ -51,8 +51,8 @@ impl ConnectionLimits {
     /// True if a connection can carry another request.
     #[inline]
     pub(crate) fn allow<S: Stream>(&self, connection: &PooledConnection<S>, now: Nanos) -> bool {
-        connection.begun < self.requests(connection.single_request)
-            && now.saturating_sub(connection.opened) < self.age
+        connection.requests_begun < self.requests(connection.single_request)
+            && now.saturating_sub(connection.opening_started) < self.age
     }
 }
 
@@ -65,32 +65,32 @@ pub(crate) struct ConnectorConfig {
     /// HTTP/2 without TLS and without asking.
     pub(crate) h2c: bool,
     /// Most streams on one HTTP/2 connection.
-    pub(crate) streams: usize,
+    pub(crate) max_streams: usize,
     /// Connections are used again, unless a variant says otherwise.
     pub(crate) keep_alive: bool,
     pub(crate) dial: Arc<DialOptions>,
     /// Connections begun so far, by all threads of the run.
-    pub(crate) begun: Arc<AtomicU64>,
+    pub(crate) connections_begun: Arc<AtomicU64>,
 }
 
 /// The steps between a socket and its first request; they are the same for all connections of a route.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RouteConfig {
     /// A CONNECT request to the proxy that the socket goes to.
-    pub(crate) tunnel: Option<Vec<u8>>,
+    pub(crate) connect_request: Option<Vec<u8>>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// HTTP/2 without asking.
     pub(crate) prior_knowledge: bool,
     /// Most streams on one HTTP/2 connection.
-    pub(crate) streams: usize,
+    pub(crate) max_streams: usize,
     /// Each request has a connection of its own.
     pub(crate) single_request: bool,
 }
 
 impl ConnectorConfig {
     /// The number of a connection that is about to be begun, from 1.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.begun.fetch_add(1, Ordering::Relaxed) + 1
+    pub(crate) fn next_connection_number(&self) -> u64 {
+        self.connections_begun.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub(crate) fn route_config(&self, origin: &Origin) -> RouteConfig {
@@ -98,10 +98,10 @@ impl ConnectorConfig {
         let name = ServerName::try_from(origin.server_name().to_owned()).ok();
         let tls = self.tls_for(origin).zip(name).filter(|_| origin.tls);
         RouteConfig {
-            tunnel: self.dial.connect_request(origin),
+            connect_request: self.dial.connect_request(origin),
             tls,
             prior_knowledge: self.expected_protocol(origin) == DetectedProtocol::Http2,
-            streams: self.streams,
+            max_streams: self.max_streams,
             single_request: !own.unwrap_or(self.keep_alive),
         }
     }
@@ -154,10 +154,10 @@ mod tests {
             tls,
             http2: true,
             h2c: false,
-            streams: 1,
+            max_streams: 1,
             keep_alive: true,
             dial: Arc::default(),
-            begun: Arc::default(),
+            connections_begun: Arc::default(),
         };
         let origin = origin(url, variant);
         (making.expected_protocol(&origin), making.route_config(&origin))

@@ -6,20 +6,21 @@ use super::route::{DetectedProtocol, RouteNeed};
 use super::socket::ConnectError;
 use super::{NetworkBackend, RequestEvent, TransportContext};
 use crate::clock::Nanos;
-use crate::fault::{NameFault, RequestFault};
 use crate::poller::EventFlags;
+use crate::request_fault::{NameFault, RequestFault};
 
 impl<N: NetworkBackend> ConnectionPool<N> {
     #[cold]
-    pub(super) fn opened(&mut self, index: usize, desk: &mut TransportContext<'_>) {
+    pub(super) fn handle_opened(&mut self, index: usize, desk: &mut TransportContext<'_>) {
         let connection = &self.connections[index];
         let route = &mut self.routes[connection.route];
-        route.opening -= 1;
-        route.speaks = if connection.is_http2() { DetectedProtocol::Http2 } else { DetectedProtocol::Http1 };
-        route.warmed(&self.limits);
+        route.opening_count -= 1;
+        route.protocol =
+            if connection.is_http2() { DetectedProtocol::Http2 } else { DetectedProtocol::Http1 };
+        route.record_warmed(&self.limits);
         self.routes_to_check.push(connection.route);
         if connection.has_more_to_do() {
-            self.mark_dirty(index);
+            self.mark_needs_drive(index);
         }
         self.offer_room(index, true, desk);
     }
@@ -39,24 +40,31 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// True if some of these connections are still being opened.
     pub(crate) fn is_warming(&self) -> bool {
-        self.routes.listed().any(|(_, route)| route.warming > 0)
+        self.routes.listed().any(|(_, route)| route.warming_count > 0)
     }
 
     /// The next address gets its chance; after the last the flight that waited longest has none.
     #[cold]
-    pub(super) fn refused(&mut self, index: usize, fault: RequestFault, desk: &mut TransportContext<'_>) {
-        let PooledConnection { route, alternatives, .. } = self.connections[index];
+    pub(super) fn handle_refused(
+        &mut self,
+        index: usize,
+        fault: RequestFault,
+        desk: &mut TransportContext<'_>,
+    ) {
+        let PooledConnection { route, untried_addresses: alternatives, .. } = self.connections[index];
         self.close(index);
         match alternatives.checked_sub(1).filter(|_| matches!(fault, RequestFault::Connect(_))) {
-            Some(others) if self.routes[route].wanting() > 0 => self.open(route, Some(others), desk),
+            Some(others) if self.routes[route].wanted_connections() > 0 => {
+                self.open(route, Some(others), desk);
+            }
             _ => self.disappoint(route, fault),
         }
     }
 
     fn disappoint(&mut self, route: usize, fault: RequestFault) {
-        match self.routes[route].next(true) {
+        match self.routes[route].next_waiting(true) {
             Some(key) => self.events.push(RequestEvent::NoConnection(key, fault)),
-            None => self.routes[route].cancel_warming(),
+            None => self.routes[route].record_warming_failed(),
         }
     }
 
@@ -75,7 +83,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
                     RouteNeed::Nothing => break,
                     RouteNeed::Connection => self.open(route, None, desk),
                     RouteNeed::Unreachable(fault) => self.disappoint(route, fault),
-                    RouteNeed::Addresses if self.routes.ask(route, self.now) => {}
+                    RouteNeed::Addresses if self.routes.request_lookup(route, self.now) => {}
                     RouteNeed::Addresses => self.disappoint(route, RequestFault::Resolve(NameFault::Busy)),
                 }
             }
@@ -90,17 +98,17 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             Err(fault) => return self.disappoint(route, fault),
         };
         self.last_token_generation = self.last_token_generation.wrapping_add(1);
-        let names = (self.last_token_generation, self.routes.next_number());
+        let names = (self.last_token_generation, self.routes.next_connection_number());
         let mut connection = PooledConnection::new(stream, route, others, opened, names);
-        connection.single_request = self.routes[route].path.single_request;
+        connection.single_request = self.routes[route].config.single_request;
         let index = self.connections.insert(connection);
         let token = self.token(index);
-        self.routes[route].open += 1;
-        self.routes[route].opening += 1;
-        self.attempts.push(token);
+        self.routes[route].connection_count += 1;
+        self.routes[route].opening_count += 1;
+        self.opening_tokens.push(token);
         let watched = self.connections[index].with_stream(|stream| self.network.watch(stream, token));
         if let Some(Err(fault)) = watched {
-            self.refused(index, fault, desk);
+            self.handle_refused(index, fault, desk);
         } else if connected {
             self.drive_one(index, EventFlags::OUT, desk);
         }
@@ -114,17 +122,17 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         mut others: Option<usize>,
     ) -> Result<(N::Stream, bool, usize), RequestFault> {
         loop {
-            let missing = RequestFault::Resolve(self.routes[route].addresses.missing);
+            let missing = RequestFault::Resolve(self.routes[route].addresses.lookup_fault);
             let (address, addresses) = self.routes[route].addresses.next().ok_or(missing)?;
             let left = others.unwrap_or(addresses - 1);
-            let source = self.limits.sources.next(address)?;
+            let source = self.limits.source_addresses.next(address)?;
             match (self.network.connect(address, source), source) {
                 (Ok((stream, connected)), _) => return Ok((stream, connected, left)),
                 (Err(ConnectError::Peer(_)), _) if left > 0 => others = Some(left - 1),
                 (Err(ConnectError::Peer(error)), _) => return Err(RequestFault::Connect(error.kind())),
                 (Err(ConnectError::Local(error)), None) => return Err(RequestFault::Local(error.kind())),
                 (Err(ConnectError::Local(error)), Some(source)) => {
-                    return Err(RequestFault::Source(source, error.kind()));
+                    return Err(RequestFault::SourceAddress(source, error.kind()));
                 }
             }
         }
@@ -133,19 +141,19 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     /// Gives up connections of which a step of their opening takes too long; whoever waits gets a new one.
     pub(crate) fn expire_attempts(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
-        let mut attempts = std::mem::take(&mut self.attempts);
+        let mut attempts = std::mem::take(&mut self.opening_tokens);
         attempts.retain(|&token| {
             let Some(index) = self.find(token) else { return false };
-            let since = self.connections[index].opening_since();
+            let since = self.connections[index].opening_step_started();
             let late =
                 since.is_some_and(|since| now.saturating_sub(since) >= self.limits.opening_step_timeout);
             if late {
-                self.routes[self.connections[index].route].cancel_warming();
+                self.routes[self.connections[index].route].record_warming_failed();
                 self.close(index);
             }
             since.is_some() && !late
         });
-        self.attempts = attempts;
+        self.opening_tokens = attempts;
         self.open_missing(desk);
     }
 
@@ -153,7 +161,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     #[inline]
     pub(crate) fn adopt_resolved(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
-        while let Some(route) = self.routes.adopt(now, desk.stats) {
+        while let Some(route) = self.routes.adopt_resolved(now, desk.stats) {
             self.routes_to_check.push(route);
         }
         self.open_missing(desk);

@@ -1,20 +1,20 @@
 //! HTTP/1.1 on an open link: one request at a time.
 
-use super::exchange::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
-use super::link::MaybeTlsStream;
+use super::maybe_tls_stream::MaybeTlsStream;
+use super::response_parser::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
 use super::socket::IoProgress;
 use super::{
     ArrivalTime, ConnectionTurn, FailureStage, ReadBudget, RequestEvent, Stream, TimeSource, TransportContext,
 };
 use crate::clock::{KernelStamp, Nanos};
-use crate::fault::RequestFault;
 use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
+use crate::request_fault::RequestFault;
 
 /// One request at a time.
 #[derive(Debug)]
 pub(crate) struct Http1Connection<S> {
-    pub(crate) link: MaybeTlsStream<S>,
+    pub(crate) stream: MaybeTlsStream<S>,
     flight: Option<InFlightKey>,
     exchange: ResponseParser,
     /// Bytes of the request that the link has taken.
@@ -47,7 +47,7 @@ enum Received {
 impl<S: Stream> Http1Connection<S> {
     pub(crate) fn new(link: MaybeTlsStream<S>) -> Self {
         Self {
-            link,
+            stream: link,
             flight: None,
             exchange: ResponseParser::new(),
             written: 0,
@@ -65,17 +65,17 @@ impl<S: Stream> Http1Connection<S> {
     /// True if the server sends nothing unasked; messages of TLS itself do not count.
     #[cold]
     pub(crate) fn is_quiet<T: TimeSource>(&mut self, turn: &mut ConnectionTurn<'_, T>) -> bool {
-        matches!(self.link.read(turn.budget.scratch), Ok(IoProgress::WouldBlock))
+        matches!(self.stream.read(turn.budget.scratch), Ok(IoProgress::WouldBlock))
     }
 
     /// The flight on it, which is let go.
-    pub(crate) fn take(&mut self) -> Option<InFlightKey> {
+    pub(crate) fn take_request(&mut self) -> Option<InFlightKey> {
         self.flight.take()
     }
 
     /// Takes a flight on, and writes what the link takes of its request.
     #[inline]
-    pub(crate) fn begin<T: TimeSource>(
+    pub(crate) fn begin_request<T: TimeSource>(
         &mut self,
         key: InFlightKey,
         now: Nanos,
@@ -119,10 +119,11 @@ impl<S: Stream> Http1Connection<S> {
     #[inline]
     fn look<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) -> ArrivalTime {
         let seen = turn.time.now();
-        let at = turn.arrival(self.link.arrival(), seen);
+        let at = turn.arrival(self.stream.receive_stamp(), seen);
         if !self.headed && !self.exchange.is_untouched() {
             self.headed = true;
-            let began = if self.began == self.link.arrival() { at } else { turn.arrival(self.began, seen) };
+            let began =
+                if self.began == self.stream.receive_stamp() { at } else { turn.arrival(self.began, seen) };
             turn.tell(RequestEvent::Head(key, began));
         }
         at
@@ -152,7 +153,7 @@ impl<S: Stream> Http1Connection<S> {
         desk: &mut TransportContext<'_>,
     ) -> Result<(), RequestFault> {
         let (request, _) = desk.call(key);
-        self.wrote = self.link.write_all(request.bytes(), &mut self.written)?;
+        self.wrote = self.stream.write_all(request.bytes(), &mut self.written)?;
         if self.wrote {
             turn.tell(RequestEvent::Wrote(key, turn.time.now()));
         }
@@ -192,18 +193,18 @@ impl<S: Stream> Http1Connection<S> {
     ) -> Result<Received, RequestFault> {
         let room = budget.scratch.len();
         for _ in 0..ReadBudget::READS {
-            let count = match self.link.read(budget.scratch)? {
+            let count = match self.stream.read(budget.scratch)? {
                 IoProgress::Bytes(count) => count,
                 IoProgress::WouldBlock => return Ok(Received::More),
             };
             if count == 0 {
-                self.exchange.end()?;
+                self.exchange.end_of_input()?;
                 return Ok(Received::Done { clean: false });
             }
             if !self.headed && self.exchange.is_untouched() {
-                self.began = self.link.arrival();
+                self.began = self.stream.receive_stamp();
             }
-            let more = self.link.may_have_more(count, room);
+            let more = self.stream.may_have_more(count, room);
             let input = &budget.scratch[..count];
             if let ParseProgress::Done { clean } =
                 self.exchange.feed(input, request.method(), keep, answer)?
@@ -215,7 +216,7 @@ impl<S: Stream> Http1Connection<S> {
                 return Ok(Received::More);
             }
         }
-        budget.spent = true;
+        budget.is_spent = true;
         Ok(Received::More)
     }
 }

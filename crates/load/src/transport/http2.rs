@@ -18,22 +18,22 @@ use h2::{Reason, RecvStream, SendStream};
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::link::MaybeTlsStream;
+use super::maybe_tls_stream::MaybeTlsStream;
 use super::socket::IoProgress;
 use super::{
     ConnectionTurn, FailureStage, RequestEvent, Stream, TimeSource, TransportContext, TransportFailure,
 };
 use crate::clock::{KernelStamp, Nanos};
-use crate::fault::RequestFault;
 use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
+use crate::request_fault::RequestFault;
 
 /// Bytes that the server may send before we say more. Answers are thrown away at once, so this costs nothing.
 const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
 /// As over HTTP/1.1.
-const LARGEST_HEAD: u32 = super::exchange::LIMITS.max_head_bytes as u32;
+const LARGEST_HEAD: u32 = super::response_parser::HEAD_LIMITS.max_head_bytes as u32;
 
 /// Streams that were given up and are remembered, and for how long: an answer that still comes is passed over. Some 500 bytes each,
 /// and at 10,000 timeouts per second 50 MB in all. The library's own 50 for a second are fewer than one overload makes.
@@ -147,17 +147,17 @@ impl<S: Stream> Http2Connection<S> {
     }
 
     /// Returns the time when the kernel received the data that was read last, if the kernel was asked.
-    pub(crate) fn arrival(&self) -> Option<KernelStamp> {
-        self.wire.lock().link.arrival()
+    pub(crate) fn receive_stamp(&self) -> Option<KernelStamp> {
+        self.wire.lock().link.receive_stamp()
     }
 
     /// Flights on it.
-    pub(crate) fn load(&self) -> usize {
+    pub(crate) fn active_requests(&self) -> usize {
         self.streams.len()
     }
 
     /// Requests that may be put on it now.
-    pub(crate) fn capacity(&self) -> usize {
+    pub(crate) fn free_capacity(&self) -> usize {
         match &self.state {
             State::Open { requests, .. } => {
                 self.most.min(requests.current_max_send_streams()).saturating_sub(self.streams.len())
@@ -171,14 +171,14 @@ impl<S: Stream> Http2Connection<S> {
     }
 
     /// Puts a request on a new stream. It leaves with the next [`Http2Connection::drive`].
-    pub(crate) fn begin(
+    pub(crate) fn begin_request(
         &mut self,
         key: InFlightKey,
         request: &PreparedRequest,
     ) -> Result<(), (RequestFault, FailureStage)> {
         let unseen = (RequestFault::RefusedStream, FailureStage::Unseen);
         let State::Open { requests, .. } = &mut self.state else { return Err(unseen) };
-        let (head, body) = request.http2().ok_or((RequestFault::Http2, FailureStage::Answering))?;
+        let (head, body) = request.http2_request().ok_or((RequestFault::Http2, FailureStage::Answering))?;
         let (answer, sending) = requests.send_request(head, body.is_empty()).map_err(|_| unseen)?;
         let body = if body.is_empty() { Body::Nothing } else { Body::Rest(sending, body) };
         let call = Call { key, sent: false, body, answer: Awaited::Head(answer) };
@@ -240,7 +240,7 @@ impl<S: Stream> Http2Connection<S> {
             }
         }
         self.spare = places;
-        turn.budget.spent |= std::mem::take(&mut self.wire.lock().spent);
+        turn.budget.is_spent |= std::mem::take(&mut self.wire.lock().spent);
         served
     }
 
@@ -283,7 +283,7 @@ impl<S: Stream> Http2Connection<S> {
         let at = turn.time.now();
         for (_, Call { key, sent, answer, .. }) in std::mem::take(&mut self.streams) {
             let (cause, progress) = self.lost(sent, matches!(answer, Awaited::Body(_)));
-            turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
+            turn.tell(RequestEvent::Failed(TransportFailure { key, cause, stage: progress, reused, at }));
         }
     }
 
@@ -325,7 +325,7 @@ impl<S: Stream> Http2Connection<S> {
             Ok(()) => turn.tell(RequestEvent::Done(key, turn.arrival(stamp, at))),
             Err(error) => {
                 let (cause, progress) = self.failure(error, sent, answering);
-                turn.tell(RequestEvent::Failed(TransportFailure { key, cause, progress, reused, at }));
+                turn.tell(RequestEvent::Failed(TransportFailure { key, cause, stage: progress, reused, at }));
             }
         }
         outcome.is_ok()
@@ -379,7 +379,7 @@ impl Call {
                     let response = ready!(Pin::new(response).poll(context))?;
                     self.leave(before, turn);
                     turn.tell(RequestEvent::Head(self.key, turn.arrival(stamp, turn.time.now())));
-                    desk.call(self.key).1.begin_http2(&response, turn.capture);
+                    desk.call(self.key).1.receive_http2_head(&response, turn.capture);
                     self.answer = Awaited::Body(response.into_body());
                 }
                 Awaited::Body(body) => match ready!(body.poll_data(context)) {
@@ -387,7 +387,7 @@ impl Call {
                         if desk.call(self.key).1.is_grpc()
                             && let Some(trailers) = ready!(body.poll_trailers(context))?
                         {
-                            desk.call(self.key).1.end_http2(&trailers);
+                            desk.call(self.key).1.receive_http2_trailers(&trailers);
                         }
                         return Poll::Ready(Ok(()));
                     }
@@ -395,7 +395,7 @@ impl Call {
                         let data = data?;
                         // Fails only if more is released than came.
                         let _ = body.flow_control().release_capacity(data.len());
-                        desk.call(self.key).1.data(&data, turn.capture);
+                        desk.call(self.key).1.receive_body_data(&data, turn.capture);
                     }
                 },
             }
@@ -487,7 +487,7 @@ impl<S: Stream> LinkState<S> {
 
     /// The stamp of what was read last, and whether the protocol was kept from reading more.
     fn last_read(&self) -> (Option<KernelStamp>, bool) {
-        (self.link.arrival(), self.stamped)
+        (self.link.receive_stamp(), self.stamped)
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<IoProgress, RequestFault> {
@@ -498,7 +498,7 @@ impl<S: Stream> LinkState<S> {
         {
             return Err(RequestFault::NotHttp2);
         }
-        self.stamped = self.link.arrival().is_some() && matches!(moved, IoProgress::Bytes(_));
+        self.stamped = self.link.receive_stamp().is_some() && matches!(moved, IoProgress::Bytes(_));
         let drained = match moved {
             IoProgress::Bytes(count) => !self.link.may_have_more(count, buffer.len()),
             IoProgress::WouldBlock => true,

@@ -1,6 +1,6 @@
 //! The transport of a request: connections that are opened for a route, carry requests and report their outcomes.
 //!
-//! A [`connection::PooledConnection`] moves bytes over a `link` and speaks `http1` or `http2`. What it has to tell are [`ConnectionEvent`]s
+//! A [`connection::PooledConnection`] moves bytes over a `maybe_tls_stream` and speaks `http1` or `http2`. What it has to tell are [`ConnectionEvent`]s
 //! of its own, which the [`pool::ConnectionPool`] takes, and [`RequestEvent`]s of flights, which the loop takes. Nothing here knows a schedule, and
 //! nothing but [`NetworkBackend`] knows the system: tests put a simulated one in its place.
 
@@ -8,39 +8,39 @@ use std::io;
 use std::net::IpAddr;
 
 use crate::clock::{KernelStamp, Nanos};
-use crate::fault::RequestFault;
 use crate::in_flight::{InFlightKey, InFlightTable};
 use crate::poller::EventPoller;
 use crate::request::PreparedRequest;
+use crate::request_fault::RequestFault;
 use crate::request_source::SenderRequests;
 use crate::stats::LoadStats;
 
 pub(crate) mod connection;
 pub(crate) mod connector_config;
 mod dialling;
-pub(crate) mod exchange;
 pub(crate) mod http1;
 pub(crate) mod http2;
-pub(crate) mod link;
+pub(crate) mod maybe_tls_stream;
 #[cfg(any(test, feature = "rehearsal"))]
-mod memory;
+mod memory_network;
 mod open_capacity;
 mod opening;
 mod pending_events;
 pub(crate) mod pool;
+pub(crate) mod response_parser;
 pub(crate) mod retry;
 pub(crate) mod route;
-pub(crate) mod routes;
+pub(crate) mod route_table;
 #[cfg(any(test, feature = "rehearsal"))]
 pub mod simulated_network;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod socket;
-pub(crate) mod sources;
+pub(crate) mod source_addresses;
 
 use connector_config::RouteConfig;
-use exchange::{CaptureOptions, ReceivedResponse};
 use pending_events::PendingEvents;
+use response_parser::{CaptureOptions, ReceivedResponse};
 use socket::{ConnectError, IoProgress, PeerAddress, StreamSocket};
 
 /// An event of a connection.
@@ -104,7 +104,7 @@ impl ArrivalTime {
     /// Returns the arrival time of a response to a request that was sent at `sent`. A kernel that says that it was before, or that it is still to
     /// come, has had its clock set, and is not believed.
     #[inline]
-    pub(crate) fn after(self, sent: Nanos) -> Nanos {
+    pub(crate) fn for_request_sent_at(self, sent: Nanos) -> Nanos {
         self.received.filter(|at| (sent..=self.seen).contains(at)).unwrap_or(self.seen)
     }
 }
@@ -114,7 +114,7 @@ impl ArrivalTime {
 pub(crate) struct TransportFailure {
     pub(crate) key: InFlightKey,
     pub(crate) cause: RequestFault,
-    pub(crate) progress: FailureStage,
+    pub(crate) stage: FailureStage,
     /// The connection had brought answers before.
     pub(crate) reused: bool,
     pub(crate) at: Nanos,
@@ -144,7 +144,7 @@ pub(crate) enum RequestLocation {
 /// The data that a connection reads and writes while it works: requests, responses, figures.
 pub(crate) struct TransportContext<'d> {
     pub(crate) flights: &'d mut InFlightTable,
-    pub(crate) supply: &'d SenderRequests,
+    pub(crate) requests: &'d SenderRequests,
     pub(crate) stats: &'d mut LoadStats,
 }
 
@@ -152,14 +152,14 @@ impl TransportContext<'_> {
     #[inline]
     fn call(&mut self, key: InFlightKey) -> (&PreparedRequest, &mut ReceivedResponse) {
         let flight = self.flights.get_mut(key);
-        (self.supply.request(&flight.request), &mut flight.answer)
+        (self.requests.request(&flight.request), &mut flight.answer)
     }
 }
 
 /// The state that a connection uses while it handles one event.
 pub(crate) struct ConnectionTurn<'t, T> {
     pub(crate) time: &'t T,
-    pub(crate) path: &'t RouteConfig,
+    pub(crate) route_config: &'t RouteConfig,
     pub(crate) capture: CaptureOptions,
     pub(crate) budget: ReadBudget<'t>,
     pub(crate) events: &'t mut PendingEvents<RequestEvent>,
@@ -191,7 +191,7 @@ pub(crate) struct ReadBudget<'t> {
     /// For one read.
     pub(crate) scratch: &'t mut [u8],
     /// It stopped reading while there may be more.
-    pub(crate) spent: bool,
+    pub(crate) is_spent: bool,
 }
 
 impl ReadBudget<'_> {
@@ -249,7 +249,7 @@ pub(crate) trait NetworkBackend: TimeSource {
 impl TimeSource for EventPoller {
     #[inline]
     fn now(&self) -> Nanos {
-        self.look()
+        self.check_time()
     }
 
     #[inline]
@@ -293,7 +293,7 @@ mod tests {
     use seawall_testkit::server::Server;
 
     use super::pool::ConnectionPool;
-    use super::routes::{RouteResolver, RouteTable};
+    use super::route_table::{RouteResolver, RouteTable};
     use super::*;
     use crate::clock::{RunClock, SECOND};
     use crate::in_flight::RequestRef;
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_stamp_from_before_the_request_or_from_the_future_is_not_believed() {
-        let came = |received| ArrivalTime::new(received, 30).after(10);
+        let came = |received| ArrivalTime::new(received, 30).for_request_sent_at(10);
         assert_eq!([Some(10), Some(20), Some(30)].map(came), [10, 20, 30]);
         assert_eq!([Some(9), Some(31), None].map(came), [30; 3]);
     }
@@ -328,15 +328,15 @@ mod tests {
             let (reply, replies) = channel();
             let waker = network.waker();
             let resolver =
-                RouteResolver { questions: channel().0, reply, replies, waker, pending_lookups: 0 };
+                RouteResolver { lookup_requests: channel().0, reply, replies, waker, pending_lookups: 0 };
             let making = connector_config::ConnectorConfig {
                 tls: None,
                 http2: false,
                 h2c: false,
-                streams: 1,
+                max_streams: 1,
                 keep_alive: true,
                 dial: Arc::default(),
-                begun: Arc::default(),
+                connections_begun: Arc::default(),
             };
             let limits = connector_config::ConnectionLimits {
                 connections: 1,
@@ -345,17 +345,17 @@ mod tests {
                 age: Nanos::MAX,
                 http2_connections: 1,
                 opening_step_timeout: SECOND,
-                sources: sources::SourceAddresses::default(),
+                source_addresses: source_addresses::SourceAddresses::default(),
             };
-            let sources = sources::SourceAddresses::default();
+            let sources = source_addresses::SourceAddresses::default();
             let mut routes = RouteTable::new(&HashMap::new(), making, sources, resolver);
-            routes.list(list.requests());
+            routes.register_requests(list.requests());
             Self {
                 pool: ConnectionPool::new(network, routes, limits),
                 flights: InFlightTable::new(),
-                supply: SenderRequests::list(list, &RequestFraming::default()),
+                supply: SenderRequests::from_list(list, &RequestFraming::default()),
                 stats: LoadStats::default(),
-                events: EventPoller::events(),
+                events: EventPoller::new_event_buffer(),
             }
         }
 
@@ -365,7 +365,7 @@ mod tests {
         ) {
             let now = self.pool.network.now();
             let Self { pool, flights, supply, stats, .. } = self;
-            act(pool, now, &mut TransportContext { flights, supply, stats });
+            act(pool, now, &mut TransportContext { flights, requests: supply, stats });
         }
 
         fn ask(&mut self) {
@@ -389,7 +389,7 @@ mod tests {
                     let token = crate::poller::token(event).unwrap();
                     self.act(|pool, now, desk| pool.drive(token, event.flags, now, desk));
                 }
-                self.act(ConnectionPool::flush);
+                self.act(ConnectionPool::drive_pending);
                 self.events = events;
             }
         }
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_late_reader_dates_an_answer_by_the_kernel() {
-        let server = Server::answering(*b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
+        let server = Server::start_answering(*b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
         let mut client = Client::of(format!("http://{}/", server.address()));
         // The kernel may still be about to stamp what it receives when the first one comes.
         for _ in 0..100 {
@@ -427,7 +427,7 @@ mod tests {
             client.flights.remove(key);
             assert!(at.seen > there + SECOND / 1000);
             // Later only where this thread lost the CPU between two looks at clocks.
-            if (sent..=there).contains(&at.after(sent)) {
+            if (sent..=there).contains(&at.for_request_sent_at(sent)) {
                 return;
             }
         }

@@ -9,7 +9,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     #[inline]
     pub(super) fn connection_with_room(&mut self, route: usize) -> Option<usize> {
         loop {
-            let index = self.routes[route].best(&self.connections)?;
+            let index = self.routes[route].best_connection(&self.connections)?;
             if self.limits.allow(&self.connections[index], self.now) {
                 return Some(index);
             }
@@ -21,20 +21,21 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     #[inline]
     pub(super) fn has_room(&self, index: usize) -> bool {
         let connection = &self.connections[index];
-        connection.capacity() > 0 && (connection.begun == 0 || self.limits.allow(connection, self.now))
+        connection.free_capacity() > 0
+            && (connection.requests_begun == 0 || self.limits.allow(connection, self.now))
     }
 
     /// Lists a connection with room, unless it is over.
     #[inline]
-    pub(super) fn list_or_end(&mut self, index: usize) {
+    pub(super) fn mark_ready_or_retire(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        if connection.listed || connection.capacity() == 0 {
+        if connection.is_in_ready_list || connection.free_capacity() == 0 {
             return;
         }
         let ready = &mut self.routes[connection.route].ready;
         let room = ready.len() < self.limits.idle(connection.single_request) || connection.is_http2();
         if room && self.limits.allow(connection, self.now) {
-            connection.listed = true;
+            connection.is_in_ready_list = true;
             ready.push(index);
         } else {
             self.retire(index);
@@ -46,7 +47,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     fn retire(&mut self, index: usize) {
         self.connections[index].retire();
         self.unlist_if_full(index);
-        if self.connections[index].load() == 0 {
+        if self.connections[index].active_requests() == 0 {
             self.close(index);
         }
     }
@@ -54,8 +55,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     #[inline]
     pub(super) fn unlist_if_full(&mut self, index: usize) {
         let connection = &mut self.connections[index];
-        if connection.listed && connection.capacity() == 0 {
-            connection.listed = false;
+        if connection.is_in_ready_list && connection.free_capacity() == 0 {
+            connection.is_in_ready_list = false;
             self.routes[connection.route].unlist(index);
         }
     }
@@ -63,12 +64,12 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     pub(super) fn close(&mut self, index: usize) {
         let connection = self.connections.remove(index);
         let route = &mut self.routes[connection.route];
-        route.open -= 1;
-        route.opening -= usize::from(connection.stage() == ConnectionStage::Opening);
-        if connection.listed {
+        route.connection_count -= 1;
+        route.opening_count -= usize::from(connection.stage() == ConnectionStage::Opening);
+        if connection.is_in_ready_list {
             route.unlist(index);
         }
-        if route.wanting() > 0 {
+        if route.wanted_connections() > 0 {
             self.routes_to_check.push(connection.route);
         }
     }

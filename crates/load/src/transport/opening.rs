@@ -2,24 +2,24 @@
 
 use super::connection::ConnectionProtocol;
 use super::connector_config::RouteConfig;
-use super::exchange::{CaptureOptions, ParseProgress as Progress, ReceivedResponse, ResponseParser};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
-use super::link::MaybeTlsStream;
+use super::maybe_tls_stream::MaybeTlsStream;
+use super::response_parser::{CaptureOptions, ParseProgress as Progress, ReceivedResponse, ResponseParser};
 use super::socket::IoProgress;
 use super::{Stream, TimeSource};
 use crate::clock::Nanos;
-use crate::fault::RequestFault;
+use crate::request_fault::RequestFault;
 use crate::stats::LoadStats;
 
 /// The state of an opening.
 #[derive(Debug)]
 pub(crate) struct PendingConnection<S> {
-    pub(crate) link: MaybeTlsStream<S>,
+    pub(crate) stream: MaybeTlsStream<S>,
     step: Step,
     /// The time when the present step began.
-    pub(crate) since: Nanos,
-    pub(crate) took: OpeningTimes,
+    pub(crate) step_started: Nanos,
+    pub(crate) opening_times: OpeningTimes,
     /// Of the request for a tunnel, and of its answer.
     written: usize,
     exchange: ResponseParser,
@@ -43,10 +43,10 @@ enum Step {
 impl<S: Stream> PendingConnection<S> {
     pub(crate) fn new(stream: S, now: Nanos) -> Self {
         Self {
-            link: MaybeTlsStream::new(stream),
+            stream: MaybeTlsStream::new(stream),
             step: Step::Connecting,
-            since: now,
-            took: OpeningTimes::default(),
+            step_started: now,
+            opening_times: OpeningTimes::default(),
             written: 0,
             exchange: ResponseParser::new(),
             answer: ReceivedResponse::default(),
@@ -65,30 +65,30 @@ impl<S: Stream> PendingConnection<S> {
             match self.step {
                 Step::Connecting if !connected => return Ok(false),
                 Step::Connecting => {
-                    let made = self.link.stream().finish_connect();
+                    let made = self.stream.stream().finish_connect();
                     made.map_err(|error| RequestFault::Connect(error.kind()))?;
                     stats.connections += 1;
-                    self.took.connect = self.lap(time);
-                    stats.connect.record(self.took.connect);
+                    self.opening_times.connect = self.lap(time);
+                    stats.connect.record(self.opening_times.connect);
                     self.step = Step::Tunnelling;
                 }
                 Step::Tunnelling => {
-                    if !self.tunnel(path.tunnel.as_deref())? {
+                    if !self.tunnel(path.connect_request.as_deref())? {
                         return Ok(false);
                     }
                     if let Some((config, name)) = &path.tls {
-                        self.link.secure(config, name)?;
+                        self.stream.secure(config, name)?;
                     }
                     self.lap(time);
                     self.step = Step::Securing;
                 }
                 Step::Securing => {
-                    if !self.link.handshake()? {
+                    if !self.stream.handshake()? {
                         return Ok(false);
                     }
                     if path.tls.is_some() {
                         let tls = self.lap(time);
-                        self.took.tls = Some(tls);
+                        self.opening_times.tls = Some(tls);
                         stats.tls.record(tls);
                     }
                     return Ok(true);
@@ -100,27 +100,27 @@ impl<S: Stream> PendingConnection<S> {
     /// Time since the last step ended.
     fn lap(&mut self, time: &impl TimeSource) -> Nanos {
         let now = time.now();
-        now.saturating_sub(std::mem::replace(&mut self.since, now))
+        now.saturating_sub(std::mem::replace(&mut self.step_started, now))
     }
 
     /// HTTP/2 if the server chose it, or if it was known before.
     pub(crate) fn open(self, path: &RouteConfig) -> ConnectionProtocol<S> {
-        if path.prior_knowledge || self.link.chose_h2() {
-            ConnectionProtocol::Http2(Box::new(Http2Connection::new(self.link, path.streams)))
+        if path.prior_knowledge || self.stream.chose_h2() {
+            ConnectionProtocol::Http2(Box::new(Http2Connection::new(self.stream, path.max_streams)))
         } else {
-            ConnectionProtocol::Http1(Http1Connection::new(self.link))
+            ConnectionProtocol::Http1(Http1Connection::new(self.stream))
         }
     }
 
     /// Asks the proxy for a tunnel. True when there is one, or none is wanted.
     fn tunnel(&mut self, request: Option<&[u8]>) -> Result<bool, RequestFault> {
         let Some(request) = request else { return Ok(true) };
-        if !self.link.write_all(request, &mut self.written)? {
+        if !self.stream.write_all(request, &mut self.written)? {
             return Ok(false);
         }
         let mut buffer = [0; 4096];
         loop {
-            let count = match self.link.read(&mut buffer)? {
+            let count = match self.stream.read(&mut buffer)? {
                 IoProgress::WouldBlock => return Ok(false),
                 IoProgress::Bytes(0) => return Err(RequestFault::Proxy(0)),
                 IoProgress::Bytes(count) => count,

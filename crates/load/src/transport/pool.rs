@@ -8,10 +8,10 @@ use slab::Slab;
 
 use super::connection::PooledConnection;
 use super::connector_config::ConnectionLimits;
-use super::exchange::CaptureOptions;
 use super::pending_events::PendingEvents;
+use super::response_parser::CaptureOptions;
 use super::route::DetectedProtocol;
-use super::routes::RouteTable;
+use super::route_table::RouteTable;
 use super::{
     ConnectionEvent, ConnectionTurn, NetworkBackend, ReadBudget, RequestEvent, RequestLocation,
     TransportContext,
@@ -42,7 +42,7 @@ pub(crate) struct ConnectionPool<N: NetworkBackend> {
     /// Routes that may lack a connection.
     pub(super) routes_to_check: Vec<usize>,
     /// Connections being opened, by token, and some that no longer are.
-    pub(super) attempts: Vec<u64>,
+    pub(super) opening_tokens: Vec<u64>,
 }
 
 impl<N: NetworkBackend> ConnectionPool<N> {
@@ -59,17 +59,17 @@ impl<N: NetworkBackend> ConnectionPool<N> {
             events: PendingEvents::new(),
             dirty: Vec::new(),
             routes_to_check: Vec::new(),
-            attempts: Vec::new(),
+            opening_tokens: Vec::new(),
         }
     }
 
-    pub(crate) fn open_connections(&self) -> usize {
+    pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
     /// Connections that have come to be open.
     pub(crate) fn established(&self) -> usize {
-        self.connections.iter().filter(|(_, connection)| connection.opening_since().is_none()).count()
+        self.connections.iter().filter(|(_, connection)| connection.opening_step_started().is_none()).count()
     }
 
     /// Returns the next event of a request in flight, in the order of the events.
@@ -83,7 +83,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     pub(crate) fn assign(&mut self, key: InFlightKey, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         let flight = desk.flights.get_mut(key);
-        let route = self.routes.of(&flight.request, desk.supply, now);
+        let route = self.routes.route_for_request(&flight.request, desk.requests, now);
         if self.routes[route].may_spread(&self.limits) {
             self.open(route, None, desk);
         }
@@ -106,8 +106,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     ) {
         self.now = now;
         let flight = desk.flights.get_mut(key);
-        let route = self.routes.of(&flight.request, desk.supply, now);
-        if self.routes[route].speaks == DetectedProtocol::Http2 {
+        let route = self.routes.route_for_request(&flight.request, desk.requests, now);
+        if self.routes[route].protocol == DetectedProtocol::Http2 {
             return self.assign(key, now, desk);
         }
         self.wait(route, key, true, desk);
@@ -115,8 +115,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     }
 
     fn wait(&mut self, route: usize, key: InFlightKey, fresh: bool, desk: &mut TransportContext<'_>) {
-        desk.flights.get_mut(key).place = RequestLocation::Waiting(route);
-        self.routes[route].wait(key, fresh);
+        desk.flights.get_mut(key).location = RequestLocation::Waiting(route);
+        self.routes[route].add_waiting(key, fresh);
         self.routes_to_check.push(route);
     }
 
@@ -129,27 +129,27 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         desk: &mut TransportContext<'_>,
     ) -> Option<ConnectionEvent> {
         let flight = desk.flights.get_mut(key);
-        flight.place = RequestLocation::OnConnection(self.token(index));
+        flight.location = RequestLocation::OnConnection(self.token(index));
         if self.capture.connection_timings {
-            flight.carrier = Some(self.connections[index].timings(now));
+            flight.connection_timings = Some(self.connections[index].timings(now));
         }
-        let change = self.with(index, |connection, turn| connection.begin(key, now, turn, desk));
+        let change = self.with(index, |connection, turn| connection.begin_request(key, now, turn, desk));
         let connection = &mut self.connections[index];
         if !self.limits.allow(connection, self.now) {
             connection.retire();
         }
         if connection.is_http2() {
             self.unlist_if_full(index);
-            self.mark_dirty(index);
-        } else if std::mem::take(&mut connection.listed) {
+            self.mark_needs_drive(index);
+        } else if std::mem::take(&mut connection.is_in_ready_list) {
             self.routes[connection.route].unlist(index);
         }
         change
     }
 
     /// Has a connection driven at the end of the turn.
-    pub(super) fn mark_dirty(&mut self, index: usize) {
-        if !std::mem::replace(&mut self.connections[index].dirty, true) {
+    pub(super) fn mark_needs_drive(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.connections[index].needs_drive, true) {
             self.dirty.push(self.token(index));
         }
     }
@@ -178,12 +178,12 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// Moves the bytes of the connections that have any to move without an event.
     #[inline]
-    pub(crate) fn flush(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
+    pub(crate) fn drive_pending(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         while let Some(token) = self.dirty.pop() {
             if let Some(index) = self.find(token) {
                 let connection = &mut self.connections[index];
-                connection.dirty = false;
+                connection.needs_drive = false;
                 let unheard = connection.take_missed_readiness();
                 self.drive_one(index, unheard, desk);
             }
@@ -193,14 +193,14 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// Lets go of a flight that nobody waits for any more.
     pub(crate) fn cancel(&mut self, key: InFlightKey, desk: &mut TransportContext<'_>) {
-        match desk.flights.get_mut(key).place {
+        match desk.flights.get_mut(key).location {
             RequestLocation::Nowhere => {}
             RequestLocation::Waiting(route) => self.routes[route].stop_waiting(key),
             RequestLocation::OnConnection(token) => {
                 if let Some(index) = self.find(token) {
                     let change = self.with(index, |connection, turn| connection.cancel(key, turn));
                     if self.connections[index].is_http2() {
-                        self.mark_dirty(index);
+                        self.mark_needs_drive(index);
                     }
                     self.apply_event(index, change, desk);
                 }
@@ -217,12 +217,13 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         act: impl FnOnce(&mut PooledConnection<N::Stream>, &mut ConnectionTurn<'_, N>),
     ) -> Option<ConnectionEvent> {
         let connection = &mut self.connections[index];
-        let path = &self.routes[connection.route].path;
-        let budget = ReadBudget { scratch: &mut self.scratch, spent: false };
+        let path = &self.routes[connection.route].config;
+        let budget = ReadBudget { scratch: &mut self.scratch, is_spent: false };
         let (time, keep, events) = (&self.network, self.capture, &mut self.events);
-        let mut turn = ConnectionTurn { time, path, capture: keep, budget, events, change: None };
+        let mut turn =
+            ConnectionTurn { time, route_config: path, capture: keep, budget, events, change: None };
         act(connection, &mut turn);
-        if turn.budget.spent {
+        if turn.budget.is_spent {
             let token = u64::from(connection.generation) << 32 | index as u64;
             let watched = connection.with_stream(|stream| time.watch_again(stream, token));
             if let Some(Err(fault)) = watched {
@@ -243,8 +244,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         match change {
             None => {}
             Some(ConnectionEvent::Free) => self.offer_room(index, false, desk),
-            Some(ConnectionEvent::Opened) => self.opened(index, desk),
-            Some(ConnectionEvent::Refused(fault)) => self.refused(index, fault, desk),
+            Some(ConnectionEvent::Opened) => self.handle_opened(index, desk),
+            Some(ConnectionEvent::Refused(fault)) => self.handle_refused(index, fault, desk),
             Some(ConnectionEvent::Closed) => self.close(index),
         }
     }
@@ -253,15 +254,15 @@ impl<N: NetworkBackend> ConnectionPool<N> {
     #[inline]
     pub(super) fn offer_room(&mut self, index: usize, new: bool, desk: &mut TransportContext<'_>) {
         let route = self.connections[index].route;
-        while self.routes[route].waiting() > 0 && self.has_room(index) {
+        while self.routes[route].waiting_requests() > 0 && self.has_room(index) {
             let new = new || self.connections[index].is_http2();
-            let Some(key) = self.routes[route].next(new) else { break };
+            let Some(key) = self.routes[route].next_waiting(new) else { break };
             let now = self.network.now();
             if let Some(change) = self.begin(index, key, now, desk) {
                 return self.apply_event(index, Some(change), desk);
             }
         }
-        self.list_or_end(index);
+        self.mark_ready_or_retire(index);
     }
 
     /// Returns the token of a connection, which no later connection at the same index has.

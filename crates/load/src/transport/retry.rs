@@ -6,17 +6,17 @@ use super::FailureStage;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
     /// Because the server had not looked at it.
-    pub(crate) unseen: u32,
+    pub(crate) max_retries_if_unseen: u32,
     /// Because an old connection broke under it.
-    pub(crate) lost: u32,
+    pub(crate) max_retries_if_lost: u32,
 }
 
 impl RetryPolicy {
     /// As Go's client does (net/http `http2Transport.RoundTripOpt`, `persistConn.shouldRetryRequest`).
-    pub(crate) const GO: Self = Self { unseen: 6, lost: 1 };
+    pub(crate) const GO_CLIENT: Self = Self { max_retries_if_unseen: 6, max_retries_if_lost: 1 };
 
     /// Never.
-    pub(crate) const NONE: Self = Self { unseen: 0, lost: 0 };
+    pub(crate) const NONE: Self = Self { max_retries_if_unseen: 0, max_retries_if_lost: 0 };
 }
 
 /// The decision about a request that failed.
@@ -31,7 +31,7 @@ pub(crate) enum RetryDecision {
 }
 
 /// Decides whether a request is sent again after `retries` earlier retries.
-pub(crate) fn retry(
+pub(crate) fn decide_retry(
     progress: FailureStage,
     reused: bool,
     idempotent: bool,
@@ -39,9 +39,11 @@ pub(crate) fn retry(
     policy: RetryPolicy,
 ) -> RetryDecision {
     match progress {
-        FailureStage::Unseen if attempts < policy.unseen => RetryDecision::AnyConnection,
+        FailureStage::Unseen if attempts < policy.max_retries_if_unseen => RetryDecision::AnyConnection,
         // The connection was an old one, and the server had let it go just then (RFC 9112, section 9.3.1).
-        FailureStage::Sent if reused && idempotent && attempts < policy.lost => RetryDecision::NewConnection,
+        FailureStage::Sent if reused && idempotent && attempts < policy.max_retries_if_lost => {
+            RetryDecision::NewConnection
+        }
         FailureStage::Unseen | FailureStage::Sent | FailureStage::Answering => RetryDecision::GiveUp,
     }
 }
@@ -51,7 +53,7 @@ mod tests {
     use super::*;
 
     fn again(progress: FailureStage, reused: bool, idempotent: bool, attempts: u32) -> RetryDecision {
-        retry(progress, reused, idempotent, attempts, RetryPolicy::GO)
+        decide_retry(progress, reused, idempotent, attempts, RetryPolicy::GO_CLIENT)
     }
 
     #[test]

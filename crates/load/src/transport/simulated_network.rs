@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use super::connector_config::{ConnectionLimits, ConnectorConfig};
-use super::exchange::CaptureOptions;
-use super::memory::{MemoryNetwork, Pipe};
+use super::memory_network::{MemoryNetwork, Pipe};
 use super::pool::ConnectionPool;
-use super::retry::{RetryDecision, RetryPolicy, retry};
-use super::routes::{RouteResolver, RouteTable};
-use super::sources::SourceAddresses;
+use super::response_parser::CaptureOptions;
+use super::retry::{RetryDecision, RetryPolicy, decide_retry};
+use super::route_table::{RouteResolver, RouteTable};
+use super::source_addresses::SourceAddresses;
 use super::{RequestEvent, RequestLocation, TransportContext, TransportFailure};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::in_flight::{InFlightKey, InFlightTable, RequestRef};
@@ -45,11 +45,11 @@ pub struct TransportHarness {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessEvent {
     /// The request; none if it had ended before.
-    pub hit: Option<u64>,
+    pub request_number: Option<u64>,
     /// The time.
     pub at: Nanos,
     /// The event.
-    pub what: HarnessEventKind,
+    pub kind: HarnessEventKind,
 }
 
 /// A step on the way of a hit.
@@ -64,7 +64,7 @@ pub enum HarnessEventKind {
     /// It ended with a complete answer.
     Answered(HarnessResponse),
     /// It is sent again.
-    Again,
+    Retried,
     /// It ended without an answer.
     Failed,
 }
@@ -92,7 +92,7 @@ pub enum HarnessError {
     System(#[from] io::Error),
     /// The requests are none.
     #[error("the rehearsal has no requests")]
-    Requests,
+    NoRequests,
 }
 
 /// The address of the server that there is not.
@@ -117,13 +117,13 @@ fn targets() -> [Target; 4] {
 
 impl TransportHarness {
     /// Most connections at once.
-    pub const CONNECTIONS: usize = 3;
+    pub const MAX_CONNECTIONS: usize = 3;
 
     /// Most streams on one HTTP/2 connection.
-    pub const STREAMS: usize = 5;
+    pub const MAX_STREAMS: usize = 5;
 
     /// Bytes kept of each answer's body.
-    pub const KEPT: usize = 1000;
+    pub const MAX_KEPT_BYTES: usize = 1000;
 
     /// Answers after which a connection is not used again.
     const REQUESTS: u64 = 4;
@@ -138,30 +138,34 @@ impl TransportHarness {
             .iter()
             .map(|target| PreparedRequest::new(target, &style))
             .collect::<Result<Vec<_>, _>>();
-        let requests = requests.map_err(|_| HarnessError::Requests)?;
+        let requests = requests.map_err(|_| HarnessError::NoRequests)?;
         let making = ConnectorConfig {
             tls: None,
             http2: false,
             h2c: http2,
-            streams: Self::STREAMS,
+            max_streams: Self::MAX_STREAMS,
             keep_alive: true,
             dial: Arc::default(),
-            begun: Arc::default(),
+            connections_begun: Arc::default(),
         };
         let limits = ConnectionLimits {
-            connections: Self::CONNECTIONS,
-            idle: Self::CONNECTIONS,
+            connections: Self::MAX_CONNECTIONS,
+            idle: Self::MAX_CONNECTIONS,
             requests: Self::REQUESTS,
             age: Nanos::MAX,
             http2_connections: 2,
             opening_step_timeout: SECOND,
-            sources: SourceAddresses::default(),
+            source_addresses: SourceAddresses::default(),
         };
         Self::of(
             requests,
             making,
             limits,
-            CaptureOptions { location: true, record: Some(Self::KEPT), connection_timings: true },
+            CaptureOptions {
+                location: true,
+                record_body_limit: Some(Self::MAX_KEPT_BYTES),
+                connection_timings: true,
+            },
         )
     }
 
@@ -174,17 +178,18 @@ impl TransportHarness {
     ) -> Result<Self, HarnessError> {
         let list =
             RequestList::new(requests.into_iter().map(|request| (request, Weight::default())).collect());
-        let list = list.map_err(|_| HarnessError::Requests)?;
+        let list = list.map_err(|_| HarnessError::NoRequests)?;
         let targets = list.requests().len();
         let waker = EventPoller::new(RunClock::start()).map_err(io::Error::from)?.waker();
         let (questions, (reply, replies)) = (channel().0, channel());
-        let resolver = RouteResolver { questions, reply, replies, waker, pending_lookups: 0 };
+        let resolver =
+            RouteResolver { lookup_requests: questions, reply, replies, waker, pending_lookups: 0 };
         let mut routes = RouteTable::new(&HashMap::new(), making, SourceAddresses::default(), resolver);
-        routes.list(list.requests());
+        routes.register_requests(list.requests());
         let network = MemoryNetwork::default();
         let mut pool = ConnectionPool::new(network.clone(), routes, limits);
         pool.capture = keep;
-        let supply = SenderRequests::list(list, &RequestFraming::default());
+        let supply = SenderRequests::from_list(list, &RequestFraming::default());
         Ok(Self {
             pool,
             targets,
@@ -198,13 +203,13 @@ impl TransportHarness {
     }
 
     /// Has the pool do something.
-    pub(super) fn act(
+    pub(super) fn with_pool(
         &mut self,
         act: impl FnOnce(&mut ConnectionPool<MemoryNetwork>, Nanos, &mut TransportContext<'_>),
     ) {
         let now = self.now();
         let (flights, supply, stats) = (&mut self.flights, &self.supply, &mut *self.stats);
-        act(&mut self.pool, now, &mut TransportContext { flights, supply, stats });
+        act(&mut self.pool, now, &mut TransportContext { flights, requests: supply, stats });
     }
 
     /// The time.
@@ -227,7 +232,7 @@ impl TransportHarness {
         let key =
             self.flights.insert(Arrival { seq, due: now }, RequestRef::Listed(which), which, now + SECOND);
         self.keys.push((key, seq));
-        self.act(|pool, now, desk| pool.assign(key, now, desk));
+        self.with_pool(|pool, now, desk| pool.assign(key, now, desk));
         seq
     }
 
@@ -239,7 +244,7 @@ impl TransportHarness {
     /// Gives a hit up, as its timeout does. False if it had ended.
     pub fn cancel(&mut self, hit: u64) -> bool {
         let Some(&(key, _)) = self.keys.iter().find(|(_, under_way)| *under_way == hit) else { return false };
-        self.act(|pool, _, desk| pool.cancel(key, desk));
+        self.with_pool(|pool, _, desk| pool.cancel(key, desk));
         self.forget(key);
         true
     }
@@ -250,13 +255,13 @@ impl TransportHarness {
     }
 
     /// Moves what may be moved without an event.
-    pub fn flush(&mut self) {
-        self.act(ConnectionPool::flush);
+    pub fn drive_pending(&mut self) {
+        self.with_pool(ConnectionPool::drive_pending);
     }
 
     /// Looks after what takes too long to open.
     pub fn expire_attempts(&mut self) {
-        self.act(ConnectionPool::expire_attempts);
+        self.with_pool(ConnectionPool::expire_attempts);
     }
 
     /// The next thing that was told.
@@ -264,7 +269,7 @@ impl TransportHarness {
         let event = self.pool.next_event()?;
         let (key, at) = match event {
             RequestEvent::Sent(key, at) | RequestEvent::Wrote(key, at) => (key, at),
-            RequestEvent::Head(key, at) | RequestEvent::Done(key, at) => (key, at.after(0)),
+            RequestEvent::Head(key, at) | RequestEvent::Done(key, at) => (key, at.for_request_sent_at(0)),
             RequestEvent::Failed(TransportFailure { key, at, .. }) => (key, at),
             RequestEvent::NoConnection(key, _) => (key, self.now()),
         };
@@ -282,7 +287,7 @@ impl TransportHarness {
                 HarnessEventKind::Failed
             }
         };
-        Some(HarnessEvent { hit, at, what })
+        Some(HarnessEvent { request_number: hit, at, kind: what })
     }
 
     fn answered(&mut self, key: InFlightKey) -> HarnessEventKind {
@@ -290,7 +295,7 @@ impl TransportHarness {
         let (status, bytes, kept) =
             (flight.answer.status, flight.answer.bytes_in, flight.answer.capture.body.len());
         let method = self.supply.request(&flight.request).method().to_owned();
-        let place = flight.place;
+        let place = flight.location;
         let stream = self
             .network
             .lock_state()
@@ -306,48 +311,48 @@ impl TransportHarness {
         let key = failure.key;
         let flight = self.flights.get_mut(key);
         let idempotent = self.supply.request(&flight.request).is_idempotent();
-        flight.place = RequestLocation::Nowhere;
+        flight.location = RequestLocation::Nowhere;
         flight.retries += 1;
         flight.answer.clear();
         let attempts = flight.retries - 1;
-        match retry(failure.progress, failure.reused, idempotent, attempts, RetryPolicy::GO) {
+        match decide_retry(failure.stage, failure.reused, idempotent, attempts, RetryPolicy::GO_CLIENT) {
             RetryDecision::GiveUp => {
                 self.forget(key);
                 return HarnessEventKind::Failed;
             }
-            RetryDecision::AnyConnection => self.act(|pool, now, desk| pool.assign(key, now, desk)),
+            RetryDecision::AnyConnection => self.with_pool(|pool, now, desk| pool.assign(key, now, desk)),
             RetryDecision::NewConnection => {
-                self.act(|pool, now, desk| pool.assign_to_new_connection(key, now, desk));
+                self.with_pool(|pool, now, desk| pool.assign_to_new_connection(key, now, desk));
             }
         }
-        HarnessEventKind::Again
+        HarnessEventKind::Retried
     }
 
     /// Streams there ever were.
     #[must_use]
-    pub fn streams(&self) -> usize {
+    pub fn stream_count(&self) -> usize {
         self.network.lock_state().pipes.len()
     }
 
     /// Connections there are, streams that the client holds, requests that are on a connection, and those that wait.
     #[must_use]
-    pub fn counts(&self) -> HeldResources {
-        let carried = self.pool.connections.iter().map(|(_, connection)| connection.load()).sum();
+    pub fn held_resources(&self) -> HeldResources {
+        let carried = self.pool.connections.iter().map(|(_, connection)| connection.active_requests()).sum();
         HeldResources {
-            connections: self.pool.open_connections(),
+            connections: self.pool.connection_count(),
             streams: self.network.lock_state().pipes.iter().filter(|pipe| !pipe.dropped).count(),
             carried,
-            waiting: self.pool.routes[0].waiting(),
+            waiting: self.pool.routes[0].waiting_requests(),
         }
     }
 
-    pub(super) fn pipe<R>(&mut self, stream: usize, act: impl FnOnce(&mut Pipe) -> R) -> R {
+    pub(super) fn with_pipe<R>(&mut self, stream: usize, act: impl FnOnce(&mut Pipe) -> R) -> R {
         act(&mut self.network.lock_state().pipes[stream])
     }
 
     /// A stream comes to be connected, or is refused. Nothing if that was decided before.
     pub fn connect(&mut self, stream: usize, well: bool) {
-        self.pipe(stream, |pipe| {
+        self.with_pipe(stream, |pipe| {
             if pipe.connected.is_none() {
                 (pipe.connected, pipe.has_unreported_change) = (Some(well), true);
             }
@@ -356,7 +361,7 @@ impl TransportHarness {
 
     /// The server says something; false if it cannot.
     pub fn send_from_server(&mut self, stream: usize, bytes: &[u8]) -> bool {
-        self.pipe(stream, |pipe| {
+        self.with_pipe(stream, |pipe| {
             let can = pipe.connected == Some(true) && pipe.ended.is_none() && !pipe.dropped;
             if can {
                 pipe.to_client.extend(bytes);
@@ -367,8 +372,8 @@ impl TransportHarness {
     }
 
     /// The server ends a stream, politely or by a reset.
-    pub fn end(&mut self, stream: usize, well: bool) {
-        self.pipe(stream, |pipe| {
+    pub fn end_stream(&mut self, stream: usize, well: bool) {
+        self.with_pipe(stream, |pipe| {
             if pipe.connected == Some(true) && pipe.ended.is_none() {
                 (pipe.ended, pipe.has_unreported_change) = (Some(well), true);
             }
@@ -377,7 +382,7 @@ impl TransportHarness {
 
     /// The client may write so many bytes from now on.
     pub fn make_room(&mut self, stream: usize, room: usize) {
-        self.pipe(stream, |pipe| {
+        self.with_pipe(stream, |pipe| {
             pipe.has_unreported_change |= pipe.room == 0 && room > 0;
             pipe.room = room;
         });
@@ -391,8 +396,8 @@ impl TransportHarness {
 
     /// Reports a stream, if there is anything new about it.
     pub fn report(&mut self, stream: usize) -> bool {
-        let Some((token, flags)) = self.pipe(stream, Pipe::report) else { return false };
-        self.act(|pool, now, desk| pool.drive(token, flags, now, desk));
+        let Some((token, flags)) = self.with_pipe(stream, Pipe::report) else { return false };
+        self.with_pool(|pool, now, desk| pool.drive(token, flags, now, desk));
         true
     }
 }

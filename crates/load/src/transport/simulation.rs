@@ -6,15 +6,15 @@ use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 
 use rustls::{ServerConfig, ServerConnection};
-use seawall_testkit::frames::{self, Frame, Frames};
-use seawall_testkit::tls::Authority;
+use seawall_testkit::http2_frames::{self, ClientFrameReader, Frame};
+use seawall_testkit::tls::CertificateAuthority;
 
 use super::connection::ConnectionStage;
 use super::connector_config::{ConnectionLimits, ConnectorConfig};
-use super::exchange::CaptureOptions;
-use super::memory::Pipe;
+use super::memory_network::Pipe;
+use super::response_parser::CaptureOptions;
 use super::simulated_network::{HarnessEvent, HarnessEventKind, TransportHarness};
-use super::sources::SourceAddresses;
+use super::source_addresses::SourceAddresses;
 use crate::clock::{Nanos, SECOND};
 use crate::request::{PreparedRequest, RequestFraming};
 use crate::resolve::DialOptions;
@@ -24,7 +24,7 @@ use crate::tls::TlsOptions;
 /// The server's end of one stream.
 struct Server {
     secure: Option<ServerConnection>,
-    http2: Option<Frames>,
+    http2: Option<ClientFrameReader>,
     greeted: bool,
     /// Plain bytes of HTTP/1.1 requests.
     read: Vec<u8>,
@@ -35,7 +35,7 @@ struct Server {
 impl Server {
     fn new(protocol: &Protocol) -> Self {
         let secure = protocol.tls.as_ref().map(|config| ServerConnection::new(Arc::clone(config)).unwrap());
-        let http2 = protocol.http2.then(Frames::default);
+        let http2 = protocol.http2.then(ClientFrameReader::default);
         Self { secure, http2, greeted: false, read: Vec::new(), requests: Vec::new() }
     }
 
@@ -60,11 +60,11 @@ impl Server {
             }
             Some(frames) => {
                 frames.feed(&plain);
-                let mut answer = if self.greeted { Vec::new() } else { frames::settings() };
+                let mut answer = if self.greeted { Vec::new() } else { http2_frames::settings() };
                 self.greeted = true;
                 while let Some(frame) = frames.next_frame() {
                     match frame {
-                        Frame::Settings => answer.extend(frames::acknowledgement()),
+                        Frame::Settings => answer.extend(http2_frames::settings_ack()),
                         Frame::Request(stream, _) => self.requests.push(stream),
                         Frame::Reset(stream) => self.requests.retain(|waiting| *waiting != stream),
                         _ => {}
@@ -95,7 +95,9 @@ impl Server {
         let bytes = match (&self.http2, whole) {
             (None, true) => b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi".to_vec(),
             (None, false) => b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi".to_vec(),
-            (Some(_), last) => [frames::head(stream), frames::data(stream, b"hi", last)].concat(),
+            (Some(_), last) => {
+                [http2_frames::headers(stream), http2_frames::data(stream, b"hi", last)].concat()
+            }
         };
         self.say(pipe, &bytes);
     }
@@ -120,8 +122,8 @@ struct Protocol {
 
 impl Protocol {
     fn four() -> [Self; 4] {
-        let authority = Authority::new().unwrap();
-        let tls = |protocol: &[u8]| Some(authority.server(&[protocol], false).unwrap());
+        let authority = CertificateAuthority::new().unwrap();
+        let tls = |protocol: &[u8]| Some(authority.server_config(&[protocol], false).unwrap());
         [
             Self { http2: false, tls: None },
             Self { http2: true, tls: None },
@@ -143,10 +145,10 @@ impl Protocol {
             ),
             http2: self.http2,
             h2c: self.http2,
-            streams: 3,
+            max_streams: 3,
             keep_alive: true,
             dial: Arc::new(DialOptions::default()),
-            begun: Arc::default(),
+            connections_begun: Arc::default(),
         };
         TransportHarness::of(vec![self.request()], making, limits, CaptureOptions::default()).unwrap()
     }
@@ -182,7 +184,7 @@ fn limits() -> ConnectionLimits {
         age: Nanos::MAX,
         http2_connections: 1,
         opening_step_timeout: SECOND,
-        sources: SourceAddresses::default(),
+        source_addresses: SourceAddresses::default(),
     }
 }
 
@@ -204,7 +206,7 @@ impl Sim {
         while let Some(news) = self.client.next_event() {
             self.note(&news);
         }
-        while self.servers.len() < self.client.streams() {
+        while self.servers.len() < self.client.stream_count() {
             self.servers.push(Server::new(&self.protocol));
         }
         self.check();
@@ -218,13 +220,13 @@ impl Sim {
     }
 
     fn note(&mut self, news: &HarnessEvent) {
-        let hit = news.hit.expect("no event after the end");
+        let hit = news.request_number.expect("no event after the end");
         let track = self.track(hit, news.at);
-        match news.what {
+        match news.kind {
             HarnessEventKind::Sent => track.sent = true,
             HarnessEventKind::Wrote => assert!(track.sent && !std::mem::replace(&mut track.wrote, true)),
             HarnessEventKind::Head => assert!(track.sent && !std::mem::replace(&mut track.head, true)),
-            HarnessEventKind::Again => (track.sent, track.wrote, track.head) = (false, false, false),
+            HarnessEventKind::Retried => (track.sent, track.wrote, track.head) = (false, false, false),
             HarnessEventKind::Answered(_) => {
                 assert!(track.head);
                 self.end(hit, true);
@@ -253,7 +255,7 @@ impl Sim {
     }
 
     fn flush(&mut self) {
-        self.client.flush();
+        self.client.drive_pending();
         self.heed();
     }
 
@@ -270,7 +272,7 @@ impl Sim {
 
     fn pipe<R>(&mut self, index: usize, act: impl FnOnce(&mut Server, &mut Pipe) -> R) -> R {
         let server = &mut self.servers[index];
-        self.client.pipe(index, |pipe| act(server, pipe))
+        self.client.with_pipe(index, |pipe| act(server, pipe))
     }
 
     fn hear(&mut self, index: usize) {
@@ -315,14 +317,14 @@ impl Sim {
             22 => self.answer(index, which, false),
             23..30 => _ = self.report(index),
             30..33 => self.flush(),
-            33 => self.client.end(index, which.is_multiple_of(2)),
+            33 => self.client.end_stream(index, which.is_multiple_of(2)),
             34 => self.client.make_room(index, [0, 10, 1 << 20][which % 3]),
             35 => self.client.advance_time([1, 1_000, SECOND / 3][which % 3]),
             36 => self.look_after(),
-            37 => self.say(index, &frames::goaway(1)),
+            37 => self.say(index, &http2_frames::goaway(1)),
             38 => {
                 let stream = self.servers[index].requests.pop().unwrap_or(1);
-                self.say(index, &frames::reset(stream, [7, 2][which % 2]));
+                self.say(index, &http2_frames::rst_stream(stream, [7, 2][which % 2]));
             }
             _ => {
                 if let Some(track) = self.tracks.get(which) {
@@ -343,7 +345,7 @@ impl Sim {
                 busy |= self.report(index);
                 self.hear(index);
                 while !self.servers[index].requests.is_empty()
-                    && self.client.pipe(index, |pipe| pipe.ended.is_none())
+                    && self.client.with_pipe(index, |pipe| pipe.ended.is_none())
                 {
                     self.answer(index, 0, true);
                 }
@@ -363,28 +365,37 @@ impl Sim {
         let mut opening = 0;
         for (index, connection) in &pool.connections {
             let listed = route.ready.contains(&index);
-            assert_eq!(listed, connection.listed);
+            assert_eq!(listed, connection.is_in_ready_list);
             match connection.stage() {
                 ConnectionStage::Opening => opening += 1,
                 ConnectionStage::Open => {
-                    assert!(listed || connection.capacity() == 0 || connection.dirty, "{connection:?}");
+                    assert!(
+                        listed || connection.free_capacity() == 0 || connection.needs_drive,
+                        "{connection:?}"
+                    );
                 }
                 ConnectionStage::Retiring => {
-                    assert!(!listed && (connection.load() > 0 || connection.dirty), "{connection:?}");
+                    assert!(
+                        !listed && (connection.active_requests() > 0 || connection.needs_drive),
+                        "{connection:?}"
+                    );
                 }
             }
         }
-        assert_eq!((route.open, route.opening), (pool.connections.len(), opening));
-        assert!(route.open <= self.limits.connections);
-        let hope = route.opening > 0 || route.open == self.limits.connections;
-        assert!(route.waiting() == 0 || hope, "a request waits although no connection can become free");
-        let held = self.client.counts();
+        assert_eq!((route.connection_count, route.opening_count), (pool.connections.len(), opening));
+        assert!(route.connection_count <= self.limits.connections);
+        let hope = route.opening_count > 0 || route.connection_count == self.limits.connections;
+        assert!(
+            route.waiting_requests() == 0 || hope,
+            "a request waits although no connection can become free"
+        );
+        let held = self.client.held_resources();
         assert_eq!(held.streams, held.connections, "each open stream belongs to a connection");
     }
 
     /// Checks the state that is left when there are no more requests.
     fn check_rest(&self) {
-        let held = self.client.counts();
+        let held = self.client.held_resources();
         assert_eq!((held.carried, held.waiting), (0, 0));
     }
 }
@@ -447,13 +458,13 @@ fn a_body_that_never_ends_is_read_for_one_turn() {
     for protocol in Protocol::four().iter().filter(|protocol| protocol.tls.is_none()) {
         let (mut sim, _) = Sim::with_one(protocol);
         let head = match protocol.http2 {
-            true => frames::head(1),
+            true => http2_frames::headers(1),
             false => b"HTTP/1.1 200 OK\r\n\r\n".to_vec(),
         };
-        let piece = if protocol.http2 { frames::data(1, &HTTP1, false) } else { HTTP1.to_vec() };
+        let piece = if protocol.http2 { http2_frames::data(1, &HTTP1, false) } else { HTTP1.to_vec() };
         sim.pipe(0, |server, pipe| {
             server.say(pipe, &head);
-            pipe.endless = Some(piece.leak());
+            pipe.endless_data = Some(piece.leak());
         });
         for turn in 1..=100 {
             let before = sim.bytes_in();
@@ -504,12 +515,12 @@ impl Sim {
     }
 
     fn streams(&self) -> usize {
-        self.client.streams()
+        self.client.stream_count()
     }
 
     /// Of the body of the first answer that is not whole.
     fn bytes_in(&mut self) -> u64 {
-        let key = self.client.flights.any().unwrap();
+        let key = self.client.flights.first_to_expire().unwrap();
         self.client.flights.get_mut(key).answer.bytes_in
     }
 }
@@ -580,7 +591,7 @@ fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
         let mut sim = Sim::new(protocol, limits(), 0);
         sim.launch();
         sim.client.connect(0, true);
-        sim.client.end(0, true);
+        sim.client.end_stream(0, true);
         sim.report(0);
         sim.flush();
         assert_eq!(sim.ended, [0, 1], "{protocol:?}");
@@ -595,12 +606,12 @@ fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
         let (mut sim, _) = Sim::with_one(protocol);
         sim.answer(0, 0, true);
         sim.report(0);
-        assert_eq!((sim.ended, sim.client.counts().connections), ([1, 0], 1));
+        assert_eq!((sim.ended, sim.client.held_resources().connections), ([1, 0], 1));
         sim.client.make_room(0, 0);
         sim.say(0, &ping);
-        sim.client.end(0, true);
+        sim.client.end_stream(0, true);
         sim.report(0);
-        assert_eq!(sim.client.counts().connections, 0, "{protocol:?}");
+        assert_eq!(sim.client.held_resources().connections, 0, "{protocol:?}");
     }
 }
 

@@ -137,7 +137,7 @@ fn received_at(told: &ControlMessageOwned) -> Option<KernelStamp> {
 
 /// A socket that does nothing: as long as it is open, the kernel stamps what it receives. It begins that and ends it late, in code that it
 /// changes while it runs, which the first and the last connection of a program would have it do each time. None where it does not.
-pub(crate) fn keep_stamping() -> Option<OwnedFd> {
+pub(crate) fn keep_kernel_timestamping() -> Option<OwnedFd> {
     let raw = Raw::new(Domain::IPV4, Type::DGRAM, None).ok()?;
     setsockopt(&raw, ReceiveTimestampns, &true).ok()?;
     Some(raw.into())

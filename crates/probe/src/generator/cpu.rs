@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{RunActivity, percent, seconds};
 use crate::files::{ProbeError, ProbeResult};
 use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
-use crate::snapshot::{GroupQuota, MachineSnapshot, Pressure};
+use crate::snapshot::{CgroupQuota, MachineSnapshot, Pressure};
 use crate::threads::ThreadUsage;
 
 const CPU: CheckDefinition = CheckDefinition { id: "thread-cpu", unit: "% of a core", limit: 80.0 };
@@ -18,14 +18,14 @@ const CPU_LIMITED_MISSING: f64 = 50.0;
 
 /// Judges the CPU time of the busiest sending thread, without busy polling. The time that the thread waited for a CPU counts as used,
 /// because a used-up quota or a busy core saturates a thread, too.
-pub(super) fn thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActivity) -> MachineFinding {
+pub(super) fn check_thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActivity) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
-        Err(why) => return CPU.unknown(why),
+        Err(why) => return CPU.unknown_finding(why),
     };
     let used = |sender: &ThreadUsage| sender.on_cpu.saturating_sub(busy_poll(sender, run));
     let (share, sender) = most(senders, |sender| used(sender) + sender.waited.unwrap_or_default());
-    let limited = if run.missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
+    let limited = if run.has_missed_sends { CPU_LIMITED_MISSING } else { CPU_LIMITED };
     let grade = match share {
         share if share > limited => FindingGrade::Invalid,
         share if share > CPU.limit => FindingGrade::Degraded,
@@ -48,7 +48,7 @@ pub(super) fn thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &RunActiv
 /// The CPU time that this thread spent on busy polling. Busy polling of other threads does not count.
 fn busy_poll(sender: &ThreadUsage, run: &RunActivity) -> Duration {
     let number = sender.name.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
-    number.and_then(|number| run.busy_poll.get(number)).copied().unwrap_or_default()
+    number.and_then(|number| run.busy_poll_times.get(number)).copied().unwrap_or_default()
 }
 
 /// The thread with the largest share of its time, and the share in percent.
@@ -70,13 +70,13 @@ fn name(thread: Option<&ThreadUsage>) -> &str {
 const QUEUE: CheckDefinition = CheckDefinition { id: "run-queue-wait", unit: "% of the run", limit: 5.0 };
 
 /// Judges the longest wait of a sending thread for a CPU.
-pub(super) fn queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFinding {
+pub(super) fn check_cpu_queueing(senders: &ProbeResult<Vec<ThreadUsage>>) -> MachineFinding {
     let senders = match senders {
         Ok(senders) => senders,
-        Err(why) => return QUEUE.unknown(why),
+        Err(why) => return QUEUE.unknown_finding(why),
     };
     if senders.iter().any(|sender| sender.waited.is_none()) {
-        return QUEUE.unknown(&ProbeError::NotApplicable(
+        return QUEUE.unknown_finding(&ProbeError::NotApplicable(
             "this kernel does not count how long threads wait for a CPU",
         ));
     }
@@ -100,10 +100,10 @@ const THROTTLING: CheckDefinition =
 const THROTTLING_LIMITED: f64 = 1.0;
 
 /// Judges CPU throttling (`Documentation/scheduler/sched-bwc.rst`): after the quota is used up, all threads stop until the next period.
-pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.quotas, &after.quotas) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(why), _) | (_, Err(why)) => return THROTTLING.unknown(why),
+        (Err(why), _) | (_, Err(why)) => return THROTTLING.unknown_finding(why),
     };
     let pairs = after.iter().filter_map(|level| {
         let earlier = before.iter().find(|earlier| earlier.directory == level.directory)?;
@@ -116,8 +116,8 @@ pub(super) fn throttling(before: &MachineSnapshot, after: &MachineSnapshot) -> M
         })
 }
 
-fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
-    let GroupQuota { directory, cores, throttling } = after;
+fn throttled(before: &CgroupQuota, after: &CgroupQuota) -> MachineFinding {
+    let CgroupQuota { directory, cores, throttling } = after;
     let periods = throttling.periods.saturating_sub(before.throttling.periods);
     let throttled = throttling.throttled_periods.saturating_sub(before.throttling.throttled_periods);
     let stopped = throttling.throttled_time.saturating_sub(before.throttling.throttled_time).as_millis();
@@ -139,17 +139,24 @@ fn throttled(before: &GroupQuota, after: &GroupQuota) -> MachineFinding {
 const PRESSURE: CheckDefinition = CheckDefinition { id: "cpu-pressure", unit: "% of the run", limit: 10.0 };
 
 /// Judges how long tasks waited for a CPU. If the generator's own waits are counted and short, this finding is only `Info`.
-pub(super) fn pressure(
+pub(super) fn check_cpu_pressure(
     before: &MachineSnapshot,
     after: &MachineSnapshot,
     own_waits_counted: bool,
 ) -> MachineFinding {
     let grade = if own_waits_counted { FindingGrade::Info } else { FindingGrade::Degraded };
-    stalls(&PRESSURE, "a CPU", grade, &before.cpu_pressure, &after.cpu_pressure, seconds(before, after))
+    check_pressure(
+        &PRESSURE,
+        "a CPU",
+        grade,
+        &before.cpu_pressure,
+        &after.cpu_pressure,
+        seconds(before, after),
+    )
 }
 
 /// The finding about one kind of pressure. `grade` is the grade above the limit.
-pub(super) fn stalls(
+pub(super) fn check_pressure(
     check: &CheckDefinition,
     what: &str,
     grade: FindingGrade,
@@ -159,10 +166,10 @@ pub(super) fn stalls(
 ) -> MachineFinding {
     let (before, after) = match (before, after) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(why), _) | (_, Err(why)) => return check.unknown(why),
+        (Err(why), _) | (_, Err(why)) => return check.unknown_finding(why),
     };
     let share = percent(after.stalled.saturating_sub(before.stalled).as_secs_f64(), seconds);
-    let whose = if after.whole_machine { "on this machine" } else { "in this control group" };
+    let whose = if after.is_whole_machine { "on this machine" } else { "in this control group" };
     let (grade, advice) = match share > check.limit {
         true => (grade, ": another program on this machine uses the same resource"),
         false => (FindingGrade::Ok, ""),

@@ -1,18 +1,18 @@
 //! Judges whether the generator reached a configured limit.
 
-use super::cpu::stalls;
+use super::cpu::check_pressure;
 use super::{RunActivity, percent, seconds};
 use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
-use crate::snapshot::{Conntrack, GroupMemory, MachineSnapshot};
+use crate::snapshot::{CgroupMemoryUsage, Conntrack, MachineSnapshot};
 
 /// The limit of memory pressure, as for the CPU. A generator that waits for memory is delayed, whichever program uses the memory.
 const MEMORY_PRESSURE: CheckDefinition =
     CheckDefinition { id: "memory-pressure", unit: "% of the run", limit: 10.0 };
 
 /// Judges how long tasks waited for memory.
-pub(super) fn memory_pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_memory_pressure(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = (&before.memory_pressure, &after.memory_pressure);
-    stalls(&MEMORY_PRESSURE, "memory", FindingGrade::Degraded, earlier, later, seconds(before, after))
+    check_pressure(&MEMORY_PRESSURE, "memory", FindingGrade::Degraded, earlier, later, seconds(before, after))
 }
 
 /// The percentage above which a limit is near enough for a remark. A limit that was not reached did no harm.
@@ -21,12 +21,12 @@ const NEARLY: f64 = 80.0;
 const MEMORY: CheckDefinition = CheckDefinition { id: "memory", unit: "% of the limit", limit: NEARLY };
 
 /// Judges the control group whose memory is nearest to its limit. Its effect on the run shows as memory pressure.
-pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_memory(after: &MachineSnapshot) -> MachineFinding {
     let groups = match &after.memory {
         Ok(groups) => groups,
-        Err(why) => return MEMORY.unknown(why),
+        Err(why) => return MEMORY.unknown_finding(why),
     };
-    let share = |memory: &GroupMemory| percent(memory.used as f64, memory.limit as f64);
+    let share = |memory: &CgroupMemoryUsage| percent(memory.used as f64, memory.limit as f64);
     let Some(memory) = groups.iter().max_by(|one, other| share(one).total_cmp(&share(other))) else {
         return MEMORY.finding(FindingGrade::Ok, 0.0, "no memory limit applies to the generator".to_owned());
     };
@@ -40,10 +40,10 @@ pub(super) fn memory(after: &MachineSnapshot) -> MachineFinding {
 const OPEN_FILES: CheckDefinition = CheckDefinition { id: "open-files", unit: "% of the limit", limit: 95.0 };
 
 /// Judges open files against their limit. The engine stays below the limit because requests wait for free descriptors, so nothing failed.
-pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
-    let limit = match &after.open_files {
+pub(super) fn check_open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
+    let limit = match &after.open_file_limits {
         Ok(limits) => limits.soft,
-        Err(why) => return OPEN_FILES.unknown(why),
+        Err(why) => return OPEN_FILES.unknown_finding(why),
     };
     let share = percent(most as f64, limit as f64);
     let (grade, advice) = info_if(
@@ -55,11 +55,12 @@ pub(super) fn open_files(after: &MachineSnapshot, most: u64) -> MachineFinding {
 
 /// The limit of failed sockets. A request without a socket never reached the target, so one is too many. From 1 % on, as for unsent
 /// requests, the results are not the target's.
-pub const SOCKETS: CheckDefinition = CheckDefinition { id: "sockets", unit: "% of connections", limit: 0.0 };
+pub const SOCKETS_CHECK: CheckDefinition =
+    CheckDefinition { id: "sockets", unit: "% of connections", limit: 0.0 };
 const SOCKETS_LIMITED: f64 = 1.0;
 
 /// Judges the connections that failed on this machine.
-pub(super) fn sockets(run: &RunActivity) -> MachineFinding {
+pub(super) fn check_socket_failures(run: &RunActivity) -> MachineFinding {
     let share =
         percent(run.socket_failures as f64, run.connections.saturating_add(run.socket_failures) as f64);
     let grade = match run.socket_failures {
@@ -72,25 +73,29 @@ pub(super) fn sockets(run: &RunActivity) -> MachineFinding {
         _ => ": keep connections alive, add -laddr addresses or raise ulimit -n",
     };
     let text = format!("{} connections got no local port or file descriptor{advice}", run.socket_failures);
-    SOCKETS.finding(grade, share, text)
+    SOCKETS_CHECK.finding(grade, share, text)
 }
 
 /// The seconds for which a port stays taken after the local side closed first (`TCP_TIMEWAIT_LEN`, Linux `include/net/tcp.h`).
-pub const TIME_WAIT: f64 = 60.0;
+pub const TIME_WAIT_SECONDS: f64 = 60.0;
 
 const PORTS: CheckDefinition = CheckDefinition { id: "ports", unit: "ports", limit: 0.0 };
 
-/// Judges whether a longer run would exhaust the ports. Ports that were missing in this run are in [`sockets`].
-pub(super) fn ports(before: &MachineSnapshot, after: &MachineSnapshot, run: &RunActivity) -> MachineFinding {
+/// Judges whether a longer run would exhaust the ports. Ports that were missing in this run are in [`check_socket_failures`].
+pub(super) fn check_ports(
+    before: &MachineSnapshot,
+    after: &MachineSnapshot,
+    run: &RunActivity,
+) -> MachineFinding {
     let (ports, waiting) = match (&after.ephemeral_port_count, &before.time_wait, &after.time_wait) {
         (Ok(ports), Ok(before), Ok(after)) => (*ports, after.saturating_sub(*before)),
-        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown(why),
+        (Err(why), ..) | (_, Err(why), _) | (.., Err(why)) => return PORTS.unknown_finding(why),
     };
     // Connections that a short run opens at its start are not opened again and again.
-    let rate = run.connections as f64 / run.sending.as_secs_f64().max(1.0);
+    let rate = run.connections as f64 / run.sending_duration.as_secs_f64().max(1.0);
     // If few of many connections are in TIME_WAIT, the other side closes them or they stay open.
     let held = waiting.saturating_mul(2) >= run.connections;
-    let projected = if held { rate * TIME_WAIT } else { waiting as f64 };
+    let projected = if held { rate * TIME_WAIT_SECONDS } else { waiting as f64 };
     let (grade, advice) = info_if(
         projected > ports as f64,
         ": a longer run to one destination exhausts these ports, so keep connections alive or add -laddr addresses",
@@ -108,10 +113,10 @@ const CONNTRACK: CheckDefinition = CheckDefinition { id: "conntrack", unit: "% o
 const CONNTRACK_FULL: f64 = 95.0;
 
 /// Judges the tracked connections against the size of the table.
-pub(super) fn conntrack(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_conntrack(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (before, after) = match (&before.conntrack, &after.conntrack) {
         (Ok(before), Ok(after)) => (before, after),
-        (Err(why), _) | (_, Err(why)) => return CONNTRACK.unknown(why),
+        (Err(why), _) | (_, Err(why)) => return CONNTRACK.unknown_finding(why),
     };
     let Conntrack { count, max } = *if before.count > after.count { before } else { after };
     let share = percent(count as f64, max as f64);

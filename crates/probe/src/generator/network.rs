@@ -10,10 +10,10 @@ const BACKLOG: CheckDefinition = CheckDefinition { id: "packet-backlog", unit: "
 
 /// Judges the packets that this machine dropped before its network stack saw them. The counters are of the whole machine. If this namespace
 /// has no retransmits, the dropped packets belonged to other programs.
-pub(super) fn backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_packet_backlog(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.softnet, &after.softnet) {
         (Ok(earlier), Ok(later)) => (earlier, later),
-        (Err(why), _) | (_, Err(why)) => return BACKLOG.unknown(why),
+        (Err(why), _) | (_, Err(why)) => return BACKLOG.unknown_finding(why),
     };
     let Softnet { dropped, squeezed } = Softnet {
         dropped: later.dropped.saturating_sub(earlier.dropped),
@@ -53,10 +53,10 @@ const TCP: CheckDefinition = CheckDefinition { id: "tcp", unit: "segments", limi
 
 /// Reports TCP's retransmits and drops, which are never the generator's fault: the network or the target lost the packets, and a listener
 /// in this namespace belongs to a target.
-pub(super) fn tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_tcp(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let tcp = match during(before, after) {
         Ok(tcp) => tcp,
-        Err(why) => return TCP.unknown(&why),
+        Err(why) => return TCP.unknown_finding(&why),
     };
     let grade = if tcp == TcpStackCounters::default() { FindingGrade::Ok } else { FindingGrade::Info };
     let TcpStackCounters { listen_drops, listen_overflows, syn_retransmits, timeouts, retransmits } = tcp;
@@ -76,10 +76,10 @@ const BANDWIDTH: CheckDefinition = CheckDefinition { id: "bandwidth", unit: "% o
 const QUIET: f64 = 1e6;
 
 /// Judges the link that is nearest to its speed.
-pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
+pub(super) fn check_bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> MachineFinding {
     let (earlier, later) = match (&before.links, &after.links) {
         (Ok(earlier), Ok(later)) => (earlier, later),
-        (Err(why), _) | (_, Err(why)) => return BANDWIDTH.unknown(why),
+        (Err(why), _) | (_, Err(why)) => return BANDWIDTH.unknown_finding(why),
     };
     let carried: Vec<_> = later
         .iter()
@@ -87,8 +87,9 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
         .map(|(link, bits)| (link, bits / seconds(before, after).max(f64::MIN_POSITIVE)))
         .filter(|(_, rate)| *rate >= QUIET)
         .collect();
-    let shares =
-        carried.iter().filter_map(|&(link, rate)| Some((percent(rate, link.speed? as f64), link, rate)));
+    let shares = carried
+        .iter()
+        .filter_map(|&(link, rate)| Some((percent(rate, link.bits_per_second? as f64), link, rate)));
     match shares.max_by(|(one, ..), (other, ..)| one.total_cmp(other)) {
         Some((share, link, rate)) => busiest(share, link, rate),
         None if carried.is_empty() => BANDWIDTH.finding(
@@ -96,7 +97,7 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
             0.0,
             "only the loopback interface carried the load".to_owned(),
         ),
-        None => BANDWIDTH.unknown(&ProbeError::NotApplicable(
+        None => BANDWIDTH.unknown_finding(&ProbeError::NotApplicable(
             "the link that carried the load is virtual and reports no speed",
         )),
     }
@@ -104,8 +105,8 @@ pub(super) fn bandwidth(before: &MachineSnapshot, after: &MachineSnapshot) -> Ma
 
 /// The bits in the direction with more traffic. A counter that went backwards belongs to a new link.
 fn bits(before: &NetworkLink, after: &NetworkLink) -> f64 {
-    let sent = after.sent.saturating_sub(before.sent);
-    let received = after.received.saturating_sub(before.received);
+    let sent = after.sent_bytes.saturating_sub(before.sent_bytes);
+    let received = after.received_bytes.saturating_sub(before.received_bytes);
     sent.max(received) as f64 * 8.0
 }
 

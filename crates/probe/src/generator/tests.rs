@@ -7,12 +7,12 @@ use crate::files::fake::Texts;
 use crate::finding::FindingGrade;
 
 const RUN: RunActivity = RunActivity {
-    sending: Duration::from_secs(10),
-    missed_sends: false,
+    sending_duration: Duration::from_secs(10),
+    has_missed_sends: false,
     connections: 64,
     socket_failures: 0,
     in_flight_peak: 64,
-    busy_poll: Vec::new(),
+    busy_poll_times: Vec::new(),
 };
 
 /// A quiet machine with all files.
@@ -124,7 +124,7 @@ fn a_thread_that_waits_for_a_cpu_whenever_it_does_not_run_is_saturated() {
 
 #[test]
 fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
-    let missing = RunActivity { missed_sends: true, ..RUN };
+    let missing = RunActivity { has_missed_sends: true, ..RUN };
     let busy = |texts: &Texts| sender(texts, 2_000, 4_000);
     let queued = ("run-queue-wait", FindingGrade::Degraded);
     assert_eq!(bad(&missing, busy), [("thread-cpu", FindingGrade::Invalid), queued]);
@@ -134,17 +134,19 @@ fn a_sender_that_was_busy_for_half_of_a_run_answers_for_what_was_not_sent() {
 
 #[test]
 fn what_a_thread_spins_away_is_not_held_against_it() {
-    let spinning = RunActivity { busy_poll: vec![Duration::from_secs(6)], ..RUN };
+    let spinning = RunActivity { busy_poll_times: vec![Duration::from_secs(6)], ..RUN };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), []);
-    let spinning = RunActivity { busy_poll: vec![Duration::from_millis(500)], ..spinning };
+    let spinning = RunActivity { busy_poll_times: vec![Duration::from_millis(500)], ..spinning };
     assert_eq!(bad(&spinning, |texts| sender(texts, 10_000, 0)), [("thread-cpu", FindingGrade::Invalid)]);
 }
 
 /// Regression: the mean of their busy polling, 40 %, made both threads look idle.
 #[test]
 fn what_a_thread_spins_away_excuses_no_other() {
-    let run =
-        |busy_poll: [u64; 2]| RunActivity { busy_poll: busy_poll.map(Duration::from_secs).to_vec(), ..RUN };
+    let run = |busy_poll: [u64; 2]| RunActivity {
+        busy_poll_times: busy_poll.map(Duration::from_secs).to_vec(),
+        ..RUN
+    };
     assert_eq!(bad(&run([0, 8]), |texts| sender(texts, 9_500, 0)), [("thread-cpu", FindingGrade::Invalid)]);
     assert_eq!(bad(&run([8, 0]), |texts| sender(texts, 9_500, 0)), []);
 }
@@ -229,7 +231,7 @@ fn a_rate_of_connections_that_a_longer_run_could_not_keep_is_noted() {
     assert_eq!(bad(&at(470), waiting(4_700)), []);
     assert_eq!(bad(&at(471), waiting(4_710)), [("ports", FindingGrade::Info)]);
     assert_eq!(bad(&at(471), waiting(0)), [], "the other side closes first");
-    let short = RunActivity { connections: 4, sending: Duration::from_millis(3), ..RUN };
+    let short = RunActivity { connections: 4, sending_duration: Duration::from_millis(3), ..RUN };
     assert_eq!(bad(&short, waiting(4)), [], "four connections were a rate of 1300 per second");
 }
 
@@ -283,7 +285,7 @@ proptest! {
     /// Every check has a finding, whatever the files contain before and after.
     #[test]
     fn no_text_is_too_odd(texts in prop::collection::vec((0usize..32, ODD), 0..16)) {
-        let run = RunActivity { sending: Duration::MAX, connections: u64::MAX, socket_failures: u64::MAX, ..RUN };
+        let run = RunActivity { sending_duration: Duration::MAX, connections: u64::MAX, socket_failures: u64::MAX, ..RUN };
         let machine = quiet();
         let paths = machine.paths();
         let mut watch = GeneratorMonitor::start(&machine, "sender ", Duration::MAX);

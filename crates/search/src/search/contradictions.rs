@@ -9,9 +9,9 @@ use std::time::Duration;
 use super::{Phase, RateSearch, SearchStep};
 use crate::evidence::Dispersion;
 use crate::observation::BLOCK_SECONDS;
-use crate::offer::TrialPurpose;
 use crate::report::{QuotaExhaustion, RateTrial, SearchOutcome};
-use crate::vote::TrialVerdict;
+use crate::trial_spec::TrialPurpose;
+use crate::trial_verdict::TrialVerdict;
 
 /// The factor below a good rate at which a bad trial contradicts it.
 const BELOW: f64 = 0.98;
@@ -40,7 +40,7 @@ impl RateSearch {
         let contradicted = before.iter().any(|trial| says_more(trial, last.spec.rate));
         if contradicted && !self.manners.spent {
             let longer = last.seen.blocks.len() as f64 * BLOCK_SECONDS * LONGER;
-            let time = self.profile.most.max(Duration::from_secs_f64(longer));
+            let time = self.profile.max_trial_duration.max(Duration::from_secs_f64(longer));
             let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, last.spec.rate, time);
             self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
         }
@@ -77,7 +77,7 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(self.trial(
             TrialPurpose::RepeatNow,
             rate,
-            self.profile.most,
+            self.profile.max_trial_duration,
         )));
     }
 
@@ -89,12 +89,12 @@ impl RateSearch {
             return;
         }
         if self.trials[at].evidence.unqueued_seconds > HELD {
-            return self.after_bad();
+            return self.handle_bad_trial();
         }
         let rate = self.trials[at].spec.rate;
         let same = self.trials.iter().filter(|trial| trial.spec.rate == rate);
         let held = same.map(|trial| trial.evidence.unqueued_seconds).fold(0.0, f64::max);
-        let time = self.profile.most.max(Duration::from_secs_f64(LONGER * held));
+        let time = self.profile.max_trial_duration.max(Duration::from_secs_f64(LONGER * held));
         let offer = self.whole_trial(TrialPurpose::RepeatAfterIdle, rate, time);
         self.agenda.extend([SearchStep::Pause(SILENCE), SearchStep::RunTrial(offer)]);
     }
@@ -109,7 +109,7 @@ impl RateSearch {
             self.deplete();
         } else if bad {
             self.forget(self.trials[at].spec.rate);
-            self.after_bad();
+            self.handle_bad_trial();
         } else {
             // The pause restored the target, so the earlier bad trial was degraded.
             self.reweigh(first, 0.0);
@@ -144,7 +144,7 @@ impl RateSearch {
 
     /// Learns that a rested target holds a rate that it did not hold before. The earlier bad trials met a degraded target and no longer
     /// count.
-    pub(super) fn learn_warmed_up(&mut self) {
+    pub(super) fn learn_rested_target_held(&mut self) {
         let Some(rate) = self.trials.last().map(|trial| trial.spec.rate) else { return };
         let degraded = |trial: &RateTrial| trial.verdict != TrialVerdict::Good && trial.spec.rate <= rate;
         for index in 0..self.trials.len() - 1 {
@@ -160,7 +160,7 @@ impl RateSearch {
     ///
     /// If an earlier, valid trial offered at least this rate, the generator is able to. Then something disturbs single trials. They do not
     /// count, and the search goes on until its time is over.
-    pub(super) fn doubt_generator(&mut self) {
+    pub(super) fn count_invalid_trial(&mut self) {
         self.invalid += 1;
         let most = if self.has_offered_more() { DISTURBED } else { INVALID };
         if self.invalid >= most {
@@ -169,7 +169,7 @@ impl RateSearch {
     }
 
     /// Whether the search for the bracket had trials, but no valid one.
-    pub(super) fn is_all_disturbed(&self) -> bool {
+    pub(super) fn are_all_narrowing_trials_invalid(&self) -> bool {
         let narrows = |trial: &&RateTrial| trial.spec.purpose == TrialPurpose::NarrowBracket;
         let mut narrowing = self.trials.iter().filter(narrows).peekable();
         narrowing.peek().is_some() && narrowing.all(|trial| trial.verdict == TrialVerdict::Invalid)

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::{Phase, RateSearch, SearchStep};
 use crate::limit_posterior::Bracket;
-use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{LimitEstimate, RateTrial, SearchOutcome};
-use crate::vote::{FailureMode, TrialVerdict};
+use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use crate::trial_verdict::{FailureMode, TrialVerdict};
 
 /// The ratio of the bounds above which the bracket is wide, so that a trial in the middle narrows it most.
 const WIDE: f64 = 1.25;
@@ -47,8 +47,8 @@ impl RateSearch {
     pub(super) fn plan_cliff(&mut self) {
         self.believe();
         let Some(cliff) = self.cliff else { return };
-        let spent = self.elapsed >= self.profile.budget;
-        let narrow = cliff.width() <= self.profile.width;
+        let spent = self.elapsed >= self.profile.cliff_budget;
+        let narrow = cliff.relative_width() <= self.profile.cliff_width;
         if spent || narrow && self.overloads() >= BADS && self.held(&cliff) {
             return self.leave_cliff(&cliff);
         }
@@ -57,16 +57,16 @@ impl RateSearch {
             return self.look_cold(&cliff);
         }
         if narrow && !self.held(&cliff) {
-            return self.offer(self.whole_trial(TrialPurpose::Confirm, cliff.lower, self.hold()));
+            return self.schedule_trial(self.whole_trial(TrialPurpose::Confirm, cliff.lower, self.hold()));
         }
         let rate = self.next_rate(&cliff).max(LEAST_RATE);
-        self.offer(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.most));
+        self.schedule_trial(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.max_trial_duration));
     }
 
     /// The duration of a trial at the lower bound. It uses the remaining time, because only a long trial shows a quota that runs out.
     fn hold(&self) -> Duration {
-        let confirm = self.profile.confirm;
-        let left = self.profile.budget.saturating_sub(self.elapsed);
+        let confirm = self.profile.confirm_duration;
+        let left = self.profile.cliff_budget.saturating_sub(self.elapsed);
         if self.manners.spent { confirm } else { left.clamp(confirm, 3 * confirm) }
     }
 
@@ -128,14 +128,14 @@ impl RateSearch {
     pub(super) fn whole_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
         let offer = self.trial(purpose, rate, time);
         TrialSpec {
-            least: Duration::from_secs(1).min(time),
+            min_duration: Duration::from_secs(1).min(time),
             rule: StopRule::FullDuration(self.standard()),
             ..offer
         }
     }
 
     /// Schedules a trial, after one that empties the allowance if the target has one.
-    pub(super) fn offer(&mut self, offer: TrialSpec) {
+    pub(super) fn schedule_trial(&mut self, offer: TrialSpec) {
         if self.manners.spent {
             // If no earlier trial counts, the bracket may reach far above the lowest known bad rate.
             let upper = self.cliff.map_or(offer.rate, |cliff| cliff.upper);
@@ -145,14 +145,14 @@ impl RateSearch {
             let share = self.spending(rate);
             let arm = self.trial(TrialPurpose::BurstDrain, rate, most);
             self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
-                least: Duration::ZERO,
+                min_duration: Duration::ZERO,
                 rule: StopRule::Fails(share),
                 drain: Duration::ZERO,
                 ..arm
             }));
         }
-        let least = if self.manners.spent { SPENT.min(offer.most) } else { offer.least };
-        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, ..offer }));
+        let least = if self.manners.spent { SPENT.min(offer.max_duration) } else { offer.min_duration };
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { min_duration: least, ..offer }));
     }
 
     /// The share of failures that shows an empty allowance. If `--max-rate` allows only a slight overload, it is half of the share that
@@ -181,7 +181,11 @@ impl RateSearch {
     fn look_cold(&mut self, cliff: &Bracket) {
         self.looked_cold = true;
         self.agenda.push_back(SearchStep::Pause(REST));
-        let offer = self.trial(TrialPurpose::AfterIdle, COLD * cliff.upper, self.profile.most);
+        let offer = self.trial(
+            TrialPurpose::AboveBracketAfterIdle,
+            COLD * cliff.upper,
+            self.profile.max_trial_duration,
+        );
         self.agenda.push_back(SearchStep::RunTrial(offer));
     }
 
@@ -190,10 +194,10 @@ impl RateSearch {
         if self.may_look_cold(cliff) {
             return self.look_cold(cliff);
         }
-        if let Some(again) = self.contradicted_trial() {
-            return self.offer(again);
+        if let Some(again) = self.repeat_contradicted_trial() {
+            return self.schedule_trial(again);
         }
-        if self.is_all_disturbed() {
+        if self.are_all_narrowing_trials_invalid() {
             return self.end(SearchOutcome::GeneratorLimited);
         }
         self.cliff_by = Some(self.elapsed);
@@ -214,7 +218,7 @@ impl RateSearch {
         self.believe();
         let (Some(knee), Some(by)) = (self.knee, self.cliff_by) else { return self.enter(Phase::Recovery) };
         let spent = self.elapsed >= by + self.profile.knee_budget;
-        if spent || knee.width() <= self.profile.knee_width {
+        if spent || knee.relative_width() <= self.profile.knee_width {
             return self.enter(Phase::Recovery);
         }
         self.turn += 1;
@@ -223,7 +227,11 @@ impl RateSearch {
             2 => (knee.upper * knee.estimate).sqrt(),
             _ => knee.estimate,
         };
-        self.offer(self.whole_trial(TrialPurpose::LatencyBreakingRate, rate, self.profile.most));
+        self.schedule_trial(self.whole_trial(
+            TrialPurpose::LatencyBreakingRate,
+            rate,
+            self.profile.max_trial_duration,
+        ));
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::unreachable_goal::{is_alike, pooled};
 use super::{BaselineLatency, Phase, RateSearch, SearchStep};
 use crate::observation::{mean_latency, sum};
-use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{RateTrial, SearchOutcome};
-use crate::vote::{TrialCriteria, TrialVerdict};
+use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use crate::trial_verdict::{TrialCriteria, TrialVerdict};
 
 /// The rate in requests per second down to which the first rate is halved while too many requests fail.
 const LEAST_FIRST: f64 = 4.0;
@@ -34,10 +34,10 @@ const SURE: f64 = 2.5;
 
 impl RateSearch {
     pub(super) fn plan_baseline(&mut self) {
-        let rate = self.bounds.first.min(self.bounds.ceiling().0);
+        let rate = self.bounds.first_rate.min(self.bounds.ceiling().0);
         let offer = self.trial(TrialPurpose::Baseline, rate, BASELINE);
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
-            least: BASELINE,
+            min_duration: BASELINE,
             most_in_flight: 30.0 + rate,
             ..offer
         }));
@@ -49,8 +49,8 @@ impl RateSearch {
         let slowest = blocks.iter().map(|block| block.slowest).fold(0.0, f64::max);
         match mean_latency(blocks).filter(|_| errors <= 0.2 * (good + errors)) {
             // Some responses are good, so a limit below the first rate is possible.
-            None if good > 0.0 && self.bounds.first > LEAST_FIRST => self.bounds.first /= 2.0,
-            None => self.end(SearchOutcome::UnstableBaseline),
+            None if good > 0.0 && self.bounds.first_rate > LEAST_FIRST => self.bounds.first_rate /= 2.0,
+            None => self.end(SearchOutcome::GoalUnreachable),
             Some(service) => {
                 self.calm = Some(BaselineLatency { service, slowest });
                 self.enter(Phase::Ramp);
@@ -71,15 +71,15 @@ impl RateSearch {
         if last >= ceiling {
             return self.hold_ceiling(whose);
         }
-        let rate = if last > 0.0 { 2.0 * last } else { self.bounds.first };
+        let rate = if last > 0.0 { 2.0 * last } else { self.bounds.first_rate };
         let (least, most) = RAMP_STEP;
         let rule = StopRule::Decided(TrialCriteria {
-            tolerance: RAMP_STEP_TOLERANCE,
-            least: 0.2,
+            growth_tolerance: RAMP_STEP_TOLERANCE,
+            min_seconds: 0.2,
             ..self.standard()
         });
         let offer = self.trial(TrialPurpose::Ramp, rate, most);
-        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least, rule, ..offer }));
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { min_duration: least, rule, ..offer }));
     }
 
     /// The lowest rate of a bad trial that still counts.
@@ -97,15 +97,16 @@ impl RateSearch {
         let held = self.trials.iter().filter(held).filter(|trial| trial.verdict != TrialVerdict::Invalid);
         let errors = pooled(held.clone().map(|trial| trial.evidence.errors));
         let late = pooled(held.clone().map(|trial| trial.evidence.late));
-        let is_late = |sure| self.goal.late.is_some_and(|bound| late.deviations_above(bound.share) > sure);
-        let doubtful =
-            errors.count > 1.0 && errors.value() > self.goal.errors || is_late(0.0) && !is_late(SURE);
+        let is_late =
+            |sure| self.goal.late.is_some_and(|bound| late.deviations_above(bound.max_late_share) > sure);
+        let doubtful = errors.count > 1.0 && errors.value() > self.goal.max_error_share
+            || is_late(0.0) && !is_late(SURE);
         let times = held.count();
         if times == 0 || doubtful && times < LOOKS {
-            let offer = self.whole_trial(TrialPurpose::Confirm, ceiling, self.profile.confirm);
+            let offer = self.whole_trial(TrialPurpose::Confirm, ceiling, self.profile.confirm_duration);
             return self.agenda.push_back(SearchStep::RunTrial(offer));
         }
-        if errors.count >= SOME && errors.deviations_above(self.goal.errors) > SURE {
+        if errors.count >= SOME && errors.deviations_above(self.goal.max_error_share) > SURE {
             return self.doubt(ceiling, errors.value(), false);
         }
         self.leave_ceiling(whose, is_late(SURE));
@@ -115,7 +116,7 @@ impl RateSearch {
     /// `is_late` is true if too many responses were late in all trials of that rate.
     fn leave_ceiling(&mut self, whose: SearchOutcome, is_late: bool) {
         if self.fails_at_any_rate() || self.is_late_at_any_rate() {
-            return self.end(SearchOutcome::UnstableBaseline);
+            return self.end(SearchOutcome::GoalUnreachable);
         }
         let (ceiling, _) = self.bounds.ceiling();
         let late = self.knee_limit().and_then(|knee| knee.lowest_bad).or_else(|| is_late.then_some(ceiling));
@@ -150,15 +151,15 @@ impl RateSearch {
     /// if that is possible. `below` is true if this rate had as many errors as twice the rate.
     fn doubt(&mut self, rate: f64, share: f64, below: bool) {
         let seen = HALF * rate * share;
-        let most = self.profile.most.as_secs_f64();
+        let most = self.profile.max_trial_duration.as_secs_f64();
         if share > FEW_ERRORS || seen * most < FEWEST {
             let never = share <= FEW_ERRORS && (below || self.fails_at_any_rate());
-            return if never { self.end(SearchOutcome::UnstableBaseline) } else { self.break_at_lowest() };
+            return if never { self.end(SearchOutcome::GoalUnreachable) } else { self.break_at_lowest() };
         }
         let enough = Duration::from_secs_f64((ENOUGH / seen).min(most)).max(RAMP_STEP.1);
         let offer = self.whole_trial(TrialPurpose::Confirm, HALF * rate, enough);
         // The trial expects errors, so a few of them must not end it early.
-        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { least: enough, ..offer }));
+        self.agenda.push_back(SearchStep::RunTrial(TrialSpec { min_duration: enough, ..offer }));
     }
 
     /// Breaks at the lowest bad step, or at the highest rate if only all its trials together are bad.
@@ -204,6 +205,6 @@ impl RateSearch {
         let good = good.map(|trial| trial.spec.rate).fold(bad / 16.0, f64::max);
         self.range = (RANGE.0 * good, RANGE.1 * bad);
         self.enter(Phase::Narrow);
-        self.after_bad();
+        self.handle_bad_trial();
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::{LATE, Phase, RateSearch, SearchStep};
 use crate::limit_posterior::Bracket;
 use crate::observation::BLOCK_SECONDS;
-use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{
     LimitEstimate, OverloadRecovery, RateTrial, SearchOutcome, SearchReport, UnexcludedBurst,
 };
-use crate::vote::TrialVerdict;
+use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use crate::trial_verdict::TrialVerdict;
 
 /// The overload before the recovery trial: a factor of the upper bound, and the duration.
 const OVERLOAD: (f64, Duration) = (1.3, Duration::from_secs(2));
@@ -32,12 +32,12 @@ impl RateSearch {
         if self.turn > 1 || self.manners.spent {
             // After an allowance was found, earlier trials do not count. Without a rate that held since then, the bracket may be a guess.
             let is_some_idea = self.cliff_limit().is_roughly_bracketed();
-            return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Over) };
+            return if is_some_idea { self.end(self.verdict()) } else { self.enter(Phase::Finished) };
         }
         let (above, time) = OVERLOAD;
         let overload = self.trial(TrialPurpose::BurstDrain, above * cliff.upper, time);
-        let overload = TrialSpec { rule: StopRule::Fails(1.0), least: time, ..overload };
-        let again = self.trial(TrialPurpose::Recovery, AGAIN * cliff.lower, self.profile.recovery);
+        let overload = TrialSpec { rule: StopRule::Fails(1.0), min_duration: time, ..overload };
+        let again = self.trial(TrialPurpose::Recovery, AGAIN * cliff.lower, self.profile.recovery_duration);
         self.agenda.extend([SearchStep::RunTrial(overload), SearchStep::RunTrial(again)]);
     }
 
@@ -56,7 +56,7 @@ impl RateSearch {
         self.cliff = None;
         match self.ceiling_outcome() {
             Some(whose) => self.end(whose),
-            None => self.enter(Phase::Over),
+            None => self.enter(Phase::Finished),
         }
     }
 
@@ -79,8 +79,8 @@ impl RateSearch {
             cliff: self.cliff_limit(),
             knee: self.knee_limit(),
             failure_mode: self.manners.kind,
-            goodput: self.goodput(),
-            burst: self.burst(),
+            overload_goodput: self.goodput(),
+            burst_allowance: self.burst(),
             quota_exhaustion: self.manners.depletion,
             unexcluded_burst: self.allowance(),
             recovery: stated(self.manners.recovery),
@@ -90,20 +90,20 @@ impl RateSearch {
     }
 
     pub(super) fn cliff_limit(&self) -> LimitEstimate {
-        let cliff = self.cliff.map(|cliff| cliff.widened(self.profile.margin));
+        let cliff = self.cliff.map(|cliff| cliff.widened(self.profile.cliff_margin));
         self.limit(cliff, |trial| trial.verdict)
     }
 
     /// The knee; none without a latency goal. If the bracket is too wide, only the tested rates are given.
     pub(super) fn knee_limit(&self) -> Option<LimitEstimate> {
-        let share = self.goal.late?.share;
+        let share = self.goal.late?.max_late_share;
         let knee = self.knee.map(|knee| knee.widened(self.profile.knee_margin));
-        let told = knee.filter(|knee| knee.width() <= TOLD);
+        let told = knee.filter(|knee| knee.relative_width() <= TOLD);
         Some(self.limit(told, |trial| match trial.evidence.late {
             _ if trial.verdict == TrialVerdict::Bad => TrialVerdict::Bad,
             late if late.total <= 0.0 => TrialVerdict::Undecided,
             // A ramp step is too short for a queue to grow.
-            late if late.deviations_above(share) > SURE && trial.evidence.seconds >= LATE => {
+            late if late.deviations_above(share) > SURE && trial.evidence.seconds_after_settling >= LATE => {
                 TrialVerdict::Bad
             }
             late if late.value() <= share => TrialVerdict::Good,
@@ -136,10 +136,9 @@ impl RateSearch {
     }
 
     fn goodput(&self) -> Option<f64> {
-        let bad = self
-            .trials
-            .iter()
-            .filter(|trial| trial.verdict == TrialVerdict::Bad && trial.evidence.seconds > 0.0);
+        let bad = self.trials.iter().filter(|trial| {
+            trial.verdict == TrialVerdict::Bad && trial.evidence.seconds_after_settling > 0.0
+        });
         let mut all: Vec<_> = bad.map(|trial| trial.evidence.goodput).collect();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied()
@@ -163,7 +162,11 @@ impl RateSearch {
             self.trials.iter().filter(|trial| trial.verdict != TrialVerdict::Bad && trial.weight > 0.1);
         let of = |trial: &RateTrial| {
             let held = Duration::from_secs_f64(trial.seen.blocks.len() as f64 * BLOCK_SECONDS);
-            UnexcludedBurst { rate: trial.spec.rate, held, requests: trial.spec.rate * held.as_secs_f64() }
+            UnexcludedBurst {
+                rate: trial.spec.rate,
+                duration: held,
+                requests: trial.spec.rate * held.as_secs_f64(),
+            }
         };
         held.map(of).max_by(|a, b| a.requests.total_cmp(&b.requests))
     }

@@ -4,7 +4,7 @@
 
 use super::{Phase, RateSearch};
 use crate::report::SearchOutcome;
-use crate::vote::TrialVerdict;
+use crate::trial_verdict::TrialVerdict;
 
 impl RateSearch {
     /// Goes back to the phase in which further trials decide, if the search has ended, or is about to end, without an answer.

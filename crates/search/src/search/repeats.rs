@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::RateSearch;
 use crate::observation::BLOCK_SECONDS;
-use crate::offer::{TrialPurpose, TrialSpec};
 use crate::report::RateTrial;
-use crate::vote::TrialVerdict;
+use crate::trial_spec::{TrialPurpose, TrialSpec};
+use crate::trial_verdict::TrialVerdict;
 
 /// The most rates that a search repeats.
 const REPEATS: usize = 3;
@@ -21,7 +21,7 @@ const SAME: f64 = 1e-9;
 
 impl RateSearch {
     /// A repetition of the lowest bad trial below the bracket; none if there is no such trial, or if its rate was repeated before.
-    pub(super) fn contradicted_trial(&mut self) -> Option<TrialSpec> {
+    pub(super) fn repeat_contradicted_trial(&mut self) -> Option<TrialSpec> {
         // After an allowance ran out, trials from before do not count, and a bad one below the bracket may have found it empty.
         let lower = self.cliff_limit().bracket.filter(|_| !self.manners.spent)?.lower;
         let contradicts = |trial: &&RateTrial| {
@@ -33,7 +33,7 @@ impl RateSearch {
             return None;
         }
         let longer = LONGER * bad.seen.blocks.len() as f64 * BLOCK_SECONDS;
-        let time = self.profile.most.max(Duration::from_secs_f64(longer));
+        let time = self.profile.max_trial_duration.max(Duration::from_secs_f64(longer));
         let again = self.whole_trial(TrialPurpose::NarrowBracket, bad.spec.rate, time);
         self.repeated.push(again.rate);
         Some(again)

@@ -8,9 +8,9 @@ use std::time::Duration;
 use super::{RateSearch, SearchStep};
 use crate::limit_posterior::Bracket;
 use crate::observation::{BLOCKS_PER_SECOND, BlockCounts, TrialObservation, sum};
-use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::{RateTrial, SearchOutcome};
-use crate::vote::{FailureMode, TrialVerdict};
+use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use crate::trial_verdict::{FailureMode, TrialVerdict};
 
 /// The rate of requests to a target that is down, and their longest duration. A crashed container restarts after some seconds, and after
 /// ten the next time (the kubelet's back-off, Kubernetes documentation of the Pod lifecycle).
@@ -77,7 +77,7 @@ impl RateSearch {
         let (rate, most) = CALL;
         let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);
         TrialSpec {
-            least: Duration::ZERO,
+            min_duration: Duration::ZERO,
             rule: StopRule::FastResponses(f64::INFINITY),
             most_in_flight: 200.0,
             ..offer

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{RateSearch, SearchStep};
-use crate::offer::{StopRule, TrialPurpose, TrialSpec};
 use crate::report::RateTrial;
-use crate::vote::{FailureMode, TrialVerdict};
+use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
+use crate::trial_verdict::{FailureMode, TrialVerdict};
 
 /// The shortest and longest duration of single requests after an overload, and their allowed slowdown over the slowest baseline response.
 const PROBE: (Duration, Duration, f64) = (Duration::from_millis(600), Duration::from_secs(30), 3.0);
@@ -21,23 +21,23 @@ const MOST_ABOVE: f64 = 4.0;
 impl RateSearch {
     pub(super) fn learn_trial(&mut self) {
         let Some(last) = self.trials.last() else { return };
-        let (vote, cold) = (last.verdict, last.spec.purpose == TrialPurpose::AfterIdle);
+        let (vote, cold) = (last.verdict, last.spec.purpose == TrialPurpose::AboveBracketAfterIdle);
         if vote == TrialVerdict::Bad
             && !self.broke_midway(self.trials.len() - 1)
             && !self.retest_if_contradicted()
         {
-            self.after_bad();
+            self.handle_bad_trial();
         } else if self.broke_midway(self.trials.len() - 1) && !self.manners.spent {
             self.plan_repeat();
         } else if vote == TrialVerdict::Good && cold {
-            self.learn_warmed_up();
+            self.learn_rested_target_held();
         } else if vote != TrialVerdict::Bad {
             self.doubt_arming();
         }
     }
 
     /// Records the failure mode after a bad trial, and schedules the recovery, or keeps the allowance empty.
-    pub(super) fn after_bad(&mut self) {
+    pub(super) fn handle_bad_trial(&mut self) {
         let Some(kind) = self.failed() else { return };
         // After the target has queued once, a single trial with another failure mode may be bad luck.
         let alike = self
@@ -98,7 +98,7 @@ impl RateSearch {
         let offer = self.trial(TrialPurpose::RecoveryProbe, rate, most);
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
             rule,
-            least,
+            min_duration: least,
             most_in_flight: 200.0,
             ..offer
         }));

@@ -3,9 +3,9 @@
 
 use super::RateSearch;
 use crate::evidence::Proportion;
-use crate::offer::TrialPurpose;
 use crate::report::RateTrial;
-use crate::vote::TrialVerdict;
+use crate::trial_spec::TrialPurpose;
+use crate::trial_verdict::TrialVerdict;
 
 /// The number of failures below which a share may be bad luck. Below: the standard deviations above the bound that are not chance, for
 /// errors and for late responses. Late responses vary more with the other work of a machine.
@@ -26,12 +26,14 @@ pub(super) fn is_alike(low: f64, high: f64) -> bool {
 impl RateSearch {
     /// Whether equally many requests fail at any rate.
     pub(super) fn fails_at_any_rate(&self) -> bool {
-        self.at_any_rate((self.goal.errors, ERRORS), |trial| trial.evidence.errors)
+        self.at_any_rate((self.goal.max_error_share, ERRORS), |trial| trial.evidence.errors)
     }
 
     /// Whether equally many responses are late at any rate.
     pub(super) fn is_late_at_any_rate(&self) -> bool {
-        self.goal.late.is_some_and(|late| self.at_any_rate((late.share, LATE), |trial| trial.evidence.late))
+        self.goal
+            .late
+            .is_some_and(|late| self.at_any_rate((late.max_late_share, LATE), |trial| trial.evidence.late))
     }
 
     fn at_any_rate(&self, (bound, sure): (f64, f64), share: impl Fn(&RateTrial) -> Proportion) -> bool {

@@ -6,12 +6,12 @@ use super::servers::{ServiceDistribution, SimulatedBucket};
 use super::target::{SimulatedArrivals, SimulatedTarget};
 use super::tests::BOTH;
 use crate::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation};
-use crate::offer::{TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{SearchOutcome, SearchReport};
 use crate::search::{RateBounds, RateSearch};
 use crate::target::{SearchTarget, search};
-use crate::vote::FailureMode;
+use crate::trial_spec::{TrialPurpose, TrialSpec};
+use crate::trial_verdict::FailureMode;
 
 /// A rate limiter whose process crashes at a given time, or above a given rate, and restarts after a while.
 struct Dying {
@@ -32,8 +32,14 @@ struct Dying {
 impl Dying {
     fn new(limit: f64) -> Self {
         let service = ServiceDistribution::Fixed(0.005);
-        let server =
-            SimulatedBucket { fill: limit, size: 30.0, left: 30.0, at: 0.0, service, refusal: 0.001 };
+        let server = SimulatedBucket {
+            fill: limit,
+            size: 30.0,
+            left: 30.0,
+            counted_at: 0.0,
+            service,
+            seconds_until_refusal: 0.001,
+        };
         Self {
             target: SimulatedTarget::new(Box::new(server), SimulatedArrivals::Constant, 0.25, 1),
             now: 0.0,

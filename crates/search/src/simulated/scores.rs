@@ -1,7 +1,7 @@
 //! Scores of searches: the coverage of a bracket, the error of its estimate, and the time it took.
 
-use super::plants::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
-use crate::closed;
+use super::target_specs::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
+use crate::closed_loop;
 use crate::goal::SearchGoal;
 use crate::profile::Profile;
 use crate::report::{LimitEstimate, SearchReport};
@@ -20,7 +20,7 @@ pub struct SearchScore {
     /// The report of the search.
     pub report: SearchReport,
     /// The seconds with a rate above the cliff.
-    pub over: f64,
+    pub overload_seconds: f64,
     /// The failed requests.
     pub failed: u64,
 }
@@ -28,7 +28,7 @@ pub struct SearchScore {
 impl SearchScore {
     /// Runs a search on a simulated target.
     #[must_use]
-    pub fn of(
+    pub fn run_search(
         plant: &SimulatedTargetSpec,
         truth: TrueLimits,
         goal: SearchGoal,
@@ -41,7 +41,14 @@ impl SearchScore {
         let report = procedure.report();
         let trials = report.trials.iter().filter(|trial| trial.spec.rate > truth.cliff);
         let over = trials.map(|trial| trial.seen.took.as_secs_f64()).sum();
-        Self { class: plant.class, capacity: plant.capacity, truth, report, over, failed: target.failed }
+        Self {
+            class: plant.class,
+            capacity: plant.capacity,
+            truth,
+            report,
+            overload_seconds: over,
+            failed: target.failed,
+        }
     }
 
     /// Whether the cliff's bracket contains the true cliff.
@@ -81,23 +88,23 @@ pub struct ClosedScore {
     /// The most clients at which the goal holds.
     pub truth: u32,
     /// The report of the search.
-    pub report: closed::ClosedReport,
+    pub report: closed_loop::ClosedReport,
 }
 
 impl ClosedScore {
     /// Runs a search with at most this many clients. The true limit comes from runs with this many requests.
     #[must_use]
-    pub fn of(
+    pub fn run_search(
         plant: &SimulatedTargetSpec,
         goal: SearchGoal,
         profile: Profile,
         (most, requests): (u32, u32),
         seed: u64,
     ) -> Self {
-        let mut procedure = closed::ClosedSearch::new(goal, profile, most);
-        closed::search(&mut procedure, &mut plant.target(&goal, seed));
+        let mut procedure = closed_loop::ClosedSearch::new(goal, profile, most);
+        closed_loop::search(&mut procedure, &mut plant.target(&goal, seed));
         let report = procedure.report();
-        let truth = plant.clients(&goal, report.service, requests);
+        let truth = plant.true_client_limit(&goal, report.service_time, requests);
         Self { class: plant.class, capacity: plant.capacity, truth, report }
     }
 
@@ -131,7 +138,7 @@ pub fn quantile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
 
 /// The percentage of true values.
 #[must_use]
-pub fn percent(all: impl IntoIterator<Item = bool>) -> f64 {
+pub fn percent_true(all: impl IntoIterator<Item = bool>) -> f64 {
     let (mut are, mut count) = (0.0, 0.0);
     for is in all {
         are += f64::from(u8::from(is));

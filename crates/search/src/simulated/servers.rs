@@ -47,7 +47,7 @@ impl ServiceDistribution {
         mean
     }
 
-    pub(crate) fn times(self, factor: f64) -> Self {
+    pub(crate) fn scaled(self, factor: f64) -> Self {
         match self {
             Self::Fixed(mean) => Self::Fixed(mean * factor),
             Self::Exponential(mean) => Self::Exponential(mean * factor),
@@ -84,7 +84,7 @@ pub(crate) fn normal(rng: &mut Rng) -> f64 {
 #[expect(missing_docs, reason = "the comment of each variant explains its fields")]
 pub enum Slowdown {
     /// No slowdown.
-    Even,
+    NoSlowdown,
     /// A drifting speed: AR(1) in steps of one second, with this deviation and this memory in seconds.
     Drift { deviation: f64, memory: f64, level: f64, next: f64 },
     /// Stalls of all workers for `length`, once in `every` seconds on average.
@@ -105,7 +105,7 @@ impl Slowdown {
     /// Returns the start and the service time of a request that could start at `start` and take `took`.
     fn apply(&mut self, arrived: f64, start: f64, took: f64, rng: &mut Rng) -> (f64, f64) {
         match self {
-            Self::Even => (start, took),
+            Self::NoSlowdown => (start, took),
             Self::Drift { deviation, memory, level, next } => {
                 while *next <= start {
                     let kept = (-1.0 / *memory).exp();
@@ -159,11 +159,11 @@ pub struct SimulatedWorkers {
     /// The service time of a request.
     pub service: ServiceDistribution,
     /// The slowdown of the workers.
-    pub pace: Slowdown,
+    pub slowdown: Slowdown,
     /// The time added to each response.
     pub added_latency: f64,
     /// The length of the queue; a request that finds the queue full is refused.
-    pub room: usize,
+    pub max_queue_length: usize,
     /// The longest wait. A request that waits longer gets an error and is retried in the background, as in a pool with retries.
     pub patience: f64,
     /// True if a closed connection frees its place.
@@ -180,9 +180,9 @@ impl SimulatedWorkers {
         Self {
             free_at: free,
             service,
-            pace: Slowdown::Even,
+            slowdown: Slowdown::NoSlowdown,
             added_latency: base,
-            room,
+            max_queue_length: room,
             patience,
             frees_on_close: true,
             starts: VecDeque::new(),
@@ -204,13 +204,13 @@ impl SimulatedWorkers {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
         }
-        self.starts.len() >= self.room
+        self.starts.len() >= self.max_queue_length
     }
 
     fn work(&mut self, at: f64, rng: &mut Rng) -> (f64, f64) {
         let worker = self.next();
         let took = self.service.draw(rng);
-        let (start, took) = self.pace.apply(at, self.free_at[worker].max(at), took, rng);
+        let (start, took) = self.slowdown.apply(at, self.free_at[worker].max(at), took, rng);
         self.free_at[worker] = start + took;
         (start, start + took)
     }
@@ -218,11 +218,11 @@ impl SimulatedWorkers {
 
 impl SimulatedServer for SimulatedWorkers {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
-        if self.room < usize::MAX && self.full(at) {
+        if self.max_queue_length < usize::MAX && self.full(at) {
             return SimulatedOutcome { end: at + self.added_latency, good: false };
         }
         let (start, end) = self.work(at, rng);
-        if self.room < usize::MAX {
+        if self.max_queue_length < usize::MAX {
             self.starts.push_back(start);
         }
         if start - at > self.patience {
@@ -251,19 +251,19 @@ pub struct SimulatedBucket {
     /// The current number of tokens.
     pub left: f64,
     /// The time at which the tokens were counted.
-    pub at: f64,
+    pub counted_at: f64,
     /// The service time of an admitted request.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
-    pub refusal: f64,
+    pub seconds_until_refusal: f64,
 }
 
 impl SimulatedServer for SimulatedBucket {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
-        self.left = (self.left + (at - self.at) * self.fill).min(self.size);
-        self.at = at;
+        self.left = (self.left + (at - self.counted_at) * self.fill).min(self.size);
+        self.counted_at = at;
         if self.left < 1.0 {
-            return SimulatedOutcome { end: at + self.refusal, good: false };
+            return SimulatedOutcome { end: at + self.seconds_until_refusal, good: false };
         }
         self.left -= 1.0;
         SimulatedOutcome { end: at + self.service.draw(rng), good: true }
@@ -280,24 +280,24 @@ pub struct SimulatedWindowLimiter {
     /// The length of a window in seconds.
     pub length: f64,
     /// The number of the current window.
-    pub current: f64,
+    pub window_index: f64,
     /// The requests in the current window.
     pub used: f64,
     /// The service time of an admitted request.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
-    pub refusal: f64,
+    pub seconds_until_refusal: f64,
 }
 
 impl SimulatedServer for SimulatedWindowLimiter {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         let window = (at / self.length).floor();
-        if window > self.current {
-            (self.current, self.used) = (window, 0.0);
+        if window > self.window_index {
+            (self.window_index, self.used) = (window, 0.0);
         }
         self.used += 1.0;
         if self.used > self.most {
-            return SimulatedOutcome { end: at + self.refusal, good: false };
+            return SimulatedOutcome { end: at + self.seconds_until_refusal, good: false };
         }
         SimulatedOutcome { end: at + self.service.draw(rng), good: true }
     }
@@ -313,13 +313,13 @@ pub struct SimulatedSlots {
     /// The time that a request holds its place.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
-    pub refusal: f64,
+    pub seconds_until_refusal: f64,
 }
 
 impl SimulatedServer for SimulatedSlots {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         match self.free_at.iter_mut().find(|free| **free <= at) {
-            None => SimulatedOutcome { end: at + self.refusal, good: false },
+            None => SimulatedOutcome { end: at + self.seconds_until_refusal, good: false },
             Some(free) => {
                 *free = at + self.service.draw(rng);
                 SimulatedOutcome { end: *free, good: true }
@@ -335,7 +335,7 @@ impl SimulatedServer for SimulatedSlots {
 /// A thread under a CPU quota per period that carries its debt over (Linux, `sched-bwc`). Work waits for the next period after the quota is
 /// spent.
 #[derive(Debug, Clone)]
-pub struct SimulatedQuota {
+pub struct SimulatedCpuQuota {
     /// The period in seconds.
     pub period: f64,
     /// The CPU time per period, in seconds.
@@ -345,33 +345,33 @@ pub struct SimulatedQuota {
     /// The CPU time used in that period.
     pub used: f64,
     /// The start of the last request.
-    pub last: f64,
+    pub last_start: f64,
     /// The CPU time of a request.
     pub service: ServiceDistribution,
     /// The time added to each response.
-    pub base: f64,
+    pub added_latency: f64,
 }
 
-impl SimulatedServer for SimulatedQuota {
+impl SimulatedServer for SimulatedCpuQuota {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         let passed = ((at - self.began) / self.period).floor().max(0.0);
         self.began += passed * self.period;
         self.used = (self.used - passed * self.granted).max(0.0);
-        let mut start = at.max(self.last);
+        let mut start = at.max(self.last_start);
         while self.used >= self.granted {
             self.began += self.period;
             self.used -= self.granted;
             start = start.max(self.began);
         }
-        self.last = start;
+        self.last_start = start;
         let work = self.service.draw(rng);
         self.used += work;
-        SimulatedOutcome { end: start + work + self.base, good: true }
+        SimulatedOutcome { end: start + work + self.added_latency, good: true }
     }
 
     fn drop_waiting(&mut self, at: f64) {
-        if self.last > at {
-            (self.last, self.used) = (at, self.granted);
+        if self.last_start > at {
+            (self.last_start, self.used) = (at, self.granted);
             self.began = self.began.min((at / self.period).floor() * self.period);
         }
     }

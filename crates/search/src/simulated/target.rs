@@ -7,10 +7,10 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use super::servers::{SimulatedServer, exponential};
-use crate::closed;
+use crate::closed_loop;
 use crate::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation};
-use crate::offer::TrialSpec;
 use crate::target::SearchTarget;
+use crate::trial_spec::TrialSpec;
 
 /// The arrival process of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl SimulatedTarget {
 
     /// The target with a generator that sends at most this many requests per second.
     #[must_use]
-    pub fn generated_by(self, generator: f64) -> Self {
+    pub fn with_generator_max_rate(self, generator: f64) -> Self {
         Self { generator, ..self }
     }
 
@@ -144,8 +144,8 @@ impl SearchTarget for SimulatedTarget {
 }
 
 /// Runs closed-loop trials. The generator's limit is then a number of clients.
-impl closed::ClosedTarget for SimulatedTarget {
-    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
+impl closed_loop::ClosedTarget for SimulatedTarget {
+    fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
         let began = self.now;
         let mut filling = BlockRecorder { blocks: Vec::new(), last_end: 0.0, in_flight: 0 };
         let (invalid, mut index) = (f64::from(offer.clients) > self.generator, 0);
@@ -163,7 +163,7 @@ impl closed::ClosedTarget for SimulatedTarget {
             }
             let fate = self.server.serve(began + sent, &mut self.rng);
             filling.request(sent, sent, (fate.end - began, fate.good), self.bound);
-            let pause = if fate.good { 0.0 } else { offer.pause.as_secs_f64() };
+            let pause = if fate.good { 0.0 } else { offer.pause_after_failure.as_secs_f64() };
             free.push(Reverse(SimulatedInstant::of(fate.end - began + pause + LAG * self.rng.f64())));
         }
     }
@@ -208,7 +208,7 @@ impl SimulatedTarget {
         TrialObservation {
             blocks,
             took,
-            invalid,
+            invalid_reason: invalid,
             interrupted: self.now > self.until,
             ..TrialObservation::default()
         }

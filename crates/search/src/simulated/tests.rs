@@ -2,23 +2,23 @@
 
 use std::time::Duration;
 
-use super::plants::{LongRun, SimulatedClass, SimulatedTargetSpec};
-use super::scores::{SearchScore, percent, quantile};
+use super::scores::{SearchScore, percent_true, quantile};
 use super::servers::{
-    ServiceDistribution, SimulatedBucket, SimulatedOutcome, SimulatedQuota, SimulatedServer, SimulatedSlots,
-    SimulatedWorkers, Slowdown, exponential,
+    ServiceDistribution, SimulatedBucket, SimulatedCpuQuota, SimulatedOutcome, SimulatedServer,
+    SimulatedSlots, SimulatedWorkers, Slowdown, exponential,
 };
 use super::target::{SimulatedArrivals, SimulatedTarget};
+use super::target_specs::{LongRun, SimulatedClass, SimulatedTargetSpec};
 use crate::compare::{ComparedRun, LimitChange, compare};
 use crate::failure_curves::erlang;
 use crate::goal::{LatencyGoal, SearchGoal};
 use crate::observation::TrialObservation;
-use crate::offer::{TrialPurpose, TrialSpec};
 use crate::profile::Profile;
 use crate::report::{LimitEstimate, SearchOutcome, SearchReport};
 use crate::search::{RateBounds, RateSearch, SearchStep};
 use crate::target::{SearchTarget, search};
-use crate::vote::{FailureMode, TrialVerdict};
+use crate::trial_spec::{TrialPurpose, TrialSpec};
+use crate::trial_verdict::{FailureMode, TrialVerdict};
 
 /// Sends Poisson arrivals to a warm server.
 fn poisson(mut server: impl SimulatedServer, rate: f64, requests: u32) -> (f64, f64) {
@@ -76,7 +76,8 @@ fn a_single_worker_makes_wait_as_pollaczek_and_khinchine_say() {
 fn places_lose_as_much_as_erlang_says() {
     for (count, load) in [(10, 5.0), (50, 40.0)] {
         for service in [ServiceDistribution::Exponential(0.02), ServiceDistribution::Lognormal(0.02, 1.0)] {
-            let places = SimulatedSlots { free_at: vec![0.0; count as usize], service, refusal: 0.001 };
+            let places =
+                SimulatedSlots { free_at: vec![0.0; count as usize], service, seconds_until_refusal: 0.001 };
             close(poisson(places, load / 0.02, 400_000).1, erlang(count, load), 0.06);
         }
     }
@@ -85,7 +86,14 @@ fn places_lose_as_much_as_erlang_says() {
 #[test]
 fn a_bucket_lets_through_what_fills_it() {
     let service = ServiceDistribution::Fixed(0.001);
-    let bucket = SimulatedBucket { fill: 500.0, size: 50.0, left: 50.0, at: 0.0, service, refusal: 0.001 };
+    let bucket = SimulatedBucket {
+        fill: 500.0,
+        size: 50.0,
+        left: 50.0,
+        counted_at: 0.0,
+        service,
+        seconds_until_refusal: 0.001,
+    };
     close(poisson(bucket, 1000.0, 200_000).1, 0.5, 0.02);
 }
 
@@ -93,8 +101,15 @@ fn a_bucket_lets_through_what_fills_it() {
 #[test]
 fn a_quota_lets_through_what_it_grants() {
     let service = ServiceDistribution::Fixed(0.001);
-    let mut quota =
-        SimulatedQuota { period: 0.1, granted: 0.05, began: 0.0, used: 0.0, last: 0.0, service, base: 0.0 };
+    let mut quota = SimulatedCpuQuota {
+        period: 0.1,
+        granted: 0.05,
+        began: 0.0,
+        used: 0.0,
+        last_start: 0.0,
+        service,
+        added_latency: 0.0,
+    };
     let mut rng = fastrand::Rng::with_seed(1);
     let done = (0..10_000).filter(|n| quota.serve(f64::from(*n) / 1000.0, &mut rng).end <= 10.0).count();
     close(done as f64, 5000.0, 0.01);
@@ -103,7 +118,7 @@ fn a_quota_lets_through_what_it_grants() {
 #[test]
 fn credits_that_are_used_up_leave_the_plain_rate() {
     let mut workers = SimulatedWorkers::new(1, ServiceDistribution::Fixed(0.01), 0.0);
-    workers.pace = Slowdown::Credits { times: 3.0, rate: 100.0, cap: 200.0, left: 200.0, at: 0.0 };
+    workers.slowdown = Slowdown::Credits { times: 3.0, rate: 100.0, cap: 200.0, left: 200.0, at: 0.0 };
     let mut rng = fastrand::Rng::with_seed(1);
     let ends: Vec<_> = (0..6000).map(|n| workers.serve(f64::from(n) / 300.0, &mut rng).end).collect();
     let within = |from: f64, to: f64| ends.iter().filter(|end| (from..to).contains(*end)).count() as f64;
@@ -111,8 +126,8 @@ fn credits_that_are_used_up_leave_the_plain_rate() {
     close(within(5.0, 15.0), 1000.0, 0.02);
 }
 
-const LATE: LatencyGoal = LatencyGoal { share: 0.01, than: Duration::from_millis(250) };
-pub(super) const BOTH: SearchGoal = SearchGoal { late: Some(LATE), ..SearchGoal::CLIFF };
+const LATE: LatencyGoal = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) };
+pub(super) const BOTH: SearchGoal = SearchGoal { late: Some(LATE), ..SearchGoal::ERRORS_ONLY };
 
 fn found(plant: &SimulatedTargetSpec, goal: SearchGoal, bounds: RateBounds, seed: u64) -> SearchReport {
     let mut procedure = RateSearch::new(goal, Profile::QUICK, bounds);
@@ -127,12 +142,18 @@ fn brackets_hold_the_cliff_and_middles_are_near_it() {
     for class in SimulatedClass::ALL {
         for seed in 0..4 {
             let plant = SimulatedTargetSpec::draw(class, 1_000 + seed);
-            let truth = plant.truth(&SearchGoal::CLIFF, 60_000);
-            scores.push(SearchScore::of(&plant, truth, SearchGoal::CLIFF, Profile::QUICK, seed));
+            let truth = plant.truth(&SearchGoal::ERRORS_ONLY, 60_000);
+            scores.push(SearchScore::run_search(
+                &plant,
+                truth,
+                SearchGoal::ERRORS_ONLY,
+                Profile::QUICK,
+                seed,
+            ));
         }
     }
     let steady = || scores.iter().filter(|score| score.class.is_steady());
-    let held = percent(steady().map(SearchScore::covers_cliff));
+    let held = percent_true(steady().map(SearchScore::covers_cliff));
     assert!(held >= 95.0, "{held} %");
     let middle = quantile(steady().map(SearchScore::cliff_error), 0.5);
     assert!(middle <= 0.015, "{middle}");
@@ -150,17 +171,17 @@ fn a_knee_that_is_stated_is_where_it_is_said_to_be() {
         SimulatedClass::QueueBimodal,
         SimulatedClass::QueuePoisson,
         SimulatedClass::Limiter,
-        SimulatedClass::Quota,
+        SimulatedClass::CpuQuota,
     ] {
         for seed in 0..4 {
             let plant = SimulatedTargetSpec::draw(class, 2_000 + seed);
             let truth = plant.truth(&BOTH, 60_000);
-            scores.push(SearchScore::of(&plant, truth, BOTH, Profile::QUICK, seed));
+            scores.push(SearchScore::run_search(&plant, truth, BOTH, Profile::QUICK, seed));
         }
     }
     let stated: Vec<_> = scores.iter().filter_map(SearchScore::covers_knee).collect();
     assert!(stated.len() >= scores.len() / 2, "{} of {}", stated.len(), scores.len());
-    assert!(percent(stated.iter().copied()) >= 90.0, "{stated:?}");
+    assert!(percent_true(stated.iter().copied()) >= 90.0, "{stated:?}");
     let untold = scores.iter().filter(|score| score.covers_knee().is_none());
     assert!(
         untold.clone().all(|score| score
@@ -181,7 +202,7 @@ fn each_way_of_failing_is_named() {
     for (class, kind) in expected {
         let named = (0..5).filter(|seed| {
             let plant = SimulatedTargetSpec::draw(class, 3_000 + seed);
-            found(&plant, SearchGoal::CLIFF, RateBounds::default(), *seed).failure_mode == Some(kind)
+            found(&plant, SearchGoal::ERRORS_ONLY, RateBounds::default(), *seed).failure_mode == Some(kind)
         });
         assert!(named.count() >= 4, "{class:?}");
     }
@@ -192,16 +213,17 @@ fn each_way_of_failing_is_named() {
 fn what_is_used_up_is_said_to_be_or_not_excluded() {
     for seed in 0..4 {
         let plant = SimulatedTargetSpec::draw(SimulatedClass::Credits, 4_000 + seed);
-        let truth = plant.truth(&SearchGoal::CLIFF, 1_000);
-        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::THOROUGH, RateBounds::default());
-        search(&mut procedure, &mut plant.target(&SearchGoal::CLIFF, seed));
+        let truth = plant.truth(&SearchGoal::ERRORS_ONLY, 1_000);
+        let mut procedure =
+            RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::THOROUGH, RateBounds::default());
+        search(&mut procedure, &mut plant.target(&SearchGoal::ERRORS_ONLY, seed));
         let report = procedure.report();
         let upper = report.cliff.bracket.map_or(0.0, |cliff| cliff.lower);
         assert!(report.quota_exhaustion.is_some() || upper <= truth.cliff, "{seed}: {:?}", report.cliff);
-        let quick = found(&plant, SearchGoal::CLIFF, RateBounds::default(), seed);
+        let quick = found(&plant, SearchGoal::ERRORS_ONLY, RateBounds::default(), seed);
         assert!(
             quick.quota_exhaustion.is_some()
-                || quick.unexcluded_burst.is_some_and(|held| held.held < Duration::from_secs(60))
+                || quick.unexcluded_burst.is_some_and(|held| held.duration < Duration::from_secs(60))
         );
     }
 }
@@ -230,13 +252,13 @@ fn a_slow_generator_is_said_to_be_the_limit() {
     for class in SimulatedClass::ALL {
         let plant = SimulatedTargetSpec::draw(class, 6);
         let most = 0.4 * plant.capacity;
-        let known = RateBounds { generator: Some(most), ..RateBounds::default() };
+        let known = RateBounds { generator_max_rate: Some(most), ..RateBounds::default() };
         let mut procedures = [
             RateSearch::new(BOTH, Profile::QUICK, known),
             RateSearch::new(BOTH, Profile::QUICK, RateBounds::default()),
         ];
         for procedure in &mut procedures {
-            search(procedure, &mut plant.target(&BOTH, 1).generated_by(most));
+            search(procedure, &mut plant.target(&BOTH, 1).with_generator_max_rate(most));
             let report = procedure.report();
             let below = |limit: LimitEstimate| limit.lowest_bad.is_some_and(|bad| bad <= most * 1.02);
             let broke = below(report.cliff) || report.knee.is_some_and(below);
@@ -255,8 +277,8 @@ fn a_slow_generator_is_said_to_be_the_limit() {
 fn whoever_ends_a_search_is_told_what_is_known() {
     let plant = SimulatedTargetSpec::draw(SimulatedClass::QueueExponential, 8);
     for until in [1.0, 5.0, 15.0, 30.0] {
-        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
-        search(&mut procedure, &mut plant.target(&SearchGoal::CLIFF, 3).interrupted_at(until));
+        let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
+        search(&mut procedure, &mut plant.target(&SearchGoal::ERRORS_ONLY, 3).interrupted_at(until));
         let report = procedure.report();
         assert_eq!(report.outcome, Some(SearchOutcome::Interrupted));
         assert!(report.took <= Duration::from_secs_f64(until + 11.0), "{:?}", report.took);
@@ -269,12 +291,19 @@ fn whoever_ends_a_search_is_told_what_is_known() {
 fn a_bucket_is_as_large_as_it_is_said_to_be() {
     for (fill, size) in [(500.0, 2000.0), (3000.0, 9000.0), (200.0, 400.0)] {
         let service = ServiceDistribution::Fixed(0.001);
-        let bucket = SimulatedBucket { fill, size, left: size, at: 0.0, service, refusal: 0.001 };
+        let bucket = SimulatedBucket {
+            fill,
+            size,
+            left: size,
+            counted_at: 0.0,
+            service,
+            seconds_until_refusal: 0.001,
+        };
         let mut target =
             SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, f64::INFINITY, 1);
-        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+        let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
         search(&mut procedure, &mut target);
-        close(procedure.report().burst.unwrap_or_default(), size, 0.1);
+        close(procedure.report().burst_allowance.unwrap_or_default(), size, 0.1);
     }
 }
 
@@ -291,11 +320,11 @@ impl SimulatedServer for Dead {
 
 #[test]
 fn a_target_that_fails_at_the_baseline_is_not_searched() {
-    let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
     let mut target = SimulatedTarget::new(Box::new(Dead), SimulatedArrivals::Constant, f64::INFINITY, 1);
     search(&mut procedure, &mut target);
     let report = procedure.report();
-    assert_eq!((report.outcome, report.trials.len()), (Some(SearchOutcome::UnstableBaseline), 1));
+    assert_eq!((report.outcome, report.trials.len()), (Some(SearchOutcome::GoalUnreachable), 1));
 }
 
 /// A target that responds until a given time and never afterwards.
@@ -327,7 +356,7 @@ fn a_target_that_dies_during_a_search_ends_it_all_the_same() {
 fn what_is_in_flight_is_bounded() {
     for class in [SimulatedClass::LimiterHanging, SimulatedClass::QueueHeavy, SimulatedClass::Collapse] {
         let plant = SimulatedTargetSpec::draw(class, 9);
-        for trial in found(&plant, SearchGoal::CLIFF, RateBounds::default(), 2).trials {
+        for trial in found(&plant, SearchGoal::ERRORS_ONLY, RateBounds::default(), 2).trials {
             let most = trial.seen.blocks.iter().map(|block| f64::from(block.in_flight)).fold(0.0, f64::max);
             let bound = trial.spec.most_in_flight + 0.25 * trial.spec.rate + 10.0;
             assert!(most <= bound, "{class:?} {:?}: {most} of {bound}", trial.spec.purpose);
@@ -337,11 +366,12 @@ fn what_is_in_flight_is_bounded() {
 
 #[test]
 fn a_search_that_is_asked_twice_wants_the_same() {
-    let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
     let SearchStep::RunTrial(offer) = procedure.next_step() else { panic!("a baseline comes first") };
     assert_eq!(offer.purpose, TrialPurpose::Baseline);
     assert_eq!(procedure.next_step(), SearchStep::RunTrial(offer));
-    let mut target = SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).target(&SearchGoal::CLIFF, 1);
+    let mut target =
+        SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).target(&SearchGoal::ERRORS_ONLY, 1);
     procedure.record_trial(&offer, target.carry_out(&offer));
     assert_ne!(procedure.next_step(), SearchStep::RunTrial(offer));
 }
@@ -353,7 +383,7 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
         SimulatedClass::QueueExponential,
         SimulatedClass::QueueFixed,
         SimulatedClass::Limiter,
-        SimulatedClass::Quota,
+        SimulatedClass::CpuQuota,
         SimulatedClass::Window,
     ] {
         for seed in 0..4 {
@@ -361,7 +391,7 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
             let slower = plant.slowed(0.9);
             let [before, same, less] = [(&plant, 1), (&plant, 2), (&slower, 3)]
                 .map(|(plant, search)| {
-                    found(plant, SearchGoal::CLIFF, RateBounds::default(), 10 * seed + search)
+                    found(plant, SearchGoal::ERRORS_ONLY, RateBounds::default(), 10 * seed + search)
                 })
                 .map(|report| ComparedRun::of(&report, "constant", "none"));
             let change = |after: &ComparedRun| compare(&before, after).map(|comparison| comparison.change);
@@ -377,7 +407,7 @@ fn a_tenth_less_is_found_more_often_than_not_and_no_change_hardly_ever() {
 
 #[test]
 fn a_long_run_of_nothing_special_has_no_errors() {
-    let LongRun { errors, late, .. } =
+    let LongRun { error_share: errors, late_share: late, .. } =
         SimulatedTargetSpec::draw(SimulatedClass::QueueFixed, 1).simulate_long_run(1.0, 10.0, 1_000);
     assert_eq!((errors, late), (0.0, 0.0));
 }
@@ -435,7 +465,7 @@ fn a_goal_that_is_broken_at_any_rate_has_no_limit_and_was_not_kept() {
     // trial.
     for (every, max_rate) in [(100, 2_000.0), (100, 20_000.0), (400, 2_000.0), (250, 280.0), (127, 65.0)] {
         let report = capped(Failing { every, served: 0 }, max_rate);
-        assert_eq!(report.outcome, Some(SearchOutcome::UnstableBaseline), "one in {every} up to {max_rate}");
+        assert_eq!(report.outcome, Some(SearchOutcome::GoalUnreachable), "one in {every} up to {max_rate}");
         assert_eq!(report.cliff.bracket, None);
     }
     let report = capped(Failing { every: 5_000, served: 0 }, 2_000.0);
@@ -457,7 +487,7 @@ fn where_answers_are_only_late_the_knee_is_found_and_nothing_is_said_to_break() 
     assert!(knee.highest_good.unwrap() <= 900.0 && knee.lowest_bad.unwrap() >= 900.0, "{knee:?}");
     assert!(knee.lowest_bad.unwrap() / knee.highest_good.unwrap() < 2.1, "{knee:?}");
     let early = capped(LateAbove::new(10.0), 2_000.0);
-    assert_eq!(early.outcome, Some(SearchOutcome::UnstableBaseline), "late from the first rate on");
+    assert_eq!(early.outcome, Some(SearchOutcome::GoalUnreachable), "late from the first rate on");
 }
 
 /// A target that stalls for 61 ms every 1.96 s and otherwise responds at once.
@@ -475,7 +505,7 @@ impl SimulatedServer for Pausing {
 /// One response in fifty is late, which one trial of eight seconds cannot tell from one in a hundred.
 #[test]
 fn late_answers_that_may_be_chance_at_the_highest_rate_are_looked_at_for_longer() {
-    let late = LatencyGoal { share: 0.01, than: Duration::from_millis(20) };
+    let late = LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(20) };
     let goal = SearchGoal { late: Some(late), ..BOTH };
     let mut target = SimulatedTarget::new(Box::new(Pausing), SimulatedArrivals::Constant, 0.02, 1);
     let mut procedure =
@@ -524,7 +554,7 @@ impl<F: FnMut(usize, f64, TrialObservation) -> TrialObservation> Disturbed<F> {
     fn search_at(service: ServiceDistribution, seed: u64, disturb: F) -> SearchReport {
         let pool = SimulatedWorkers::new(8, service, 0.0);
         let target = SimulatedTarget::new(Box::new(pool), SimulatedArrivals::Constant, 0.25, seed);
-        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+        let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
         search(&mut procedure, &mut Self { target, trials: 0, disturb });
         procedure.report()
     }
@@ -546,7 +576,7 @@ impl<F: FnMut(usize, f64, TrialObservation) -> TrialObservation> SearchTarget fo
 }
 
 fn invalid(seen: TrialObservation) -> TrialObservation {
-    TrialObservation { invalid: Some("this machine was late".to_owned()), ..seen }
+    TrialObservation { invalid_reason: Some("this machine was late".to_owned()), ..seen }
 }
 
 #[test]
@@ -598,7 +628,7 @@ fn a_search_that_ended_without_an_answer_goes_on_with_more_time() {
         let seen = target().carry_out(offer);
         if offer.purpose == TrialPurpose::Ramp { invalid(seen) } else { seen }
     };
-    let mut limited = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    let mut limited = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
     while let Some(offer) = next_trial(&mut limited) {
         let seen = disturbed(&offer);
         limited.record_trial(&offer, seen);
@@ -645,7 +675,7 @@ impl SearchTarget for Distrusted {
         let seen = self.target.carry_out(offer);
         let doubtful = offer.purpose == TrialPurpose::Confirm && self.distrusted == 0;
         self.distrusted += u32::from(doubtful);
-        TrialObservation { invalid: doubtful.then(|| "it is too late".to_owned()), ..seen }
+        TrialObservation { invalid_reason: doubtful.then(|| "it is too late".to_owned()), ..seen }
     }
 
     fn rest(&mut self, time: Duration) -> bool {
@@ -700,7 +730,7 @@ fn one_slow_server_among_quick_ones_queues_and_does_not_hang() {
         let uneven = Uneven { servers, next: 0 };
         let mut target =
             SimulatedTarget::new(Box::new(uneven), SimulatedArrivals::Constant, f64::INFINITY, 1);
-        let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+        let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
         search(&mut procedure, &mut target);
         let (kind, cliff) = (procedure.report().failure_mode, procedure.report().cliff.bracket.unwrap());
         assert_eq!(kind, Some(FailureMode::Queueing), "{service} s");
@@ -717,15 +747,15 @@ fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
             fill,
             size,
             left: size,
-            at: 0.0,
+            counted_at: 0.0,
             service: ServiceDistribution::Fixed(0.001),
-            refusal: 0.001,
+            seconds_until_refusal: 0.001,
         };
         let report = capped(bucket, 1_000.0);
         let cliff = report.cliff.bracket.unwrap();
         assert_eq!(report.outcome, Some(SearchOutcome::Found), "{share}");
         assert!(
-            (cliff.lower..=cliff.upper).contains(&fill) && cliff.width() < 0.2,
+            (cliff.lower..=cliff.upper).contains(&fill) && cliff.relative_width() < 0.2,
             "{cliff:?} without {fill}"
         );
         assert!(report.cliff.lowest_bad.is_some());
@@ -738,12 +768,12 @@ fn a_limiter_below_the_first_rate_is_no_unstable_target() {
         fill: 12.0,
         size: 1.0,
         left: 1.0,
-        at: 0.0,
+        counted_at: 0.0,
         service: ServiceDistribution::Fixed(0.001),
-        refusal: 0.001,
+        seconds_until_refusal: 0.001,
     };
     let mut target = SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, 0.25, 1);
-    let mut procedure = RateSearch::new(SearchGoal::CLIFF, Profile::QUICK, RateBounds::default());
+    let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());
     search(&mut procedure, &mut target);
     let report = procedure.report();
     assert_eq!(report.outcome, Some(SearchOutcome::Found));

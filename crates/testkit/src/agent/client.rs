@@ -32,7 +32,7 @@ pub struct Answer {
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ConnectionEnd {
     /// In order, everything read.
     Closed,
     /// By a reset, which can destroy an answer on its way.
@@ -40,24 +40,24 @@ pub enum End {
 }
 
 /// The request that a metadata client makes.
-pub fn get(target: &str) -> String {
-    request("GET", target, "HTTP/1.1", FLAVOR)
+pub fn format_get(target: &str) -> String {
+    format_request("GET", target, "HTTP/1.1", FLAVOR)
 }
 
 /// The same with more header lines, each with its line end.
-pub fn get_with(target: &str, headers: &str) -> String {
-    request("GET", target, "HTTP/1.1", &format!("{FLAVOR}{headers}"))
+pub fn format_get_with_headers(target: &str, headers: &str) -> String {
+    format_request("GET", target, "HTTP/1.1", &format!("{FLAVOR}{headers}"))
 }
 
 /// Any request. By address, which the admin port wants and pods' listeners do not look at.
-pub fn request(method: &str, target: &str, version: &str, headers: &str) -> String {
+pub fn format_request(method: &str, target: &str, version: &str, headers: &str) -> String {
     format!("{method} {target} {version}\r\nHost: 169.254.169.254\r\n{headers}\r\n")
 }
 
 /// One request on a connection of its own.
 pub fn ask(from: Ipv4Addr, to: SocketAddr, target: &str) -> Answer {
     let mut client = Client::connect(from, to);
-    client.ask(&get(target))
+    client.ask(&format_get(target))
 }
 
 impl Client {
@@ -107,7 +107,7 @@ impl Client {
     /// Sends and reads one answer.
     pub fn ask(&mut self, request: &str) -> Answer {
         self.write_bytes(request);
-        self.answer()
+        self.receive_answer()
     }
 
     /// As [`Client::ask`]; nothing where the connection had ended before, which a kept one may at any time.
@@ -126,19 +126,19 @@ impl Client {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 came => {
                     came.unwrap();
-                    return Some(self.answer());
+                    return Some(self.receive_answer());
                 }
             }
         }
     }
 
     /// Reads one answer with a body as long as it says.
-    pub fn answer(&mut self) -> Answer {
+    pub fn receive_answer(&mut self) -> Answer {
         self.read_answer(true)
     }
 
     /// Reads the answer to a HEAD request.
-    pub fn head_answer(&mut self) -> Answer {
+    pub fn receive_answer_to_head(&mut self) -> Answer {
         self.read_answer(false)
     }
 
@@ -177,13 +177,13 @@ impl Client {
     }
 
     /// Waits for the end of the connection; nothing more may come before it.
-    pub fn end(&mut self) -> End {
+    pub fn wait_for_end(&mut self) -> ConnectionEnd {
         assert!(self.received.is_empty(), "unread: {:?}", String::from_utf8_lossy(&self.received));
         let mut byte = [0];
         match self.stream.read(&mut byte) {
-            Ok(0) => End::Closed,
+            Ok(0) => ConnectionEnd::Closed,
             Ok(_) => panic!("more came: {byte:?}"),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => End::Reset,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => ConnectionEnd::Reset,
             Err(error) => panic!("no end: {error}"),
         }
     }
@@ -216,13 +216,13 @@ impl Answer {
     }
 
     /// The code of a refusal.
-    pub fn code(&self) -> &str {
+    pub fn refusal_code(&self) -> &str {
         let code = self.body.split_once("(code: ").and_then(|(_, rest)| rest.split_once(';'));
         code.map_or("", |(code, _)| code)
     }
 
     /// Status and code, to compare at once.
-    pub fn refusal(&self) -> (u16, &str) {
-        (self.status, self.code())
+    pub fn status_and_refusal_code(&self) -> (u16, &str) {
+        (self.status, self.refusal_code())
     }
 }

@@ -4,5 +4,5 @@
 //! Knows paths and answers of metadata servers, not the agent's code: it does not depend on it.
 
 pub mod client;
-pub mod library;
+pub mod client_library;
 pub mod process;

@@ -69,7 +69,7 @@ impl Agent {
         let mut agent = Self { child, log, reader: Some(reader), listeners: Vec::new(), admin: NOWHERE };
         let line = until("the agent to serve", || {
             assert!(agent.child.try_wait().unwrap().is_none(), "it ended: {}", agent.log());
-            agent.lines("serving").pop()
+            agent.log_lines_with_message("serving").pop()
         });
         agent.find(&line);
         agent
@@ -80,7 +80,7 @@ impl Agent {
         let log =
             Arc::new(Log { lines: Mutex::new(log.lines().map(str::to_owned).collect()), ..Log::default() });
         let mut agent = Self { child, log, reader: None, listeners: Vec::new(), admin: NOWHERE };
-        let line = agent.lines("serving").pop().unwrap();
+        let line = agent.log_lines_with_message("serving").pop().unwrap();
         agent.find(&line);
         agent
     }
@@ -104,14 +104,14 @@ impl Agent {
     }
 
     /// The log lines with this message.
-    pub fn lines(&self, message: &str) -> Vec<Value> {
+    pub fn log_lines_with_message(&self, message: &str) -> Vec<Value> {
         let log = self.log.lines.lock().unwrap();
         let lines = log.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines.filter(|line| line["fields"]["message"] == message).collect()
     }
 
     /// Closes the reading end of its log after the next line, which `make_it_write` brings about.
-    pub fn stop_reading(&mut self, make_it_write: impl FnOnce()) {
+    pub fn close_log_pipe(&mut self, make_it_write: impl FnOnce()) {
         self.log.is_enough.store(true, Ordering::Relaxed);
         make_it_write();
         self.reader.take().unwrap().join().unwrap();
@@ -123,23 +123,23 @@ impl Agent {
     }
 
     /// Waits for its end.
-    pub fn ended(&mut self) -> ExitStatus {
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
         until("the agent to end", || self.child.try_wait().unwrap())
     }
 
     /// SIGTERM, and the exit that must follow.
     pub fn stop(&mut self) -> ExitStatus {
         self.signal(Signal::TERM);
-        self.ended()
+        self.wait_for_exit()
     }
 
     /// Resident memory, in KiB.
-    pub fn resident(&self) -> u64 {
-        self.status("VmRSS")
+    pub fn resident_kib(&self) -> u64 {
+        self.proc_status_kib("VmRSS")
     }
 
     /// A figure of `/proc/PID/status`, in KiB.
-    pub fn status(&self, field: &str) -> u64 {
+    pub fn proc_status_kib(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(self.proc("status")).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap().trim().trim_end_matches(" kB").parse().unwrap()

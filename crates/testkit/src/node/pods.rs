@@ -5,46 +5,47 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Node, Throttling, ctr, done, kubepods};
-use crate::objects::{NAMESPACE, pods};
+use super::{CpuThrottling, Node, ctr_command, kubepods_cgroup, run_successfully};
+use crate::objects::{NAMESPACE, pods_path};
 use crate::waiting::{pause, until, until_true};
 
 impl Node {
     /// Creates a pod.
-    pub fn create(&self, pod: &Value) {
-        self.api.must("POST", &pods(), Some(pod));
+    pub fn create_pod(&self, pod: &Value) {
+        self.api.call_expecting_success("POST", &pods_path(), Some(pod));
     }
 
     /// Waits until a pod runs.
-    pub fn until_running(&self, name: &str) {
+    pub fn wait_until_pod_running(&self, name: &str) {
         until_true("the pod to run", || self.pod(name)["status"]["phase"] == "Running");
     }
 
     /// What the API server knows of a pod.
     pub fn pod(&self, name: &str) -> Value {
-        self.api.must("GET", &format!("{}/{name}", pods()), None)
+        self.api.call_expecting_success("GET", &format!("{}/{name}", pods_path()), None)
     }
 
     /// The pods that have these labels, such as `batch.kubernetes.io/job-name=load`, by name.
     pub fn pods_with(&self, labels: &str) -> Vec<Value> {
-        let list = self.api.must("GET", &format!("{}?labelSelector={labels}", pods()), None);
+        let list =
+            self.api.call_expecting_success("GET", &format!("{}?labelSelector={labels}", pods_path()), None);
         list["items"].as_array().unwrap().clone()
     }
 
     /// The address that a pod has.
-    pub fn address(&self, name: &str) -> String {
+    pub fn wait_for_pod_address(&self, name: &str) -> String {
         until("an address", || self.pod(name)["status"]["podIP"].as_str().map(str::to_owned))
     }
 
     /// Deletes a pod and waits until nothing is left of it.
-    pub fn delete(&self, name: &str) {
-        self.api.must("DELETE", &format!("{}/{name}", pods()), None);
-        self.until_gone(name);
+    pub fn delete_pod(&self, name: &str) {
+        self.api.call_expecting_success("DELETE", &format!("{}/{name}", pods_path()), None);
+        self.wait_until_pod_gone(name);
     }
 
     /// Waits until nothing is left of a pod.
-    pub fn until_gone(&self, name: &str) {
-        let path = format!("{}/{name}", pods());
+    pub fn wait_until_pod_gone(&self, name: &str) {
+        let path = format!("{}/{name}", pods_path());
         until_true("the pod to be gone", || {
             // Many wait for this at once, and the API server has the same processors as everybody.
             pause(Duration::from_millis(200));
@@ -53,15 +54,15 @@ impl Node {
     }
 
     /// What a pod's container has written so far.
-    pub fn log(&self, name: &str) -> String {
-        match self.api.call("GET", &format!("{}/{name}/log", pods()), None) {
+    pub fn pod_log(&self, name: &str) -> String {
+        match self.api.call("GET", &format!("{}/{name}/log", pods_path()), None) {
             Ok((200, log)) => log,
             other => panic!("the log of {name}: {other:?}"),
         }
     }
 
     /// Waits until a pod's only container has ended; its exit code.
-    pub fn until_ended(&self, name: &str) -> i64 {
+    pub fn wait_for_exit_code(&self, name: &str) -> i64 {
         until("the container to end", || {
             self.pod(name)["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"].as_i64()
         })
@@ -69,7 +70,14 @@ impl Node {
 
     /// Kills every process of a pod's only container at once, as the kernel does that lacks memory.
     pub fn kill_container(&self, name: &str) {
-        done(&mut ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", &self.container(name)]));
+        run_successfully(&mut ctr_command(&[
+            "tasks",
+            "kill",
+            "--all",
+            "--signal",
+            "SIGKILL",
+            &self.container(name),
+        ]));
     }
 
     /// A pod's only container, as containerd calls it.
@@ -82,43 +90,47 @@ impl Node {
     }
 
     /// How a pod's limit on processor time was felt so far.
-    pub fn throttling(&self, name: &str) -> Throttling {
+    pub fn pod_cpu_throttling(&self, name: &str) -> CpuThrottling {
         let pod = self.pod(name);
         let class = match pod["status"]["qosClass"].as_str().unwrap() {
             "Guaranteed" => String::new(),
             class => format!("/{}", class.to_lowercase()),
         };
-        let group = format!("{}{class}/pod{}", kubepods(), pod["metadata"]["uid"].as_str().unwrap());
-        Throttling::of(&[group.clone(), format!("{group}/{}", self.container(name))])
+        let group = format!("{}{class}/pod{}", kubepods_cgroup(), pod["metadata"]["uid"].as_str().unwrap());
+        CpuThrottling::from_cgroups(&[group.clone(), format!("{group}/{}", self.container(name))])
     }
 
     /// Objects of these kinds (plural, below their group's path, such as `/apis/batch/v1` and `jobs`) that are in a namespace, as `KIND/NAME`.
-    pub fn left(&self, namespace: &str, kinds: &[(&str, &str)]) -> Vec<String> {
+    pub fn list_objects(&self, namespace: &str, kinds: &[(&str, &str)]) -> Vec<String> {
         let of_kind = |(base, kind): &(&str, &str)| {
-            let list = self.api.must("GET", &format!("{base}/namespaces/{namespace}/{kind}"), None);
+            let list = self.api.call_expecting_success(
+                "GET",
+                &format!("{base}/namespaces/{namespace}/{kind}"),
+                None,
+            );
             let name = |item: &Value| format!("{kind}/{}", item["metadata"]["name"].as_str().unwrap());
             list["items"].as_array().unwrap().iter().map(name).collect::<Vec<_>>()
         };
         kinds.iter().flat_map(of_kind).collect()
     }
 
-    /// Deletes all objects of these kinds (as [`Self::left`] takes them) in the tests' namespace at once, and waits until none is left but
+    /// Deletes all objects of these kinds (as [`Self::list_objects`] takes them) in the tests' namespace at once, and waits until none is left but
     /// what the controllers put into each namespace.
-    pub fn clear(&self, kinds: &[(&str, &str)]) {
+    pub fn delete_all_objects(&self, kinds: &[(&str, &str)]) {
         for (base, kind) in kinds {
             let path = format!(
                 "{base}/namespaces/{NAMESPACE}/{kind}?gracePeriodSeconds=0&propagationPolicy=Background"
             );
-            self.api.must("DELETE", &path, None);
+            self.api.call_expecting_success("DELETE", &path, None);
         }
         until_true("the namespace to be empty", || {
             pause(Duration::from_millis(50));
-            self.left(NAMESPACE, kinds).iter().all(|object| object == "configmaps/kube-root-ca.crt")
+            self.list_objects(NAMESPACE, kinds).iter().all(|object| object == "configmaps/kube-root-ca.crt")
         });
     }
 
     /// `kubectl exec` in a pod.
-    pub fn exec(&self, pod: &str, words: &[&str]) -> Command {
+    pub fn exec_command(&self, pod: &str, words: &[&str]) -> Command {
         let mut command = self.kubectl();
         command.args(["exec", "--quiet", "--stdin", "--namespace", NAMESPACE, pod, "--"]).args(words);
         command

@@ -6,16 +6,16 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{ADDRESS, PAUSE, RANGE, given};
-use crate::control_plane::{CONTROLLERS, KUBELET, Program, SCHEDULER};
-use crate::objects::NODE;
-use crate::ready_control_plane::Plane;
+use super::{NODE_ADDRESS, PAUSE_IMAGE, RANGE, required_env_var};
+use crate::control_plane::{CONTROLLERS_TOKEN, KUBELET_TOKEN, SCHEDULER_TOKEN, ServiceProcess};
+use crate::objects::NODE_NAME;
+use crate::ready_control_plane::ReadyControlPlane;
 
-pub(super) fn start_containerd(folder: &Path) -> Program {
+pub(super) fn configure_and_start_containerd(folder: &Path) -> ServiceProcess {
     let at = |name: &str| folder.join(name).display().to_string();
     let config = format!(
         "version = 2\nroot = {root:?}\nstate = {state:?}\n[grpc]\naddress = {socket:?}\n\
-         [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = {PAUSE:?}\n\
+         [plugins.\"io.containerd.grpc.v1.cri\"]\nsandbox_image = {PAUSE_IMAGE:?}\n\
          # That takes CAP_SYS_RESOURCE.\nrestrict_oom_score_adj = true\n\
          [plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\nconf_dir = {cni:?}\n",
         root = at("containerd"),
@@ -39,38 +39,38 @@ pub(super) fn start_containerd(folder: &Path) -> Program {
     run_containerd(folder)
 }
 
-pub(super) fn run_containerd(folder: &Path) -> Program {
+pub(super) fn run_containerd(folder: &Path) -> ServiceProcess {
     let mut command = Command::new("containerd");
     command.arg("--config").arg(folder.join("containerd.toml"));
-    Program::start(&mut command, &folder.join("containerd.log"))
+    ServiceProcess::start(&mut command, &folder.join("containerd.log"))
 }
 
-pub(super) fn start_controllers(plane: &Plane, folder: &Path) -> Program {
-    let mut command = Command::new(plane.programs().join("kube-controller-manager"));
-    command.arg("--kubeconfig").arg(plane.kubeconfig_of(CONTROLLERS));
-    command.arg("--service-account-private-key-file").arg(plane.account_key());
-    command.arg("--root-ca-file").arg(plane.certificate());
+pub(super) fn start_controllers(plane: &ReadyControlPlane, folder: &Path) -> ServiceProcess {
+    let mut command = Command::new(plane.programs_folder().join("kube-controller-manager"));
+    command.arg("--kubeconfig").arg(plane.write_kubeconfig(CONTROLLERS_TOKEN));
+    command.arg("--service-account-private-key-file").arg(plane.service_account_key_path());
+    command.arg("--root-ca-file").arg(plane.certificate_path());
     command.args(["--leader-elect=false", "--use-service-account-credentials", "--secure-port=0"]);
-    Program::start(&mut command, &folder.join("kube-controller-manager.log"))
+    ServiceProcess::start(&mut command, &folder.join("kube-controller-manager.log"))
 }
 
-pub(super) fn start_scheduler(plane: &Plane, folder: &Path) -> Program {
-    let mut command = Command::new(plane.programs().join("kube-scheduler"));
-    command.arg("--kubeconfig").arg(plane.kubeconfig_of(SCHEDULER));
+pub(super) fn start_scheduler(plane: &ReadyControlPlane, folder: &Path) -> ServiceProcess {
+    let mut command = Command::new(plane.programs_folder().join("kube-scheduler"));
+    command.arg("--kubeconfig").arg(plane.write_kubeconfig(SCHEDULER_TOKEN));
     command.args(["--leader-elect=false", "--secure-port=0"]);
-    Program::start(&mut command, &folder.join("kube-scheduler.log"))
+    ServiceProcess::start(&mut command, &folder.join("kube-scheduler.log"))
 }
 
-pub(super) fn start_kubelet(plane: &Plane, folder: &Path, taints: &[&str]) -> Program {
+pub(super) fn start_kubelet(plane: &ReadyControlPlane, folder: &Path, taints: &[&str]) -> ServiceProcess {
     fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
     let config = folder.join("kubelet.json");
     fs::write(&config, kubelet(folder).to_string()).unwrap();
-    let mut command = Command::new(plane.programs().join("kubelet"));
-    command.arg("--kubeconfig").arg(plane.kubeconfig_of(KUBELET)).arg("--config").arg(config);
+    let mut command = Command::new(plane.programs_folder().join("kubelet"));
+    command.arg("--kubeconfig").arg(plane.write_kubeconfig(KUBELET_TOKEN)).arg("--config").arg(config);
     command.arg("--root-dir").arg(folder.join("kubelet")).arg("--cert-dir").arg(folder.join("kubelet-pki"));
-    command.args(["--hostname-override", NODE, "--node-ip", &ADDRESS.to_string()]);
+    command.args(["--hostname-override", NODE_NAME, "--node-ip", &NODE_ADDRESS.to_string()]);
     command.arg(format!("--register-with-taints={}", taints.join(",")));
-    Program::start(&mut command, &folder.join("kubelet.log"))
+    ServiceProcess::start(&mut command, &folder.join("kubelet.log"))
 }
 
 /// The kubelet's configuration (kubelet.config.k8s.io/v1beta1): all that it keeps is in the folder, all groups are in ours.
@@ -80,7 +80,7 @@ fn kubelet(folder: &Path) -> Value {
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
         "containerRuntimeEndpoint": format!("unix://{}", folder.join("containerd.sock").display()),
-        "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", given("SEAWALL_E2E_GROUP").to_str().unwrap()),
+        "cgroupDriver": "cgroupfs", "cgroupRoot": format!("/{}", required_env_var("SEAWALL_E2E_GROUP").to_str().unwrap()),
         // The tree of version 2 beside version 1's is enough for the redirect, and not for the kubelet's taste.
         "failCgroupV1": false,
         "failSwapOn": false, "localStorageCapacityIsolation": false, "readOnlyPort": 0, "healthzPort": 0,

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 /// How a quota was felt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Throttling {
+pub struct CpuThrottling {
     /// Periods in which something wanted to run.
     pub periods: u64,
     /// Those of them in which it had to stop.
-    pub throttled: u64,
+    pub throttled_periods: u64,
     /// How long it had to wait, of all processors together.
-    pub lost: Duration,
+    pub throttled_time: Duration,
 }
 
-impl Throttling {
+impl CpuThrottling {
     /// Of groups inside each other that have the same quota, as a pod's and its only container's: it is now the one, now the other that stops
     /// what runs, and in some periods both, so that the most that one of them tells is told, which is too little rather than too much.
     /// Paths are below the root of the tree.
-    pub(super) fn of(groups: &[String]) -> Self {
+    pub(super) fn from_cgroups(groups: &[String]) -> Self {
         let files = groups.iter().map(|group| tree().join(group).join("cpu.stat"));
         let each = files.map(|file| {
             let text =
@@ -28,8 +28,8 @@ impl Throttling {
         });
         each.fold(Self::default(), |all, one| Self {
             periods: all.periods.max(one.periods),
-            throttled: all.throttled.max(one.throttled),
-            lost: all.lost.max(one.lost),
+            throttled_periods: all.throttled_periods.max(one.throttled_periods),
+            throttled_time: all.throttled_time.max(one.throttled_time),
         })
     }
 
@@ -40,8 +40,8 @@ impl Throttling {
         let micros = value("throttled_usec ").map(Duration::from_micros);
         Self {
             periods: value("nr_periods ").unwrap_or(0),
-            throttled: value("nr_throttled ").unwrap_or(0),
-            lost: nanos.or(micros).unwrap_or_default(),
+            throttled_periods: value("nr_throttled ").unwrap_or(0),
+            throttled_time: nanos.or(micros).unwrap_or_default(),
         }
     }
 }
@@ -60,7 +60,8 @@ mod tests {
     fn both_versions_of_control_groups_are_read() {
         let first = "nr_periods 42\nnr_throttled 40\nthrottled_time 3500000000\nnr_bursts 0\n";
         let second = "usage_usec 9\nnr_periods 42\nnr_throttled 40\nthrottled_usec 3500000\n";
-        let expected = Throttling { periods: 42, throttled: 40, lost: Duration::from_millis(3500) };
-        assert_eq!([first, second].map(Throttling::parse), [expected; 2]);
+        let expected =
+            CpuThrottling { periods: 42, throttled_periods: 40, throttled_time: Duration::from_millis(3500) };
+        assert_eq!([first, second].map(CpuThrottling::parse), [expected; 2]);
     }
 }

@@ -17,7 +17,7 @@ use seawall_load::{recorder, results, target};
 use super::connection_args::ConnectionArgs;
 use super::load_args::RecordsOutput;
 use super::request_args::RequestArgs;
-use crate::distributed::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand, STDOUT_NAME};
+use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadCommandIo, STDOUT_NAME};
 use crate::expectation_args::ExpectationArgs;
 use crate::live_page::LoopbackAddress;
 
@@ -66,13 +66,13 @@ pub(crate) struct AttackArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// How long to send; 0: until stopped [default: 10s with a URL, else 0]
-    #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::duration)]
+    #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) duration: Option<Duration>,
     /// Time limit to connect, then to respond; 0: none
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::parse_duration)]
     pub(crate) timeout: Duration,
     /// Time limit from the scheduled send to the end of the response; a request past it is not sent
-    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) deadline: Option<Duration>,
     /// Requests per second of all clients together; hey's -q is per client [default: 50]
     #[arg(short = 'q', long, visible_alias = "rps", value_name = "N[/UNIT]")]
@@ -128,10 +128,10 @@ pub(crate) struct AttackArgs {
     pub(crate) threads: Option<usize>,
     /// Busy-poll instead of sleeping in waits shorter than this; more precise, but uses CPU [default: 100µs with a free
     /// core and without a CPU quota, else 0]
-    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) busy_poll: Option<Duration>,
     /// Length of the warm-up, which the statistics and the results leave out
-    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::parse_duration)]
     pub(crate) warm_up: Duration,
     /// File for an HDR log of response time, service time and send lag per interval; `seawall plot` reads it together with results
     #[arg(long, value_name = "FILE")]
@@ -169,13 +169,13 @@ pub(crate) struct AttackArgs {
 
 impl AttackArgs {
     /// What of it matters to pods.
-    pub(crate) fn command_context(&self) -> CommandContext<'_> {
+    pub(crate) fn command_io(&self) -> LoadCommandIo<'_> {
         let output = match self.records_output() {
             RecordsOutput::Nowhere => None,
             RecordsOutput::Stdout => Some(STDOUT_NAME),
             RecordsOutput::File(file) => Some(file),
         };
-        CommandContext { command: LoadCommand::Attack, targets: &self.targets, output }
+        LoadCommandIo { command: LoadCommand::Attack, targets: &self.targets, output }
     }
 
     /// What is asked of a cluster, if anything is.
@@ -183,7 +183,7 @@ impl AttackArgs {
     /// # Errors
     /// All that does not go together.
     pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
-        self.distributed_args.distributed_options(&self.command_context(), self.unsupported_in_pods())
+        self.distributed_args.distributed_options(&self.command_io(), self.unsupported_in_pods())
     }
 
     /// What pods cannot do.
@@ -311,7 +311,7 @@ impl FromStr for SamplingInterval {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let interval = rate::duration(text).map_err(|error| error.to_string())?;
+        let interval = rate::parse_duration(text).map_err(|error| error.to_string())?;
         let refused = || format!("an interval of {text} is too short: expected at least {MIN_INTERVAL:?}");
         Some(interval).filter(|interval| *interval >= MIN_INTERVAL).map(Self).ok_or_else(refused)
     }
@@ -340,7 +340,7 @@ impl FromStr for MaxErrors {
 pub(crate) struct MaxBody(pub(crate) usize);
 
 /// No body is kept beyond this, whatever the flag says: a server must not be able to fill our memory.
-pub(crate) const MAX_BODY_BYTES: usize = 64 << 20;
+pub(crate) const MAX_KEPT_BODY_BYTES: usize = 64 << 20;
 
 impl FromStr for MaxBody {
     type Err = String;
@@ -348,7 +348,7 @@ impl FromStr for MaxBody {
     /// A number with an optional unit, as vegeta's `-max-body` takes it (c2h5oh/datasize: powers of 1024).
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "-1" {
-            return Ok(Self(MAX_BODY_BYTES));
+            return Ok(Self(MAX_KEPT_BODY_BYTES));
         }
         let malformed =
             || format!("{text:?} is not a size: expected -1 or a number such as 512, 10KB or 1 MB");
@@ -361,6 +361,6 @@ impl FromStr for MaxBody {
             _ => return Err(malformed()),
         };
         let number: usize = number.parse().map_err(|_| malformed())?;
-        Ok(Self(number.saturating_mul(1 << shift).min(MAX_BODY_BYTES)))
+        Ok(Self(number.saturating_mul(1 << shift).min(MAX_KEPT_BODY_BYTES)))
     }
 }

@@ -12,12 +12,12 @@ use clap::ArgAction;
 use clap::builder::BoolishValueParser;
 use seawall_load::dns::DnsServers;
 use seawall_load::engine::{Http2Options, TransportOptions};
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::rate;
 use seawall_load::request::{Origin, RequestFraming, normalized_host};
 use seawall_load::resolve::{AddressLifetime, DialOptions, HostPort};
-use seawall_load::target::header;
+use seawall_load::target::parse_header;
 use seawall_load::tls::TlsOptions;
 
 use super::targets::RequestLimits;
@@ -44,7 +44,7 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, value_name = "N")]
     requests_per_connection: Option<u64>,
     /// Age at which a connection stops taking requests
-    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     connection_age: Option<Duration>,
     /// Source addresses, used in turn; may repeat, or a comma list
     #[arg(long, value_name = "IP", value_delimiter = ',')]
@@ -165,7 +165,7 @@ impl FromStr for DnsTtl {
         if matches!(text, "-1" | "-1s" | "-1ns") {
             return Ok(Self(AddressLifetime::Connection));
         }
-        let time = rate::duration(text)?;
+        let time = rate::parse_duration(text)?;
         Ok(Self(if time.is_zero() { AddressLifetime::Run } else { AddressLifetime::For(time) }))
     }
 }
@@ -174,7 +174,7 @@ impl ConnectionArgs {
     /// What no single flag can know.
     pub(crate) fn validation_errors(&self) -> Vec<String> {
         let mut mistakes: Vec<String> =
-            self.proxy_header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+            self.proxy_header.iter().filter_map(|line| Some(parse_header(line).err()?.to_string())).collect();
         let mut refuse = |wrong: bool, text: &str| {
             if wrong {
                 mistakes.push(text.to_owned());
@@ -235,7 +235,7 @@ impl ConnectionArgs {
             );
         }
         for line in &self.proxy_header {
-            let (name, value) = header(line)?;
+            let (name, value) = parse_header(line)?;
             proxies.add_header(&name, &value);
         }
         Ok(proxies)
@@ -299,19 +299,19 @@ impl ConnectionArgs {
             timeout: (!waits.timeout.is_zero()).then_some(waits.timeout),
             deadline: waits.deadline,
             redirects: u32::try_from(waits.max_redirects).ok(),
-            retries: self.retries,
+            retries_enabled: self.retries,
             keep_alive: self.keepalive,
-            connections: unlimited(self.max_connections),
-            idle: self.connections,
+            max_connections: unlimited(self.max_connections),
+            max_idle_connections: self.connections,
             requests_per_connection: self.requests_per_connection.unwrap_or(u64::MAX),
-            connection_age: self.connection_age,
-            sources: self.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
+            max_connection_age: self.connection_age,
+            source_addresses: self.laddr.iter().copied().filter(|ip| !ip.is_unspecified()).collect(),
             dial: self.dial(style),
             tls: Some(self.tls().config_with_files(files)?),
             http2: Http2Options {
                 over_tls: self.http2,
                 prior_knowledge: self.h2c,
-                streams: self.streams,
+                max_streams: self.streams,
                 connections: self.http2_connections,
             },
         })
@@ -332,8 +332,8 @@ impl ConnectionArgs {
         let mut dial = DialOptions {
             unix_socket: (!self.unix_socket.is_empty()).then(|| self.unix_socket.clone().into()),
             proxies: Arc::clone(&style.proxies),
-            servers: Arc::new(self.servers()),
-            lifetime: self.dns_ttl.0,
+            dns_servers: Arc::new(self.servers()),
+            address_lifetime: self.dns_ttl.0,
             ..DialOptions::default()
         };
         for ConnectTo { from, to } in &self.connect_to {

@@ -89,11 +89,11 @@ impl DistributedAttack {
         fails: OnPodLoss,
     ) -> anyhow::Result<Self> {
         let ReadyPods { fleet: mut crew, cleanup: ended, .. } = crew;
-        let at = start_instant(&crew, load.start_at)?;
-        let begun = crew.start_at(&(), at);
+        let at = start_instant(&crew, load.start_unix_ns)?;
+        let begun = crew.start_trial_at(&(), at);
         let (sender, changes) = channel();
         let run = RemoteControl::new(load, crew.clock(), begun.at, nanos(CHANGE_NOTICE), sender);
-        let end = load.ends();
+        let end = load.known_end();
         let hits = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
         pods.track_pods(&crew);
         Ok(Self {
@@ -124,14 +124,14 @@ impl DistributedAttack {
         for change in self.changes.try_iter() {
             match change {
                 RemoteCommand::Rate(rate, from) => {
-                    self.fleet.send_control(&format!("rate {}", rate.exact()), from);
+                    self.fleet.send_control(&format!("rate {}", rate.to_exact_string()), from);
                 }
                 RemoteCommand::Clients(clients) => {
                     self.fleet.send_control(&format!("concurrency {clients}"), self.now());
                 }
                 RemoteCommand::Pause(from) => self.fleet.send_control("pause", from),
                 RemoteCommand::Resume(from) => self.fleet.send_control("resume", from),
-                RemoteCommand::Drain | RemoteCommand::Abort => self.fleet.stop(),
+                RemoteCommand::Drain | RemoteCommand::Abort => self.fleet.stop_trial(),
             }
         }
     }
@@ -147,7 +147,7 @@ impl DistributedAttack {
                 let late = at.saturating_sub(self.begun.unix_ns);
                 self.pods.record(pod, PodObservation::Began { late, within })
             }
-            PodUpdateKind::Part { trial: of, part, doubts } if of == trial => {
+            PodUpdateKind::PartialResult { trial: of, part, doubts } if of == trial => {
                 self.measured(pod, &part, doubts)
             }
             PodUpdateKind::Done { trial: of, result } if of == trial => self.done(pod, result),
@@ -162,7 +162,7 @@ impl DistributedAttack {
             PodUpdateKind::Records { .. }
             | PodUpdateKind::Ready
             | PodUpdateKind::Started { .. }
-            | PodUpdateKind::Part { .. }
+            | PodUpdateKind::PartialResult { .. }
             | PodUpdateKind::Done { .. } => false,
         }
     }
@@ -177,7 +177,7 @@ impl DistributedAttack {
     /// A pod has come to its end: that of its schedule, or one that it was told of, or one that somebody else has made. An evicted one
     /// tells all that it has measured, and its share is missing from then on.
     fn done(&mut self, pod: usize, part: LoadPartResult) -> bool {
-        let early = part.early.filter(|_| self.run.end_command().is_none());
+        let early = part.early.filter(|_| self.run.requested_stop().is_none());
         let at = self.now();
         if early.is_none() {
             self.gather.mark_finished(pod);
@@ -247,14 +247,14 @@ impl DistributedAttack {
         let is_short = self.pods.statuses().iter().any(|row| row.lost_reason.is_some());
         let counted = self.planned().saturating_sub(self.warm_up);
         let scheduled = parts.iter().map(|part| part.scheduled).sum::<Option<u64>>();
-        let early = self.run.end_command().map(|(_, why)| why);
+        let early = self.run.requested_stop().map(|(_, why)| why);
         RunOutcome {
             scheduled: if is_whole && self.ended_early.is_empty() { scheduled } else { self.scheduled() },
             began_unix_ns: self.begun.unix_ns,
             counted_duration: most(|part| part.scheduled_for).filter(|_| !is_short).unwrap_or(counted),
             elapsed: most(|part| part.elapsed).unwrap_or(0).max(if is_short { counted } else { 0 }),
             threads: parts.iter().map(|part| part.threads).sum::<usize>().max(1),
-            written: Ok(parts.iter().map(|part| part.records).sum()),
+            records_written: Ok(parts.iter().map(|part| part.records).sum()),
             stop_reason: early,
             ..RunOutcome::from_stats(total, counted)
         }
@@ -262,7 +262,7 @@ impl DistributedAttack {
 
     /// Until when requests were to be sent, in the time of the run: to the plan's end, or until somebody ended it.
     fn planned(&self) -> Nanos {
-        let ended = self.run.end_command().map(|(at, _)| at);
+        let ended = self.run.requested_stop().map(|(at, _)| at);
         let until = [ended, self.end].into_iter().flatten().min();
         until.unwrap_or_else(|| self.gather.merged_until()).max(1)
     }
@@ -391,7 +391,7 @@ impl RunningAttack for DistributedAttack {
         let (mut looked, mut has_missed) = (0, false);
         while !self.gather.is_over() {
             self.forward();
-            let news = self.fleet.next(PATIENCE).is_some_and(|news| self.handle_pod_update(news));
+            let news = self.fleet.next_update(PATIENCE).is_some_and(|news| self.handle_pod_update(news));
             let now = self.now();
             // Of a thousand pods each line is news, and being late is no matter of milliseconds.
             let is_time = now.saturating_sub(looked) >= nanos(PATIENCE);
@@ -409,12 +409,12 @@ impl RunningAttack for DistributedAttack {
                 each(running_attack::RunUpdate::IntervalMeasured(&gathered.interval));
             }
         }
-        self.run.mark_over();
+        self.run.mark_sending_stopped();
         self.fleet.shut_down();
         // Why somebody else had a pod end is known a moment after its last words.
         let by = self.now().saturating_add(REASONS);
         while !self.pods_without_reason.is_empty() && self.now() < by {
-            let news = self.fleet.next(PATIENCE);
+            let news = self.fleet.next_update(PATIENCE);
             news.into_iter().for_each(|news| _ = self.handle_pod_update(news));
         }
     }
@@ -431,15 +431,19 @@ impl RunningAttack for DistributedAttack {
                 .filter(|row| row.lost_reason.is_some())
                 .map(|row| row.index)
                 .collect();
-            let (written, missing) = records.write(|pod| self.fleet.name(pod).to_owned(), &lost);
-            outcome.written = written;
+            let (written, missing) = records.write(|pod| self.fleet.pod_name(pod).to_owned(), &lost);
+            outcome.records_written = written;
             mistakes.extend(missing);
         }
         let summary = Summary::new(&outcome);
         let reasons = self.reasons(&outcome);
         let objectives = objectives.map(|objectives| objectives.check(&summary)).unwrap_or_default();
-        let judgement =
-            Judgement { generator_verdict: worst(&reasons), reasons, machine: Vec::new(), objectives };
+        let judgement = Judgement {
+            generator_verdict: worst(&reasons),
+            reasons,
+            machine_findings: Vec::new(),
+            objectives,
+        };
         if self.on_pod_loss == OnPodLoss::Abort
             && self.pods.statuses().iter().any(|row| row.lost_reason.is_some())
         {

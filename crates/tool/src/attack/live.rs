@@ -73,7 +73,7 @@ impl LiveSetup {
     pub(crate) fn start(self, control: Control, pods: PodTracker) -> anyhow::Result<Option<LiveDisplay>> {
         let Self { facts, show: Some(show) } = self else { return Ok(None) };
         let (sender, rows) = sync_channel(ROWS);
-        let (end, hits) = (facts.end, facts.hits);
+        let (end, hits) = (facts.end, facts.max_requests);
         let (steering, known) = (control.clone(), pods.clone());
         let show = move || match show {
             LiveOutput::View(screen) => watch(screen, &facts, &steering, &known, &rows),
@@ -129,7 +129,7 @@ impl LiveDisplay {
     /// Shows what was measured, once that is a second of it, if there is time to.
     pub(crate) fn add_interval(&mut self, interval: &IntervalStats) {
         let due = |at| self.control.due_before(at, self.end, self.hits);
-        let row = self.meter.row(interval, RunStatus::of(&self.control, self.end), due);
+        let row = self.meter.add_interval(interval, RunStatus::of(&self.control, self.end), due);
         if let Some((rows, row)) = self.rows.as_ref().zip(row) {
             // No room: standard error or the terminal is not being read. The next row tells all that this one does of
             // the whole run.
@@ -150,7 +150,7 @@ impl Drop for LiveDisplay {
 /// One line per second until the run ends.
 fn print(facts: &RunInfo, pods: &PodTracker, rows: &Receiver<LiveRow>) {
     for row in rows {
-        let told = pods.reporting_text(row.now.elapsed);
+        let told = pods.reporting_text(row.status.elapsed);
         // Standard error may be closed; the run goes on.
         let _ = writeln!(stderr(), "{}", plain_line::format_plain_line(facts, &row, told.as_deref()));
     }
@@ -207,7 +207,7 @@ impl KeyControl<'_> {
     fn apply_key(&mut self, key: ViewKey) {
         match key {
             // The same way as Ctrl-C, so that there is one way to end a run and one exit code for it.
-            ViewKey::Quit => _ = kill_process(getpid(), Signal::INT),
+            ViewKey::StopAttack => _ = kill_process(getpid(), Signal::INT),
             ViewKey::ScaleRate(factor) => self.scale(factor),
         }
     }
@@ -217,7 +217,7 @@ impl KeyControl<'_> {
             return;
         }
         // A run that ends needs no rate.
-        let Some(rate) = self.requested_rate.or_else(|| self.control.offered()) else { return };
+        let Some(rate) = self.requested_rate.or_else(|| self.control.offered_rate()) else { return };
         let rate = RequestRate::from_per_second(rate * factor).filter(|_| !self.control.is_ending());
         if let Some(rate) = rate.filter(|&rate| self.control.set_rate(rate)) {
             self.requested_rate = Some(rate.requests_per_second());

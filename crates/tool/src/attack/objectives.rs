@@ -43,7 +43,7 @@ impl<'a> ObjectiveReport<'a> {
 
     fn of(checked: &'a CheckedObjective, judgement: &Judgement) -> Self {
         let is_limited = judgement.generator_verdict == GeneratorVerdict::GeneratorLimited;
-        let verdict = match judgement.holds() {
+        let verdict = match judgement.meets_objectives() {
             None if is_limited || !checked.is_met => ObjectiveVerdict::NotJudged,
             _ if checked.is_met => ObjectiveVerdict::Passed,
             _ => ObjectiveVerdict::Missed,
@@ -52,7 +52,7 @@ impl<'a> ObjectiveReport<'a> {
             ObjectiveFigure::Latency(time) => time as f64 / 1e9,
             ObjectiveFigure::Ratio(ratio) => ratio,
         };
-        let (limit, measured) = (seconds(checked.limit), checked.figure.map(seconds));
+        let (limit, measured) = (seconds(checked.limit), checked.measured_value.map(seconds));
         let figures = match checked.limit {
             ObjectiveFigure::Latency(_) => {
                 ObjectiveFigures::Latency { limit_seconds: limit, measured_seconds: measured }
@@ -61,7 +61,7 @@ impl<'a> ObjectiveReport<'a> {
                 ObjectiveFigures::Ratio { limit_ratio: limit, measured_ratio: measured }
             }
         };
-        let reason = (verdict != ObjectiveVerdict::Passed).then_some(checked.measured.as_str());
+        let reason = (verdict != ObjectiveVerdict::Passed).then_some(checked.measured_text.as_str());
         Self { objective: &checked.objective, figures, verdict, reason }
     }
 }
@@ -82,8 +82,8 @@ mod tests {
         CheckedObjective {
             objective: objective.to_owned(),
             limit,
-            figure: Some(figure),
-            measured: "as measured".to_owned(),
+            measured_value: Some(figure),
+            measured_text: "as measured".to_owned(),
             is_met,
             met_by_service_time: None,
         }

@@ -7,7 +7,7 @@
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
 use seawall_load::interval_row::{LiveRow, LiveRowBuilder, Quantiles, RunInfo, RunStatus};
-use seawall_load::outcome::{RunOutcome, handed_out};
+use seawall_load::run_outcome::{RunOutcome, requests_handed_out};
 use seawall_load::summary::Summary;
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ impl AttackPage {
     /// Shows what was measured, once that is a second of it and the page has room.
     pub(super) fn add_interval(&mut self, interval: &IntervalStats) {
         self.pending.to = interval.to;
-        self.pending.stats.add(&interval.stats);
+        self.pending.stats.merge(&interval.stats);
         if self.pending.to.saturating_sub(self.pending.from) < SECOND {
             return;
         }
@@ -106,12 +106,13 @@ impl AttackPageContent {
 
     fn add(&mut self, interval: &IntervalStats) {
         let (control, facts) = (&self.hand.control, &self.facts);
-        let due = |at| control.due_before(at, facts.end, facts.hits);
+        let due = |at| control.due_before(at, facts.end, facts.max_requests);
         let between = due(interval.to).zip(due(interval.from));
         self.rows.add_interval(interval, between.map(|(to, from)| to.saturating_sub(from)));
-        self.row = self.meter.row(interval, RunStatus::of(control, facts.end), due).or(self.row.take());
+        self.row =
+            self.meter.add_interval(interval, RunStatus::of(control, facts.end), due).or(self.row.take());
         self.whole.to = interval.to;
-        self.whole.stats.add(&interval.stats);
+        self.whole.stats.merge(&interval.stats);
     }
 
     /// The run so far; none before anything was counted.
@@ -137,7 +138,7 @@ impl AttackPageContent {
             let (scheduled, elapsed, threads) = (end.offered, end.elapsed, end.threads);
             return RunOutcome { scheduled, elapsed, threads, ..RunOutcome::from_stats(total, end.duration) };
         }
-        let scheduled = self.facts.open.then(|| handed_out(&total));
+        let scheduled = self.facts.is_open_loop.then(|| requests_handed_out(&total));
         RunOutcome { scheduled, ..RunOutcome::from_stats(total, self.counted()) }
     }
 
@@ -148,7 +149,7 @@ impl AttackPageContent {
 
     /// What waits for an answer, or to be sent, has not failed, and what is due is known while the run goes on.
     fn correct(&self, series: &mut RunSeries, outcome: &RunOutcome) {
-        let RunInfo { end, hits, warm_up, .. } = self.facts;
+        let RunInfo { end, max_requests: hits, warm_up, .. } = self.facts;
         let due = |at| self.hand.control.due_before(at, end, hits);
         let figures = &mut series.figures;
         if let Some((now, before)) = due(self.whole.to).zip(due(warm_up)) {
@@ -233,15 +234,15 @@ struct LastSecond {
 impl From<&LiveRow> for LastSecond {
     fn from(row: &LiveRow) -> Self {
         let known = |times: &Quantiles, value| (times.count > 0).then_some(value);
-        let (response, lag) = (&row.second.response, &row.second.lag);
+        let (response, lag) = (&row.latencies.response, &row.latencies.lag);
         Self {
-            offered: row.offered,
-            achieved: row.achieved,
-            good: row.good,
+            offered: row.offered_rate,
+            achieved: row.achieved_rate,
+            good: row.goodput,
             p50: known(response, response.p50),
             p99: known(response, response.p99),
             lag: known(lag, lag.p99),
-            failed: row.errors.iter().map(|error| error.fresh).sum(),
+            failed: row.errors.iter().map(|error| error.last_second_count).sum(),
         }
     }
 }
@@ -257,12 +258,12 @@ impl AttackPageContent {
             end: facts.end.map(seconds),
             load: &facts.load,
             warming: now.elapsed < facts.warm_up,
-            open: facts.open,
+            open: facts.is_open_loop,
             steerable: facts.steerable,
-            rate: control.offered(),
+            rate: control.offered_rate(),
             clients: control.concurrency(),
             in_flight: now.in_flight,
-            most_in_flight: facts.in_flight,
+            most_in_flight: facts.max_in_flight,
             connections: now.connections,
             last: self.row.as_ref().map(LastSecond::from),
             file: if self.is_final() { self.report()? } else { None },
@@ -272,7 +273,7 @@ impl AttackPageContent {
     fn state(&self) -> &'static str {
         match &self.hand.control {
             _ if self.over.is_some() => "over",
-            control if control.is_over() => "ending",
+            control if control.has_stopped_sending() => "ending",
             control if control.is_paused() => "paused",
             _ => "running",
         }

@@ -7,20 +7,20 @@ use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_lab::generator_resources::{self, ConnectionPlan, MOST_IN_FLIGHT, OTHER_FILES};
+use seawall_lab::generator_resources::{self, ConnectionPlan, MOST_IN_FLIGHT, RESERVED_DESCRIPTORS};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{
     DEFAULT_GRACE, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions,
 };
-use seawall_load::files::InputFiles;
-use seawall_load::profile;
+use seawall_load::input_files::InputFiles;
+use seawall_load::load_profile;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::request_source::RequestSource;
 use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender;
 
-use super::args::{self, AttackArgs, MAX_BODY_BYTES, OnSaturationFlag};
+use super::args::{self, AttackArgs, MAX_KEPT_BODY_BYTES, OnSaturationFlag};
 use super::load_args::RecordsOutput;
 use super::targets::{RequestLimits, TargetFlags};
 
@@ -55,7 +55,7 @@ pub(crate) fn plan_attack(
         name: args.name.clone(),
         arrivals,
         shard: args.shard,
-        start_at: args.start_at.map(|start| start.0),
+        start_unix_ns: args.start_at.map(|start| start.0),
         until: until(args),
         error_budget: args.max_errors.map(|most| most.0),
         in_flight,
@@ -135,7 +135,7 @@ fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalMode
         args::AttackArrivals::Burst(size) => ArrivalSpacing::Burst(size),
     };
     if let Some(text) = &args.stages {
-        let stages = profile::parse(text, |file| files.open(file)).context("--stages")?;
+        let stages = load_profile::parse(text, |file| files.open(file)).context("--stages")?;
         let schedule = Schedule::new(stages, spacing);
         if schedule.end().is_some_and(|end| end <= nanos(args.warm_up)) {
             bail!("--warm-up must be shorter than --stages");
@@ -161,20 +161,20 @@ fn in_flight(
     pods: u64,
 ) -> anyhow::Result<InFlightLimit> {
     let files = raise_open_files()?;
-    let room = files.saturating_sub(OTHER_FILES);
+    let room = files.saturating_sub(RESERVED_DESCRIPTORS);
     let whole = args.in_flight_limit().unwrap_or(u64::MAX);
     let wanted = if whole == u64::MAX { whole } else { whole.div_ceil(pods) };
     let spread = ConnectionPlan::of(source, travel, wanted != u64::MAX);
     let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
     if least > room {
-        let needed = least.saturating_add(OTHER_FILES);
+        let needed = least.saturating_add(RESERVED_DESCRIPTORS);
         bail!(
             "{least} requests in flight need {needed} open files, but the limit is {files}: raise it in this shell, as \
              root, with prlimit --pid $$ --nofile={needed}"
         );
     }
-    let (carried, connections) = spread.limits_for(room, travel.connections as u64);
-    travel.connections = usize::try_from(connections)?;
+    let (carried, connections) = spread.limits_for(room, travel.max_connections as u64);
+    travel.max_connections = usize::try_from(connections)?;
     let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT).saturating_mul(pods).min(whole))?;
     let on_saturation = match args.on_saturation {
         OnSaturationFlag::Queue => sender::SaturationPolicy::Queue,
@@ -185,7 +185,7 @@ fn in_flight(
 
 /// Clients that a closed loop may be told to have: each needs a connection.
 pub(crate) fn max_closed_loop_clients() -> anyhow::Result<usize> {
-    let room = raise_open_files()?.saturating_sub(OTHER_FILES);
+    let room = raise_open_files()?.saturating_sub(RESERVED_DESCRIPTORS);
     Ok(usize::try_from(room.min(MOST_IN_FLIGHT))?)
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn build_results_output(
         format: args.to,
         output,
         max_body: args.max_body.0,
-        warn_of_cut_body: (args.max_body.0 == MAX_BODY_BYTES).then_some(warn_of_cut_body),
+        warn_of_cut_body: (args.max_body.0 == MAX_KEPT_BODY_BYTES).then_some(warn_of_cut_body),
         connection_timings: args.connection_timings,
         on_slow_output: args.on_slow_output.into(),
     }

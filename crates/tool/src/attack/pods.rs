@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seawall_fleet::gather::LATE_AFTER;
-use seawall_lab::remote::load::{LoadPartResult, MachineCheck};
+use seawall_lab::remote::load::{LoadPartResult, MachineCheckResult};
 use seawall_lab::verdict::VerdictReason;
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::interval::IntervalStats;
@@ -115,7 +115,7 @@ pub(crate) struct AttackPodStatus {
     /// What speaks against the pod in the end.
     pub(crate) findings: Vec<VerdictReason>,
     /// Each check of the machine of the pod.
-    pub(crate) machine: Vec<MachineCheck>,
+    pub(crate) machine: Vec<MachineCheckResult>,
     /// What the pod could not do.
     pub(crate) errors: Vec<String>,
     /// How long its intervals are at most.
@@ -126,7 +126,7 @@ pub(crate) struct AttackPodStatus {
     pub(super) is_done: bool,
     /// That it is late was said.
     #[serde(skip)]
-    pub(super) was_reported_late: bool,
+    pub(super) was_late_at_last_check: bool,
 }
 
 /// What was seen of a pod.
@@ -182,9 +182,9 @@ impl PodTracker {
         known.rows = (0..crew.size())
             .map(|index| {
                 let clock_offset = crew
-                    .offset(index)
+                    .clock_offset(index)
                     .map(|clock| MeasuredOffset { offset: clock.ahead_nanos, max_error: clock.error_nanos });
-                let name = clean(crew.name(index));
+                let name = clean(crew.pod_name(index));
                 AttackPodStatus { index, name, clock_offset, ..AttackPodStatus::default() }
             })
             .collect();
@@ -345,10 +345,10 @@ impl AttackPodStatus {
     /// What is to be said of that, if it is new.
     fn check_lateness(&mut self, now: Nanos) -> Option<String> {
         let is_late = self.state(now) == PodRunState::Late;
-        if is_late == self.was_reported_late {
+        if is_late == self.was_late_at_last_check {
             return None;
         }
-        self.was_reported_late = is_late;
+        self.was_late_at_last_check = is_late;
         match self.state(now) {
             PodRunState::Late => Some(format!(
                 "late: its last report covers only the first {} of the load",

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
 use seawall_load::interval::IntervalStats;
-use seawall_load::outcomes::{TARGETS, TargetOutcomes};
 use seawall_load::request_source::RequestSource;
+use seawall_load::target_outcomes::{MAX_TARGETS, TargetOutcomes};
 
 use self::text::ScrapeFormat;
 
@@ -45,7 +45,7 @@ impl Exporter {
 
     /// Adds what was measured since the last time.
     pub(crate) fn add_interval(&self, interval: &IntervalStats) {
-        self.figures.lock().add(&interval.stats.outcomes);
+        self.figures.lock().merge(&interval.stats.outcomes);
     }
 }
 
@@ -86,7 +86,7 @@ impl TargetLabels {
         let RequestSource::List(list) = source else { return Self::default() };
         let requests = list.requests();
         // The last place of a longer list is shared.
-        let named = if requests.len() > TARGETS { TARGETS - 1 } else { requests.len() };
+        let named = if requests.len() > MAX_TARGETS { MAX_TARGETS - 1 } else { requests.len() };
         let name = |method: &str, url: &str| TargetLabel { method: method.to_owned(), url: label(url) };
         Self(requests[..named].iter().map(|request| name(request.method(), request.url())).collect())
     }
@@ -133,11 +133,11 @@ mod tests {
     #[test]
     fn the_place_that_many_targets_share_has_no_name() {
         let urls = |count| (0..count).map(|i| format!("http://host/{i}"));
-        let full = TargetLabels::of(&source(urls(TARGETS)));
-        assert_eq!(full.name(TARGETS - 1).url, format!("http://host/{}", TARGETS - 1));
-        let more = TargetLabels::of(&source(urls(TARGETS + 1)));
-        assert_eq!(more.name(TARGETS - 2).url, format!("http://host/{}", TARGETS - 2));
-        assert_eq!(more.name(TARGETS - 1).url, OTHER);
+        let full = TargetLabels::of(&source(urls(MAX_TARGETS)));
+        assert_eq!(full.name(MAX_TARGETS - 1).url, format!("http://host/{}", MAX_TARGETS - 1));
+        let more = TargetLabels::of(&source(urls(MAX_TARGETS + 1)));
+        assert_eq!(more.name(MAX_TARGETS - 2).url, format!("http://host/{}", MAX_TARGETS - 2));
+        assert_eq!(more.name(MAX_TARGETS - 1).url, OTHER);
     }
 
     #[test]

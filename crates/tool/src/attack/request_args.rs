@@ -1,7 +1,7 @@
 //! The flags that say what is sent, of `attack`, `find` and `isolate` alike: method, headers, body, and URLs as they are typed.
 
 use anyhow::{bail, ensure};
-use seawall_load::target::header;
+use seawall_load::target::parse_header;
 
 /// What is sent, beside to whom.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ impl RequestArgs {
     /// What no single flag can know, of requests to URLs or to targets of a file.
     pub(crate) fn validation_errors(&self, has_urls: bool) -> Vec<String> {
         let mut mistakes: Vec<String> =
-            self.header.iter().filter_map(|line| Some(header(line).err()?.to_string())).collect();
+            self.header.iter().filter_map(|line| Some(parse_header(line).err()?.to_string())).collect();
         if self.method.is_some() && !has_urls {
             mistakes.push("--method needs a URL: targets of a file have methods of their own".to_owned());
         }
@@ -57,7 +57,7 @@ impl RequestArgs {
     /// # Errors
     /// One is not `Key: value`.
     pub(crate) fn headers(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let mut headers = self.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+        let mut headers = self.header.iter().map(|line| parse_header(line)).collect::<Result<Vec<_>, _>>()?;
         headers.extend(self.content_type.clone().map(|kind| ("Content-Type".to_owned(), kind)));
         Ok(headers)
     }

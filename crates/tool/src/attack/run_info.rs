@@ -16,10 +16,10 @@ pub(super) fn build_run_info(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
     RunInfo {
         target: target(args, &plan.session.source),
         load: load(args, plan),
-        end: plan.load.ends(),
-        hits: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
-        in_flight: plan.load.in_flight.limit,
-        open,
+        end: plan.load.known_end(),
+        max_requests: Some(plan.load.until.hits).filter(|&hits| hits != u64::MAX),
+        max_in_flight: plan.load.in_flight.limit,
+        is_open_loop: open,
         // The other shards would go on at the old rate.
         steerable: open && plan.load.shard.is_whole(),
         warm_up: nanos(plan.load.warm_up),
@@ -29,7 +29,7 @@ pub(super) fn build_run_info(args: &AttackArgs, plan: &RunPlan) -> RunInfo {
 /// The target, the load and its end, on one line.
 pub(super) fn format_headline(facts: &RunInfo) -> String {
     let mut text = format!("{}, {}", facts.target, facts.load);
-    if let Some(hits) = facts.hits {
+    if let Some(hits) = facts.max_requests {
         text += &format!(", {}", pluralize(hits, "request"));
     }
     if let Some(end) = facts.end {

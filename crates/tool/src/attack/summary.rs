@@ -70,7 +70,7 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
             ""
         });
     } else {
-        let word = match judgement.holds() {
+        let word = match judgement.meets_objectives() {
             Some(true) if has_spent_errors => {
                 "STOPPED: there were more errors than --max-errors; met until then"
             }
@@ -79,11 +79,12 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
             None => "NOT JUDGED",
         };
         let held = |checked: &CheckedObjective| {
-            let without = checked.met_by_service_time.as_ref().filter(|_| judgement.holds().is_none());
+            let without =
+                checked.met_by_service_time.as_ref().filter(|_| judgement.meets_objectives().is_none());
             let without =
                 without.map_or_else(String::new, |time| format!("; {time} without this machine's delay"));
-            let measured = if checked.figure.is_some() { "measured " } else { "" };
-            format!("{} ({measured}{}{without})", checked.objective, checked.measured)
+            let measured = if checked.measured_value.is_some() { "measured " } else { "" };
+            format!("{} ({measured}{}{without})", checked.objective, checked.measured_text)
         };
         let [missed, met] = [false, true].map(|is_met| {
             let of_kind = judgement.objectives.iter().filter(|checked| checked.is_met == is_met);
@@ -102,7 +103,7 @@ fn verdict(judgement: &Judgement) -> String {
     let mut out = match judgement.generator_verdict {
         GeneratorVerdict::Valid => String::new(),
         // Its delay lengthens latencies, so what holds with it holds without it.
-        GeneratorVerdict::Degraded if !judgement.objectives.is_empty() && judgement.holds() == Some(true) => {
+        GeneratorVerdict::Degraded if !judgement.objectives.is_empty() && judgement.meets_objectives() == Some(true) => {
             "Note: this machine was slow at times; the objectives hold although the latencies below include its delay\n".to_owned()
         }
         GeneratorVerdict::Degraded => {
@@ -152,11 +153,11 @@ fn notes(out: &mut String, summary: &Summary) {
     for (count, what) in facts.into_iter().filter(|(count, _)| *count > 0) {
         let _ = writeln!(out, "Note: {count} {what}");
     }
-    if summary.output_blocked > 0 {
+    if summary.output_blocked_time > 0 {
         let _ = writeln!(
             out,
             "Note: senders waited {} for a slow reader of the results",
-            format_brief_time(summary.output_blocked)
+            format_brief_time(summary.output_blocked_time)
         );
     }
 }
@@ -225,7 +226,7 @@ fn pairs<K: std::fmt::Display>(counts: impl Iterator<Item = (K, impl std::fmt::D
 mod tests {
     use seawall_load::clock::SECOND;
     use seawall_load::engine::RunOutcome;
-    use seawall_load::fault::RequestFault;
+    use seawall_load::request_fault::RequestFault;
     use seawall_load::stats::{FinishedRequest, LoadStats};
     use seawall_probe::{FindingGrade, MachineFinding};
 
@@ -244,7 +245,7 @@ mod tests {
                 target: 0,
                 outcome,
                 due: 0,
-                sent: Some(sent),
+                sent_at: Some(sent),
                 first_byte,
                 end,
                 bytes_in,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::request::RequestFraming;
 use seawall_load::request_source::{RequestInputError, RequestList, RequestReader};
 use seawall_load::target::{Target, TargetDefaults, TargetFormat, TargetReader};
@@ -55,7 +55,7 @@ impl TargetFlags<'_> {
 
     /// All of them, read.
     pub(crate) fn read_request_list(&self, intake: RequestReader) -> anyhow::Result<RequestList> {
-        intake.list().map_err(|bad| match bad {
+        intake.read_all().map_err(|bad| match bad {
             RequestInputError::Mistake(mistake) => mistake.into(),
             RequestInputError::List(bad) => anyhow::Error::from(bad).context(self.source_name().to_owned()),
         })

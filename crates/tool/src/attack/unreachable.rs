@@ -3,8 +3,8 @@
 //! The run goes on, because a server may be about to start. Without this line, a user of a long run learns of it from the summary.
 
 use seawall_load::clock::SECOND;
-use seawall_load::fault::RequestFault;
 use seawall_load::interval::IntervalStats;
+use seawall_load::request_fault::RequestFault;
 
 /// Watches a run until a request gets a connection or the line is due.
 #[derive(Debug, Default)]
@@ -23,8 +23,9 @@ impl UnreachableWarning {
             return None;
         }
         self.failed = self.failed.saturating_add(stats.no_connection);
-        let is_unsent = |kind: &usize| RequestFault::NEVER_SENT.iter().all(|fault| fault.kind() != *kind);
-        let mut kinds = (0..RequestFault::KINDS).filter(is_unsent);
+        let is_unsent =
+            |kind: &usize| RequestFault::NOT_ATTEMPTED.iter().all(|fault| fault.kind_index() != *kind);
+        let mut kinds = (0..RequestFault::KIND_COUNT).filter(is_unsent);
         let example = kinds.find_map(|kind| stats.failure_examples[kind].as_ref());
         self.example = self.example.take().or_else(|| example.map(ToString::to_string));
         if self.failed == 0 || interval.to < SECOND {
@@ -50,7 +51,7 @@ mod tests {
         let mut stats = LoadStats { sent, no_connection: refused, ..LoadStats::default() };
         if refused > 0 {
             let fault = RequestFault::Connect(std::io::ErrorKind::ConnectionRefused);
-            stats.failure_examples[fault.kind()] = Some(fault.to_string().into());
+            stats.failure_examples[fault.kind_index()] = Some(fault.to_string().into());
         }
         IntervalStats { from: from * SECOND / 2, to: to * SECOND / 2, stats }
     }

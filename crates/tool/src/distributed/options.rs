@@ -28,7 +28,7 @@ impl LoadCommand {
 
 /// What of the command's other flags matters here.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CommandContext<'a> {
+pub(crate) struct LoadCommandIo<'a> {
     /// Which it is.
     pub(crate) command: LoadCommand,
     /// `-targets`.
@@ -135,7 +135,7 @@ impl DistributedArgs {
     /// All that does not go together.
     pub(crate) fn distributed_options(
         &self,
-        beside: &CommandContext<'_>,
+        beside: &LoadCommandIo<'_>,
         unlike: Vec<String>,
     ) -> anyhow::Result<Option<DistributedOptions>> {
         self.options_with_suffix(beside, unlike, &random_suffix()?)
@@ -144,7 +144,7 @@ impl DistributedArgs {
     /// The same, of which a Job that is made is called by the command and this word.
     fn options_with_suffix(
         &self,
-        beside: &CommandContext<'_>,
+        beside: &LoadCommandIo<'_>,
         unlike: Vec<String>,
         word: &str,
     ) -> anyhow::Result<Option<DistributedOptions>> {
@@ -209,7 +209,7 @@ impl DistributedArgs {
         }
     }
 
-    fn mistakes(&self, beside: &CommandContext<'_>) -> Vec<String> {
+    fn mistakes(&self, beside: &LoadCommandIo<'_>) -> Vec<String> {
         let mut mistakes = Vec::new();
         let mut refuse = |wrong: bool, text: String| {
             if wrong {
@@ -289,7 +289,7 @@ mod tests {
         command: LoadCommand,
         output: Option<&str>,
     ) -> Result<Option<DistributedOptions>, String> {
-        let beside = CommandContext { command, targets: "stdin", output };
+        let beside = LoadCommandIo { command, targets: "stdin", output };
         typed(words)?.options_with_suffix(&beside, Vec::new(), "x1y2z").map_err(|error| error.to_string())
     }
 

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use clap::CommandFactory as _;
-use seawall_fleet::pod_inputs::{JobInputs, STDIN};
-use seawall_load::files::CapturedInputs;
+use seawall_fleet::pod_inputs::{JobInputs, STDIN_PATH};
+use seawall_load::input_files::CapturedInputs;
 
 use super::argv::{self, FlagOverrides};
-use super::options::{CommandContext, DistributedOptions, LoadCommand, RecordDestination, STDOUT_NAME};
+use super::options::{DistributedOptions, LoadCommand, LoadCommandIo, RecordDestination, STDOUT_NAME};
 use crate::{Cli, go_flags};
 
 /// The materials of a command that was typed so, asks for this and has read these files.
@@ -18,7 +18,7 @@ use crate::{Cli, go_flags};
 /// All that cannot be given.
 pub(crate) fn build_job_inputs(
     typed: impl IntoIterator<Item = OsString>,
-    beside: &CommandContext<'_>,
+    beside: &LoadCommandIo<'_>,
     kept: CapturedInputs,
     asked: &DistributedOptions,
 ) -> anyhow::Result<JobInputs> {
@@ -30,7 +30,7 @@ pub(crate) fn build_job_inputs(
         RecordDestination::InPods => None,
     };
     let output = output.filter(|_| beside.command == LoadCommand::Attack);
-    let anew = FlagOverrides { targets: kept.stdin.is_some().then_some(STDIN), output };
+    let anew = FlagOverrides { targets: kept.stdin.is_some().then_some(STDIN_PATH), output };
     let mut definition = Cli::command();
     definition.build();
     let arguments =
@@ -66,13 +66,13 @@ fn piped(mut kept: CapturedInputs, targets: &str) -> CapturedInputs {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::files::CapturedFile;
+    use seawall_load::input_files::CapturedFile;
 
     use super::*;
     use crate::distributed::args::OnPodLoss;
     use crate::distributed::options::DistributedAction;
 
-    fn of(typed: &str, beside: &CommandContext<'_>, kept: CapturedInputs) -> Result<String, String> {
+    fn of(typed: &str, beside: &LoadCommandIo<'_>, kept: CapturedInputs) -> Result<String, String> {
         let typed = typed.split_whitespace().map(OsString::from);
         let asked = DistributedOptions {
             kube_context: None,
@@ -84,12 +84,12 @@ mod tests {
             keep_job: false,
         };
         let materials = build_job_inputs(typed, beside, kept, &asked).map_err(|error| error.to_string())?;
-        let (_, arguments) = materials.values().next().unwrap();
+        let (_, arguments) = materials.secret_entries().next().unwrap();
         Ok(String::from_utf8(arguments.to_vec()).unwrap())
     }
 
-    fn attack(targets: &str) -> CommandContext<'_> {
-        CommandContext { command: LoadCommand::Attack, targets, output: None }
+    fn attack(targets: &str) -> LoadCommandIo<'_> {
+        LoadCommandIo { command: LoadCommand::Attack, targets, output: None }
     }
 
     #[test]
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_search_writes_no_records() {
-        let beside = CommandContext { command: LoadCommand::Find, targets: "stdin", output: None };
+        let beside = LoadCommandIo { command: LoadCommand::Find, targets: "stdin", output: None };
         assert_eq!(
             of("seawall find http://a/ --on kubernetes", &beside, CapturedInputs::default()).unwrap(),
             r#"["find","http://a/"]"#

@@ -17,11 +17,11 @@ use seawall_fleet::wire::{CommandSender as _, PodChannel};
 use seawall_fleet::{pods, preflight, processes};
 use seawall_kubectl::{Api, KubeconfigSelection};
 use seawall_load::clock::{RunClock, nanos};
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::options::{CommandContext, DistributedAction, DistributedOptions};
+use super::options::{DistributedAction, DistributedOptions, LoadCommandIo};
 use super::pod_arguments;
 use crate::attack::signals::PendingSignals;
 use crate::exit;
@@ -94,7 +94,7 @@ pub(crate) enum AcquireOutcome<W, P, R> {
 /// As [`wait_for_pods`].
 pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     asked: &DistributedOptions,
-    beside: &CommandContext<'_>,
+    beside: &LoadCommandIo<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<AcquireOutcome<W, P, R>> {
     let mut held = PendingSignals::catch()?;
@@ -117,7 +117,7 @@ pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwne
 /// What cannot be given to pods, why there are none, or none that is ready.
 fn wait_for_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     asked: &DistributedOptions,
-    beside: &CommandContext<'_>,
+    beside: &LoadCommandIo<'_>,
     files: &InputFiles,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<ReadyPods<W, P, R>> {
@@ -135,7 +135,7 @@ fn wait_for_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
 /// Pods of a Job that is made, or stands.
 fn pods_of_job(
     asked: &DistributedOptions,
-    beside: &CommandContext<'_>,
+    beside: &LoadCommandIo<'_>,
     files: &InputFiles,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
@@ -197,10 +197,10 @@ fn job(
         site.preflight(matches!(deed, DistributedAction::AttachJob(_))).await?;
         match deed {
             DistributedAction::AttachJob(name) => {
-                site.open_existing(&name.to_string(), &materials).await.map(Some)
+                site.open_existing_job(&name.to_string(), &materials).await.map(Some)
             }
             DistributedAction::CreateJob(spec) => {
-                site.create(&LoadJobSpec { namespace, ..spec }, &materials).await.map(Some)
+                site.create_job(&LoadJobSpec { namespace, ..spec }, &materials).await.map(Some)
             }
             DistributedAction::PrintManifest(_) | DistributedAction::SpawnProcesses(_) => Ok(None),
         }
@@ -221,7 +221,7 @@ fn delete_on_drop(runtime: &ApiRuntime, site: &ClusterSession, job: &Job, goes: 
         let name = job.name.clone();
         let clock = RunClock::start();
         let left = || clock.now() < nanos(DELETED);
-        let deleted = runtime.call(async move { site.delete(&job).await }, left);
+        let deleted = runtime.call(async move { site.delete_job(&job).await }, left);
         if !matches!(deleted, Ok(Ok(()))) {
             print_status(&format!(
                 "cannot delete the Job {name}; its pods end by themselves. To delete it: kubectl delete job {name}"
@@ -251,7 +251,7 @@ pub(crate) fn print_status(text: &str) {
 fn start_processes(
     many: u32,
     asked: &DistributedOptions,
-    beside: &CommandContext<'_>,
+    beside: &LoadCommandIo<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
     let materials = pod_arguments::build_job_inputs(std::env::args_os(), beside, files.captured(), asked)?;
@@ -259,10 +259,10 @@ fn start_processes(
         tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot create a directory")?;
     let arguments = folder.path().join("arguments");
     let mut text = materials.arguments().to_owned();
-    if let Some((_, stdin)) = materials.values().find(|(key, _)| *key == "stdin") {
+    if let Some((_, stdin)) = materials.secret_entries().find(|(key, _)| *key == "stdin") {
         let place = folder.path().join("stdin");
         std::fs::write(&place, stdin).with_context(|| format!("cannot write {}", place.display()))?;
-        text = text.replace(seawall_fleet::pod_inputs::STDIN, &place.display().to_string());
+        text = text.replace(seawall_fleet::pod_inputs::STDIN_PATH, &place.display().to_string());
     }
     std::fs::write(&arguments, text).with_context(|| format!("cannot write {}", arguments.display()))?;
     let program = std::env::current_exe().context("cannot find the path of this program")?;

@@ -25,7 +25,7 @@ fn longest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
 /// What one check found, under its name.
 pub(super) fn format_check(name: &str, found: &[DoctorFinding], width: usize) -> String {
     // Of all checks, so that the texts of each stand below those of the one before.
-    let names = longest(ALL.iter().flat_map(|check| check.findings).copied());
+    let names = longest(ALL.iter().flat_map(|check| check.finding_ids).copied());
     let mut out = format!("{name}\n");
     for finding in found {
         let head = format!("  {:<STATUS$}  {:<names$} ", finding.status, finding.id);
@@ -55,7 +55,7 @@ pub(super) fn format_check_list(checks: &[DoctorCheck], width: usize) -> String 
     let names = longest(checks.iter().map(|check| check.id));
     checks.iter().fold(String::new(), |mut out, check| {
         paragraph(&mut out, width, &format!("{:<names$} ", check.id), check.about);
-        paragraph(&mut out, width, &format!("{:names$} ", ""), &check.findings.join(" "));
+        paragraph(&mut out, width, &format!("{:names$} ", ""), &check.finding_ids.join(" "));
         out
     })
 }
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_the_longest_name_of_a_check_and_of_a_finding() {
-        let names = ALL.iter().flat_map(|check| check.findings);
+        let names = ALL.iter().flat_map(|check| check.finding_ids);
         let widths = names.map(|id| {
             let text =
                 format_check("a", &[DoctorFinding { id, ..finding(DoctorStatus::Unknown, "fine") }], WIDEST);

@@ -101,8 +101,8 @@ fn ready_document(running: &FaultServer, options: &FaultServerOptions) -> Value 
     truth["address"] = running.address().to_string().into();
     truth["names"] = running.dns_address().map(|names| names.to_string()).into();
     truth["pid"] = std::process::id().into();
-    truth["service_ms"] = (options.service.as_secs_f64() * 1e3).into();
-    truth["body"] = options.body.into();
+    truth["service_ms"] = (options.service_time.as_secs_f64() * 1e3).into();
+    truth["body"] = options.body_bytes.into();
     truth
 }
 
@@ -121,8 +121,8 @@ impl EmulateServerArgs {
         Ok(FaultServerOptions {
             listen: self.listen,
             plants,
-            service: self.service_time,
-            body: self.body_bytes as usize,
+            service_time: self.service_time,
+            body_bytes: self.body_bytes as usize,
             seed,
         })
     }
@@ -149,9 +149,9 @@ fn fresh() -> u64 {
 fn help() -> String {
     let mut text = format!("{HELP}\n\nFaults:\n");
     for kind in FaultKind::ALL {
-        let class = kind.class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
+        let class = kind.cause_class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
         let _ = writeln!(text, "\n{} ({class})\n  {}.", kind.name, kind.about);
-        let keys = kind.keys.iter().map(|key| format!(",{}={}", key.name, key.default));
+        let keys = kind.parameters.iter().map(|key| format!(",{}={}", key.name, key.default));
         let _ = writeln!(text, "  --fault '{}{}'", kind.name, keys.collect::<String>());
     }
     text

@@ -17,7 +17,7 @@ use seawall_search::goal::SearchGoal;
 use crate::atomic_file::ReportFiles;
 use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::distributed::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
+use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadCommandIo};
 use crate::expectation_args::ExpectationArgs;
 use crate::live_page::LoopbackAddress;
 
@@ -40,7 +40,7 @@ pub(crate) struct FindArgs {
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(crate) max_rate: Option<MaxRate>,
     /// Time limit of the whole run [default: 90s; none with --thorough]
-    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) budget: Option<Duration>,
     /// Search for a number of clients, each of which waits for its response, instead of a rate
     #[arg(long)]
@@ -95,7 +95,7 @@ pub(crate) struct FindArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Time limit to connect, then to respond
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::parse_duration)]
     pub(crate) timeout: Duration,
     /// Redirects to follow; -1: a redirect is the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
@@ -159,7 +159,7 @@ impl MaxRate {
 /// # Errors
 /// No search can be made of it.
 pub(crate) fn search_goal(slo: &[Objectives]) -> Result<SearchGoal, UnsearchableObjective> {
-    Objectives::joined(slo).map_or(Ok(SearchGoal::CLIFF), |objectives| objectives.goal())
+    Objectives::joined(slo).map_or(Ok(SearchGoal::ERRORS_ONLY), |objectives| objectives.goal())
 }
 
 impl FindArgs {
@@ -204,8 +204,8 @@ impl FindArgs {
 
 impl FindArgs {
     /// What of it matters to pods.
-    pub(crate) fn command_context(&self) -> CommandContext<'_> {
-        CommandContext { command: LoadCommand::Find, targets: &self.targets, output: None }
+    pub(crate) fn command_io(&self) -> LoadCommandIo<'_> {
+        LoadCommandIo { command: LoadCommand::Find, targets: &self.targets, output: None }
     }
 
     /// What is asked of a cluster, if anything is.
@@ -214,7 +214,7 @@ impl FindArgs {
     /// All that does not go together.
     pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
         self.distributed_args
-            .distributed_options(&self.command_context(), self.connection_args.unsupported_in_pods())
+            .distributed_options(&self.command_io(), self.connection_args.unsupported_in_pods())
     }
 
     fn check_closed(&self, refuse: &mut impl FnMut(bool, &str)) {

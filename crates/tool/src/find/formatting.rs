@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_lab::find::answer::ReportedFigure;
+use seawall_lab::find::find_report::ReportedEstimate;
 
 /// Requests a second, with three digits that count, and thousands apart.
 pub(crate) fn format_rate(rate: f64) -> String {
@@ -69,7 +69,7 @@ pub(crate) fn format_wait(seconds: f64) -> String {
 }
 
 /// A size of a cause with its name; none that is not known. Shares have two digits.
-pub(crate) fn format_figure(figure: &ReportedFigure) -> Option<String> {
+pub(crate) fn format_figure(figure: &ReportedEstimate) -> Option<String> {
     let (name, value) = (&figure.name, figure.value?);
     Some(match figure.unit.as_str() {
         "s" => format!("{name} {}", format_seconds(value)),
@@ -106,7 +106,7 @@ mod tests {
     fn sizes_have_the_digits_that_count() {
         let of = |name: &str, value, unit: &str| {
             let (name, unit) = (name.to_owned(), unit.to_owned());
-            format_figure(&ReportedFigure { name, value, unit })
+            format_figure(&ReportedEstimate { name, value, unit })
         };
         assert_eq!(of("connect", Some(0.000_062), "s").as_deref(), Some("connect 62 µs"));
         assert_eq!(of("share of a core", Some(0.152), "").as_deref(), Some("share of a core 0.15"));

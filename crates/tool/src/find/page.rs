@@ -3,7 +3,7 @@
 //!
 //! Only chooses what is shown; the page's machinery is that of `report`.
 
-use seawall_lab::find::answer::{
+use seawall_lab::find::find_report::{
     FindReport, ReportedCause, ReportedLimit, ReportedTrial, ReportedVerdict, ServerSideFact,
     ServerSideWindow,
 };
@@ -292,9 +292,11 @@ fn rates_over_time(answer: &FindReport) -> Panel {
 /// What answers took at each rate.
 fn latency(answer: &FindReport) -> Panel {
     let nanos = |seconds: f64| seconds * 1e9;
-    let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), trial.mean().map(nanos))]);
+    let mut lines =
+        grouped(answer, Stroke::Dots, |trial| vec![(load(trial), trial.mean_response_seconds().map(nanos))]);
     let shown = answer.trials.iter().filter(|trial| trial.tests_rate());
-    let mut slowest: ChartPoints = shown.map(|trial| (load(trial), trial.slowest().map(nanos))).collect();
+    let mut slowest: ChartPoints =
+        shown.map(|trial| (load(trial), trial.max_response_seconds().map(nanos))).collect();
     slowest.sort_by(|a, b| a.0.total_cmp(&b.0));
     if slowest.iter().any(|point| point.1.is_some()) {
         let name = "slowest of each trial".to_owned();
@@ -337,7 +339,7 @@ fn goodput(answer: &FindReport) -> Panel {
 fn in_flight(answer: &FindReport) -> Panel {
     let lines = grouped(answer, Stroke::Solid, |trial| {
         let at = |(n, block): (usize, &_)| {
-            let &(.., in_flight, _, _): &seawall_lab::find::answer::ReportedBlock = block;
+            let &(.., in_flight, _, _): &seawall_lab::find::find_report::ReportedBlock = block;
             (trial.start_seconds + (n + 1) as f64 * BLOCK_SECONDS, Some(f64::from(in_flight)))
         };
         // Nothing joins one trial to the next.
@@ -489,11 +491,11 @@ fn trial(trial: &ReportedTrial) -> Vec<String> {
         format_rate(load(trial)),
         format_seconds(trial.sending_seconds()),
         format_rate(trial.goodput),
-        trial.mean().map_or_else(dash, format_seconds),
-        trial.slowest().map_or_else(dash, format_seconds),
+        trial.mean_response_seconds().map_or_else(dash, format_seconds),
+        trial.max_response_seconds().map_or_else(dash, format_seconds),
         format_percent(trial.error_ratio),
         trial.late_ratio.map_or_else(dash, format_percent),
-        trial.in_flight().to_string(),
+        trial.max_in_flight().to_string(),
         trial.purpose.clone(),
         name.to_owned(),
         trial.reason.clone(),

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::num::NonZero;
 
 use anyhow::{Context as _, ensure};
-use seawall_lab::find::answer::{ConnectionPolicy, FindReport, ReportedArrivals};
+use seawall_lab::find::find_report::{ConnectionPolicy, FindReport, ReportedArrivals};
 use seawall_lab::find::plan::{FindPlan, QUICK_BUDGET, TargetInfo};
 use seawall_lab::find::resume;
-use seawall_lab::server_side::{MetricsEndpoint, ServerCgroup, ServerSide};
+use seawall_lab::server_side::{MetricsEndpoint, ServerCgroup, ServerSideReader};
 use seawall_load::engine::TransportOptions;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
 use seawall_load::request_source::RequestList;
 use seawall_probe::files::LocalFiles;
@@ -73,7 +73,7 @@ pub(crate) fn plan_find(
     };
     // Before anybody is asked whether they are there: another way may lead to somebody else.
     before.iter().try_for_each(|before| resume::check_compatible(&plan, before)).context("--resume")?;
-    let late = plan.goal.late.map(|late| late.than);
+    let late = plan.goal.late.map(|late| late.latency_limit);
     let kit = FindSessionConfig {
         requests: list,
         transport: travel,
@@ -90,7 +90,7 @@ pub(crate) fn plan_find(
 }
 
 /// What is asked of the target's own side; whether it answers is found out when it is asked.
-fn server_side(args: &FindArgs) -> anyhow::Result<ServerSide> {
+fn server_side(args: &FindArgs) -> anyhow::Result<ServerSideReader> {
     let endpoint = args
         .server_metrics
         .as_deref()
@@ -102,7 +102,7 @@ fn server_side(args: &FindArgs) -> anyhow::Result<ServerSide> {
         .then(|| ServerCgroup::open(&LocalFiles, &args.server_cgroup))
         .transpose()
         .context("--server-cgroup")?;
-    Ok(ServerSide::new(endpoint, group))
+    Ok(ServerSideReader::new(endpoint, group))
 }
 
 fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyhow::Result<RequestList> {
@@ -155,8 +155,8 @@ pub(crate) fn connection_policy(travel: &TransportOptions, requests: &[PreparedR
         _ => "http/1.1",
     };
     ConnectionPolicy {
-        keep_alive: origins().any(|origin| travel.keeps(origin)),
-        max_connections: bound(travel.connections as u64, usize::MAX as u64),
+        keep_alive: origins().any(|origin| travel.reuses_connections(origin)),
+        max_connections: bound(travel.max_connections as u64, usize::MAX as u64),
         requests_per_connection: bound(travel.requests_per_connection, u64::MAX),
         protocol: protocol.to_owned(),
     }

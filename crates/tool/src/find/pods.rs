@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
+use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::observed_requests::ExperimentObservation;
-use seawall_cause::subject::ExperimentTarget;
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind, StartedTrial};
 use seawall_lab::remote::search::{
     BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
@@ -18,10 +18,10 @@ use seawall_lab::rig::{self, StopSwitch};
 use seawall_lab::target_driver::{Calibration, TargetDriver};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::stats::LoadStats;
-use seawall_search::closed;
+use seawall_search::closed_loop;
 use seawall_search::observation::{BlockCounts, TrialObservation};
-use seawall_search::offer::TrialSpec;
 use seawall_search::target::SearchTarget;
+use seawall_search::trial_spec::TrialSpec;
 
 use super::progress::BlockObserver;
 use crate::distributed::OnPodLoss;
@@ -103,7 +103,7 @@ impl FindPodGroup {
         mut enough: impl FnMut(&[BlockCounts]) -> bool,
     ) -> WorkResults {
         let there = self.present();
-        let begun = self.crew.fleet.start(work);
+        let begun = self.crew.fleet.start_trial(work);
         let size = self.crew.fleet.size();
         let mut heard = WorkResults {
             blocks: vec![Vec::new(); size],
@@ -119,7 +119,7 @@ impl FindPodGroup {
         let by = begun.at.saturating_add(nanos(within));
         let (mut known, mut ends) = (0, StopCount::default());
         while !heard.is_over() {
-            if let Some(news) = self.crew.fleet.next(PATIENCE) {
+            if let Some(news) = self.crew.fleet.next_update(PATIENCE) {
                 self.handle_event(&mut heard, begun, news);
             }
             let now = self.crew.fleet.now();
@@ -127,21 +127,21 @@ impl FindPodGroup {
             if together.len() > known {
                 known = together.len();
                 if enough(&together) {
-                    ends.once(|| self.crew.fleet.stop());
+                    ends.once(|| self.crew.fleet.stop_trial());
                 }
             }
             if let Some(late) = heard.late_pod(now) {
-                let name = self.crew.fleet.name(late);
+                let name = self.crew.fleet.pod_name(late);
                 heard.invalid.get_or_insert_with(|| format!("{name} reported nothing for two seconds"));
             }
             if heard.invalid.is_some() {
-                ends.once(|| self.crew.fleet.stop());
+                ends.once(|| self.crew.fleet.stop_trial());
             }
             if self.stop.is_stopped() {
-                ends.twice(|| self.crew.fleet.stop());
+                ends.twice(|| self.crew.fleet.stop_trial());
             }
             if now > by {
-                ends.twice(|| self.crew.fleet.stop());
+                ends.twice(|| self.crew.fleet.stop_trial());
                 heard.invalid.get_or_insert_with(|| "the pods did not finish in time".to_owned());
                 break;
             }
@@ -157,18 +157,18 @@ impl FindPodGroup {
     ) {
         heard.last_heard[pod] = heard.last_heard[pod].max(at);
         match what {
-            PodUpdateKind::Part { trial, part, .. } if trial == begun.trial => {
+            PodUpdateKind::PartialResult { trial, part, .. } if trial == begun.trial => {
                 heard.blocks[pod].extend(part.0);
             }
             PodUpdateKind::Done { trial, result } if trial == begun.trial => heard.done[pod] = Some(result),
             PodUpdateKind::Failed(why) => {
-                let name = self.crew.fleet.name(pod);
+                let name = self.crew.fleet.pod_name(pod);
                 // It waits for the next one.
                 heard.present.retain(|&there| there != pod);
                 heard.invalid.get_or_insert_with(|| format!("{name}: {why}"));
             }
             PodUpdateKind::Lost(why) => {
-                let name = self.crew.fleet.name(pod);
+                let name = self.crew.fleet.pod_name(pod);
                 heard.present.retain(|&there| there != pod);
                 ready_pods::print_status(&format!("{name} was lost: {why}"));
                 if self.on_pod_loss == OnPodLoss::Abort {
@@ -181,7 +181,7 @@ impl FindPodGroup {
     }
 
     fn try_offer(&mut self, offer: &TrialSpec) -> TrialObservation {
-        let within = offer.most + offer.drain + AROUND;
+        let within = offer.max_duration + offer.drain + AROUND;
         let mut observer = self.observer.take();
         let heard = self.carry_out_work(&SearchTask::Offer(*offer), within, |blocks| {
             if let Some(observer) = &mut observer {
@@ -193,7 +193,7 @@ impl FindPodGroup {
         let blocks = heard.merged_blocks();
         let mut seen = TrialObservation {
             blocks,
-            invalid: heard.invalid.clone(),
+            invalid_reason: heard.invalid.clone(),
             target_is_down: true,
             ..TrialObservation::default()
         };
@@ -203,14 +203,15 @@ impl FindPodGroup {
             let TrialPartResult { took, invalid, no_port, away, interrupted, total: part } = &**told;
             total.merge_concurrent(&part.stats);
             seen.took = seen.took.max(*took);
-            seen.no_port += no_port;
+            seen.requests_without_port += no_port;
             seen.target_is_down &= away;
             // By somebody else: it has ended, and its part is not whole.
             let cut = interrupted.then_some("the pod was stopped");
-            let named = invalid.as_deref().or(cut).map(|why| format!("{}: {why}", self.crew.fleet.name(pod)));
-            seen.invalid = seen.invalid.or(named);
+            let named =
+                invalid.as_deref().or(cut).map(|why| format!("{}: {why}", self.crew.fleet.pod_name(pod)));
+            seen.invalid_reason = seen.invalid_reason.or(named);
         }
-        seen.target_is_down &= seen.invalid.is_none();
+        seen.target_is_down &= seen.invalid_reason.is_none();
         seen.details = rig::summarize(&total);
         seen.interrupted = self.stop.is_stopped();
         seen
@@ -290,10 +291,10 @@ impl SearchTarget for FindPodGroup {
         }
         while self.capacity(self.crew.fleet.size()).is_some_and(|most| offer.rate > most) && self.grow() {}
         let mut seen = self.try_offer(offer);
-        while seen.invalid.is_some() && !seen.interrupted && self.grow() {
+        while seen.invalid_reason.is_some() && !seen.interrupted && self.grow() {
             seen = self.try_offer(offer);
         }
-        if let (Some(invalid), Some(refused)) = (&mut seen.invalid, &self.growth_error) {
+        if let (Some(invalid), Some(refused)) = (&mut seen.invalid_reason, &self.growth_error) {
             invalid.push_str(&format!("; cannot start more pods: {refused}"));
         }
         seen
@@ -305,18 +306,18 @@ impl SearchTarget for FindPodGroup {
             let left = Duration::from_nanos(by.saturating_sub(self.crew.fleet.now()));
             // Clocks are compared meanwhile; who is gone has no part in the next work.
             if let Some(PodUpdate { pod, kind: PodUpdateKind::Lost(why), .. }) =
-                self.crew.fleet.next(left.min(PATIENCE))
+                self.crew.fleet.next_update(left.min(PATIENCE))
             {
-                ready_pods::print_status(&format!("{} was lost: {why}", self.crew.fleet.name(pod)));
+                ready_pods::print_status(&format!("{} was lost: {why}", self.crew.fleet.pod_name(pod)));
             }
         }
         !self.stop.is_stopped()
     }
 }
 
-impl closed::ClosedTarget for FindPodGroup {
+impl closed_loop::ClosedTarget for FindPodGroup {
     /// Clients are not asked of pods.
-    fn carry_out(&mut self, _: &closed::ClosedTrialSpec) -> TrialObservation {
+    fn carry_out(&mut self, _: &closed_loop::ClosedTrialSpec) -> TrialObservation {
         TrialObservation { interrupted: true, ..TrialObservation::default() }
     }
 
@@ -337,8 +338,8 @@ impl ExperimentTarget for FindPodGroup {
         });
         let watched = ExperimentPartResult::merge(parts.collect());
         let cut = watched.interrupted.then(|| "a pod was stopped".to_owned());
-        let invalid = watched.invalid.or(heard.invalid).or(cut);
-        ExperimentObservation { invalid, interrupted: self.stop.is_stopped(), ..watched }
+        let invalid = watched.invalid_reason.or(heard.invalid).or(cut);
+        ExperimentObservation { invalid_reason: invalid, interrupted: self.stop.is_stopped(), ..watched }
     }
 
     fn pause(&mut self, time: Duration) -> bool {

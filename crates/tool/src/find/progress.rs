@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::termios::tcgetwinsize;
-use seawall_lab::find::answer::{FindReport, ReportedTrial, ReportedVerdict};
+use seawall_lab::find::find_report::{FindReport, ReportedTrial, ReportedVerdict};
 use seawall_lab::find::progress::{BudgetStatus, FindStep, FindWatcher};
 use seawall_lab::find::report_builder::purpose_name;
 use seawall_load::clock::{Nanos, RunClock};
 use seawall_search::observation::BlockCounts;
-use seawall_search::offer::{StopRule, TrialPurpose, TrialSpec};
+use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 
 use super::formatting::{format_clients, format_duration, format_percent, format_rate, format_seconds};
 use crate::search_page::{SearchPage, SearchPageReport};
@@ -142,7 +142,7 @@ impl<'p> PageUpdater<'p, FindReport> {
             page,
             prefix: String::new(),
             tally: VerdictTally::default(),
-            knows: |page, so_far| page.set_answer(so_far()),
+            knows: |page, so_far| page.set_interim_report(so_far()),
         }
     }
 }
@@ -159,7 +159,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 impl<A: SearchPageReport> FindWatcher for PageUpdater<'_, A> {
     fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus) {
-        if matches!(step, FindStep::Rest(rest) if *rest < SHORTEST) {
+        if matches!(step, FindStep::Pause(rest) if *rest < SHORTEST) {
             return;
         }
         let now = LiveLine {
@@ -201,11 +201,13 @@ fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> 
 fn named(step: &FindStep<'_>) -> String {
     match step {
         FindStep::Calibrate => "measuring the generator".to_owned(),
-        FindStep::Offer(offer) => format!("{} {}/s", purpose_name(offer.purpose), format_rate(offer.rate)),
-        FindStep::Clients(offer) => {
+        FindStep::RateTrial(offer) => {
+            format!("{} {}/s", purpose_name(offer.purpose), format_rate(offer.rate))
+        }
+        FindStep::ClosedLoopTrial(offer) => {
             format!("{} {}", purpose_name(offer.purpose), format_clients(offer.clients))
         }
-        FindStep::Rest(time) => format!("pause of {}", format_duration(*time)),
+        FindStep::Pause(time) => format!("pause of {}", format_duration(*time)),
         FindStep::Experiment(name) => format!("cause: {name}"),
     }
 }
@@ -239,7 +241,7 @@ fn line(step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus) -
     // Of a trial that is not decided the figures are all that there is to say.
     let why = if trial.verdict == ReportedVerdict::Undecided { "" } else { &trial.reason };
     let figures =
-        format!("in flight {:>5}, errors {:>6}", trial.in_flight(), format_percent(trial.error_ratio));
+        format!("in flight {:>5}, errors {:>6}", trial.max_in_flight(), format_percent(trial.error_ratio));
     let line = format!(
         "{at:>9}  {:<21} {:>11}  {:<9}  {figures}  {why}",
         trial.purpose,
@@ -290,7 +292,7 @@ fn live(now: &LiveLine, since: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use seawall_search::goal::SearchGoal;
-    use seawall_search::vote::TrialCriteria;
+    use seawall_search::trial_verdict::TrialCriteria;
 
     use super::*;
 
@@ -333,20 +335,20 @@ mod tests {
         let mut observer = progress.block_observer().unwrap();
         progress.end();
         let standard = TrialCriteria {
-            goal: SearchGoal::CLIFF,
-            tolerance: 0.03,
+            goal: SearchGoal::ERRORS_ONLY,
+            growth_tolerance: 0.03,
             settle: 0.3,
-            least: 1.0,
-            service: 0.001,
-            slowest: 0.001,
+            min_seconds: 1.0,
+            service_time: 0.001,
+            baseline_slowest: 0.001,
         };
         let second = Duration::from_secs(1);
         let rule = StopRule::FullDuration(standard);
         let offer = TrialSpec {
             purpose: TrialPurpose::NarrowBracket,
             rate: 1500.0,
-            least: second,
-            most: second,
+            min_duration: second,
+            max_duration: second,
             rule,
             most_in_flight: 50.0,
             drain: second,

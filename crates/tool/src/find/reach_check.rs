@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use seawall_lab::running_trial::RunningTrial;
-use seawall_load::fault::RequestFault;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
 use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
+use seawall_load::request_fault::RequestFault;
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::resolve::DialOptions;
 use seawall_load::schedule::{ArrivalModel, StopCondition};
@@ -64,14 +64,14 @@ impl ReachCheck {
             interval: LOOK,
             ..LoadSpec::new(ArrivalModel::Closed, 1)
         };
-        let mut carriage = RunningTrial::new(session.trial(&load, None)?, load.warm_up);
+        let mut carriage = RunningTrial::new(session.start_trial(&load, None)?, load.warm_up);
         let control = carriage.control();
         let mut fault = None;
         carriage.run_to_end(|interval| {
             if is_ended() {
                 control.abort();
             }
-            fault = interval.stats.fates.iter().find_map(|fate| fate.outcome.err()).or(fault);
+            fault = interval.stats.completed_requests.iter().find_map(|fate| fate.outcome.err()).or(fault);
         });
         drop(carriage);
         match fault.filter(|fault| is_unreachable(*fault)) {
@@ -102,7 +102,7 @@ fn is_unreachable(fault: RequestFault) -> bool {
         RequestFault::Resolve(_)
             | RequestFault::Connect(_)
             | RequestFault::Local(_)
-            | RequestFault::Source(..)
+            | RequestFault::SourceAddress(..)
             | RequestFault::Tls(_)
             | RequestFault::Proxy(_)
             | RequestFault::NoConnection

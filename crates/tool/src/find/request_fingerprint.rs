@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use aws_lc_rs::digest::{Context, SHA256};
-use seawall_lab::find::answer::RequestFingerprint;
+use seawall_lab::find::find_report::RequestFingerprint;
 use seawall_load::engine::TransportOptions;
 use seawall_load::request_source::RequestList;
 

@@ -1,6 +1,6 @@
 //! What `--resume` says when it sends nothing: why, and which option changes that.
 
-use seawall_lab::find::answer::{FindOutcome, FindReport, FindStopReason};
+use seawall_lab::find::find_report::{FindOutcome, FindReport, FindStopReason};
 
 /// Why a continued run sent nothing, and what to change, in one sentence; none if it sent something.
 pub(super) fn why_nothing_was_sent(before: &FindReport, after: &FindReport) -> Option<String> {

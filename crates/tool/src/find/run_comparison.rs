@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use seawall_lab::find::answer::{FindReport, ReportedLimit};
 use seawall_lab::find::compare::{ComparisonVerdict, RunComparison, compare, differences, highest_held_rate};
+use seawall_lab::find::find_report::{FindReport, ReportedLimit};
 use seawall_search::limit_posterior::Bracket;
 
 use super::formatting::format_rate;
@@ -19,7 +19,7 @@ pub(super) fn run(before: &Path, after: &Path) -> anyhow::Result<ExitCode> {
     let (before, after) = (super::read_earlier_report(before)?, super::read_earlier_report(after)?);
     let compared = compare(&before, &after).context("cannot compare the runs")?;
     super::show(&text(&compared, &before, &after))?;
-    Ok(ExitCode::from(exit_code(compared.change)))
+    Ok(ExitCode::from(exit_code(compared.verdict)))
 }
 
 fn exit_code(change: ComparisonVerdict) -> u8 {
@@ -35,7 +35,7 @@ fn text(compared: &RunComparison, before: &FindReport, after: &FindReport) -> St
     let notes: String = differences(before, after).iter().map(|note| format!("  note    {note}\n")).collect();
     let [was, is] = [before, after].map(known);
     let change = describe_change(compared, before, after, "before");
-    let advice = match compared.change {
+    let advice = match compared.verdict {
         ComparisonVerdict::Undecided => {
             "  next    search both again with --thorough, which finds each limit three times as precisely, or compare with seawall isolate\n"
         }
@@ -51,7 +51,7 @@ pub(crate) fn describe_change(
     after: &FindReport,
     earlier: &str,
 ) -> String {
-    let word = match compared.change {
+    let word = match compared.verdict {
         ComparisonVerdict::Better => "better",
         ComparisonVerdict::Same => "the same within 10 %",
         ComparisonVerdict::NotWorse => "not worse",

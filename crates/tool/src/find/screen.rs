@@ -7,7 +7,7 @@ pub(super) mod closed_loop;
 mod server_side;
 
 use seawall_cause::class::CauseClass;
-use seawall_lab::find::answer::{
+use seawall_lab::find::find_report::{
     FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
     ReportedFailureMode, ReportedLimit, ReportedRecovery, ReportedTrial,
 };

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_lab::find::answer::ReportedArrivals;
+use seawall_lab::find::find_report::ReportedArrivals;
 use seawall_lab::find::server_evidence::ServerSideSource;
 use seawall_lab::rig::{self, LocalDriver};
-use seawall_lab::server_side::ServerSide;
+use seawall_lab::server_side::ServerSideReader;
 use seawall_lab::target_driver::TargetDriver;
 use seawall_load::clock::RunClock;
 use seawall_load::engine::TransportOptions;
@@ -37,7 +37,7 @@ pub(crate) struct FindSessionConfig {
     /// Later is late; none: nothing is.
     pub(super) latency_bound: Option<Duration>,
     /// The target's own side.
-    pub(super) server_side: ServerSide,
+    pub(super) server_side: ServerSideReader,
 }
 
 /// A ground, and what stops at once what happens on it.
@@ -80,7 +80,7 @@ pub(super) fn build_search_setup(
 ///
 /// # Errors
 /// The system refuses so many open files.
-pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, ServerSide)> {
+pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, ServerSideReader)> {
     let FindSessionConfig {
         requests: list,
         transport: travel,
@@ -95,17 +95,23 @@ pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(Loca
         ReportedArrivals::Constant => ArrivalSpacing::Constant,
         ReportedArrivals::Poisson => ArrivalSpacing::Poisson(seed),
     };
-    let kit = rig::SessionConfig { list, transport: travel, style, cpus, busy_poll: None };
+    let kit = rig::SessionConfig {
+        request_list: list,
+        transport: travel,
+        framing: style,
+        max_sender_threads: cpus,
+        max_busy_poll: None,
+    };
     let rig = LocalDriver::new(kit, spacing, late).context("cannot raise the open files limit")?;
     Ok((rig, side))
 }
 
 /// A look at the target's own side, from this machine and by its clock.
-pub(super) fn server_side_source(side: ServerSide) -> ServerSideSource {
+pub(super) fn server_side_source(side: ServerSideReader) -> ServerSideSource {
     let clock = RunClock::start();
     ServerSideSource {
-        side,
+        reader: side,
         files: Box::new(LocalFiles),
-        now: Box::new(move || Duration::from_nanos(clock.now())),
+        clock: Box::new(move || Duration::from_nanos(clock.now())),
     }
 }

@@ -4,28 +4,28 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use seawall_cause::experiment::Experiment;
+use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::observed_requests::ExperimentObservation;
-use seawall_cause::subject::ExperimentTarget;
-use seawall_lab::find::answer::{
+use seawall_lab::find::empty_report;
+use seawall_lab::find::find_report::{
     ConnectionPolicy, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
-    ReportedEvidence, ReportedExcludedCause, ReportedFigure, ReportedQuotaExhaustion, ReportedTie,
+    ReportedEstimate, ReportedEvidence, ReportedExcludedCause, ReportedQuotaExhaustion, ReportedTie,
     ReportedUndecidedCause, RequestFingerprint, ServerSideFact, ServerSideWindow,
 };
-use seawall_lab::find::empty_report;
 use seawall_lab::find::plan::{FindPlan, TargetInfo};
-use seawall_lab::server_side::ServerSide;
+use seawall_lab::server_side::ServerSideReader;
 use seawall_lab::target_driver::{Calibration, TargetDriver};
-use seawall_search::closed;
+use seawall_search::closed_loop;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::TrialObservation;
-use seawall_search::offer::TrialSpec;
 use seawall_search::profile::Profile;
-use seawall_search::simulated::plants::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::simulated::servers::{
     ServiceDistribution, SimulatedOutcome, SimulatedServer, SimulatedWorkers,
 };
 use seawall_search::simulated::target::{self, SimulatedTarget};
+use seawall_search::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec};
 use seawall_search::target::SearchTarget as Offered;
+use seawall_search::trial_spec::TrialSpec;
 use serde_json::Value;
 
 use super::plan::FindCommandPlan;
@@ -51,20 +51,20 @@ impl Offered for Field {
     }
 }
 
-impl closed::ClosedTarget for Field {
-    fn carry_out(&mut self, offer: &closed::ClosedTrialSpec) -> TrialObservation {
-        closed::ClosedTarget::carry_out(&mut self.target, offer)
+impl closed_loop::ClosedTarget for Field {
+    fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
+        closed_loop::ClosedTarget::carry_out(&mut self.target, offer)
     }
 
     fn rest(&mut self, time: Duration) -> bool {
-        closed::ClosedTarget::rest(&mut self.target, time)
+        closed_loop::ClosedTarget::rest(&mut self.target, time)
     }
 }
 
 impl ExperimentTarget for Field {
     fn run_experiment(&mut self, _: &Experiment) -> ExperimentObservation {
         ExperimentObservation {
-            impossible: Some("it is simulated".to_owned()),
+            impossible_reason: Some("it is simulated".to_owned()),
             ..ExperimentObservation::default()
         }
     }
@@ -105,8 +105,8 @@ impl SimulatedServer for Broken {
 
 fn goal() -> SearchGoal {
     SearchGoal {
-        late: Some(LatencyGoal { share: 0.01, than: Duration::from_millis(250) }),
-        ..SearchGoal::CLIFF
+        late: Some(LatencyGoal { max_late_share: 0.01, latency_limit: Duration::from_millis(250) }),
+        ..SearchGoal::ERRORS_ONLY
     }
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn field(class: SimulatedClass, seed: u64) -> Field {
 
 /// Of a ground whose side nobody can ask.
 fn site(field: Field) -> SearchSetup {
-    let sight = server_side_source(ServerSide::new(None, None));
+    let sight = server_side_source(ServerSideReader::new(None, None));
     SearchSetup {
         driver: Box::new(field),
         stop_callback: Arc::new(|| ()),
@@ -158,7 +158,7 @@ fn explained(mut answer: FindReport) -> FindReport {
         experiment: by.to_owned(),
         likelihood_ratio: Some(ratio),
     };
-    let figure = |name: &str, value, unit: &str| ReportedFigure {
+    let figure = |name: &str, value, unit: &str| ReportedEstimate {
         name: name.to_owned(),
         value: Some(value),
         unit: unit.to_owned(),
@@ -579,12 +579,17 @@ fn pool() -> Field {
 }
 
 fn of_clients(plan: &FindPlan, most: Option<u32>) -> FindReport {
-    seawall_lab::find::closed::find(&mut pool(), plan, most, &mut seawall_lab::find::progress::NoopWatcher)
+    seawall_lab::find::closed_loop::find(
+        &mut pool(),
+        plan,
+        most,
+        &mut seawall_lab::find::progress::NoopWatcher,
+    )
 }
 
 #[test]
 fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
-    let endless = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
+    let endless = FindPlan { goal: SearchGoal::ERRORS_ONLY, ..plan() };
     for (name, answer) in
         [("closed", of_clients(&plan(), None)), ("closed-no-limit-found", of_clients(&endless, Some(32)))]
     {
@@ -612,7 +617,7 @@ fn a_run_of_clients_writes_its_file_and_has_the_code_of_its_outcome() {
     let json = room.path().join("run.json");
     let files = ReportFiles::create(Some(&json), None).unwrap();
     let site = site(pool());
-    let plan = FindPlan { goal: SearchGoal::CLIFF, ..plan() };
+    let plan = FindPlan { goal: SearchGoal::ERRORS_ONLY, ..plan() };
     let capped = FindCommandPlan {
         plan,
         previous_report: None,

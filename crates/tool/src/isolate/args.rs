@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use seawall_isolate::looks::NULL_DIFFERENCE;
-use seawall_lab::isolate::limits;
+use seawall_lab::isolate::capacity;
 use seawall_lab::objective::Objectives;
 use seawall_load::rate::{self, RateSetting};
 use seawall_load::target;
@@ -15,7 +15,7 @@ use super::factors::FactorSpec;
 use crate::atomic_file::ReportFiles;
 use crate::attack::connection_args::ConnectionArgs;
 use crate::attack::request_args::RequestArgs;
-use crate::distributed::{CommandContext, DistributedArgs, DistributedOptions, LoadCommand};
+use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadCommandIo};
 use crate::expectation_args::ExpectationArgs;
 use crate::find::args::{MaxRate, search_goal};
 use crate::live_page::LoopbackAddress;
@@ -42,7 +42,7 @@ pub(crate) struct IsolateArgs {
     #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
     pub(super) rate: IsolateRate,
     /// Time limit of the experiment [default: 2m; 6m with --capacity]
-    #[arg(long, value_name = "DURATION", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(super) budget: Option<Duration>,
     /// "not the cause" means: the variant differs by less than this share
     #[arg(long, value_name = "SHARE", default_value = "5%")]
@@ -80,7 +80,7 @@ pub(crate) struct IsolateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
     /// Time limit to connect, then to respond
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::parse_duration)]
     pub(super) timeout: Duration,
     /// Redirects to follow; -1: a redirect is the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
@@ -147,8 +147,8 @@ impl IsolateArgs {
     }
 
     /// What of it matters to pods.
-    pub(super) fn command_context(&self) -> CommandContext<'_> {
-        CommandContext { command: LoadCommand::Isolate, targets: &self.targets, output: None }
+    pub(super) fn command_io(&self) -> LoadCommandIo<'_> {
+        LoadCommandIo { command: LoadCommand::Isolate, targets: &self.targets, output: None }
     }
 
     /// What is asked of a cluster, if anything is.
@@ -157,7 +157,7 @@ impl IsolateArgs {
     /// All that does not go together.
     pub(super) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
         self.distributed_args
-            .distributed_options(&self.command_context(), self.connection_args.unsupported_in_pods())
+            .distributed_options(&self.command_io(), self.connection_args.unsupported_in_pods())
     }
 
     /// Whether two URLs are compared.
@@ -172,7 +172,7 @@ impl IsolateArgs {
 
     /// Time for the comparison.
     pub(super) fn comparison_budget(&self) -> Duration {
-        if self.capacity { limits::study_budget(self.total_budget()) } else { self.total_budget() }
+        if self.capacity { capacity::study_budget(self.total_budget()) } else { self.total_budget() }
     }
 
     /// What no single flag can know. All of it is said at once.
@@ -221,10 +221,10 @@ impl IsolateArgs {
             &format!("--budget must be at least {LEAST:?}: the first evaluation takes that long"),
         );
         refuse(
-            self.capacity && self.total_budget() < limits::MIN_BUDGET,
+            self.capacity && self.total_budget() < capacity::MIN_BUDGET,
             &format!(
                 "--budget must be at least {:?} with --capacity: the first evaluation and two searches take that long",
-                limits::MIN_BUDGET
+                capacity::MIN_BUDGET
             ),
         );
     }
@@ -244,7 +244,7 @@ impl IsolateArgs {
 
 #[cfg(test)]
 mod tests {
-    use seawall_lab::isolate::answer::VariantVerdict;
+    use seawall_lab::isolate::isolate_report::VariantVerdict;
 
     use super::super::factors::FACTOR_NAMES;
     use super::*;

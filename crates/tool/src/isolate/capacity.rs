@@ -1,19 +1,19 @@
 //! `--capacity`: has the ways that matter searched for the rate that each bears, and shows what that came to beside the reference.
 //!
-//! Which ways, in which order and how long each is `lab`'s ([`seawall_lab::isolate::limits`]); a search is told of, and what it came to is said, as
+//! Which ways, in which order and how long each is `lab`'s ([`seawall_lab::isolate::capacity`]); a search is told of, and what it came to is said, as
 //! `find` does both.
 
 use std::fmt::{self, Write as _};
 use std::io::{Write as _, stderr};
 
-use seawall_lab::find::answer::{
+use seawall_lab::find::find;
+use seawall_lab::find::find_report::{
     FindOutcome, FindReport as Run, FindStopReason, ReportedTrial, ReportedVerdict,
 };
-use seawall_lab::find::find;
-use seawall_lab::isolate::answer::IsolateReport;
-use seawall_lab::isolate::limits::{
+use seawall_lab::isolate::capacity::{
     CapacityPlan, CapacityReport, CapacitySearches, CapacityVerdict, NextSearch, VariantCapacity,
 };
+use seawall_lab::isolate::isolate_report::IsolateReport;
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_search::target::SearchTarget as _;
 
@@ -44,7 +44,10 @@ pub(super) fn search_limits(
             }
         }
         if let Some(page) = &mut page {
-            page.set_answer(IsolateReport { capacity: Some(limits.clone().finish()), ..answer.clone() });
+            page.set_interim_report(IsolateReport {
+                capacity: Some(limits.clone().finish()),
+                ..answer.clone()
+            });
         }
     }
     limits.finish()
@@ -64,7 +67,7 @@ fn carry_out(
     next: &NextSearch,
     page: Option<&mut SearchPage<IsolateReport>>,
 ) -> anyhow::Result<Run> {
-    let mut rig = bench.driver(next.variant, next.plan.goal.late.map(|late| late.than))?;
+    let mut rig = bench.driver(next.variant, next.plan.goal.late.map(|late| late.latency_limit))?;
     let progress = FindProgress::for_stderr()?;
     if let Some(observer) = progress.block_observer() {
         rig = rig.with_observer(observer);
@@ -159,7 +162,7 @@ pub(super) const TABLE_COLUMNS: [&str; 8] = [
 /// Its rows.
 pub(super) fn table_rows(found: &CapacityReport) -> Vec<[String; 8]> {
     let none = || "–".to_owned();
-    let bracket = |limit: &seawall_lab::find::answer::ReportedLimit| match (limit.lower, limit.upper) {
+    let bracket = |limit: &seawall_lab::find::find_report::ReportedLimit| match (limit.lower, limit.upper) {
         (Some(lower), Some(upper)) => format!("{} – {}", format_rate(lower), format_rate(upper)),
         _ => none(),
     };

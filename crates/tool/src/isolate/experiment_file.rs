@@ -5,7 +5,7 @@ use std::path::Path;
 
 use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors};
 use seawall_isolate::segment::Design;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::variant::{MOST_NAME, parse_host_port};
 
 use super::variant_draft::{

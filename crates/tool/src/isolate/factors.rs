@@ -25,7 +25,7 @@ pub(super) struct FactorSpec {
 
 #[derive(Debug, Clone)]
 enum Factor {
-    Name,
+    NameResolution,
     Address,
     KeepAlive,
     Connections(usize),
@@ -35,8 +35,8 @@ enum Factor {
     Tls(Option<String>),
     ConnectTo(HostPort),
     /// Bytes.
-    Body(usize),
-    Source(IpAddr),
+    BodyBytes(usize),
+    SourceAddress(IpAddr),
     Proxy(Arc<ProxyRules>),
 }
 
@@ -68,7 +68,7 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
         |factor| if value.is_none() { Ok(factor) } else { Err("the factor takes no value".to_owned()) };
     let expected = |what: &str| format!("expected {what}");
     match word {
-        "name" => alone(Factor::Name),
+        "name" => alone(Factor::NameResolution),
         "address" => alone(Factor::Address),
         "keep-alive" => alone(Factor::KeepAlive),
         "connections" => {
@@ -88,11 +88,11 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
             .ok_or_else(|| expected("connect-to=HOST:PORT, with an IPv6 address in brackets")),
         "body" => {
             let bytes = value.and_then(|text| text.parse().ok()).filter(|bytes| *bytes <= MAX_BODY_BYTES);
-            bytes.map(Factor::Body).ok_or_else(|| expected("body=BYTES"))
+            bytes.map(Factor::BodyBytes).ok_or_else(|| expected("body=BYTES"))
         }
         "source" => {
             let source = value.and_then(|text| text.parse().ok());
-            source.map(Factor::Source).ok_or_else(|| expected("source=IP"))
+            source.map(Factor::SourceAddress).ok_or_else(|| expected("source=IP"))
         }
         "proxy" => {
             let proxies = value.and_then(parse_proxy_rules);
@@ -134,13 +134,13 @@ pub(super) fn absolute_names(host: &str, resolv_conf: &str) -> Vec<String> {
 
 impl FactorSpec {
     /// Whether it asks for the name that a name stands for.
-    pub(super) fn needs_lookup(&self) -> bool {
-        matches!(self.factor, Factor::Name)
+    pub(super) fn varies_name_resolution(&self) -> bool {
+        matches!(self.factor, Factor::NameResolution)
     }
 
     /// Whether its ways are those of addresses that a name has.
     pub(super) fn varies_address(&self) -> bool {
-        matches!(self.factor, Factor::Name | Factor::Address)
+        matches!(self.factor, Factor::NameResolution | Factor::Address)
     }
 
     /// The ways of this factor.
@@ -149,15 +149,15 @@ impl FactorSpec {
     /// There are none for this target, and why.
     pub(super) fn build_drafts(&self, aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
         let ways = match &self.factor {
-            Factor::Name => by_name(aimed),
+            Factor::NameResolution => by_name(aimed),
             Factor::Address => by_address(aimed),
             Factor::KeepAlive => Ok(vec![keep_alive(aimed)]),
             Factor::Connections(number) => connections(aimed, *number),
             Factor::Protocol(asked) => protocol(aimed, *asked),
             Factor::Tls(url) => tls(aimed, url.as_deref()),
             Factor::ConnectTo(to) => Ok(vec![self.connect_to(to)]),
-            Factor::Body(bytes) => self.body(aimed, *bytes),
-            Factor::Source(source) => Ok(vec![self.source(*source)]),
+            Factor::BodyBytes(bytes) => self.body(aimed, *bytes),
+            Factor::SourceAddress(source) => Ok(vec![self.source(*source)]),
             Factor::Proxy(proxies) => Ok(vec![proxy(proxies)]),
         };
         ways.map_err(|why| format!("--factors {}: {why}", self.text))
@@ -233,7 +233,7 @@ fn by_address(aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
 }
 
 fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDraft>, String> {
-    if aimed.transport.connections == number {
+    if aimed.transport.max_connections == number {
         return Err(format!("the reference already has this limit (--max-connections {number})"));
     }
     let name = if number == 1 { "one connection".to_owned() } else { pluralize(number as u64, "connection") };

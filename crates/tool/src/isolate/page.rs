@@ -3,10 +3,10 @@
 use std::fmt::{self, Write as _};
 
 use seawall_isolate::looks::null_difference;
-use seawall_lab::isolate::answer::{
+use seawall_lab::isolate::capacity::CapacityReport;
+use seawall_lab::isolate::isolate_report::{
     ConfidenceInterval, IsolateReport, ResponseTimeQuantile, VariantResult, VariantStats, VariantVerdict,
 };
-use seawall_lab::isolate::limits::CapacityReport;
 use serde::Serialize;
 
 use super::{capacity, screen};
@@ -247,7 +247,7 @@ fn bar(
     x: impl Fn(f64) -> f64,
 ) -> fmt::Result {
     let ForestLayout { left, right, is_stacked, .. } = *layout;
-    let name = escaped(&shortened(&way.way.name));
+    let name = escaped(&shortened(&way.stats.name));
     let verdict = escaped(&screen::format_verdict(way));
     let [(name_x, name_y, anchor), (verdict_x, verdict_y, _)] = if is_stacked {
         [(left, y - 30.0, "start"), (left, y - 13.0, "start")]
@@ -273,13 +273,13 @@ fn bar(
         x(lower),
         x(upper),
         x(gain.estimate),
-        screen::format_interval(gain)
+        screen::format_confidence_interval(gain)
     )
 }
 
 /// Whether it is failures that tell a way apart: what time its few good answers take says nothing of it.
 fn is_of_failures(way: &VariantResult) -> bool {
-    way.verdict.is_failure_difference() || way.way.all_failed()
+    way.verdict.is_failure_difference() || way.stats.all_failed()
 }
 
 /// In place of an interval of times, at the side that tells whether it is better or worse.
@@ -292,7 +292,7 @@ fn cross(out: &mut String, way: &VariantResult, y: f64, x: f64) -> fmt::Result {
             "<line class=\"bar {class}\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{above:.1}\" y2=\"{below:.1}\"><title>{}: {}</title></line>",
             x - 6.0,
             x + 6.0,
-            escaped(&way.way.name),
+            escaped(&way.stats.name),
             escaped(&screen::format_verdict(way))
         )?;
     }
@@ -411,7 +411,7 @@ fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         _ => screen::describe_difference(way),
     };
     let row = |way: &&VariantResult| {
-        [way.way.name.clone(), word(way.verdict).to_owned(), said(way), way.way.description.clone()]
+        [way.stats.name.clone(), word(way.verdict).to_owned(), said(way), way.stats.description.clone()]
     };
     table(out, &["Variant", "Verdict", "Why", "What differs"], in_order(answer).iter().map(row), 4)
 }

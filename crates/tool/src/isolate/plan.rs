@@ -9,15 +9,15 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use seawall_isolate::segment::{Design, SegmentTimes};
 use seawall_isolate::study::StudyConfig;
-use seawall_lab::find::answer::ReportedArrivals;
+use seawall_lab::find::find_report::ReportedArrivals;
 use seawall_lab::find::plan::FindPlan as Search;
-use seawall_lab::isolate::limits::{CapacityPlan, total_budget};
+use seawall_lab::isolate::capacity::{CapacityPlan, total_budget};
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
 use seawall_lab::isolate::{IsolatePlan, min_budget, min_rate};
 use seawall_lab::remote::segments::VariantList as Told;
 use seawall_load::engine::TransportOptions;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::proxy::HttpProxy;
 use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
 use seawall_load::resolve::{AddressLifetime, HostPort};
@@ -140,7 +140,7 @@ fn prepare_variants(
         .transpose()?;
     let targets = targets(args, file.as_ref().and_then(VariantDrafts::target_url), files)?;
     // What a factor comes to depends on it.
-    if args.factors.iter().any(FactorSpec::needs_lookup)
+    if args.factors.iter().any(FactorSpec::varies_name_resolution)
         || file.as_ref().is_some_and(VariantDrafts::any_looks_up_per_connection)
     {
         look_up_each(&mut travel, &mut style);
@@ -186,7 +186,8 @@ fn build_run(args: &IsolateArgs, cpus: usize, drawn: PreparedVariants) -> anyhow
 
 /// A lookup shows where there is one for each request, and in all ways alike.
 fn look_up_each(travel: &mut TransportOptions, style: &mut RequestFraming) {
-    (travel.dial.lifetime, travel.keep_alive, style.close) = (AddressLifetime::Connection, false, true);
+    (travel.dial.address_lifetime, travel.keep_alive, style.close) =
+        (AddressLifetime::Connection, false, true);
 }
 
 fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duration) -> StudyConfig {
@@ -194,7 +195,7 @@ fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duratio
         designs: designs.collect(),
         rate: args.rate.0,
         margin: args.margin.0,
-        tail: args.until_p99,
+        until_p99: args.until_p99,
         budget: args.comparison_budget(),
         times: SegmentTimes { gap, ..SegmentTimes::USUAL },
         seed: args.seed,
@@ -220,7 +221,7 @@ fn searches(
 ) -> anyhow::Result<CapacityPlan> {
     let goal = search_goal(&args.slo)?;
     let plan = |way: &VariantSetup| {
-        let travel = way.travel(travel);
+        let travel = way.transport(travel);
         Search {
             goal,
             profile: Profile::QUICK,
@@ -266,7 +267,7 @@ fn reach_check(
     travel: &TransportOptions,
     style: &RequestFraming,
 ) -> anyhow::Result<VariantReachCheck> {
-    let reach = ReachCheck::for_first_target(&way.requests, way.travel(travel), style)?;
+    let reach = ReachCheck::for_first_target(&way.requests, way.transport(travel), style)?;
     let url = way.requests.first().map(|request| redact_url(request.url())).unwrap_or_default();
     Ok(VariantReachCheck { name: draft.name.clone(), url, reach })
 }
@@ -323,7 +324,7 @@ fn drafts(
     if looks == LookupScope::LocalSortedAddresses {
         addresses.sort_unstable();
     }
-    let is_named = is_known && args.factors.iter().any(FactorSpec::needs_lookup);
+    let is_named = is_known && args.factors.iter().any(FactorSpec::varies_name_resolution);
     let absolute = is_named.then(|| absolute_name(requests[0].origin(), travel, &addresses)).flatten();
     let aimed = FactorContext {
         first_request: &requests[0],
@@ -442,7 +443,10 @@ fn check_sendable(
                 (None, Some(address)) => place(address),
                 (None, None) => origin.to_string(),
             };
-            bail!("found no address for {named}: {}", seawall_load::fault::RequestFault::Resolve(fault));
+            bail!(
+                "found no address for {named}: {}",
+                seawall_load::request_fault::RequestFault::Resolve(fault)
+            );
         }
     }
     Ok(())
@@ -512,7 +516,7 @@ struct RequestKey<'a> {
 
 impl<'a> VariantKey<'a> {
     fn of(draft: &'a VariantDraft, way: &'a VariantSetup, travel: &'a TransportOptions) -> Self {
-        let travel = way.travel(travel);
+        let travel = way.transport(travel);
         let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
         let sent = |request: &'a PreparedRequest| {
             let origin = request.origin();
@@ -531,8 +535,8 @@ impl<'a> VariantKey<'a> {
             }
         };
         Self {
-            connections: travel.connections,
-            sources: &travel.sources,
+            connections: travel.max_connections,
+            sources: &travel.source_addresses,
             body: draft.body_bytes,
             insecure: draft.insecure,
             requests: way.requests.iter().map(sent).collect(),
@@ -543,10 +547,10 @@ impl<'a> VariantKey<'a> {
 fn separate_session_transport(draft: &VariantDraft, travel: &TransportOptions) -> TransportOptions {
     let mut travel = travel.clone();
     if let Some(connections) = draft.connections {
-        (travel.connections, travel.idle) = (connections, connections);
+        (travel.max_connections, travel.max_idle_connections) = (connections, connections);
     }
     if let Some(source) = draft.source_address {
-        travel.sources = vec![source];
+        travel.source_addresses = vec![source];
     }
     travel
 }

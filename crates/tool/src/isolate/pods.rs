@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind};
+use seawall_isolate::cell::Cell;
 use seawall_isolate::segment::{Design, Segment};
-use seawall_isolate::slot::Cell;
-use seawall_lab::isolate::local_runner::with_block;
+use seawall_lab::isolate::local_runner::add_block_to_cell;
 use seawall_lab::isolate::{IsolateStopReason, SegmentResult, VariantRunner};
-use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, SentSegmentPart, VariantList};
+use seawall_lab::remote::segments::{SegmentPartResult, SegmentTask, SegmentTaskResult, VariantList};
 use seawall_lab::rig::StopSwitch;
 use seawall_load::clock::nanos;
 
@@ -86,8 +86,8 @@ impl IsolatePods {
             ensure!(
                 others == ways,
                 "{} and {} have different variants ({}; {}); no load was sent",
-                self.crew.fleet.name(first),
-                self.crew.fleet.name(pod),
+                self.crew.fleet.pod_name(first),
+                self.crew.fleet.pod_name(pod),
                 said(&ways),
                 said(&others)
             );
@@ -111,17 +111,19 @@ impl IsolatePods {
         let fleet = &mut self.crew.fleet;
         let mut waiting: Vec<usize> =
             (0..fleet.size()).filter(|&pod| fleet.loss_reason(pod).is_none()).collect();
-        let begun = fleet.start(work);
+        let begun = fleet.start_trial(work);
         let mut by = begun.at.saturating_add(nanos(within));
         let (mut told, mut ends) = (Vec::new(), false);
         while !waiting.is_empty() && self.crew.fleet.now() < by {
             let is_cut = told.iter().any(|(_, done)| is_cut(done));
             if !ends && (is_cut || self.is_over()) {
-                self.crew.fleet.stop();
+                self.crew.fleet.stop_trial();
                 by = by.min(self.crew.fleet.now().saturating_add(nanos(LAST_WORDS)));
                 ends = true;
             }
-            let Some(PodUpdate { pod, kind: what, .. }) = self.crew.fleet.next(PATIENCE) else { continue };
+            let Some(PodUpdate { pod, kind: what, .. }) = self.crew.fleet.next_update(PATIENCE) else {
+                continue;
+            };
             match what {
                 PodUpdateKind::Done { trial, result } if trial == begun.trial => {
                     waiting.retain(|&other| other != pod);
@@ -153,7 +155,7 @@ impl IsolatePods {
         if self.losses.iter().any(|(known, _)| *known == pod) {
             return;
         }
-        let said = format!("{}: {why}", self.crew.fleet.name(pod));
+        let said = format!("{}: {why}", self.crew.fleet.pod_name(pod));
         ready_pods::print_status(&said);
         self.first_loss.get_or_insert_with(|| said.clone());
         self.losses.push((pod, format!("{said}; this pod's share of the requests is missing")));
@@ -163,10 +165,10 @@ impl IsolatePods {
     fn send(&mut self, member: Option<usize>, segment: &Segment) -> SegmentResult {
         let told = self.carry_out_work(&SegmentTask::Send(member), segment.send_duration() + AROUND);
         let named = told.into_iter().filter_map(|(pod, done)| match done {
-            SegmentTaskResult::Sent(sent) => Some((self.crew.fleet.name(pod).to_owned(), *sent)),
+            SegmentTaskResult::Sent(sent) => Some((self.crew.fleet.pod_name(pod).to_owned(), *sent)),
             _ => None,
         });
-        SentSegmentPart::merge(&named.collect::<Vec<_>>())
+        SegmentPartResult::merge(&named.collect::<Vec<_>>())
     }
 
     fn blocks(&mut self, segment: &Segment) -> SegmentResult {
@@ -175,12 +177,12 @@ impl IsolatePods {
             let mut cell: Option<Cell> = Some(vec![None; self.ways]);
             for member in round {
                 let block = self.send(Some(member), segment);
-                whole.add(&block);
+                whole.add_times_and_counts(&block);
                 whole.generator_limits.extend(block.generator_limits);
                 if block.stop_reason.is_some() || self.is_over() {
                     return SegmentResult { stop_reason: block.stop_reason, ..whole };
                 }
-                cell = with_block(cell, member, block.cells.into_iter().next());
+                cell = add_block_to_cell(cell, member, block.cells.into_iter().next());
             }
             whole.cells.extend(cell);
         }

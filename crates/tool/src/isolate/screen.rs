@@ -5,11 +5,11 @@ use std::fmt::{self, Write as _};
 use seawall_isolate::looks::TAIL_MARGIN;
 use seawall_isolate::power::{Forecast, PLANNED_TAIL_EFFECT};
 use seawall_lab::isolate::IsolatePlan;
-use seawall_lab::isolate::answer::{
+use seawall_lab::isolate::capacity::CapacityPlan;
+use seawall_lab::isolate::isolate_report::{
     ConfidenceInterval, IsolateOutcome, IsolateReport, TailResult, VariantResult, VariantStats,
     VariantVerdict,
 };
-use seawall_lab::isolate::limits::CapacityPlan;
 
 use super::capacity;
 use crate::find::formatting::{format_count, format_rate, format_seconds, format_wait};
@@ -18,7 +18,7 @@ use crate::text_wrap::{truncate_line, wrap_and_truncate};
 /// What is said before anything is sent: what the time is enough for.
 pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) -> String {
     let asked = &plan.config;
-    let Forecast { effect, middle, tail } = asked.forecast();
+    let Forecast { effect, center_duration: middle, p99_duration: tail } = asked.forecast();
     let ways = asked.designs.len() + 1;
     let tail = tail.map_or_else(
         || "the 99th percentile cannot be decided: too few responses per time bucket".to_owned(),
@@ -106,19 +106,19 @@ fn compared(answer: &IsolateReport) -> String {
             answer.stop_detail.clone().unwrap_or_default()
         }
         _ if answer.reference.all_failed() => {
-            let best = ranked.first().map(|way| format!("; {}: {}", way.way.name, format_verdict(way)));
+            let best = ranked.first().map(|way| format!("; {}: {}", way.stats.name, format_verdict(way)));
             let [name, why] = [answer.reference.name.as_str(), &describe_failures(&answer.reference)];
             format!("no request of {name} got a good response: {why}{}", best.unwrap_or_default())
         }
-        (_, Some(first)) => format!("{}: faster by {}", first.way.name, of_gain(first)),
+        (_, Some(first)) => format!("{}: faster by {}", first.stats.name, of_gain(first)),
         _ if !ranked.is_empty() => {
             let named: Vec<_> =
-                ranked.iter().map(|way| format!("{}: {}", way.way.name, format_verdict(way))).collect();
+                ranked.iter().map(|way| format!("{}: {}", way.stats.name, format_verdict(way))).collect();
             named.join("; ")
         }
         _ if equal == answer.variants.len() => {
             let all = match answer.variants.as_slice() {
-                [one] => format!("{} equals the reference", one.way.name),
+                [one] => format!("{} equals the reference", one.stats.name),
                 _ => format!("all {equal} variants equal the reference"),
             };
             let is_told = answer.outcome == IsolateOutcome::Decided;
@@ -131,7 +131,7 @@ fn compared(answer: &IsolateReport) -> String {
         _ if equal > 0 => {
             let names: Vec<_> = answer
                 .variants_with_verdict(VariantVerdict::Equal)
-                .map(|way| way.way.name.as_str())
+                .map(|way| way.stats.name.as_str())
                 .collect();
             let rest = answer.variants.len() - equal;
             format!("not the cause: {}; other variants that are undecided: {rest}", names.join(", "))
@@ -176,15 +176,15 @@ fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         "\nDifferent from {} (the variants with the fewest errors first, then the fastest)",
         answer.reference.name
     )?;
-    let widest = width(ranked.iter().map(|way| &way.way));
+    let widest = width(ranked.iter().map(|way| &way.stats));
     for (at, way) in ranked.iter().enumerate() {
         writeln!(
             out,
             "  {}. {:widest$}  {}{}",
             at + 1,
-            way.way.name,
+            way.stats.name,
             describe_difference(way),
-            described(&way.way)
+            described(&way.stats)
         )?;
     }
     Ok(())
@@ -201,9 +201,9 @@ fn list<'a>(
         return Ok(());
     }
     writeln!(out, "\n{title}")?;
-    let widest = width(ways.iter().map(|way| &way.way));
+    let widest = width(ways.iter().map(|way| &way.stats));
     for way in ways {
-        writeln!(out, "  {:widest$}  {}{}", way.way.name, say(way), described(&way.way))?;
+        writeln!(out, "  {:widest$}  {}{}", way.stats.name, say(way), described(&way.stats))?;
     }
     Ok(())
 }
@@ -250,11 +250,13 @@ pub(super) fn describe_difference(way: &VariantResult) -> String {
             };
             way.error_ratio_difference.map_or_else(
                 || word.to_owned(),
-                |failing| format!("{word} {}{}", format_interval(of(failing)), slower_too(way)),
+                |failing| format!("{word} {}{}", format_confidence_interval(of(failing)), slower_too(way)),
             )
         }
         VariantVerdict::Slower => {
-            let gain = way.time_saved_ratio.map_or_else(String::new, |gain| format_interval(negated(gain)));
+            let gain = way
+                .time_saved_ratio
+                .map_or_else(String::new, |gain| format_confidence_interval(negated(gain)));
             format!("slower by {gain}{}{}", in_time(way), fails_too(way))
         }
         VariantVerdict::P99Slower | VariantVerdict::P99Faster => {
@@ -271,7 +273,7 @@ pub(super) fn describe_difference(way: &VariantResult) -> String {
 fn fails_too(way: &VariantResult) -> String {
     let more = way.error_ratio_difference.filter(|failing| failing.lower.is_some_and(|lower| lower > 0.0));
     more.map_or_else(String::new, |more| {
-        format!("; and the share of failed requests is higher by {}", format_interval(more))
+        format!("; and the share of failed requests is higher by {}", format_confidence_interval(more))
     })
 }
 
@@ -279,7 +281,7 @@ fn fails_too(way: &VariantResult) -> String {
 fn slower_too(way: &VariantResult) -> String {
     let more = way.time_saved_ratio.filter(|gain| gain.upper.is_some_and(|upper| upper < 0.0));
     more.map_or_else(String::new, |more| {
-        format!("; and good responses are slower by {}", format_interval(negated(more)))
+        format!("; and good responses are slower by {}", format_confidence_interval(negated(more)))
     })
 }
 
@@ -335,7 +337,7 @@ fn negated(gain: ConfidenceInterval) -> ConfidenceInterval {
 /// Says by how much a 99th percentile is faster or slower.
 fn of_tail(tail: &TailResult) -> String {
     let said = |of: fn(ConfidenceInterval) -> ConfidenceInterval| {
-        tail.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| format_interval(of(gain)))
+        tail.time_saved_ratio.map_or_else(|| "–".to_owned(), |gain| format_confidence_interval(of(gain)))
     };
     if tail.verdict == VariantVerdict::Slower {
         format!("slower by {}", said(negated))
@@ -349,7 +351,7 @@ const UNLIKE: f64 = 2.0;
 
 /// That the tail of a way whose middle is the same looks other, where cells have too few answers to tell.
 pub(super) fn describe_suspicious_tail(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
-    let times = way.way.percentile(99.0)? / answer.reference.percentile(99.0)?;
+    let times = way.stats.percentile(99.0)? / answer.reference.percentile(99.0)?;
     let is_told =
         matches!(way.p99.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
     (!is_told && times > UNLIKE).then(|| {
@@ -364,8 +366,10 @@ pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> Str
 }
 
 fn of_gain(way: &VariantResult) -> String {
-    way.time_saved_ratio
-        .map_or_else(|| "–".to_owned(), |gain| format!("{}{}", format_interval(gain), in_time(way)))
+    way.time_saved_ratio.map_or_else(
+        || "–".to_owned(),
+        |gain| format!("{}{}", format_confidence_interval(gain), in_time(way)),
+    )
 }
 
 fn in_time(way: &VariantResult) -> String {
@@ -377,7 +381,7 @@ fn in_time(way: &VariantResult) -> String {
 /// Why a variant whose middle is the same is not called equal; none if its middle is undecided.
 pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
     way.decided_after_seconds?;
-    if way.way.responses == 0 {
+    if way.stats.responses == 0 {
         return Some(format!("hardly any response is good, as with {}", answer.reference.name));
     }
     let seems = || {
@@ -389,7 +393,8 @@ pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Opti
 
 fn undecided(way: &VariantResult) -> String {
     let more = describe_time_to_decide(way);
-    way.time_saved_ratio.map_or_else(|| more.clone(), |gain| format!("{}; {more}", format_interval(gain)))
+    way.time_saved_ratio
+        .map_or_else(|| more.clone(), |gain| format!("{}; {more}", format_confidence_interval(gain)))
 }
 
 /// How much longer an undecided variant needs until it is decided.
@@ -413,9 +418,9 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     if answer.config.predicted_p99_duration_seconds.is_none() {
         return writeln!(out, "  too few responses per time bucket: use a higher rate or fewer variants");
     }
-    let widest = width(answer.variants.iter().map(|way| &way.way));
-    for VariantResult { way, p99: tail, .. } in &answer.variants {
-        let gain = tail.time_saved_ratio.map_or_else(|| "–".to_owned(), format_interval);
+    let widest = width(answer.variants.iter().map(|way| &way.stats));
+    for VariantResult { stats: way, p99: tail, .. } in &answer.variants {
+        let gain = tail.time_saved_ratio.map_or_else(|| "–".to_owned(), format_confidence_interval);
         let said = match tail.verdict {
             VariantVerdict::Faster | VariantVerdict::Slower => of_tail(tail),
             VariantVerdict::Equal => format!("equal within {}: {gain}", format_share(TAIL_MARGIN)),
@@ -464,10 +469,10 @@ pub(super) fn table_rows(answer: &IsolateReport) -> Vec<[String; 10]> {
     };
     let reference = of(&answer.reference, [none(), none(), none(), none()]);
     let variants = answer.variants.iter().map(|variant| {
-        let gain = variant.time_saved_ratio.map_or_else(none, format_interval);
+        let gain = variant.time_saved_ratio.map_or_else(none, format_confidence_interval);
         let told = |p: Option<f64>| p.map_or_else(none, |p| format!("{p:.4}"));
         let [differs, equal] = [variant.p_difference, variant.p_equivalence].map(told);
-        of(&variant.way, [gain, variant.time_buckets.to_string(), differs, equal])
+        of(&variant.stats, [gain, variant.time_buckets.to_string(), differs, equal])
     });
     std::iter::once(reference).chain(variants).collect()
 }
@@ -519,7 +524,7 @@ fn width<'a>(ways: impl Iterator<Item = &'a VariantStats>) -> usize {
 const MANY: f64 = 10.0;
 
 /// `5.2 % (3.1 to 7.4 %)`, and `125.9 × (120.3 to 131.1 ×)`; the point alone where no interval is known.
-pub(super) fn format_interval(gain: ConfidenceInterval) -> String {
+pub(super) fn format_confidence_interval(gain: ConfidenceInterval) -> String {
     let (scale, unit) = scale(gain.estimate);
     let point = format!("{:.1} {unit}", scale * gain.estimate);
     if gain.lower.is_none() && gain.upper.is_none() {

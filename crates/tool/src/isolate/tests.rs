@@ -3,24 +3,26 @@
 use std::time::Duration;
 
 use clap::Parser;
+use seawall_isolate::cell::Cell;
 use seawall_isolate::segment::{Design, Segment, SegmentTimes};
 use seawall_isolate::simulated::path::{Effect, NOISY, Noise, QUIET, SimulatedPath};
-use seawall_isolate::slot::Cell;
 use seawall_isolate::study::StudyConfig;
-use seawall_lab::find::answer::{FindOutcome as End, FindStopReason as Ended, ReportedResponseTimes};
 use seawall_lab::find::compare::RunComparisonError;
+use seawall_lab::find::find_report::{FindOutcome as End, FindStopReason as Ended, ReportedResponseTimes};
 use seawall_lab::find::plan::FindPlan as Search;
-use seawall_lab::isolate::answer::{ConfidenceInterval, IsolateOutcome, IsolateReport, VariantVerdict};
+use seawall_lab::isolate::capacity::{CapacityPlan, CapacitySearches};
 use seawall_lab::isolate::counts::{FailureCount, RequestCounts};
-use seawall_lab::isolate::limits::{CapacityPlan, CapacitySearches};
+use seawall_lab::isolate::isolate_report::{
+    ConfidenceInterval, IsolateOutcome, IsolateReport, VariantVerdict,
+};
 use seawall_lab::isolate::variant_setup::VariantLabel;
 use seawall_lab::isolate::{
     IsolatePlan, IsolateStopReason, SegmentResult, VariantRunner, empty_report, isolate,
 };
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::stats::LatencyHistogram;
 use seawall_search::goal::SearchGoal;
-use seawall_search::simulated::plants::SimulatedClass;
+use seawall_search::simulated::target_specs::SimulatedClass;
 
 use super::args::IsolateArgs;
 use super::{code, page, plan, screen};
@@ -47,7 +49,7 @@ impl VariantRunner for Simulated {
         let cut = self.2.clone().filter(|_| self.1 == 0);
         let cells = self.0.carry_out(segment);
         SegmentResult {
-            times: times(&cells),
+            response_times: times(&cells),
             counts: counts(&cells),
             cells,
             took: segment.duration(),
@@ -110,7 +112,7 @@ fn plan_of(rate: f64, names: &[&str]) -> IsolatePlan {
         designs: vec![Design::Interleaved; names.len() - 1],
         rate,
         margin: 0.05,
-        tail: false,
+        until_p99: false,
         budget: Duration::from_secs(120),
         times: SegmentTimes::USUAL,
         seed: 1,
@@ -218,8 +220,9 @@ fn a_way_that_fails_more_and_takes_longer_is_told_with_both() {
 
 #[test]
 fn a_share_is_told_in_percent_below_ten_times_and_without_an_interval_where_none_is_known() {
-    let interval =
-        |lower, point, upper| screen::format_interval(ConfidenceInterval { lower, estimate: point, upper });
+    let interval = |lower, point, upper| {
+        screen::format_confidence_interval(ConfidenceInterval { lower, estimate: point, upper })
+    };
     assert_eq!(interval(Some(0.031), 0.052, Some(0.074)), "5.2 % (3.1 to 7.4 %)");
     assert_eq!(interval(None, -9.99, Some(-9.0)), "-999.0 % (? to -900.0 %)");
     assert_eq!(interval(Some(120.25), 125.9, None), "125.9 × (120.2 to ? ×)");
@@ -235,7 +238,7 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
     let ways = [("slower and well", 0.3, 0.0), ("as bad", 0.0, 1.0), ("well", 0.0, 0.0)];
     let fails = Effect { failing: 1.0, ..Effect::default() };
     let answer = beside(fails, QUIET, 400.0, &ways, None);
-    let ranked: Vec<_> = answer.ranked().iter().map(|way| way.way.name.as_str()).collect();
+    let ranked: Vec<_> = answer.ranked().iter().map(|way| way.stats.name.as_str()).collect();
     assert_eq!(ranked, ["well", "slower and well"]);
     let text = screen::format_report(&answer);
     assert!(
@@ -270,7 +273,7 @@ fn every_line_is_broken_at_the_terminals_width_and_no_word_is_lost() {
         ("flaky", 0.0, 0.1),
     ];
     let mut answer = experiment(QUIET, 400.0, &ways, None);
-    answer.variants[0].way.description =
+    answer.variants[0].stats.description =
         "no more connections than these, and some more words of it".to_owned();
     let whole = screen::format_report(&answer);
     for columns in [1, 40, 53, 60, 80, 100, 300] {
@@ -312,7 +315,7 @@ fn each_end_has_a_code_of_its_own() {
     assert!(screen::format_report(&overloaded).contains("most of these are requests of \"b\""));
     // What the one answers at the rate and the other does not is no matter of the rate, and the other does not get through a gate.
     let mut hangs = overloaded;
-    hangs.variants[0].way.no_response = hangs.variants[0].way.requests;
+    hangs.variants[0].stats.no_response = hangs.variants[0].stats.requests;
     assert_eq!([true, false].map(|gate| code(&hangs, None, gate)), [exit::SLO_MISSED, exit::UNDECIDED]);
     assert!(screen::format_report(&hangs).contains("b  all requests: no response at the end ("));
     assert_eq!(code(&cut(IsolateStopReason::Failed("no way".to_owned())), None, false), exit::ERROR);
@@ -337,7 +340,7 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     let of = |time, failing| {
         let effects = vec![Effect::default(), Effect { time, failing, tail: 0.0 }];
         let mut plan = plan_of(100.0, &["a", "b"]);
-        (plan.config.tail, plan.config.budget) = (true, Duration::from_secs(60));
+        (plan.config.until_p99, plan.config.budget) = (true, Duration::from_secs(60));
         isolate(&mut Simulated(SimulatedPath::new(QUIET, effects, 100.0, 2), 0, None), &plan, &mut |_, _| ())
     };
     let equal = of(0.0, 0.0);
@@ -370,7 +373,7 @@ fn searched_too(answer: IsolateReport, searches: &[(SimulatedClass, u64)], all: 
         let mut run = searched(&next.plan, &mut field(class, seed));
         // Simulated answers have means only.
         run.trials.iter_mut().for_each(|trial| {
-            let times = trial.mean().zip(trial.slowest());
+            let times = trial.mean_response_seconds().zip(trial.max_response_seconds());
             trial.response_seconds = times.map(|(p50, p99)| ReportedResponseTimes { p50, p99 });
         });
         limits.record(next, run);
@@ -521,7 +524,7 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     let searches = plan::plan_local_run(&two, 1, &InputFiles::default()).unwrap().capacity_plan.unwrap();
     let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
-    assert!(searches.searches_all && searches.plans.iter().all(|plan| plan.goal == SearchGoal::CLIFF));
+    assert!(searches.searches_all && searches.plans.iter().all(|plan| plan.goal == SearchGoal::ERRORS_ONLY));
     let alone =
         plan::plan_local_run(&typed("http://127.0.0.1:1/ --factors keep-alive"), 1, &InputFiles::default())
             .unwrap();

@@ -18,9 +18,9 @@ use seawall_lab::selfcheck;
 use seawall_load::clock::SECOND;
 use seawall_load::control::Control;
 use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunPlan};
-use seawall_load::fault::RequestFault;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_load::interval::{CompactInterval, IntervalStats};
+use seawall_load::request_fault::RequestFault;
 use seawall_load::schedule::{ArrivalModel, ScheduleShard};
 use seawall_probe::LocalFiles;
 
@@ -64,7 +64,7 @@ pub(super) fn run(
         );
     }
     plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
-    plan.session.transport.connections = plan.session.transport.connections.min(memory);
+    plan.session.transport.max_connections = plan.session.transport.max_connections.min(memory);
     let warm = warm(&plan, place.of);
     let hand = Arc::new(TrialController::default());
     let ears = TrialReceiver::<()>::listen(place.heartbeat, &hand, voice)?;
@@ -138,7 +138,7 @@ impl AttackWorker {
         let cut = Arc::default();
         let (load, results) = (self.load_of(begin)?, self.results(begin.trial, &cut)?);
         let Self { session, hand, voice, max_clients: room, threads, .. } = self;
-        let trial = session.trial(&load, results).context("cannot start the load at that instant")?;
+        let trial = session.start_trial(&load, results).context("cannot start the load at that instant")?;
         let mut carriage = RunningTrial::new(trial, load.warm_up);
         let grip = AttackHandle { control: carriage.control(), shard: begin.shard, max_clients: *room };
         hand.attach_trial(Box::new(grip));
@@ -158,7 +158,7 @@ impl AttackWorker {
     fn load_of(&self, begin: &BeginTrial<()>) -> anyhow::Result<LoadSpec> {
         let (index, of) = begin.shard;
         let mut load = self.load.clone();
-        (load.shard, load.start_at) = (ScheduleShard::new(index, of)?, Some(begin.at));
+        (load.shard, load.start_unix_ns) = (ScheduleShard::new(index, of)?, Some(begin.at));
         if let Some(clients) = self.clients {
             let share = usize::try_from(pod_share(clients, begin.shard)).unwrap_or(usize::MAX);
             load.in_flight.limit = share.min(self.max_clients);
@@ -187,7 +187,7 @@ struct IntervalReporter {
     pending: Option<IntervalStats>,
     doubts: Vec<String>,
     /// Failures of which an example was told: another second says nothing new.
-    known: [bool; RequestFault::KINDS],
+    known: [bool; RequestFault::KIND_COUNT],
     quota: QuotaWatch<LocalFiles>,
     /// Requests in flight for which there is memory.
     max_in_flight: usize,
@@ -204,7 +204,7 @@ impl IntervalReporter {
             trial,
             pending: None,
             doubts: Vec::new(),
-            known: [false; RequestFault::KINDS],
+            known: [false; RequestFault::KIND_COUNT],
             quota,
             max_in_flight,
             hand,
@@ -276,7 +276,7 @@ struct AttackHandle {
 impl TrialHandle for AttackHandle {
     fn steer(&self, steer: &ControlCommand) -> Option<String> {
         let ControlCommand { line, from } = steer;
-        let late = self.control.late_by(*from);
+        let late = self.control.lateness_of_change(*from);
         let done = line.parse().and_then(|command| self.carry_out(command, *from));
         match done {
             Err(why) => Some(format!("rejected {line:?}: {why}")),

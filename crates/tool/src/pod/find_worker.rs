@@ -15,7 +15,7 @@ use seawall_lab::remote::search::{
 use seawall_lab::remote::{QuotaWatch, most_in_flight};
 use seawall_lab::rig::{LoadPart, LocalDriver, StopSwitch};
 use seawall_lab::target_driver::TargetDriver as _;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 use seawall_probe::LocalFiles;
 use seawall_search::observation::{BLOCKS_PER_SECOND, BlockCounts};
 
@@ -46,8 +46,8 @@ pub(super) fn run(
     );
     (args.resume, args.server_metrics, args.server_cgroup) = (None, None, Vec::new());
     let (_, mut kit) = plan::plan_find(&args, cpus, &InputFiles::default())?;
-    kit.transport.connections =
-        kit.transport.connections.min(most_in_flight(&LocalFiles).unwrap_or(usize::MAX));
+    kit.transport.max_connections =
+        kit.transport.max_connections.min(most_in_flight(&LocalFiles).unwrap_or(usize::MAX));
     let hand = Arc::new(TrialController::default());
     let ears = TrialReceiver::<SearchTask>::listen(place.heartbeat, &hand, voice)?;
     let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));
@@ -61,7 +61,12 @@ pub(super) fn run(
     Ok(serve(&ears, place, (&hand, voice), |begin| {
         let enough = Arc::new(AtomicBool::new(false));
         hand.attach_trial(Box::new(FindHandle { enough: Arc::clone(&enough), stop: rig.stop_switch() }));
-        let part = LoadPart { start_at: begin.at, place: begin.shard, load_number: begin.trial, enough };
+        let part = LoadPart {
+            start_at: begin.at,
+            shard: begin.shard,
+            load_number: begin.trial,
+            stop_requested: enough,
+        };
         let result = carry_out(&mut rig, begin, &part, &teller);
         hand.detach_trial();
         voice.send(&PodReport::<(), SearchTaskResult>::Done { trial: begin.trial, result });

@@ -13,7 +13,7 @@ use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::variant_setup::VariantLabel;
 use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, VariantInfo, VariantList};
 use seawall_lab::rig::StopSwitch;
-use seawall_load::files::InputFiles;
+use seawall_load::input_files::InputFiles;
 
 use super::command_listener::TrialReceiver;
 use super::pod_output::PodOutput;
@@ -52,7 +52,7 @@ pub(super) fn run(
     let mut pod = IsolateWorker { bench, ways, standing: None };
     voice.send(&PodReport::<(), ()>::Ready(ready(place, 0)));
     Ok(serve(&ears, place, (&hand, voice), |begin| {
-        hand.attach_trial(Box::new(IsolateHandle(pod.bench.stop())));
+        hand.attach_trial(Box::new(IsolateHandle(pod.bench.stop_switch())));
         let result = pod.carry_out(begin);
         hand.detach_trial();
         voice.send(&PodReport::<(), SegmentTaskResult>::Done { trial: begin.trial, result });

@@ -110,9 +110,9 @@ struct PanelDraft {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PanelKind {
     /// Response times by the count of nines.
-    Curve,
-    Times,
-    Lag,
+    ResponseTimeByPercentile,
+    ResponseTimeOverTime,
+    SendLagOverTime,
     Rates,
     InFlight,
 }
@@ -134,10 +134,15 @@ fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
         ..line("99 % from the real send", "plain", logged(run, &run.service_time_p99))
     };
     [
-        PanelDraft::new(CURVE, PanelKind::Curve, NO_TIMES, vec![line("all requests", "c1", curve(run))]),
+        PanelDraft::new(
+            CURVE,
+            PanelKind::ResponseTimeByPercentile,
+            NO_TIMES,
+            vec![line("all requests", "c1", curve(run))],
+        ),
         PanelDraft::new(
             "Response time over time",
-            PanelKind::Times,
+            PanelKind::ResponseTimeOverTime,
             NO_TIMES,
             vec![
                 ChartLine { stroke: Thin, ..line("largest", "c5", times(run, &run.max_response_time)) },
@@ -169,7 +174,7 @@ fn single_run(run: &RunSeries) -> [PanelDraft; 5] {
         ),
         PanelDraft::new(
             LAG,
-            PanelKind::Lag,
+            PanelKind::SendLagOverTime,
             not_sent,
             vec![line("lag", "c7", logged(run, &run.send_lag_p99))],
         ),
@@ -187,11 +192,11 @@ fn several_runs(runs: &[RunSeries]) -> [PanelDraft; 9] {
     };
     let rate = |name, points| draft(name, PanelKind::Rates, NOTHING_OVER_TIME, points);
     [
-        draft(CURVE, PanelKind::Curve, NO_TIMES, curve),
-        draft("Median response time over time", PanelKind::Times, NO_TIMES, |run| {
+        draft(CURVE, PanelKind::ResponseTimeByPercentile, NO_TIMES, curve),
+        draft("Median response time over time", PanelKind::ResponseTimeOverTime, NO_TIMES, |run| {
             times(run, &run.response_time_p50)
         }),
-        draft("99 % response time over time", PanelKind::Times, NO_TIMES, |run| {
+        draft("99 % response time over time", PanelKind::ResponseTimeOverTime, NO_TIMES, |run| {
             times(run, &run.response_time_p99)
         }),
         draft("Offered rate over time", PanelKind::Rates, NOT_DUE, |run| counts(run, &run.offered_rate)),
@@ -199,7 +204,7 @@ fn several_runs(runs: &[RunSeries]) -> [PanelDraft; 9] {
         rate("Good responses over time", |run| counts(run, &run.good_rate)),
         rate("Errors over time", |run| counts(run, &run.error_rate)),
         draft(FLYING, PanelKind::InFlight, NOTHING_OVER_TIME, |run| counts(run, &run.mean_in_flight)),
-        draft(LAG, PanelKind::Lag, NOT_SENT, |run| logged(run, &run.send_lag_p99)),
+        draft(LAG, PanelKind::SendLagOverTime, NOT_SENT, |run| logged(run, &run.send_lag_p99)),
     ]
 }
 
@@ -260,7 +265,7 @@ impl Panel {
             AxisScale::linear_counts(values)
         };
         let (x, below) = match kind {
-            PanelKind::Curve => (
+            PanelKind::ResponseTimeByPercentile => (
                 AxisScale::percentile_nines(last(runs, |run| run.quantile_curve.last().map(|at| at.0))),
                 FASTER,
             ),
@@ -268,7 +273,10 @@ impl Panel {
             _ => (clock(runs), "time since the start of each run"),
         };
         let few = match runs {
-            [run] if kind == PanelKind::Curve && x.relative_position(run.few_responses_from) < 1.0 => {
+            [run]
+                if kind == PanelKind::ResponseTimeByPercentile
+                    && x.relative_position(run.few_responses_from) < 1.0 =>
+            {
                 Some((run.few_responses_from, "fewer than 4 responses"))
             }
             _ => None,
@@ -288,14 +296,14 @@ fn last(runs: &[RunSeries], of: fn(&RunSeries) -> Option<f64>) -> f64 {
 
 impl PanelKind {
     fn is_of_times(self) -> bool {
-        matches!(self, Self::Curve | Self::Times | Self::Lag)
+        matches!(self, Self::ResponseTimeByPercentile | Self::ResponseTimeOverTime | Self::SendLagOverTime)
     }
 
     /// And what stands behind a value.
     fn unit(self) -> (&'static str, &'static str) {
         match self {
-            Self::Curve | Self::Times => ("response time", ""),
-            Self::Lag => ("lag", ""),
+            Self::ResponseTimeByPercentile | Self::ResponseTimeOverTime => ("response time", ""),
+            Self::SendLagOverTime => ("lag", ""),
             Self::Rates => ("requests per second", " /s"),
             Self::InFlight => ("requests in flight", ""),
         }

@@ -125,7 +125,7 @@ pub(crate) fn reject_mixed_inputs(
 pub(crate) fn merge_inputs(inputs: impl IntoIterator<Item = InputSource>) -> MergedInputs {
     let mut merged = RecordMerge::new();
     for InputSource { name, reader } in inputs {
-        merged.add(&name, reader);
+        merged.add_input(&name, reader);
     }
     merged
 }
@@ -212,7 +212,7 @@ fn read_all(mut inputs: MergedInputs, sum: &Mutex<impl RecordSink>) -> Vec<Strin
     while let Some((source, record)) = inputs.next_record() {
         sum.lock().unwrap_or_else(PoisonError::into_inner).add(source, record);
     }
-    inputs.broken().iter().map(ToString::to_string).collect()
+    inputs.broken_inputs().iter().map(ToString::to_string).collect()
 }
 
 /// Tells the waiting thread that reading is over, even if it ended in a panic.

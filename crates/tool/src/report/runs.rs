@@ -127,7 +127,7 @@ impl RecordSink for Runs {
     fn add(&mut self, source: usize, record: &Record) {
         let run = self.run_mut(source, &record.attack);
         run.totals.add_record(record);
-        run.timeline.add(record);
+        run.timeline.add_record(record);
         run.completion_times.add_record(record);
         if is_never_sent(record) {
             // Where its failure is counted, so that one can be taken from the other.

@@ -210,10 +210,11 @@ fn errors(totals: &Totals) -> Vec<(String, Option<u64>)> {
 fn readable(timeline: &Timeline, most_points: usize) -> Timeline {
     let mut readable = timeline.clone();
     let requests: u64 = readable.rows().flatten().map(|row| row.offered).sum();
-    while readable.span() > most_points.max(2)
-        || readable.span() > MIN_POINTS && requests < MIN_REQUESTS_PER_POINT * readable.span() as u64
+    while readable.span_rows() > most_points.max(2)
+        || readable.span_rows() > MIN_POINTS
+            && requests < MIN_REQUESTS_PER_POINT * readable.span_rows() as u64
     {
-        readable.double();
+        readable.double_row_width();
     }
     readable
 }
@@ -288,8 +289,8 @@ impl TimeAxis {
 
 #[cfg(test)]
 mod tests {
-    use seawall_load::fault::RequestFault;
     use seawall_load::record::{Record, Zone, ZonedTimestamp};
+    use seawall_load::request_fault::RequestFault;
 
     use super::*;
     use crate::report::input::RecordSink;

@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-use seawall_load::fault::RequestFault;
 use seawall_load::latency_distribution::{Distribution, Precision};
 use seawall_load::record::{Record, ZonedTimestamp};
+use seawall_load::request_fault::RequestFault;
 
 use crate::go_format::GoDuration;
 

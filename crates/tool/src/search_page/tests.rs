@@ -39,9 +39,9 @@ fn a_page_for_which_there_is_no_room_is_told_the_newest_later_and_the_end_always
     let mut page = SearchPage { feed: PageFeed::new(sender, None), so_far: None };
     let mut next = || heard.try_recv().ok().map(told);
     page.show_activity(doing("one"));
-    page.set_answer(Number(1));
+    page.set_interim_report(Number(1));
     page.show_activity(doing("two"));
-    page.set_answer(Number(2));
+    page.set_interim_report(Number(2));
     page.show_activity(doing("three"));
     assert_eq!(next(), Some(("one".to_owned(), None)));
     page.show_activity(doing("four"));
@@ -58,7 +58,7 @@ fn a_search_goes_on_when_its_page_is_gone() {
     let mut page = SearchPage { feed: PageFeed::new(sender, None), so_far: None };
     drop(heard);
     page.show_activity(doing("one"));
-    page.set_answer(Number(1));
+    page.set_interim_report(Number(1));
     page.show_activity(doing("two"));
     page.end(Number(3));
 }

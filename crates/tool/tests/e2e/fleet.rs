@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use seawall_load::interval::IntervalStats;
 use seawall_load::stats::LoadStats;
-use seawall_testkit::counting_server::Counter;
-use seawall_testkit::node::{ADDRESS, Node, e2e_artifact_path};
+use seawall_testkit::counting_server::CountingServer;
+use seawall_testkit::node::{NODE_ADDRESS, Node, e2e_artifact_path};
 use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::waiting::{until, until_true};
 use serde_json::{Value, json};
@@ -93,8 +93,8 @@ fn seconds(of: &Value, name: &str) -> f64 {
 }
 
 /// Waits until requests come.
-fn until_sent(counter: &Counter, requests: u64) {
-    until_true("requests", || counter.requests() >= requests);
+fn until_sent(counter: &CountingServer, requests: u64) {
+    until_true("requests", || counter.request_count() >= requests);
 }
 
 fn interrupt(child: &Child) {
@@ -106,13 +106,13 @@ fn interrupt(child: &Child) {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn four_pods_send_one_schedule_from_one_instant_and_leave_nothing() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "800", "--duration", "5s", "--cpu", "100m", "--memory", "64Mi"];
     let Said { code, json, .. } = done(&mut attack(&node, &counter.url(), 4, &words));
     assert_eq!(code, Some(0), "{json}");
     let figures = ["offered", "sent", "good"].map(|name| figure(&json, name));
     assert_eq!(figures, [4000; 3], "{json}");
-    assert_eq!(counter.requests(), 4000);
+    assert_eq!(counter.request_count(), 4000);
     let callers: Vec<_> = counter.callers().values().map(|caller| caller.requests).collect();
     assert_eq!(callers, [1000; 4], "each its shard");
     let pods = json["pods"].as_array().unwrap();
@@ -123,7 +123,7 @@ fn four_pods_send_one_schedule_from_one_instant_and_leave_nothing() {
         let late = pod["start_delay"]["seconds"].as_f64().unwrap();
         assert!(late.abs() <= 0.005, "{pod}");
     }
-    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn figures_of_many_pods_are_the_sum_of_what_each_wrote() {
     let totals: Vec<Value> = pods
         .iter()
         .map(|pod| {
-            let log = node.log(pod["metadata"]["name"].as_str().unwrap());
+            let log = node.pod_log(pod["metadata"]["name"].as_str().unwrap());
             let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
             let done =
                 lines.filter_map(|line| line.pointer("/done/result/total").cloned()).collect::<Vec<_>>();
@@ -173,7 +173,7 @@ fn sum(totals: &[Value]) -> (u64, u64, u64, u64) {
     let mut sum = LoadStats::default();
     for total in totals {
         let total: IntervalStats = serde_json::from_value(total.clone()).unwrap();
-        sum.add(&total.stats);
+        sum.merge(&total.stats);
     }
     let response = sum.all_times().response_time;
     (sum.good(), response.count(), response.quantile(0.99), response.max())
@@ -183,7 +183,7 @@ fn sum(totals: &[Value]) -> (u64, u64, u64, u64) {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_killed_pods_share_is_missing_and_said_to_be_within_two_seconds() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "400", "--duration", "8s", "--cpu", "100m", "--memory", "64Mi"];
     let child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
     let pods = running(&node, 4);
@@ -206,14 +206,14 @@ fn a_killed_pods_share_is_missing_and_said_to_be_within_two_seconds() {
     let told = seconds(lost, "reported_until_seconds");
     eprintln!("reported until {told} s, lost at {known} s");
     assert!(known < told + 1.0 + 2.0, "{lost}");
-    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
 }
 
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_pod_that_its_quota_throttles_is_blamed_and_not_the_target() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "8000", "--duration", "5s", "--cpu", "20m", "--memory", "64Mi"];
     let Said { code, json, .. } = done(&mut attack(&node, &counter.url(), 2, &words));
     assert_eq!((code, &json["generator_verdict"]), (Some(4), &json!("generator-limited")), "{json}");
@@ -227,24 +227,29 @@ fn a_pod_that_its_quota_throttles_is_blamed_and_not_the_target() {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn an_interrupt_stops_all_pods_and_collects_what_was_measured() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "400", "--duration", "600s", "--cpu", "100m", "--memory", "64Mi"];
     let child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
     until_sent(&counter, 800);
     interrupt(&child);
     let Said { code, json, .. } = said(&child.wait_with_output().unwrap());
     assert_eq!(code, Some(130), "{json}");
-    assert_eq!(figure(&json, "sent"), counter.requests(), "{json}");
-    let last = counter.callers().values().filter_map(|caller| caller.during).map(|(_, last)| last).max();
+    assert_eq!(figure(&json, "sent"), counter.request_count(), "{json}");
+    let last = counter
+        .callers()
+        .values()
+        .filter_map(|caller| caller.first_and_last_request)
+        .map(|(_, last)| last)
+        .max();
     eprintln!("last request {last:?}");
-    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
 }
 
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_client_that_vanishes_leaves_no_load_behind() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "400", "--duration", "600s", "--cpu", "100m", "--memory", "64Mi"];
     let mut child = attack(&node, &counter.url(), 4, &words).spawn().unwrap();
     running(&node, 4);
@@ -256,11 +261,11 @@ fn a_client_that_vanishes_leaves_no_load_behind() {
         pods.len() == 4 && pods.iter().all(|pod| pod["status"]["phase"] == "Failed")
     };
     until_true("the pods to end", ended);
-    let sent = counter.requests();
+    let sent = counter.request_count();
     // Its heartbeat's bound is ten seconds; a pod that went on after that would have sent more by now.
     assert!(sent < 800 + 400 * 20, "{sent}");
     for pod in node.pods_with("app.kubernetes.io/name=seawall") {
-        let log = node.log(pod["metadata"]["name"].as_str().unwrap());
+        let log = node.pod_log(pod["metadata"]["name"].as_str().unwrap());
         assert!(log.contains("received no heartbeat for 10 s"), "{log}");
     }
 }
@@ -269,14 +274,14 @@ fn a_client_that_vanishes_leaves_no_load_behind() {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothing_is_sent() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let refused = |command: &mut Command, words: &[&str]| {
         let output = command.output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         eprintln!("{errors}");
         assert_eq!(output.status.code(), Some(1), "{errors}");
         words.iter().for_each(|word| assert!(errors.contains(word), "{word}: {errors}"));
-        until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+        until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
     };
     let usual = ["--rate", "10", "--duration", "1s", "--cpu", "50m", "--memory", "64Mi"];
     let mut image = attack(&node, &counter.url(), 1, &usual);
@@ -289,21 +294,25 @@ fn what_keeps_pods_from_running_is_said_with_the_command_that_shows_it_and_nothi
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": NAMESPACE},
         "spec": {"hard": {"limits.cpu": "60m", "limits.memory": "1Gi"}},
     });
-    node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/resourcequotas"), Some(&quota));
+    node.api.call_expecting_success(
+        "POST",
+        &format!("/api/v1/namespaces/{NAMESPACE}/resourcequotas"),
+        Some(&quota),
+    );
     refused(&mut attack(&node, &counter.url(), 2, &usual), &["exceeded quota", "kubectl"]);
     let mut nobodys = attack(&node, &counter.url(), 1, &usual);
     // The same person, who may do little from now on.
     let few = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
     nobodys.env("KUBECONFIG", node.kubeconfig_of_person(&few));
     refused(&mut nobodys, &["you are not allowed to create jobs.batch", "auth can-i"]);
-    assert_eq!(counter.requests(), 0);
+    assert_eq!(counter.request_count(), 0);
 }
 
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn the_rate_of_all_pods_changes_at_one_instant() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let socket = e2e_artifact_path("control");
     let words =
         ["--rate", "200", "--duration", "6s", "--cpu", "100m", "--memory", "64Mi", "--control-socket"];
@@ -321,7 +330,7 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
     let Said { code, json, .. } = said(&child.wait_with_output().unwrap());
     assert_eq!(code, Some(0), "{json}");
     let figures = ["offered", "sent", "good"].map(|name| figure(&json, name));
-    assert_eq!(figures, [counter.requests(); 3], "each hit of the changed schedule once: {json}");
+    assert_eq!(figures, [counter.request_count(); 3], "each hit of the changed schedule once: {json}");
     assert!((1300..2400).contains(&figures[0]), "{figures:?}");
 }
 
@@ -329,7 +338,7 @@ fn the_rate_of_all_pods_changes_at_one_instant() {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "200", "--duration", "3s"];
     let of_pods = ["--cpu", "100m", "--memory", "64Mi", "--dry-run"];
     let printed = attack(&node, &counter.url(), 2, &[&words[..], &of_pods].concat()).output().unwrap();
@@ -349,7 +358,7 @@ fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
         .args(["--on", "kubernetes", "--namespace", NAMESPACE, "--attach-job", &name])
         .stdin(Stdio::null());
     let Said { code, json, .. } = done(&mut command);
-    assert_eq!((code, figure(&json, "good"), counter.requests()), (Some(0), 600, 600), "{json}");
+    assert_eq!((code, figure(&json, "good"), counter.request_count()), (Some(0), 600, 600), "{json}");
     assert_eq!(json["pods"].as_array().map(Vec::len), Some(2));
 }
 
@@ -398,14 +407,16 @@ fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
         ["lower", "estimate", "upper"].map(|key| limit[key].as_f64().unwrap_or_else(|| panic!("{limit}")));
     // On a busy machine the bracket is wide, and the answer says "roughly"; what it says must be true all the same.
     assert!(low <= 200.0 && (200.0..300.0).contains(&high) && (150.0..250.0).contains(&estimate), "{limit}");
-    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server"));
+    until_true("all to be gone", || {
+        node.list_objects(NAMESPACE, &KINDS).iter().all(|left| left == "pods/server")
+    });
 }
 
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_pod_that_is_evicted_is_said_to_be_and_the_load_ends_if_it_was_told_to() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     let words = ["--rate", "400", "--duration", "600s", "--cpu", "100m", "--memory", "64Mi"];
     let mut command = attack(&node, &counter.url(), 4, &words);
     let child = command.args(["--on-pod-loss", "abort"]).spawn().unwrap();
@@ -415,10 +426,14 @@ fn a_pod_that_is_evicted_is_said_to_be_and_the_load_ends_if_it_was_told_to() {
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": NAMESPACE},
     });
-    node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"), Some(&eviction));
+    node.api.call_expecting_success(
+        "POST",
+        &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction"),
+        Some(&eviction),
+    );
     let Said { code, json, .. } = said(&child.wait_with_output().unwrap());
     let why = json["pods"][1]["lost_reason"].as_str().unwrap_or_else(|| panic!("{json}"));
     assert!(why.contains("evicted"), "{why}");
     assert!(code.is_some_and(|code| code != 0), "{code:?}: {json}");
-    until_true("all to be gone", || node.left(NAMESPACE, &KINDS).is_empty());
+    until_true("all to be gone", || node.list_objects(NAMESPACE, &KINDS).is_empty());
 }

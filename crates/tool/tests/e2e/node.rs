@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::process::Stdio;
 
-use seawall_testkit::counting_server::Counter;
-use seawall_testkit::node::{ADDRESS, Node, done};
-use seawall_testkit::objects::{NAMESPACE, pods};
+use seawall_testkit::counting_server::CountingServer;
+use seawall_testkit::node::{NODE_ADDRESS, Node, run_successfully};
+use seawall_testkit::objects::{NAMESPACE, pods_path};
 use seawall_testkit::waiting::until_true;
 use serde_json::{Value, json};
 
@@ -24,17 +24,17 @@ fn a_pod_of_the_image_serves_and_another_attacks_it_to_the_end() {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn the_counter_on_the_node_has_what_pods_sent_each_at_its_own_address() {
     let node = node();
-    let counter = Counter::start(ADDRESS.into()).unwrap();
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
     for (name, rate) in [("one", 100), ("other", 300)] {
         let said = attack(&node, name, &counter.url(), rate, 2);
-        let address: IpAddr = node.address(name).parse().unwrap();
+        let address: IpAddr = node.wait_for_pod_address(name).parse().unwrap();
         let caller = counter.callers()[&address];
         assert_eq!((said["good"].as_u64(), caller.requests), (Some(caller.requests), 2 * u64::from(rate)));
         assert_eq!(said["connections"].as_u64(), Some(caller.connections), "{said}");
-        let (first, last) = caller.during.unwrap();
+        let (first, last) = caller.first_and_last_request.unwrap();
         eprintln!("{name}: {} requests in {:?}", caller.requests, last.since(first));
     }
-    assert_eq!(counter.requests(), 800);
+    assert_eq!(counter.request_count(), 800);
 }
 
 #[test]
@@ -42,44 +42,49 @@ fn the_counter_on_the_node_has_what_pods_sent_each_at_its_own_address() {
 fn a_killed_container_and_a_felt_quota_are_told_of() {
     let node = node();
     // Far more than the quota lets it send.
-    let counter = Counter::start(ADDRESS.into()).unwrap();
-    node.create(&limited(attacking(&node, "slow", &counter.url(), 20_000, 60), "50m"));
+    let counter = CountingServer::start(NODE_ADDRESS.into()).unwrap();
+    node.create_pod(&limited(attacking(&node, "slow", &counter.url(), 20_000, 60), "50m"));
     until_true("the quota to be felt", || {
-        node.pod("slow")["status"]["phase"] == "Running" && node.throttling("slow").throttled > 10
+        node.pod("slow")["status"]["phase"] == "Running"
+            && node.pod_cpu_throttling("slow").throttled_periods > 10
     });
-    eprintln!("{:?}", node.throttling("slow"));
+    eprintln!("{:?}", node.pod_cpu_throttling("slow"));
     node.kill_container("slow");
-    assert_eq!(node.until_ended("slow"), 137);
+    assert_eq!(node.wait_for_exit_code("slow"), 137);
     let kinds = [("/api/v1", "pods"), ("/api/v1", "secrets"), ("/apis/batch/v1", "jobs")];
-    assert_eq!(node.left(NAMESPACE, &kinds), ["pods/slow"]);
-    node.delete("slow");
-    assert!(node.left(NAMESPACE, &kinds).is_empty());
+    assert_eq!(node.list_objects(NAMESPACE, &kinds), ["pods/slow"]);
+    node.delete_pod("slow");
+    assert!(node.list_objects(NAMESPACE, &kinds).is_empty());
 }
 
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_person_may_do_what_a_role_permits_and_nothing_else() {
     let node = node();
-    node.create(&pod("server", &["emulate", "server"]));
+    node.create_pod(&pod("server", &["emulate", "server"]));
     let may = |file: &std::path::Path, verb: &str, what: &str| {
-        let mut kubectl = node.kubectl_of(file);
+        let mut kubectl = node.kubectl_with_kubeconfig(file);
         kubectl.args(["auth", "can-i", "--quiet", "--namespace", NAMESPACE, verb, what]);
         kubectl.stdin(Stdio::null()).status().unwrap().success()
     };
     let rules = |verbs: Value| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": verbs}]);
     let file = node.kubeconfig_of_person(&rules(json!(["get"])));
     assert_eq!((may(&file, "get", "pods"), may(&file, "create", "pods")), (true, false));
-    done(node.kubectl_of(&file).args(["get", "--raw", &format!("{}/server", pods())]));
+    run_successfully(node.kubectl_with_kubeconfig(&file).args([
+        "get",
+        "--raw",
+        &format!("{}/server", pods_path()),
+    ]));
     let file = node.kubeconfig_of_person(&rules(json!(["create"])));
     assert_eq!((may(&file, "get", "pods"), may(&file, "create", "pods")), (false, true));
-    done(node.seawall(&file).arg("--version"));
+    run_successfully(node.seawall(&file).arg("--version"));
 }
 
 /// What a pod says that attacks and has ended well.
 fn attack(node: &Node, name: &str, url: &str, rate: u32, seconds: u32) -> Value {
-    node.create(&attacking(node, name, url, rate, seconds));
-    let code = node.until_ended(name);
-    let log = node.log(name);
+    node.create_pod(&attacking(node, name, url, rate, seconds));
+    let code = node.wait_for_exit_code(name);
+    let log = node.pod_log(name);
     assert_eq!(code, 0, "{log}");
     serde_json::from_str(log.trim()).unwrap_or_else(|_| panic!("{log}"))
 }

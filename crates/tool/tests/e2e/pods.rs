@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use seawall_testkit::node::{Node, PAUSE};
+use seawall_testkit::node::{Node, PAUSE_IMAGE};
 use seawall_testkit::objects::NAMESPACE;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ impl Deref for SharedNode {
 /// The node, once nothing is left on it of the test before, whatever became of that.
 pub(crate) fn node() -> SharedNode {
     let mut node = NODE.lock().unwrap_or_else(PoisonError::into_inner);
-    node.get_or_insert_with(|| Node::start(&["seawall"])).clear(&KINDS);
+    node.get_or_insert_with(|| Node::start(&["seawall"])).delete_all_objects(&KINDS);
     SharedNode(node)
 }
 
@@ -74,7 +74,11 @@ pub(crate) fn with_file(node: &Node, mut pod: Value, path: &str, text: &str) -> 
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}, "data": {"file": text},
     });
-    node.api.must("POST", &format!("/api/v1/namespaces/{NAMESPACE}/configmaps"), Some(&map));
+    node.api.call_expecting_success(
+        "POST",
+        &format!("/api/v1/namespaces/{NAMESPACE}/configmaps"),
+        Some(&map),
+    );
     pod["spec"]["volumes"] = json!([{"name": "files", "configMap": {"name": name}}]);
     pod["spec"]["containers"][0]["volumeMounts"] =
         json!([{"name": "files", "mountPath": path, "subPath": "file"}]);
@@ -94,11 +98,11 @@ pub(crate) fn planted_with(node: &Node, name: &str, cpu: &str) -> String {
 }
 
 fn serving(node: &Node, name: &str, pod: &Value) -> String {
-    node.create(pod);
-    node.until_running(name);
+    node.create_pod(pod);
+    node.wait_until_pod_running(name);
     // It says where it listens once it does.
-    seawall_testkit::waiting::until_true("the server to listen", || node.log(name).contains("\"url\""));
-    format!("http://{}:{PORT}/", node.address(name))
+    seawall_testkit::waiting::until_true("the server to listen", || node.pod_log(name).contains("\"url\""));
+    format!("http://{}:{PORT}/", node.wait_for_pod_address(name))
 }
 
 /// A pod that attacks a URL: so many requests a second, so many seconds. Its log is a summary as JSON.
@@ -122,7 +126,7 @@ pub(crate) fn echo(name: &str) -> Value {
     let mut pod = pod(name, &[]);
     pod["spec"]["volumes"] = volumes.into();
     let container = &mut pod["spec"]["containers"][0];
-    container["image"] = PAUSE.into();
+    container["image"] = PAUSE_IMAGE.into();
     container["command"] = json!(["/usr/bin/cat"]);
     container["volumeMounts"] = mounts.into();
     // It stays open when whoever has attached goes.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_testkit::node::Node;
-use seawall_testkit::objects::{NAMESPACE, pods};
+use seawall_testkit::objects::{NAMESPACE, pods_path};
 use seawall_testkit::waiting::{PATIENCE, until_true};
 
 use crate::pods::{echo, node};
@@ -60,20 +60,20 @@ fn a_followed_log_and_an_attachment_end_when_the_container_is_killed_and_when_th
         let log = clock.now().since(start);
         eprintln!("{name}: told {told:?}, the attachment's end {attached:?}, the log's {log:?}");
     }
-    node.until_gone("deleted");
+    node.wait_until_pod_gone("deleted");
 }
 
 /// In the way that the pod is called by.
 fn end(node: &Node, name: &str) {
     match name {
         "killed" => node.kill_container(name),
-        _ => drop(node.api.must("DELETE", &format!("{}/{name}", pods()), None)),
+        _ => drop(node.api.call_expecting_success("DELETE", &format!("{}/{name}", pods_path()), None)),
     }
 }
 
 fn start(node: &Node, name: &str) {
-    node.create(&echo(name));
-    node.until_running(name);
+    node.create_pod(&echo(name));
+    node.wait_until_pod_running(name);
 }
 
 fn kubectl(node: &Node, words: &[&str]) -> Command {

@@ -9,10 +9,10 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use seawall_core::Clock;
-use seawall_identity::redirect::RedirectHandle;
+use seawall_identity::redirected_connections::RedirectHandle;
 use seawall_observe::metrics::write::{collector_from_fn, gauge};
 use seawall_server::capacity::CapacityMeter;
-use seawall_server::watchdog::{ThreadHealth, ThreadHeartbeat, ThreadState, Watchdog};
+use seawall_server::watchdog::{ThreadHeartbeat, ThreadState, TrafficThreadHealth, Watchdog};
 
 use super::hang_history::HangHistory;
 use super::machine_limits::read_file_or_none;
@@ -24,7 +24,7 @@ const STACK: usize = 64 * 1024;
 /// The heartbeats and the health of the traffic threads, and the inputs of their watchdog.
 pub(super) struct ThreadWatch {
     pub(super) heartbeats: Vec<Arc<ThreadHeartbeat>>,
-    pub(super) health: Arc<ThreadHealth>,
+    pub(super) health: Arc<TrafficThreadHealth>,
     capacity: Arc<CapacityMeter>,
     hangs: Arc<HangHistory>,
 }
@@ -33,7 +33,7 @@ impl ThreadWatch {
     pub(super) fn new(clock: &Clock, threads: usize, capacity: CapacityMeter, hangs: HangHistory) -> Self {
         Self {
             heartbeats: (0..threads).map(|_| Arc::default()).collect(),
-            health: Arc::new(ThreadHealth::new(clock.clone())),
+            health: Arc::new(TrafficThreadHealth::new(clock.clone())),
             capacity: Arc::new(capacity),
             hangs: Arc::new(hangs),
         }

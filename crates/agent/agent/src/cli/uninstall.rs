@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use lexopt::{Error, Parser};
-use seawall_cluster::{KubeAccess, Uninstaller};
+use seawall_cluster::{ClientConfigSource, Uninstaller};
 use seawall_core::{Clock, duration};
 use tokio::runtime::{Builder, Runtime};
 
@@ -118,7 +118,8 @@ impl UninstallTarget {
     }
 
     fn uninstaller(&self) -> anyhow::Result<Uninstaller> {
-        let access = self.kubeconfig.clone().map_or(KubeAccess::InCluster, KubeAccess::Kubeconfig);
+        let access =
+            self.kubeconfig.clone().map_or(ClientConfigSource::InCluster, ClientConfigSource::Kubeconfig);
         Ok(Uninstaller::new(access, self.namespace.clone(), self.timeout, Clock::system())?)
     }
 }

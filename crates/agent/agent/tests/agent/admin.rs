@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use seawall_emulator::faults::Faults;
 
-use crate::support::client::{Answer, Client, get, request};
+use crate::support::client::{Answer, Client, format_get, format_request};
 use crate::support::world::{
     CART, MALLORY, PAY, PODS, PROJECT_ID, Plan, STRANGER, TOKEN, World, identity, token_for,
 };
@@ -46,7 +46,7 @@ fn metrics_are_well_formed_and_count_what_happens() {
     assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
     assert_eq!(world.ask(&CART, "/computeMetadata/v1/nothing").status, 404);
     let mut stranger = Client::connect(STRANGER, world.agent.address());
-    assert_eq!(stranger.ask(&get(TOKEN)).status, 403);
+    assert_eq!(stranger.ask(&format_get(TOKEN)).status, 403);
     let after = samples(&world);
     assert_eq!(
         before.keys().filter(|key| !after.contains_key(*key)).count(),
@@ -94,7 +94,8 @@ fn health_and_readiness_and_nothing_else() {
     for path in ["/", "/debug/pprof", "/metrics/", "/debug/pods/x", "/computeMetadata/v1/"] {
         assert_eq!(world.admin(path).status, 404, "{path}");
     }
-    let post = Client::connect(ip(1), world.agent.admin).ask(&request("POST", "/metrics", "HTTP/1.1", ""));
+    let post =
+        Client::connect(ip(1), world.agent.admin).ask(&format_request("POST", "/metrics", "HTTP/1.1", ""));
     assert_eq!(post.status, 405);
     // The cloud's absence makes an agent with leases no worse than ready; an agent that nobody can ask is another matter.
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
@@ -106,7 +107,7 @@ fn health_and_readiness_and_nothing_else() {
 fn an_agent_with_every_place_taken_is_ready_because_it_still_answers() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 1, connectionsPerPod: 1"));
     let mut busy = world.client(&CART);
-    busy.write_bytes(get("/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300"));
+    busy.write_bytes(format_get("/computeMetadata/v1/instance/zone?wait_for_change=true&timeout_sec=300"));
     until_true("the only place to be taken", || world.metric("seawall_long_polls_open") == 1.0);
     let ready = world.admin("/readyz");
     assert_eq!(ready.status, 200, "{ready:?}");
@@ -119,7 +120,7 @@ fn debug_pods_says_who_holds_what() {
     world.ask(&CART, TOKEN).token();
     assert_eq!(world.ask(&CART, &identity("https://a.example")).status, 200);
     let mut open = world.client(&CART);
-    open.ask(&get(PROJECT_ID));
+    open.ask(&format_get(PROJECT_ID));
     let page = world.admin("/debug/pods").json();
     assert_eq!((&page["kind"], &page["version"]), (&"pods".into(), &1.into()));
     let cart = world.debug(&CART);
@@ -172,7 +173,7 @@ fn probes_are_answered_while_forty_clients_go_on_asking() {
         while !is_over.load(Ordering::Relaxed) {
             let Ok(mut client) = Client::try_connect(ip(1), admin) else { continue };
             for page in ["/debug/pods", "/metrics", "/readyz"] {
-                let sent = client.stream.write_all(get(page).as_bytes());
+                let sent = client.stream.write_all(format_get(page).as_bytes());
                 if sent.is_ok() && client.stream.read(&mut [0; 256]).is_ok_and(|n| n > 0) {
                     asked.fetch_add(1, Ordering::Relaxed);
                 }

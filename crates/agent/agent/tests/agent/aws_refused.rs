@@ -28,7 +28,7 @@ fn send(world: &World, to: usize, host: &str, row: &Row<'_>) -> Answer {
     let (method, target) = row.line.split_once(' ').unwrap();
     let mut client = Client::connect(row.pod.at, world.agent.listeners[to]);
     client.write_bytes(head(method, target, host, row.headers));
-    if method == "HEAD" { client.head_answer() } else { client.answer() }
+    if method == "HEAD" { client.receive_answer_to_head() } else { client.receive_answer() }
 }
 
 /// Each row of them, against texts that no answer may hold.

@@ -39,7 +39,7 @@ fn alerts_and_board_ask_for_series_that_the_agent_has() {
 
 #[test]
 fn each_alert_says_how_bad_it_is_how_long_it_lasts_and_of_which_agent_it_speaks() {
-    let alerts = objects::document(ALERTS);
+    let alerts = objects::parse_yaml_document(ALERTS);
     let alerts = alerts["alerts"].as_array().unwrap();
     assert_eq!(alerts.len(), 6);
     for alert in alerts {

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::{CONCEALED, GoogleEndpoint};
+use seawall_emulator::google::{CONCEALED_MARKER, GoogleEndpoint};
 
-use crate::support::client::{Answer, Client, get, get_with, request};
+use crate::support::client::{Answer, Client, format_get, format_get_with_headers, format_request};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, PAY, PODS, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
@@ -17,7 +17,7 @@ const ROOTS: [&str; 3] = ["/computeMetadata/v1/", "/computeMetadata/v1beta1/", "
 
 /// The machine's own answer, without anybody between.
 fn direct(world: &World, target: &str) -> Answer {
-    Client::connect(ip(1), world.cloud.address()).ask(&get(target))
+    Client::connect(ip(1), world.cloud.address()).ask(&format_get(target))
 }
 
 /// The paths of every leaf whose value is marked as concealed, found by asking the machine itself.
@@ -25,7 +25,7 @@ fn secret_paths(world: &World) -> Vec<String> {
     let mut paths = Vec::new();
     for root in ROOTS {
         let tree = direct(world, &format!("{root}?recursive=true&alt=text")).body;
-        let marked = tree.lines().filter(|line| line.contains(CONCEALED));
+        let marked = tree.lines().filter(|line| line.contains(CONCEALED_MARKER));
         paths.extend(marked.map(|line| format!("{root}{}", line.split_once(' ').unwrap().0)));
     }
     paths
@@ -87,13 +87,13 @@ fn what_is_concealed_stays_concealed_in_every_spelling_of_every_version() {
     for target in paths.iter().flat_map(|path| spellings(path)) {
         // The machine itself gives many of them away; else this would prove nothing.
         if !target.contains(['\\', '#']) && !target.starts_with("HTTP") {
-            leaks += usize::from(direct(&world, &target).body.contains(CONCEALED));
+            leaks += usize::from(direct(&world, &target).body.contains(CONCEALED_MARKER));
         }
         // Each on a connection on which an allowed request has passed, as a second and not a first one.
-        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
-        let answer = client.ask(&get(&target));
+        assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
+        let answer = client.ask(&format_get(&target));
         assert!((400..500).contains(&answer.status), "{target}: {answer:?}");
-        assert!(!answer.body.contains(CONCEALED), "{target}: {answer:?}");
+        assert!(!answer.body.contains(CONCEALED_MARKER), "{target}: {answer:?}");
         if answer.header("connection") == "close" {
             client = world.client(&CART);
         }
@@ -139,10 +139,10 @@ fn the_machines_identity_is_concealed() {
         "/computeMetadata/v1beta1/instance/service-accounts/default/identity?audience=a".to_owned(),
     ] {
         let answer = world.ask(&CART, &target);
-        assert_eq!(answer.refusal(), (403, "concealed"), "{target}: {answer:?}");
+        assert_eq!(answer.status_and_refusal_code(), (403, "concealed"), "{target}: {answer:?}");
     }
     assert_eq!(
-        world.ask(&CART, &format!("{account}/email?audience=a")).refusal(),
+        world.ask(&CART, &format!("{account}/email?audience=a")).status_and_refusal_code(),
         (403, "unknown_parameter")
     );
 }
@@ -171,7 +171,7 @@ fn what_is_allowed_passes_with_the_machines_own_answer() {
         "/computeMetadata/v1/instance/nothing",
         "/computeMetadata/v1/instance",
     ] {
-        let (answer, own) = (client.ask(&get(target)), direct(&world, target));
+        let (answer, own) = (client.ask(&format_get(target)), direct(&world, target));
         assert_eq!((answer.status, &answer.body), (own.status, &own.body), "{target}");
         for header in ["content-type", "etag", "location"] {
             assert_eq!(answer.header(header), own.header(header), "{header} of {target}");
@@ -179,8 +179,8 @@ fn what_is_allowed_passes_with_the_machines_own_answer() {
         assert_eq!(answer.header("metadata-flavor"), "Google", "{target}");
     }
     // The node's own token is what every pod gets in this mode.
-    let token = client.ask(&get(TOKEN)).token();
-    let told = world.cloud.access_token(&token).unwrap();
+    let token = client.ask(&format_get(TOKEN)).token();
+    let told = world.cloud.read_access_token(&token).unwrap();
     assert_eq!(told.account.as_deref(), Some("node@seawall-emulator.iam.gserviceaccount.com"));
     assert!(!world.agent.log().contains(&token) && !world.admin("/metrics").body.contains(&token));
 }
@@ -205,13 +205,17 @@ fn what_pods_may_not_send_never_reaches_the_machine() {
     ] {
         // Another method ends its connection.
         let mut client = world.client(&CART);
-        let answer = client.ask(&request(method, target, "HTTP/1.1", &format!("{flavor}{headers}")));
-        assert_eq!(answer.refusal(), (status, code), "{method} {target}: {answer:?}");
+        let answer = client.ask(&format_request(method, target, "HTTP/1.1", &format!("{flavor}{headers}")));
+        assert_eq!(answer.status_and_refusal_code(), (status, code), "{method} {target}: {answer:?}");
     }
     let mut client = world.client(&CART);
     for target in [PROJECT_ID, "/0.1/meta-data/zone", "/computeMetadata/v1beta1/instance/zone"] {
-        let answer = client.ask(&request("GET", target, "HTTP/1.1", ""));
-        assert_eq!(answer.refusal(), (403, "missing_metadata_flavor"), "{target}: {answer:?}");
+        let answer = client.ask(&format_request("GET", target, "HTTP/1.1", ""));
+        assert_eq!(
+            answer.status_and_refusal_code(),
+            (403, "missing_metadata_flavor"),
+            "{target}: {answer:?}"
+        );
     }
     assert_eq!(world.cloud.counts(GoogleEndpoint::Metadata).calls, before);
 }
@@ -225,7 +229,7 @@ fn a_machine_that_cannot_be_reached_is_503_until_it_can() {
     // An emulator somewhere else takes the place of the one that is gone.
     world.cloud = Cloud::start(&PODS);
     let answer = world.ask(&CART, PROJECT_ID);
-    assert_eq!(answer.refusal(), (503, "upstream_unreachable"), "{answer:?}");
+    assert_eq!(answer.status_and_refusal_code(), (503, "upstream_unreachable"), "{answer:?}");
     let ready = world.admin("/readyz");
     assert_eq!(ready.status, 503, "{ready:?}");
     assert!(ready.body.contains("503"), "{ready:?}");
@@ -251,7 +255,7 @@ fn what_the_machine_says_when_it_fails_is_passed_on_or_named() {
     world.cloud.set_faults(&Faults::default());
     world.cloud.set_attribute("large", &"x".repeat(2 << 20));
     let answer = world.ask(&CART, "/computeMetadata/v1/instance/attributes/large");
-    assert_eq!(answer.refusal(), (502, "upstream_too_large"));
+    assert_eq!(answer.status_and_refusal_code(), (502, "upstream_too_large"));
 }
 
 const ATTRIBUTE: &str = "/computeMetadata/v1/instance/attributes/cluster-name";
@@ -261,7 +265,7 @@ fn held(world: &World, n: u64) -> Vec<Client> {
     let before = world.cloud.counts(GoogleEndpoint::Metadata).in_flight;
     let polls = (0..n).map(|_| {
         let mut client = world.client(&CART);
-        client.write_bytes(get(&format!("{ATTRIBUTE}?wait_for_change=true&timeout_sec=300")));
+        client.write_bytes(format_get(&format!("{ATTRIBUTE}?wait_for_change=true&timeout_sec=300")));
         client
     });
     let polls = polls.collect();
@@ -277,7 +281,7 @@ fn a_change_at_the_machine_reaches_those_who_wait_for_it() {
     let mut polls = held(&world, 3);
     world.cloud.set_attribute("cluster-name", "atoll");
     for poll in &mut polls {
-        let answer = poll.answer();
+        let answer = poll.receive_answer();
         assert_eq!((answer.status, answer.body.as_str()), (200, "atoll"));
         assert_eq!(answer.header("etag"), direct(&world, ATTRIBUTE).header("etag"));
     }
@@ -290,8 +294,8 @@ fn long_polls_take_no_place_of_short_requests() {
     for _ in 0..5 {
         assert_eq!(world.ask(&CART, PROJECT_ID).body, PROJECT);
     }
-    let one_more = world.client(&CART).ask(&get(&format!("{ATTRIBUTE}?wait_for_change=true")));
-    assert_eq!(one_more.refusal(), (503, "too_many_long_polls"));
+    let one_more = world.client(&CART).ask(&format_get(&format!("{ATTRIBUTE}?wait_for_change=true")));
+    assert_eq!(one_more.status_and_refusal_code(), (503, "too_many_long_polls"));
     assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
     // Whoever hangs up frees the place here and at the machine.
     drop(polls);
@@ -309,8 +313,8 @@ fn short_requests_take_turns_at_the_machine() {
         Faults { latency: Duration::from_millis(20), ..Faults::default() },
     );
     let mut clients: Vec<_> = (0..20).map(|_| world.client(&CART)).collect();
-    clients.iter_mut().for_each(|client| client.write_bytes(get(PROJECT_ID)));
-    assert!(clients.iter_mut().all(|client| client.answer().body == PROJECT));
+    clients.iter_mut().for_each(|client| client.write_bytes(format_get(PROJECT_ID)));
+    assert!(clients.iter_mut().all(|client| client.receive_answer().body == PROJECT));
     assert!(
         world.cloud.counts(GoogleEndpoint::Metadata).peak <= 2,
         "{:?}",
@@ -328,8 +332,8 @@ fn long_polls_at_the_machine_do_not_delay_the_end() {
     assert_eq!(world.agent.stop().code(), Some(0));
     assert!(clock.now().since(asked) < Duration::from_secs(3));
     for poll in &mut polls {
-        let answer = poll.answer();
-        assert_eq!(answer.refusal(), (503, "shutting_down"), "{answer:?}");
+        let answer = poll.receive_answer();
+        assert_eq!(answer.status_and_refusal_code(), (503, "shutting_down"), "{answer:?}");
     }
 }
 
@@ -338,17 +342,23 @@ fn with_static_identity_a_stranger_gets_nothing_and_with_anyone_what_a_pod_gets(
     let world = World::start(&Plan::conceal());
     let mut stranger = Client::connect(STRANGER, world.agent.address());
     for target in [PROJECT_ID, TOKEN] {
-        assert_eq!(stranger.ask(&get(target)).refusal(), (403, "unknown_client"), "{target}");
+        assert_eq!(
+            stranger.ask(&format_get(target)).status_and_refusal_code(),
+            (403, "unknown_client"),
+            "{target}"
+        );
     }
     let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() };
     let files = Files::new(&plan, world.cloud.address());
     let agent = Agent::start(PROGRAM, &files.config());
     let mut stranger = Client::connect(STRANGER, agent.address());
-    assert_eq!(stranger.ask(&get(PROJECT_ID)).body, PROJECT);
+    assert_eq!(stranger.ask(&format_get(PROJECT_ID)).body, PROJECT);
     let kube_env = "/computeMetadata/v1/instance/attributes/kube-env";
-    assert_eq!(stranger.ask(&get(kube_env)).refusal(), (403, "concealed"));
+    assert_eq!(stranger.ask(&format_get(kube_env)).status_and_refusal_code(), (403, "concealed"));
     assert_eq!(
-        stranger.ask(&get_with(PROJECT_ID, "X-Forwarded-For: 1.2.3.4\r\n")).refusal(),
+        stranger
+            .ask(&format_get_with_headers(PROJECT_ID, "X-Forwarded-For: 1.2.3.4\r\n"))
+            .status_and_refusal_code(),
         (403, "proxied_request")
     );
 }

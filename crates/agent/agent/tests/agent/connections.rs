@@ -9,7 +9,7 @@ use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
 
-use crate::support::client::{Client, End, get};
+use crate::support::client::{Client, ConnectionEnd, format_get};
 use crate::support::until_true;
 use crate::support::world::{CART, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World};
 
@@ -24,7 +24,7 @@ fn a_head_that_does_not_end_is_closed_after_the_header_timeout() {
         client.write_bytes(part);
         client
     });
-    assert_eq!(clients.each_mut().map(Client::end), [End::Closed; 3]);
+    assert_eq!(clients.each_mut().map(Client::wait_for_end), [ConnectionEnd::Closed; 3]);
     // They are counted just after they were closed.
     until_true("three to be counted", || world.metric("seawall_connections_timed_out_total") == 3.0);
 }
@@ -41,15 +41,15 @@ fn a_byte_now_and_then_does_not_prolong_the_header_timeout() {
 fn an_idle_connection_is_closed_after_the_idle_timeout() {
     let world = World::start(&Plan::federate().limits("idleTimeout: 300ms"));
     let mut client = world.client(&CART);
-    assert_eq!(client.ask(&get(PROJECT_ID)).status, 200);
-    assert_eq!(client.end(), End::Closed);
+    assert_eq!(client.ask(&format_get(PROJECT_ID)).status, 200);
+    assert_eq!(client.wait_for_end(), ConnectionEnd::Closed);
 }
 
 /// A read stops at urgent data, and what stood behind it used to be forgotten.
 #[test]
 fn what_comes_behind_urgent_data_is_answered() {
     let world = World::start(&Plan::federate());
-    let request = get(PROJECT_ID);
+    let request = format_get(PROJECT_ID);
     let mut client = world.client(&CART);
     for _ in 0..3 {
         // All of it is there before the agent looks.
@@ -58,8 +58,8 @@ fn what_comes_behind_urgent_data_is_answered() {
         send(&client.stream, b"!", SendFlags::OOB).unwrap();
         client.write_bytes(&request);
         world.agent.signal(Signal::CONT);
-        assert_eq!(client.answer().body, PROJECT);
-        assert_eq!(client.answer().body, PROJECT);
+        assert_eq!(client.receive_answer().body, PROJECT);
+        assert_eq!(client.receive_answer().body, PROJECT);
     }
 }
 
@@ -67,7 +67,7 @@ fn what_comes_behind_urgent_data_is_answered() {
 #[test]
 fn a_client_that_makes_progress_is_not_timed_out() {
     let world = World::start(&Plan::federate());
-    let request = get(PROJECT_ID);
+    let request = format_get(PROJECT_ID);
     let (start, end) = request.split_at(30);
     let mut client = world.client(&CART);
     let clock = Clock::system();
@@ -76,26 +76,26 @@ fn a_client_that_makes_progress_is_not_timed_out() {
     while clock.now() < enough {
         // The end of one request and the start of the next in one segment.
         client.write_bytes(format!("{end}{start}"));
-        assert_eq!(client.answer().body, PROJECT);
+        assert_eq!(client.receive_answer().body, PROJECT);
     }
     client.write_bytes(end);
-    assert_eq!(client.answer().body, PROJECT);
+    assert_eq!(client.receive_answer().body, PROJECT);
 }
 
 #[test]
 fn a_client_that_never_reads_costs_a_bounded_amount_and_delays_nobody() {
     let world = World::start(&Plan::federate().threads("1"));
-    let before = world.agent.resident();
+    let before = world.agent.resident_kib();
     let mut client = world.client(&CART);
     client.stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-    let pipeline = get("/computeMetadata/v1/?recursive=true").repeat(1000);
+    let pipeline = format_get("/computeMetadata/v1/?recursive=true").repeat(1000);
     let mut sent = 0;
     // Until nothing more is taken: the agent has stopped reading, because nobody reads its answers.
     while let Ok(n) = client.stream.write(pipeline.as_bytes()) {
         sent += n;
         assert!(sent < 1 << 30, "it reads for ever");
     }
-    let cost = world.agent.resident().saturating_sub(before);
+    let cost = world.agent.resident_kib().saturating_sub(before);
     assert!(cost < 2048, "{cost} KiB for one client");
     // Meanwhile the same thread serves others.
     assert_eq!(world.ask(&PAY, PROJECT_ID).body, PROJECT);
@@ -106,12 +106,12 @@ fn a_client_that_floods_does_not_keep_others_from_being_answered() {
     let world = World::start(&Plan::federate().threads("1"));
     let mut flood = world.client(&MALLORY);
     let (mut answers, end) = (flood.stream.try_clone().unwrap(), flood.stream.try_clone().unwrap());
-    let pipeline = get(PROJECT_ID).repeat(200);
+    let pipeline = format_get(PROJECT_ID).repeat(200);
     let sender = std::thread::spawn(move || while flood.stream.write_all(pipeline.as_bytes()).is_ok() {});
     let reader = std::thread::spawn(move || std::io::copy(&mut answers, &mut std::io::sink()));
     let mut client = world.client(&CART);
     for _ in 0..200 {
-        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+        assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
     }
     end.shutdown(std::net::Shutdown::Both).unwrap();
     sender.join().unwrap();
@@ -122,14 +122,15 @@ fn a_client_that_floods_does_not_keep_others_from_being_answered() {
 fn at_a_pods_cap_a_newcomer_gets_one_answer_and_no_connection_is_ended_for_it() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
     let mut kept = [(); 2].map(|()| world.client(&CART));
-    kept.iter_mut().for_each(|client| assert_eq!(client.ask(&get(PROJECT_ID)).header("connection"), ""));
+    kept.iter_mut()
+        .for_each(|client| assert_eq!(client.ask(&format_get(PROJECT_ID)).header("connection"), ""));
     for _ in 0..20 {
         let mut guest = world.client(&CART);
-        let answer = guest.ask(&get(PROJECT_ID));
+        let answer = guest.ask(&format_get(PROJECT_ID));
         assert_eq!((answer.status, answer.header("connection")), (200, "close"));
-        assert_eq!(guest.end(), End::Closed);
+        assert_eq!(guest.wait_for_end(), ConnectionEnd::Closed);
     }
-    kept.iter_mut().for_each(|client| assert_eq!(client.ask(&get(PROJECT_ID)).status, 200));
+    kept.iter_mut().for_each(|client| assert_eq!(client.ask(&format_get(PROJECT_ID)).status, 200));
     assert_eq!(world.metric("seawall_connections_guests_total"), 20.0);
     assert_eq!(world.metric("seawall_connections_evicted_idle_total"), 0.0);
 }
@@ -137,9 +138,9 @@ fn at_a_pods_cap_a_newcomer_gets_one_answer_and_no_connection_is_ended_for_it() 
 #[test]
 fn a_guest_gets_no_long_poll() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 2"));
-    let _busy = [(); 2].map(|()| world.held(&CART, &get(HELD)));
+    let _busy = [(); 2].map(|()| world.held(&CART, &format_get(HELD)));
     let answer = world.ask(&CART, HELD);
-    assert_eq!(answer.refusal(), (503, "too_many_connections"), "{answer:?}");
+    assert_eq!(answer.status_and_refusal_code(), (503, "too_many_connections"), "{answer:?}");
     assert_eq!((answer.header("retry-after"), answer.header("connection")), ("1", "close"));
     assert_eq!(world.ask(&CART, PROJECT_ID).status, 200);
     assert_eq!(world.ask(&PAY, PROJECT_ID).status, 200);
@@ -149,11 +150,11 @@ fn a_guest_gets_no_long_poll() {
 fn at_the_cap_of_all_newcomers_are_guests_whoever_they_are() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 2, connectionsPerPod: 2"));
     let mut cart = world.client(&CART);
-    cart.ask(&get(PROJECT_ID));
-    let pay = world.held(&PAY, &get(HELD));
+    cart.ask(&format_get(PROJECT_ID));
+    let pay = world.held(&PAY, &format_get(HELD));
     assert_eq!(world.ask(&MALLORY, PROJECT_ID).header("connection"), "close");
-    assert_eq!(world.ask(&MALLORY, HELD).refusal(), (503, "too_many_connections"));
-    assert_eq!(cart.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(world.ask(&MALLORY, HELD).status_and_refusal_code(), (503, "too_many_connections"));
+    assert_eq!(cart.ask(&format_get(PROJECT_ID)).status, 200);
     assert!(pay.is_quiet());
 }
 
@@ -161,14 +162,14 @@ fn at_the_cap_of_all_newcomers_are_guests_whoever_they_are() {
 #[test]
 fn the_answer_to_a_guest_is_not_followed_by_a_reset() {
     let world = World::start(&Plan::federate().threads("1").limits("connectionsPerPod: 1"));
-    let _busy = world.held(&CART, &get(HELD));
+    let _busy = world.held(&CART, &format_get(HELD));
     // While the agent stands still the kernel takes connection and request, so that both are there when it accepts.
     world.agent.signal(Signal::STOP);
     let mut client = world.client(&CART);
-    client.write_bytes(get(PROJECT_ID));
+    client.write_bytes(format_get(PROJECT_ID));
     world.agent.signal(Signal::CONT);
-    assert_eq!(client.answer().status, 200);
-    assert_eq!(client.end(), End::Closed);
+    assert_eq!(client.receive_answer().status, 200);
+    assert_eq!(client.wait_for_end(), ConnectionEnd::Closed);
 }
 
 #[test]
@@ -176,7 +177,7 @@ fn strangers_are_capped_as_pods_are() {
     let world = World::start(&Plan::federate().threads("1").limits("connections: 8, connectionsPerPod: 2"));
     let mut strangers = [(); 4].map(|()| Client::connect(STRANGER, world.agent.address()));
     let kept = strangers.each_mut().map(|client| {
-        let answer = client.ask(&get(PROJECT_ID));
+        let answer = client.ask(&format_get(PROJECT_ID));
         assert_eq!(answer.status, 403);
         answer.header("connection") != "close"
     });
@@ -190,8 +191,8 @@ fn a_client_that_sends_late_is_answered() {
     let mut late = world.client(&CART);
     let mut ended = world.client(&CART);
     ended.write_bytes("GET / HT");
-    assert_eq!(ended.end(), End::Closed, "the head timeout and a sweep have passed");
-    assert_eq!(late.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(ended.wait_for_end(), ConnectionEnd::Closed, "the head timeout and a sweep have passed");
+    assert_eq!(late.ask(&format_get(PROJECT_ID)).status, 200);
 }
 
 #[test]
@@ -204,11 +205,11 @@ fn what_breaks_off_leaves_nothing_behind() {
     for bytes in [
         "",
         "GET / HT",
-        &get(PROJECT_ID),
-        &get(HELD),
-        &get(TOKEN),
+        &format_get(PROJECT_ID),
+        &format_get(HELD),
+        &format_get(TOKEN),
         "nonsense\r\n",
-        &get(PROJECT_ID).repeat(500),
+        &format_get(PROJECT_ID).repeat(500),
     ] {
         for at_once in [true, false] {
             let mut client = world.client(&CART);
@@ -237,9 +238,9 @@ fn a_client_that_only_ends_its_sending_side_is_answered() {
     );
     for target in [PROJECT_ID, TOKEN, TOKEN] {
         let mut client = world.client(&CART);
-        client.write_bytes(get(target));
+        client.write_bytes(format_get(target));
         client.stream.shutdown(std::net::Shutdown::Write).unwrap();
-        assert_eq!(client.answer().status, 200, "{target}");
-        assert_eq!(client.end(), End::Closed);
+        assert_eq!(client.receive_answer().status, 200, "{target}");
+        assert_eq!(client.wait_for_end(), ConnectionEnd::Closed);
     }
 }

@@ -1,6 +1,6 @@
 //! Every pod gets its own credentials, and nobody gets another's.
 
-use crate::support::client::{self, Client, get};
+use crate::support::client::{self, Client, format_get};
 use crate::support::seconds;
 use crate::support::world::{
     CART, DIRECT, MALLORY, PAY, PODS, PROJECT, PROJECT_ID, Plan, Pod, STRANGER, TOKEN, World, identity,
@@ -11,7 +11,7 @@ const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 /// What the cloud says of a token that the agent gave to `pod`.
 fn truth(world: &World, pod: &Pod, token: &str) -> (String, Option<String>) {
     let told =
-        world.cloud.access_token(token).unwrap_or_else(|| panic!("{}: not the cloud's token", pod.name));
+        world.cloud.read_access_token(token).unwrap_or_else(|| panic!("{}: not the cloud's token", pod.name));
     (told.sub, told.account)
 }
 
@@ -22,7 +22,7 @@ fn each_pod_gets_tokens_of_its_own_account_and_never_anothers() {
     // Interleaved, on kept connections: cold, warm, and warm again.
     for round in 0..3 {
         for (pod, client) in &mut clients {
-            let answer = client.ask(&get(TOKEN));
+            let answer = client.ask(&format_get(TOKEN));
             let own = (pod.subject(), pod.email.map(str::to_owned));
             assert_eq!(truth(&world, pod, &answer.token()), own, "{} in round {round}", pod.name);
         }
@@ -41,7 +41,7 @@ fn each_pod_gets_identity_tokens_of_its_own_account_and_never_anothers() {
         assert_eq!(claims["email"].as_str(), pod.email, "{}", pod.name);
     }
     let answer = world.ask(&DIRECT, &path);
-    assert_eq!(answer.refusal(), (404, "no_account"), "{answer:?}");
+    assert_eq!(answer.status_and_refusal_code(), (404, "no_account"), "{answer:?}");
 }
 
 #[test]
@@ -64,7 +64,13 @@ fn a_pod_sees_its_own_account_in_the_tree_and_no_other() {
         }
         for other in [CART, PAY, MALLORY].iter().filter(|other| **other != pod) {
             let answer = world.ask(&pod, &format!("{ACCOUNTS}{}/token", other.email.unwrap()));
-            assert_eq!(answer.refusal(), (404, "not_found"), "{} asks for {}", pod.name, other.name);
+            assert_eq!(
+                answer.status_and_refusal_code(),
+                (404, "not_found"),
+                "{} asks for {}",
+                pod.name,
+                other.name
+            );
         }
     }
 }
@@ -78,15 +84,15 @@ fn an_unknown_address_is_refused_everything_that_says_anything() {
     let identity = identity("https://shop.example");
     for path in [PROJECT_ID, TOKEN, &identity, "/computeMetadata/v1/?recursive=true"] {
         for _ in 0..2 {
-            let answer = stranger.ask(&get(path));
-            assert_eq!(answer.refusal(), (403, "unknown_client"), "{path}: {answer:?}");
+            let answer = stranger.ask(&format_get(path));
+            assert_eq!(answer.status_and_refusal_code(), (403, "unknown_client"), "{path}: {answer:?}");
             assert!(!answer.body.contains(PROJECT), "{answer:?}");
         }
     }
     // Its own word for who it is counts for nothing.
-    let claimed =
-        stranger.ask(&client::get_with(TOKEN, "X-Real-IP: 127.0.0.11\r\nX-Client-IP: 127.0.0.11\r\n"));
-    assert_eq!(claimed.refusal(), (403, "unknown_client"), "{claimed:?}");
+    let claimed = stranger
+        .ask(&client::format_get_with_headers(TOKEN, "X-Real-IP: 127.0.0.11\r\nX-Client-IP: 127.0.0.11\r\n"));
+    assert_eq!(claimed.status_and_refusal_code(), (403, "unknown_client"), "{claimed:?}");
 }
 
 /// Java's and Node's libraries ask once in a process whether there is a metadata server, and hide every later reason if not.
@@ -95,13 +101,17 @@ fn an_unknown_address_is_told_that_this_is_a_metadata_server_and_nothing_of_it()
     let world = World::start(&Plan::federate());
     let mut stranger = Client::connect(STRANGER, world.agent.address());
     for path in ["/", "/computeMetadata/", "/computeMetadata/v1/", "/computeMetadata/v1/instance/"] {
-        let answer = stranger.ask(&get(path));
+        let answer = stranger.ask(&format_get(path));
         assert_eq!((answer.status, answer.header("metadata-flavor")), (200, "Google"), "{path}: {answer:?}");
         assert!(!answer.body.contains(PROJECT) && answer.body.len() < 64, "{answer:?}");
     }
-    let redirect = stranger.ask(&get("/computeMetadata/v1/instance"));
+    let redirect = stranger.ask(&format_get("/computeMetadata/v1/instance"));
     assert_eq!((redirect.status, redirect.header("location")), (301, "/computeMetadata/v1/instance/"));
-    assert_eq!(stranger.ask(&get(TOKEN)).refusal(), (403, "unknown_client"), "on the same connection");
+    assert_eq!(
+        stranger.ask(&format_get(TOKEN)).status_and_refusal_code(),
+        (403, "unknown_client"),
+        "on the same connection"
+    );
 }
 
 #[test]
@@ -109,7 +119,7 @@ fn node_secrets_are_not_in_a_pods_tree() {
     let world = World::start(&Plan::federate());
     for name in ["kube-env", "kubelet-config", "configure-sh", "user-data", "ssh-keys"] {
         let answer = world.ask(&CART, &format!("/computeMetadata/v1/instance/attributes/{name}"));
-        assert_eq!(answer.refusal(), (404, "not_found"), "{answer:?}");
+        assert_eq!(answer.status_and_refusal_code(), (404, "not_found"), "{answer:?}");
     }
 }
 
@@ -118,7 +128,7 @@ fn no_answer_says_a_longer_life_than_the_token_has() {
     let world = World::start(&Plan::federate());
     for _ in 0..2 {
         let answer = world.ask(&CART, TOKEN);
-        let told = world.cloud.access_token(&answer.token()).unwrap();
+        let told = world.cloud.read_access_token(&answer.token()).unwrap();
         let now = seconds();
         let says = answer.json()["expires_in"].as_u64().unwrap();
         assert!(says <= told.exp - now, "says {says} s, has {} s", told.exp - now);

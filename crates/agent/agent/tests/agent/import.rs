@@ -55,7 +55,8 @@ fn imported(tool: &str) -> String {
 /// Session tokens did not outlive a restart, because nobody who moves writes a key that he does not know.
 #[test]
 fn the_daemonset_that_is_shipped_keeps_the_keys_that_import_writes_and_reads_its_configuration() {
-    let (_, daemonset) = objects::of_yaml(include_str!("../../../../../deploy/daemonset.yaml")).remove(0);
+    let (_, daemonset) =
+        objects::parse_yaml_objects(include_str!("../../../../../deploy/daemonset.yaml")).remove(0);
     let spec = &daemonset["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
     let mounted = |volume: &str| {

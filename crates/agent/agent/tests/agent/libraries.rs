@@ -16,8 +16,10 @@ use crate::support::process::Agent;
 use crate::support::world::{CART, Files, PROJECT, Plan, Pod, World};
 use crate::support::{PROGRAM, ip};
 
-use crate::support::library::google::{AUDIENCE, GOOGLE};
-use crate::support::library::{Library, Names, Place, Run, all_well, start_all};
+use crate::support::client_library::google::{GOOGLE_LIBRARIES, ID_TOKEN_AUDIENCE};
+use crate::support::client_library::{
+    ClientLibrary, LibraryRun, ProgramLocation, ResolverFiles, assert_no_complaints, start_all,
+};
 
 const HOUR: u64 = 3600;
 
@@ -39,7 +41,7 @@ fn plan(ground: Ground, pods: Vec<Pod>) -> Plan {
 /// Where libraries run beside an agent with these files.
 struct Scene {
     ground: Ground,
-    names: Names,
+    names: ResolverFiles,
     /// A name server that never says a word.
     _silence: Option<UdpSocket>,
 }
@@ -47,30 +49,30 @@ struct Scene {
 impl Scene {
     fn new(ground: Ground, files: &Files) -> Self {
         let silence = (ground == Ground::Sealed).then(|| UdpSocket::bind("127.0.0.1:53").unwrap());
-        Self { ground, names: Names::new(&files.path("")), _silence: silence }
+        Self { ground, names: ResolverFiles::new(&files.path("")), _silence: silence }
     }
 
-    fn start_all(&self, agent: &Agent, steps: impl Fn(&Library) -> Vec<String>) -> Vec<Run> {
+    fn start_all(&self, agent: &Agent, steps: impl Fn(&ClientLibrary) -> Vec<String>) -> Vec<LibraryRun> {
         let here = |program: &str| Command::new(program);
         let place = match self.ground {
-            Ground::Sealed => Place::Network(&here, &[]),
-            _ => Place::Variables(agent.address()),
+            Ground::Sealed => ProgramLocation::Network(&here, &[]),
+            _ => ProgramLocation::EnvironmentVariables(agent.address()),
         };
-        start_all(&GOOGLE, &self.names, place, steps)
+        start_all(&GOOGLE_LIBRARIES, &self.names, place, steps)
     }
 }
 
 /// That an access token is that of this pod's account, and valid.
-fn check_token(cloud: &Cloud, run: &Run) -> Result<(), String> {
-    let token = run.value(run.library.credentials)?;
-    let token = cloud.access_token(token).ok_or_else(|| format!("{}: {token}", run.library.name))?;
+fn check_token(cloud: &Cloud, run: &LibraryRun) -> Result<(), String> {
+    let token = run.value(run.library.credentials_step)?;
+    let token = cloud.read_access_token(token).ok_or_else(|| format!("{}: {token}", run.library.name))?;
     assert_eq!((token.account.as_deref(), token.sub), (HERE.email, HERE.subject()));
     Ok(())
 }
 
 /// That everything else that a library was asked for is what this node and pod have.
-fn check_answers(cloud: &Cloud, run: &Run) -> Result<(), String> {
-    for step in run.library.also {
+fn check_answers(cloud: &Cloud, run: &LibraryRun) -> Result<(), String> {
+    for step in run.library.other_steps {
         let value = run.value(step)?;
         let expected = match step.split('=').next().unwrap() {
             "project" => PROJECT,
@@ -93,7 +95,7 @@ fn check_answers(cloud: &Cloud, run: &Run) -> Result<(), String> {
                 "https://www.googleapis.com/auth/cloud-platform https://www.googleapis.com/auth/userinfo.email"
             }
             "identity" => {
-                assert_eq!(cloud.identity(value, AUDIENCE)["email"].as_str(), HERE.email);
+                assert_eq!(cloud.identity(value, ID_TOKEN_AUDIENCE)["email"].as_str(), HERE.email);
                 value
             }
             other => panic!("what is {other}?"),
@@ -111,15 +113,15 @@ fn every_library_finds_the_node_and_both_tokens() {
     }
     let world = World::start(&plan(ground, vec![HERE]));
     let scene = Scene::new(ground, &world.files);
-    let steps = |library: &Library| {
-        let also = library.also.iter().map(|step| (*step).to_owned());
-        also.chain([library.credentials.to_owned()]).collect()
+    let steps = |library: &ClientLibrary| {
+        let also = library.other_steps.iter().map(|step| (*step).to_owned());
+        also.chain([library.credentials_step.to_owned()]).collect()
     };
     let mut runs = scene.start_all(&world.agent, steps);
-    runs.iter_mut().for_each(Run::finish);
+    runs.iter_mut().for_each(LibraryRun::wait_for_success);
     let checks =
         runs.iter().flat_map(|run| [check_token(&world.cloud, run), check_answers(&world.cloud, run)]);
-    all_well(checks);
+    assert_no_complaints(checks);
 }
 
 /// A probe that is refused hides why: a library that takes the agent for no metadata server says that it found no credentials.
@@ -131,33 +133,42 @@ fn every_library_says_that_no_pod_is_known_at_its_address() {
     }
     let world = World::start(&plan(ground, vec![CART]));
     let scene = Scene::new(ground, &world.files);
-    let mut runs = scene.start_all(&world.agent, Library::first_steps);
-    runs.iter_mut().for_each(Run::finish);
-    all_well(
-        runs.iter()
-            .map(|run| run.tells(run.library.credentials, "The agent knows no pod with this source address")),
-    );
+    let mut runs = scene.start_all(&world.agent, ClientLibrary::first_steps);
+    runs.iter_mut().for_each(LibraryRun::wait_for_success);
+    assert_no_complaints(runs.iter().map(|run| {
+        run.check_error_contains(
+            run.library.credentials_step,
+            "The agent knows no pod with this source address",
+        )
+    }));
 }
 
 /// A pod starts while the cloud is missing, and the cloud comes back.
 fn cold_start(scene: &Scene, agent: &Agent, bring_back: impl FnOnce() -> Cloud) {
-    let steps = |library: &Library| {
-        vec![library.credentials.to_owned(), "wait".into(), format!("until:{}", library.credentials)]
+    let steps = |library: &ClientLibrary| {
+        vec![
+            library.credentials_step.to_owned(),
+            "wait".into(),
+            format!("until:{}", library.credentials_step),
+        ]
     };
     let mut runs = scene.start_all(agent, steps);
     for run in &mut runs {
-        run.reach("wait");
+        run.read_until_step("wait");
     }
-    let refused: Vec<_> = runs.iter().map(|run| run.tells(run.library.credentials, CLOUD_MISSING)).collect();
+    let refused: Vec<_> = runs
+        .iter()
+        .map(|run| run.check_error_contains(run.library.credentials_step, CLOUD_MISSING))
+        .collect();
     let cloud = bring_back();
     for run in &mut runs {
-        run.go_on();
+        run.resume();
     }
-    runs.iter_mut().for_each(Run::finish);
+    runs.iter_mut().for_each(LibraryRun::wait_for_success);
     let recovered = runs.iter().map(|run| check_token(&cloud, run));
     // Shown when the test fails, and by --nocapture.
     runs.iter().for_each(|run| eprintln!("{}", run.summary()));
-    all_well(refused.into_iter().chain(recovered));
+    assert_no_complaints(refused.into_iter().chain(recovered));
 }
 
 /// The cold start with a cloud that is there and does not do its work.

@@ -12,7 +12,7 @@ use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
 
-use crate::support::client::{self, Client, End, get};
+use crate::support::client::{self, Client, ConnectionEnd, format_get};
 use crate::support::namespace::{self, Ground};
 use crate::support::process::{Agent, run};
 use crate::support::world::{CART, PAY, PROJECT, PROJECT_ID, Plan, TOKEN, World};
@@ -32,7 +32,7 @@ fn hanging() -> Faults {
 /// A request for a cold token that has arrived upstream.
 fn cold(world: &World) -> Client {
     let mut client = world.client(&CART);
-    client.write_bytes(get(TOKEN));
+    client.write_bytes(format_get(TOKEN));
     until_true("the exchange to be under way", || {
         world.cloud.counts(GoogleEndpoint::Exchange).in_flight == 1
     });
@@ -45,21 +45,21 @@ fn a_signal_drains_and_ends_in_order() {
         let mut world = World::start(&Plan::federate());
         world.cloud.set_faults_on(GoogleEndpoint::Exchange, slow(Duration::from_millis(800)));
         let mut idle = world.client(&PAY);
-        assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
+        assert_eq!(idle.ask(&format_get(PROJECT_ID)).status, 200);
         let mut cold = cold(&world);
         let clock = Clock::system();
         let asked = clock.now();
         world.agent.signal(signal);
-        assert_eq!(idle.end(), End::Closed);
-        let answer = cold.answer();
-        assert!(world.cloud.access_token(&answer.token()).is_some());
+        assert_eq!(idle.wait_for_end(), ConnectionEnd::Closed);
+        let answer = cold.receive_answer();
+        assert!(world.cloud.read_access_token(&answer.token()).is_some());
         assert_eq!(answer.header("connection"), "close");
-        assert_eq!(cold.end(), End::Closed);
-        assert_eq!(world.agent.ended().code(), Some(0));
+        assert_eq!(cold.wait_for_end(), ConnectionEnd::Closed);
+        assert_eq!(world.agent.wait_for_exit().code(), Some(0));
         assert!(clock.now().since(asked) < GRACE);
         assert!(Client::try_connect(CART.at, world.agent.address()).is_err(), "nobody listens");
         // The process is gone, but who reads its log may still be at the lines before.
-        until_true("its last line", || world.agent.lines("stopped").len() == 1);
+        until_true("its last line", || world.agent.log_lines_with_message("stopped").len() == 1);
     }
 }
 
@@ -69,23 +69,23 @@ fn what_has_arrived_before_the_signal_is_answered() {
     let mut world = World::start(&Plan::federate());
     let mut kept: Vec<_> = (0..40).map(|_| world.client(&CART)).collect();
     for client in &mut kept {
-        assert_eq!(client.ask(&get(PROJECT_ID)).status, 200);
+        assert_eq!(client.ask(&format_get(PROJECT_ID)).status, 200);
     }
     let mut silent = world.client(&PAY);
-    assert_eq!(silent.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(silent.ask(&format_get(PROJECT_ID)).status, 200);
     // The kernel takes connections and requests while the agent sleeps.
     world.agent.signal(Signal::STOP);
-    kept.iter_mut().for_each(|client| client.write_bytes(get(PROJECT_ID)));
+    kept.iter_mut().for_each(|client| client.write_bytes(format_get(PROJECT_ID)));
     let mut new: Vec<_> = (0..40).map(|_| world.client(&CART)).collect();
-    new.iter_mut().for_each(|client| client.write_bytes(get(PROJECT_ID)));
+    new.iter_mut().for_each(|client| client.write_bytes(format_get(PROJECT_ID)));
     world.agent.signal(Signal::TERM);
     world.agent.signal(Signal::CONT);
     for mut client in kept.into_iter().chain(new) {
-        assert_eq!(client.answer().status, 200);
-        assert_eq!(client.end(), End::Closed);
+        assert_eq!(client.receive_answer().status, 200);
+        assert_eq!(client.wait_for_end(), ConnectionEnd::Closed);
     }
-    assert_eq!(silent.end(), End::Closed);
-    assert_eq!(world.agent.ended().code(), Some(0));
+    assert_eq!(silent.wait_for_end(), ConnectionEnd::Closed);
+    assert_eq!(world.agent.wait_for_exit().code(), Some(0));
 }
 
 /// Idle connections used to stay open until the slowest of the others had ended, and what was sent on them was lost.
@@ -93,17 +93,17 @@ fn what_has_arrived_before_the_signal_is_answered() {
 fn idle_connections_are_closed_while_others_are_still_under_way() {
     let mut world = World::start(&Plan::federate().limits("headerTimeout: 1m"));
     let mut idle = world.client(&PAY);
-    assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(idle.ask(&format_get(PROJECT_ID)).status, 200);
     let mut half = world.client(&CART);
     half.write_bytes("GET / HT");
     until_true("both to be there", || world.metric("seawall_connections_open") >= 2.0);
     let clock = Clock::system();
     let asked = clock.now();
     world.agent.signal(Signal::TERM);
-    assert_eq!(idle.end(), End::Closed);
+    assert_eq!(idle.wait_for_end(), ConnectionEnd::Closed);
     // The half head has the drain's 4 s.
     assert!(clock.now().since(asked) < Duration::from_secs(3));
-    assert_eq!(world.agent.ended().code(), Some(0));
+    assert_eq!(world.agent.wait_for_exit().code(), Some(0));
 }
 
 /// A connection whose long answer ended during the drain used to be kept until the drain's end.
@@ -112,16 +112,16 @@ fn a_connection_that_has_its_last_answer_does_not_prolong_the_drain() {
     let mut world = World::start(&Plan::conceal());
     world.cloud.set_attribute("long", &"x".repeat(300 << 10));
     let mut client = world.client(&CART);
-    client.write_bytes(get("/computeMetadata/v1/instance/attributes/long"));
+    client.write_bytes(format_get("/computeMetadata/v1/instance/attributes/long"));
     // It is on its way, and its head said that the connection is kept.
     until_true("the answer to begin", || client.stream.peek(&mut [0]).is_ok_and(|n| n > 0));
     let clock = Clock::system();
     let asked = clock.now();
     world.agent.signal(Signal::TERM);
-    until_true("the drain to begin", || !world.agent.lines("stopping").is_empty());
-    assert_eq!(client.answer().body.len(), 300 << 10);
-    assert_eq!(client.end(), End::Closed);
-    assert_eq!(world.agent.ended().code(), Some(0));
+    until_true("the drain to begin", || !world.agent.log_lines_with_message("stopping").is_empty());
+    assert_eq!(client.receive_answer().body.len(), 300 << 10);
+    assert_eq!(client.wait_for_end(), ConnectionEnd::Closed);
+    assert_eq!(world.agent.wait_for_exit().code(), Some(0));
     // The drain would have lasted 4 s.
     assert!(clock.now().since(asked) < Duration::from_secs(3));
 }
@@ -155,10 +155,10 @@ fn a_second_signal_does_not_wait_for_the_drain() {
     let _cold = cold(&world);
     let clock = Clock::system();
     world.agent.signal(Signal::TERM);
-    until_true("the drain to begin", || !world.agent.lines("stopping").is_empty());
+    until_true("the drain to begin", || !world.agent.log_lines_with_message("stopping").is_empty());
     let again = clock.now();
     world.agent.signal(Signal::TERM);
-    assert_eq!(world.agent.ended().code(), Some(1));
+    assert_eq!(world.agent.wait_for_exit().code(), Some(1));
     // The drain would have lasted 4 s.
     assert!(clock.now().since(again) < Duration::from_secs(3));
 }
@@ -173,9 +173,9 @@ fn killed_and_started_again_it_serves_within_a_second() {
     // The best of three: the machine may be busy with something else for a moment.
     let quickest = (0..3).map(|_| {
         let mut kept = world.client(&CART);
-        assert_eq!(kept.ask(&get(TOKEN)).status, 200);
+        assert_eq!(kept.ask(&format_get(TOKEN)).status, 200);
         world.agent.signal(Signal::KILL);
-        world.agent.ended();
+        world.agent.wait_for_exit();
         let killed = clock.now();
         world.agent = Agent::start(PROGRAM, &world.files.config());
         assert_eq!(world.ask(&CART, TOKEN).status, 200);
@@ -210,11 +210,14 @@ fn an_agent_whose_log_nobody_reads_any_more_goes_on() {
     let mut agent = Agent::wait_until_serving(child.stderr(Stdio::piped()).spawn().unwrap());
     let address = agent.address();
     // Each fetch is a log line: the last one that is read, and the first one that is not.
-    agent.stop_reading(|| assert_eq!(client::ask(CART.at, address, TOKEN).status, 200));
+    agent.close_log_pipe(|| assert_eq!(client::ask(CART.at, address, TOKEN).status, 200));
     assert_eq!(client::ask(PAY.at, address, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     let path = crate::support::world::token_for("devstorage.read_only");
-    assert_eq!(client::ask(CART.at, agent.address(), &path).refusal(), (503, "upstream_unavailable"));
+    assert_eq!(
+        client::ask(CART.at, agent.address(), &path).status_and_refusal_code(),
+        (503, "upstream_unavailable")
+    );
     world.cloud.set_faults(&Faults::default());
     until_true("recovery", || client::ask(CART.at, agent.address(), &path).status == 200);
     assert_eq!(client::ask(ip(1), agent.admin, "/healthz").status, 200);
@@ -326,7 +329,7 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
     let agent = Agent::wait_until_serving(shell);
     let mut clients: Vec<_> = (0..200).map(|_| Client::connect(CART.at, agent.address())).collect();
     for client in &mut clients {
-        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+        assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
     }
     assert!(clients.iter().all(Client::is_quiet), "none was closed to make room for another");
 }
@@ -336,8 +339,8 @@ fn a_soft_limit_on_descriptors_is_no_limit_on_connections() {
 fn that_connections_cannot_be_accepted_is_a_warning() {
     let world = World::start(&Plan::federate().threads("1"));
     // A thread that has answered has all descriptors that it needs to run.
-    assert_eq!(world.client(&CART).ask(&get(TOKEN)).status, 200);
-    let pid = i32::try_from(world.agent.status("Pid")).ok().and_then(Pid::from_raw);
+    assert_eq!(world.client(&CART).ask(&format_get(TOKEN)).status, 200);
+    let pid = i32::try_from(world.agent.proc_status_kib("Pid")).ok().and_then(Pid::from_raw);
     let few = Rlimit { current: Some(8), maximum: Some(8) };
     prlimit(pid, Resource::Nofile, few).unwrap();
     let mut waiting = world.client(&CART);
@@ -365,7 +368,7 @@ fn a_name_look_up_that_hangs_does_not_delay_the_end() {
     child.env("RES_OPTIONS", "timeout:30 attempts:2").stderr(Stdio::piped());
     let mut agent = Agent::wait_until_serving(child.spawn().unwrap());
     let mut client = Client::connect(CART.at, agent.address());
-    client.write_bytes(get(TOKEN));
+    client.write_bytes(format_get(TOKEN));
     until("the look-up to hang", || {
         agent.threads().iter().any(|(name, _)| name.starts_with("tokio")).then_some(())
     });
@@ -425,10 +428,13 @@ fn two_agents_share_an_admin_address_in_turn_and_each_is_asked_at_its_own_file()
         let told = String::from_utf8_lossy(&status.stdout);
         assert!(told.starts_with("ready\n") && told.contains("shop/cart-0  10.4.0.7  as cart"), "{told}");
     }
-    assert_eq!(second.lines("the admin address is free; the agent serves there now").len(), 0);
+    assert_eq!(
+        second.log_lines_with_message("the admin address is free; the agent serves there now").len(),
+        0
+    );
     first.stop();
     until_true("the next agent to have the address", || {
-        second.lines("the admin address is free; the agent serves there now").len() == 1
+        second.log_lines_with_message("the admin address is free; the agent serves there now").len() == 1
     });
     assert_eq!(readyz(), 200);
     assert_eq!(ask("probe", &old).status.code(), Some(1));

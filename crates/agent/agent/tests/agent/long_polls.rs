@@ -6,14 +6,14 @@ use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
 
-use crate::support::client::{End, get};
+use crate::support::client::{ConnectionEnd, format_get};
 use crate::support::until_true;
 use crate::support::world::{CART, PAY, Plan, TOKEN, World};
 
 const ZONE: &str = "/computeMetadata/v1/instance/zone";
 
 fn wait(path: &str, rest: &str) -> String {
-    get(&format!("{path}?wait_for_change=true{rest}"))
+    format_get(&format!("{path}?wait_for_change=true{rest}"))
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn on_a_cold_token_it_returns_with_the_next_one_too() {
     world.cloud.set_token_lifetime(Duration::from_secs(4));
     let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=300"));
     assert!(world.cloud.counts(GoogleEndpoint::AccessToken).answered >= 2);
-    assert!(world.cloud.access_token(&answer.token()).is_some());
+    assert!(world.cloud.read_access_token(&answer.token()).is_some());
 }
 
 /// The lease from before the wait used to be answered with, however long it had been dead.
@@ -75,14 +75,17 @@ fn at_its_timeout_it_does_not_return_a_token_that_has_expired_meanwhile() {
     assert_eq!(world.ask(&CART, TOKEN).status, 200);
     world.cloud.set_faults(&Faults { error_rate: 1.0, ..Faults::default() });
     let answer = world.client(&CART).ask(&wait(TOKEN, "&timeout_sec=6"));
-    assert_eq!(answer.refusal(), (503, "upstream_unavailable"), "{answer:?}");
+    assert_eq!(answer.status_and_refusal_code(), (503, "upstream_unavailable"), "{answer:?}");
 }
 
 #[test]
 fn a_client_that_hangs_up_frees_its_place() {
     let world = World::start(&Plan::federate().limits("longPollsPerPod: 1"));
     let gone = world.held(&CART, &wait(ZONE, "&timeout_sec=300"));
-    assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "too_many_long_polls"));
+    assert_eq!(
+        world.client(&CART).ask(&wait(ZONE, "")).status_and_refusal_code(),
+        (503, "too_many_long_polls")
+    );
     drop(gone);
     until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
     assert_eq!(world.client(&CART).ask(&wait(ZONE, "&timeout_sec=1")).status, 200);
@@ -94,7 +97,10 @@ fn a_client_that_has_begun_its_next_request_frees_its_place_too() {
     let world = World::start(&Plan::federate().limits("longPollsPerPod: 1"));
     let mut gone = world.held(&CART, &wait(ZONE, "&timeout_sec=300"));
     gone.write_bytes("G");
-    assert_eq!(world.client(&CART).ask(&wait(ZONE, "")).refusal(), (503, "too_many_long_polls"));
+    assert_eq!(
+        world.client(&CART).ask(&wait(ZONE, "")).status_and_refusal_code(),
+        (503, "too_many_long_polls")
+    );
     drop(gone);
     until_true("the place to be free", || world.metric("seawall_long_polls_open") == 0.0);
 }
@@ -104,9 +110,9 @@ fn a_client_that_has_begun_its_next_request_frees_its_place_too() {
 fn a_request_that_came_during_a_long_poll_is_answered_after_it() {
     let world = World::start(&Plan::federate());
     let mut client = world.held(&CART, &wait(ZONE, "&timeout_sec=1"));
-    client.write_bytes(get(TOKEN));
-    assert_eq!(client.answer().status, 200);
-    assert!(!client.answer().token().is_empty());
+    client.write_bytes(format_get(TOKEN));
+    assert_eq!(client.receive_answer().status, 200);
+    assert!(!client.receive_answer().token().is_empty());
 }
 
 #[test]
@@ -115,9 +121,12 @@ fn there_are_so_many_for_a_pod_and_so_many_for_all() {
     let forever = wait(ZONE, "&timeout_sec=300");
     let _cart = [(); 2].map(|()| world.held(&CART, &forever));
     let answer = world.client(&CART).ask(&forever);
-    assert_eq!((answer.refusal(), answer.header("retry-after")), ((503, "too_many_long_polls"), "1"));
+    assert_eq!(
+        (answer.status_and_refusal_code(), answer.header("retry-after")),
+        ((503, "too_many_long_polls"), "1")
+    );
     let _pay = world.held(&PAY, &forever);
-    assert_eq!(world.client(&PAY).ask(&forever).refusal(), (503, "too_many_long_polls"));
+    assert_eq!(world.client(&PAY).ask(&forever).status_and_refusal_code(), (503, "too_many_long_polls"));
     // What does not wait is not kept waiting.
     for pod in [CART, PAY] {
         assert_eq!(world.ask(&pod, ZONE).status, 200);
@@ -132,8 +141,8 @@ fn a_drain_answers_them_with_what_there_is() {
     let mut polls = [ZONE, TOKEN].map(|path| world.held(&CART, &wait(path, "&timeout_sec=300")));
     assert_eq!(world.agent.stop().code(), Some(0));
     for poll in &mut polls {
-        let answer = poll.answer();
+        let answer = poll.receive_answer();
         assert_eq!((answer.status, answer.header("connection")), (200, "close"));
-        assert_eq!(poll.end(), End::Closed);
+        assert_eq!(poll.wait_for_end(), ConnectionEnd::Closed);
     }
 }

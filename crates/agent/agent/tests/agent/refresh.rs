@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use seawall_testkit::aws_clients::JAVA_1_11;
-use seawall_testkit::aws_clients::rotating::fetches_in_a_row;
+use seawall_testkit::aws_sdk_models::JAVA_1_11;
+use seawall_testkit::aws_sdk_models::rotating::fetches_for_consecutive_calls;
 
 use crate::support::namespace::{self, Ground};
 use crate::support::refresh::fetches_of_java_1;
@@ -22,7 +22,7 @@ fn java_1_11_500_fetches_on_every_call_below_fifteen_minutes_and_never_above() {
         let left = Duration::from_secs(minutes * 60);
         assert_eq!(fetches_of_java_1(50, left), fetches, "{minutes} minutes left");
         // Of the model the first one counts, too.
-        let modelled = fetches_in_a_row(&JAVA_1_11, left.as_secs() as i64, 51);
+        let modelled = fetches_for_consecutive_calls(&JAVA_1_11, left.as_secs() as i64, 51);
         assert_eq!(u64::from(modelled), 1 + fetches, "the model, {minutes} minutes left");
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use seawall_emulator::aws::AwsEndpoint;
 
 use super::support::aws;
-use super::support::client::{Client, End, get};
+use super::support::client::{Client, ConnectionEnd, format_get};
 use super::support::process::{Agent, run};
 use super::support::world::{
     CART, DIRECT, Files, MALLORY, PAY, PODS, PROJECT, PROJECT_ID, Plan, Pod, TOKEN, World, identity,
@@ -44,7 +44,10 @@ impl World {
 
     /// Whose a token is: the subject that was exchanged for it, or the node's own account.
     fn holder(&self, token: &str) -> String {
-        self.cloud.access_token(token).unwrap_or_else(|| panic!("not a token of this cloud: {token}")).sub
+        self.cloud
+            .read_access_token(token)
+            .unwrap_or_else(|| panic!("not a token of this cloud: {token}"))
+            .sub
     }
 
     /// Who sees the real metadata server.
@@ -66,15 +69,16 @@ fn with_passthrough(text: &str, pods: &str) -> String {
 fn what_the_exchange_does_not_hang_on_costs_no_call_and_ends_no_connection() {
     let world = World::start(&Plan::federate());
     let mut kept = world.client(&CART);
-    let (token, other) = (kept.ask(&get(TOKEN)).token(), kept.ask(&get(&token_for("other"))).token());
+    let (token, other) =
+        (kept.ask(&format_get(TOKEN)).token(), kept.ask(&format_get(&token_for("other"))).token());
     let calls = world.cloud.calls();
     world.reload(|text| text.replace("logLevel: debug", "logLevel: warn"));
     world.let_through("shop/pay");
     world.reload(|text| text.replace("zone: europe-west1-b", "zone: europe-west1-c"));
     world.reload(|text| text.replace("limits: {  }", "limits: { longPollsPerPod: 1, idleTimeout: 50s }"));
-    assert_eq!(kept.ask(&get(TOKEN)).token(), token);
-    assert_eq!(kept.ask(&get(&token_for("other"))).token(), other);
-    assert!(kept.ask(&get("/computeMetadata/v1/instance/zone")).body.ends_with("/europe-west1-c"));
+    assert_eq!(kept.ask(&format_get(TOKEN)).token(), token);
+    assert_eq!(kept.ask(&format_get(&token_for("other"))).token(), other);
+    assert!(kept.ask(&format_get("/computeMetadata/v1/instance/zone")).body.ends_with("/europe-west1-c"));
     assert_eq!(world.cloud.calls(), calls);
     assert_eq!(world.metric("seawall_cached_credentials{cloud=\"google\"}"), 2.0);
     let said = |level: &str| world.agent.log().matches(&format!("\"level\":\"{level}\"")).count();
@@ -89,29 +93,29 @@ fn who_is_taken_off_a_list_has_nothing_of_it_from_then_on_on_kept_connections_ne
     let world = World::start(&Plan::federate());
     world.let_through("shop/pay");
     let mut kept = world.client(&PAY);
-    let of_the_node = world.holder(&kept.ask(&get(TOKEN)).token());
+    let of_the_node = world.holder(&kept.ask(&format_get(TOKEN)).token());
     assert_ne!(of_the_node, PAY.subject());
     // The library's own question, asked again and again, and one that waits at the real server.
-    kept.ask(&get(TOKEN));
+    kept.ask(&format_get(TOKEN));
     let poll = "/computeMetadata/v1/instance/attributes/cluster-name?wait_for_change=true&timeout_sec=300";
-    let mut waiting = world.held(&PAY, &get(poll));
+    let mut waiting = world.held(&PAY, &format_get(poll));
     world.let_through("");
-    assert_eq!(world.holder(&kept.ask(&get(TOKEN)).token()), PAY.subject());
-    assert_eq!(waiting.answer().refusal(), (503, "account_changed"));
-    assert_eq!(world.holder(&waiting.ask(&get(TOKEN)).token()), PAY.subject());
+    assert_eq!(world.holder(&kept.ask(&format_get(TOKEN)).token()), PAY.subject());
+    assert_eq!(waiting.receive_answer().status_and_refusal_code(), (503, "account_changed"));
+    assert_eq!(world.holder(&waiting.ask(&format_get(TOKEN)).token()), PAY.subject());
     // And back, with what is remembered of the last one's answers.
     world.let_through("shop/pay, shop/cart");
-    assert_eq!(world.holder(&kept.ask(&get(TOKEN)).token()), of_the_node);
+    assert_eq!(world.holder(&kept.ask(&format_get(TOKEN)).token()), of_the_node);
 }
 
 #[test]
 fn who_waits_for_a_change_of_its_own_goes_on_waiting() {
     let world = World::start(&Plan::federate());
     let mut kept = world.client(&CART);
-    let token = kept.ask(&get(TOKEN)).token();
-    let mut waiting = world.held(&CART, &get(POLL));
+    let token = kept.ask(&format_get(TOKEN)).token();
+    let mut waiting = world.held(&CART, &format_get(POLL));
     world.let_through("shop/pay");
-    let again = waiting.answer();
+    let again = waiting.receive_answer();
     assert_eq!(again.token(), token, "told early, of what it has: {again:?}");
 }
 
@@ -121,11 +125,11 @@ fn who_waits_for_a_change_of_its_own_goes_on_waiting() {
 fn leases_of_another_exchange_are_fetched_before_it_is_in_force() {
     let world = World::start(&Plan::federate());
     let mut kept = world.client(&CART);
-    let (token, _) = (kept.ask(&get(TOKEN)).token(), kept.ask(&get(&identity("aud"))).body);
+    let (token, _) = (kept.ask(&format_get(TOKEN)).token(), kept.ask(&format_get(&identity("aud"))).body);
     let (warm, calls) = (world.metric("seawall_credential_cache_hits_total"), world.cloud.calls());
     world.reload(|text| text.replace("stsUrl: \"http://127.0.0.1", "stsUrl: \"http://localhost"));
     assert_eq!(world.cloud.calls(), [calls[0] + 2, calls[1] + 1, calls[2] + 1]);
-    let (next, id) = (kept.ask(&get(TOKEN)).token(), kept.ask(&get(&identity("aud"))).body);
+    let (next, id) = (kept.ask(&format_get(TOKEN)).token(), kept.ask(&format_get(&identity("aud"))).body);
     assert_ne!(next, token);
     assert_eq!(world.cloud.identity(&id, "aud")["email"], CART.email.unwrap());
     assert_eq!(world.holder(&next), CART.subject());
@@ -142,7 +146,7 @@ fn leases_of_another_exchange_are_fetched_before_it_is_in_force() {
 fn an_exchange_that_gives_nothing_is_in_force_all_the_same_and_holds_nobody_up() {
     let world = World::start(&Plan::federate());
     let mut kept = world.client(&CART);
-    kept.ask(&get(TOKEN)).token();
+    kept.ask(&format_get(TOKEN)).token();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     world.reload(|text| {
         text.replace(
@@ -150,34 +154,34 @@ fn an_exchange_that_gives_nothing_is_in_force_all_the_same_and_holds_nobody_up()
             &format!("stsUrl: \"http://{nobody}"),
         )
     });
-    assert_eq!(kept.ask(&get(TOKEN)).refusal(), (503, "upstream_unavailable"));
-    assert_eq!(kept.ask(&get(PROJECT_ID)).body, PROJECT);
+    assert_eq!(kept.ask(&format_get(TOKEN)).status_and_refusal_code(), (503, "upstream_unavailable"));
+    assert_eq!(kept.ask(&format_get(PROJECT_ID)).body, PROJECT);
     world.reload(|text| text.replace(&nobody.to_string(), &world.cloud.address().to_string()));
-    until_true("tokens again", || kept.ask(&get(TOKEN)).status == 200);
+    until_true("tokens again", || kept.ask(&format_get(TOKEN)).status == 200);
 }
 
 #[test]
 fn what_one_caller_may_changes_on_connections_that_there_are() {
     let world = World::start(&Plan::federate());
     let mut idle = world.client(&CART);
-    assert_eq!(idle.ask(&get(PROJECT_ID)).status, 200);
+    assert_eq!(idle.ask(&format_get(PROJECT_ID)).status, 200);
     world.reload(|text| text.replace("limits: {  }", "limits: { idleTimeout: 50ms, connectionsPerPod: 1 }"));
-    assert_eq!(idle.end(), End::Closed);
+    assert_eq!(idle.wait_for_end(), ConnectionEnd::Closed);
     let (mut first, mut second) = (world.client(&PAY), world.client(&PAY));
-    assert_eq!(second.ask(&get(PROJECT_ID)).status, 200);
-    assert_eq!(first.end(), End::Closed, "one at a time");
+    assert_eq!(second.ask(&format_get(PROJECT_ID)).status, 200);
+    assert_eq!(first.wait_for_end(), ConnectionEnd::Closed, "one at a time");
 }
 
 #[test]
 fn a_mode_that_changes_gives_nobody_the_other_modes_credentials() {
     let world = World::start(&Plan::conceal());
     let mut kept = world.client(&CART);
-    let of_the_node = world.holder(&kept.ask(&get(TOKEN)).token());
+    let of_the_node = world.holder(&kept.ask(&format_get(TOKEN)).token());
     for _ in 0..3 {
         world.reload(|text| text.replace("mode: conceal", "mode: federate"));
-        assert_eq!(world.holder(&kept.ask(&get(TOKEN)).token()), CART.subject());
+        assert_eq!(world.holder(&kept.ask(&format_get(TOKEN)).token()), CART.subject());
         world.reload(|text| text.replace("mode: federate", "mode: conceal"));
-        assert_eq!(world.holder(&kept.ask(&get(TOKEN)).token()), of_the_node);
+        assert_eq!(world.holder(&kept.ask(&format_get(TOKEN)).token()), of_the_node);
     }
 }
 
@@ -186,7 +190,9 @@ fn ask_on(world: &World, pod: &Pod, count: &AtomicU64, is_over: &AtomicBool) {
     let own = pod.subject();
     let mut kept = world.client(pod);
     while !is_over.load(Ordering::Relaxed) {
-        for answer in [kept.ask(&get(TOKEN)), world.ask(pod, TOKEN), kept.ask(&get(&identity("aud")))] {
+        for answer in
+            [kept.ask(&format_get(TOKEN)), world.ask(pod, TOKEN), kept.ask(&format_get(&identity("aud")))]
+        {
             assert_eq!(answer.status, 200, "{answer:?}");
             if answer.body.contains("access_token") {
                 assert_eq!(world.holder(&answer.token()), own);
@@ -219,12 +225,12 @@ fn under_load_no_request_fails_and_no_connection_ends_whatever_is_reloaded() {
         for round in 0..4 {
             more(50);
             world.let_through("lab/direct");
-            assert_ne!(world.holder(&direct.ask(&get(TOKEN)).token()), DIRECT.subject(), "{round}");
+            assert_ne!(world.holder(&direct.ask(&format_get(TOKEN)).token()), DIRECT.subject(), "{round}");
             world.reload(|text| text.replace("stsUrl: \"http://127.0.0.1", "stsUrl: \"http://localhost"));
             world.reload(|text| text.replace("zone: europe-west1-b", "zone: europe-west1-c"));
             more(50);
             world.let_through("");
-            assert_eq!(world.holder(&direct.ask(&get(TOKEN)).token()), DIRECT.subject(), "{round}");
+            assert_eq!(world.holder(&direct.ask(&format_get(TOKEN)).token()), DIRECT.subject(), "{round}");
             world.reload(|text| {
                 text.replace("http://localhost", "http://127.0.0.1").replace("west1-c", "west1-b")
             });
@@ -239,8 +245,11 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     let good = world.text();
     let bad = good.replace("zone: europe-west1-b", "zone: \"not a zone\"") + "\nnonsense: s3cret-value\n";
     world.files.write("agent.yaml", &bad);
-    let lines =
-        || world.agent.lines("the agent refuses the changed configuration; the old one stays in force");
+    let lines = || {
+        world
+            .agent
+            .log_lines_with_message("the agent refuses the changed configuration; the old one stays in force")
+    };
     // Lines are written by a thread of their own.
     until_true("it is refused", || world.metric(INVALID) == 1.0 && !lines().is_empty());
     let said = lines()[0]["fields"]["reason"].as_str().unwrap().to_owned();
@@ -333,7 +342,7 @@ fn a_reload_that_meets_the_stop_keeps_nobody_from_the_end() {
     world.edit(|text| text.replace("stsUrl: \"http://127.0.0.1", "stsUrl: \"http://localhost"));
     world.agent.signal(Signal::HUP);
     world.agent.signal(Signal::TERM);
-    assert_eq!(world.agent.ended().code(), Some(0));
+    assert_eq!(world.agent.wait_for_exit().code(), Some(0));
 }
 
 #[test]
@@ -360,7 +369,7 @@ fn a_hundred_reloads_leave_nothing_behind() {
     // What could not be fetched ahead in time, on a busy machine, is asked for again.
     let mut all_ask = || {
         for client in &mut kept {
-            until_true("a token", || client.ask(&get(TOKEN)).status == 200);
+            until_true("a token", || client.ask(&format_get(TOKEN)).status == 200);
         }
     };
     let mut reload = |times: usize| {
@@ -375,7 +384,7 @@ fn a_hundred_reloads_leave_nothing_behind() {
             });
             all_ask();
         }
-        world.agent.resident()
+        world.agent.resident_kib()
     };
     let (before, after) = (reload(40), reload(100));
     assert!(after < before + 1024, "{before} KiB, and {after} KiB after a hundred more");
@@ -399,11 +408,11 @@ fn a_full_nodes_credentials_fit_twice() {
         plan.pods.iter().for_each(|pod| until_true(what, || world.ask(pod, TOKEN).status == 200));
     };
     all_have("a token");
-    let before = world.agent.status("VmHWM");
+    let before = world.agent.proc_status_kib("VmHWM");
     let calls = world.cloud.calls();
     world.reload(|text| text.replace("stsUrl: \"http://127.0.0.1", "stsUrl: \"http://localhost"));
     all_have("a token by the other exchange");
-    let after = world.agent.status("VmHWM");
+    let after = world.agent.proc_status_kib("VmHWM");
     assert_eq!(world.cloud.calls(), [calls[0] + 110, calls[1] + 110, calls[2]], "each once");
     assert!(after < before + 2048, "{before} KiB at most before, {after} KiB at most with both");
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 use seawall_testkit::server::{Peer, Server};
 
-use crate::support::client::{Client, get, request};
+use crate::support::client::{Client, format_get, format_request};
 use crate::support::process::{self, Agent};
 use crate::support::world::{
     CART, DIRECT, Files, MALLORY, PAY, PROJECT, PROJECT_ID, Plan, STRANGER, TOKEN, World,
@@ -31,7 +31,7 @@ impl Concealed {
     ) -> Self {
         let upstream = Server::start(move |mut peer, _| {
             loop {
-                let head = peer.request()?;
+                let head = peer.read_request_head()?;
                 let target = head.split(' ').nth(1).unwrap_or_default().to_owned();
                 play(&mut peer, &target)?;
             }
@@ -71,14 +71,14 @@ fn pipelines_are_answered_in_turns_with_everybody_else() {
         let mut storm: Vec<_> = (0..48)
             .map(|_| {
                 let mut client = Client::connect(hostile, address);
-                client.write_bytes(get("/").repeat(100));
+                client.write_bytes(format_get("/").repeat(100));
                 client
             })
             .collect();
         let mut quiet = Client::connect(CART.at, address);
-        quiet.write_bytes(get(TOKEN));
+        quiet.write_bytes(format_get(TOKEN));
         world.agent.signal(Signal::CONT);
-        quiet.answer().token();
+        quiet.receive_answer().token();
         let before: usize = storm.iter_mut().map(answered_so_far).sum();
         assert!(before < 48 * 100 / 4, "{before} of the storm's requests were answered first");
     }
@@ -100,7 +100,7 @@ fn answered_so_far(client: &mut Client) -> usize {
 fn requests_that_hang_upstream_leave_places_for_other_pods() {
     let world = Concealed::before(|peer, target| {
         if target.starts_with(ZONE) {
-            peer.request().map(drop)
+            peer.read_request_head().map(drop)
         } else {
             peer.send(&answer(PROJECT.as_bytes()))
         }
@@ -108,12 +108,12 @@ fn requests_that_hang_upstream_leave_places_for_other_pods() {
     let _storm: Vec<_> = (0..200)
         .map(|_| {
             let mut client = world.client(MALLORY.at);
-            client.write_bytes(get(ZONE));
+            client.write_bytes(format_get(ZONE));
             client
         })
         .collect();
     for _ in 0..3 {
-        assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
+        assert_eq!(world.client(CART.at).ask(&format_get(PROJECT_ID)).body, PROJECT);
     }
 }
 
@@ -122,7 +122,7 @@ fn requests_that_hang_upstream_leave_places_for_other_pods() {
 fn pods_that_hang_upstream_one_after_another_leave_a_place_for_the_next() {
     let hangs = |peer: &mut Peer, target: &str| {
         if target.starts_with(ZONE) {
-            peer.request().map(drop)
+            peer.read_request_head().map(drop)
         } else {
             peer.send(&answer(PROJECT.as_bytes()))
         }
@@ -132,14 +132,14 @@ fn pods_that_hang_upstream_one_after_another_leave_a_place_for_the_next() {
     for pod in [MALLORY, PAY, DIRECT] {
         for _ in 0..8 {
             let mut client = world.client(pod.at);
-            client.write_bytes(get(ZONE));
+            client.write_bytes(format_get(ZONE));
             storm.push(client);
         }
         // What was sent before has been looked at once this is refused.
         let concealed = "/computeMetadata/v1/instance/attributes/kube-env";
-        assert_eq!(world.client(pod.at).ask(&get(concealed)).status / 100, 4);
+        assert_eq!(world.client(pod.at).ask(&format_get(concealed)).status / 100, 4);
     }
-    assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
+    assert_eq!(world.client(CART.at).ask(&format_get(PROJECT_ID)).body, PROJECT);
 }
 
 /// A body larger than a window is passed on as it comes; whatever the client and the server speak, it arrives whole.
@@ -162,16 +162,21 @@ fn long_answers_arrive_whole() {
     });
     let mut client = world.client(CART.at);
     for _ in 0..2 {
-        assert!(client.ask(&get(PROJECT_ID)).body.as_bytes() == long);
+        assert!(client.ask(&format_get(PROJECT_ID)).body.as_bytes() == long);
     }
-    client.write_bytes(request("GET", ZONE, "HTTP/1.1", "Metadata-Flavor: Google\r\nConnection: close\r\n"));
+    client.write_bytes(format_request(
+        "GET",
+        ZONE,
+        "HTTP/1.1",
+        "Metadata-Flavor: Google\r\nConnection: close\r\n",
+    ));
     let mut answer = String::new();
     client.stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.contains("Transfer-Encoding: chunked"), "{head}");
     assert!(unchunked(body) == chunked, "{} bytes", body.len());
     let mut old = world.client(CART.at);
-    old.write_bytes(request("GET", ZONE, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
+    old.write_bytes(format_request("GET", ZONE, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
     let mut answer = Vec::new();
     old.stream.read_to_end(&mut answer).unwrap();
     assert!(answer.ends_with(&chunked) && answer.starts_with(b"HTTP/1.1 200"));
@@ -198,7 +203,7 @@ fn a_long_answer_that_breaks_off_ends_its_connection() {
         Err(std::io::ErrorKind::Other.into())
     });
     let mut client = world.client(CART.at);
-    client.write_bytes(get(PROJECT_ID));
+    client.write_bytes(format_get(PROJECT_ID));
     let mut all = Vec::new();
     // Ended or reset: it is not taken for the whole answer.
     let _ = client.stream.read_to_end(&mut all);
@@ -215,7 +220,7 @@ fn an_answer_that_breaks_off_before_http_1_0_ends_by_a_reset() {
         Err(std::io::ErrorKind::Other.into())
     });
     let mut client = world.client(CART.at);
-    client.write_bytes(request("GET", PROJECT_ID, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
+    client.write_bytes(format_request("GET", PROJECT_ID, "HTTP/1.0", "Metadata-Flavor: Google\r\n"));
     let end = client.stream.read_to_end(&mut Vec::new());
     assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
 }
@@ -227,17 +232,17 @@ fn answers_that_are_not_read_cost_a_bounded_amount() {
     let world = Concealed::before(move |peer, target| {
         if target == ZONE { peer.send(&answer(&long)) } else { peer.send(&answer(PROJECT.as_bytes())) }
     });
-    assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
-    let before = world.agent.resident();
+    assert_eq!(world.client(CART.at).ask(&format_get(PROJECT_ID)).body, PROJECT);
+    let before = world.agent.resident_kib();
     let _storm: Vec<_> = (0..400)
         .map(|_| {
             let mut client = world.client(MALLORY.at);
-            client.write_bytes(get(ZONE));
+            client.write_bytes(format_get(ZONE));
             client
         })
         .collect();
-    assert_eq!(world.client(CART.at).ask(&get(PROJECT_ID)).body, PROJECT);
-    let cost = world.agent.resident().saturating_sub(before);
+    assert_eq!(world.client(CART.at).ask(&format_get(PROJECT_ID)).body, PROJECT);
+    let cost = world.agent.resident_kib().saturating_sub(before);
     assert!(cost < 12 * 1024, "{cost} KiB");
 }
 
@@ -254,7 +259,7 @@ fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
     until_true("what is too much to be refused", || refused() > 50.0);
     small.iter_mut().for_each(|client| client.write_bytes(half(100)));
     until_true("what is too much to be refused", || refused() > 100.0);
-    let whole = get(&format!("{PROJECT_ID}?x={}", "x".repeat(400)));
+    let whole = format_get(&format!("{PROJECT_ID}?x={}", "x".repeat(400)));
     let (start, end) = whole.split_at(400);
     for _ in 0..20 {
         let mut client = world.client(&PAY);
@@ -262,7 +267,7 @@ fn what_one_pod_makes_the_agent_hold_leaves_room_for_anothers_half_head() {
         // Until the first part has been read; were it refused, the answer would come now.
         until_true("the part to be read", || world.metric("seawall_connections_open") > 0.0);
         client.write_bytes(end);
-        assert_eq!(client.answer().body, PROJECT);
+        assert_eq!(client.receive_answer().body, PROJECT);
     }
 }
 
@@ -272,9 +277,9 @@ fn requests_that_wait_for_a_change_are_shared_by_caller_whoever_it_is() {
     let plan = Plan { identity: "{ strategy: anyone }", ..Plan::conceal() }
         .limits("longPolls: 8, longPollsPerPod: 8");
     let world = World::start(&plan);
-    let poll = get(&format!("{ZONE}?wait_for_change=true&timeout_sec=300"));
+    let poll = format_get(&format!("{ZONE}?wait_for_change=true&timeout_sec=300"));
     let _greedy: Vec<_> = (0..4).map(|_| world.held(&MALLORY, &poll)).collect();
-    assert_eq!(world.client(&MALLORY).ask(&poll).refusal(), (503, "too_many_long_polls"));
+    assert_eq!(world.client(&MALLORY).ask(&poll).status_and_refusal_code(), (503, "too_many_long_polls"));
     let _quiet = world.held(&CART, &poll);
 }
 
@@ -283,12 +288,12 @@ fn requests_that_wait_for_a_change_are_shared_by_caller_whoever_it_is() {
 fn half_a_head_behind_answers_that_are_read_late_keeps_its_time() {
     let world = World::start(&Plan::federate().threads("1").limits("idleTimeout: 1h"));
     let mut client = world.client(&MALLORY);
-    let many = get("/computeMetadata/v1/?recursive=true").repeat(400);
+    let many = format_get("/computeMetadata/v1/?recursive=true").repeat(400);
     client.write_bytes(&many[..many.len() - 10]);
     for _ in 0..399 {
-        assert_eq!(client.answer().status, 200);
+        assert_eq!(client.receive_answer().status, 200);
     }
-    assert_eq!(client.end(), crate::support::client::End::Closed);
+    assert_eq!(client.wait_for_end(), crate::support::client::ConnectionEnd::Closed);
 }
 
 /// The agent with room for 256 open files, and its world.
@@ -304,7 +309,7 @@ fn with_few_open_files() -> (World, Agent) {
 }
 
 fn accept_errors(agent: &Agent) -> String {
-    let metrics = Client::connect(crate::support::ip(1), agent.admin).ask(&get("/metrics")).body;
+    let metrics = Client::connect(crate::support::ip(1), agent.admin).ask(&format_get("/metrics")).body;
     let sample = "seawall_connections_accept_errors_total ";
     metrics.lines().find_map(|line| line.strip_prefix(sample)).unwrap().to_owned()
 }
@@ -327,11 +332,11 @@ fn an_agent_with_too_few_open_files_says_how_many_it_needs_and_does_not_start() 
 #[test]
 fn few_open_files_are_shared_as_memory_is() {
     let (_world, agent) = with_few_open_files();
-    let most = agent.lines("serving")[0]["fields"]["connections"].as_u64().unwrap();
+    let most = agent.log_lines_with_message("serving")[0]["fields"]["connections"].as_u64().unwrap();
     assert!((32..256).contains(&most), "{most}");
     let _storm: Vec<_> = (0..600).map(|_| Client::begin_connect(MALLORY.at, agent.address())).collect();
     for _ in 0..20 {
-        assert_eq!(Client::connect(CART.at, agent.address()).ask(&get(TOKEN)).status, 200);
+        assert_eq!(Client::connect(CART.at, agent.address()).ask(&format_get(TOKEN)).status, 200);
     }
     assert_eq!(accept_errors(&agent), "0", "it never ran out of descriptors");
 }
@@ -349,7 +354,7 @@ fn a_burst_from_hundreds_of_addresses_opens_no_more_than_may_be_open() {
         .collect();
     agent.signal(Signal::CONT);
     for _ in 0..20 {
-        assert_eq!(Client::connect(CART.at, agent.address()).ask(&get(TOKEN)).status, 200);
+        assert_eq!(Client::connect(CART.at, agent.address()).ask(&format_get(TOKEN)).status, 200);
     }
     assert_eq!(accept_errors(&agent), "0", "it never ran out of descriptors");
 }
@@ -365,7 +370,7 @@ fn silent_connections_of_many_make_room_for_whoever_comes() {
     until_true("the storm to be there", || world.metric("seawall_connections_open") > 100.0);
     let mut quiet: Vec<_> = (0..8).map(|_| world.client(&CART)).collect();
     for client in &mut quiet {
-        assert_eq!(client.ask(&get(PROJECT_ID)).body, PROJECT);
+        assert_eq!(client.ask(&format_get(PROJECT_ID)).body, PROJECT);
     }
     assert!(world.metric("seawall_connections_open") <= 200.0);
 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use seawall_emulator::faults::Faults;
-use seawall_emulator::google::{GoogleEndpoint, Impersonation};
+use seawall_emulator::google::{GoogleEndpoint, ImpersonationPolicy};
 use socket2::{Domain, Socket, Type};
 
-use crate::support::client::{self, get};
+use crate::support::client::{self, format_get};
 use crate::support::cloud::Cloud;
 use crate::support::process::Agent;
 use crate::support::world::{CART, Files, MALLORY, PAY, PODS, Plan, TOKEN, World, identity, token_for};
@@ -35,7 +35,7 @@ fn whatever_the_cloud_does_held_leases_are_served_and_misses_get_a_status() {
             world.cloud.set_faults_on(endpoint, faults.clone());
             // A scope of its own each time: what failed before is remembered for a while.
             let miss = world.ask(&PAY, &token_for(&format!("{}.{n}", endpoint.name())));
-            assert_eq!(miss.refusal(), *refusal, "{what} at {}: {miss:?}", endpoint.name());
+            assert_eq!(miss.status_and_refusal_code(), *refusal, "{what} at {}: {miss:?}", endpoint.name());
             assert_eq!(miss.header("retry-after"), if miss.status == 503 { "1" } else { "" });
             assert_eq!(world.ask(&CART, TOKEN).token(), held, "{what}");
         }
@@ -50,13 +50,13 @@ fn a_cloud_that_hangs_is_503_in_time_and_keeps_nobody_else_waiting() {
     let held = world.ask(&CART, TOKEN).token();
     world.cloud.set_faults_on(GoogleEndpoint::AccessToken, Faults { hang_rate: 1.0, ..Faults::default() });
     let mut slow = world.client(&PAY);
-    slow.write_bytes(get(TOKEN));
+    slow.write_bytes(format_get(TOKEN));
     until_true("the call to hang", || world.cloud.counts(GoogleEndpoint::AccessToken).in_flight == 1);
     assert_eq!(world.ask(&CART, TOKEN).token(), held);
     // Google's libraries give up on a server after much longer than this in all.
-    let answer = slow.answer();
+    let answer = slow.receive_answer();
     assert_eq!(answer.status, 503, "{answer:?}");
-    assert!(["upstream_timeout", "upstream_unavailable"].contains(&answer.code()), "{answer:?}");
+    assert!(["upstream_timeout", "upstream_unavailable"].contains(&answer.refusal_code()), "{answer:?}");
     world.cloud.set_faults(&Faults::default());
     until_true("recovery", || world.ask(&PAY, TOKEN).status == 200);
 }
@@ -72,15 +72,15 @@ fn a_slow_cloud_is_waited_for() {
 #[test]
 fn a_denied_impersonation_is_403_and_ends_with_the_policy() {
     let world = World::start(&Plan::federate());
-    world.cloud.set_impersonation(Impersonation::default());
+    world.cloud.set_impersonation(ImpersonationPolicy::default());
     for path in [TOKEN.to_owned(), identity("https://shop.example")] {
         let answer = world.ask(&CART, &path);
-        assert_eq!(answer.refusal(), (403, "access_denied"), "{answer:?}");
+        assert_eq!(answer.status_and_refusal_code(), (403, "access_denied"), "{answer:?}");
     }
     let failure = &world.debug(&CART)["google"]["principals"][0]["last_failure"];
     assert_eq!(failure["fault"], "access_denied", "{failure}");
     // Granted now; the refusal is remembered for 5 s and then forgotten.
-    world.cloud.set_impersonation(Impersonation::Everyone);
+    world.cloud.set_impersonation(ImpersonationPolicy::Everyone);
     until_true("the grant to be seen", || world.ask(&CART, TOKEN).status == 200);
 }
 
@@ -91,7 +91,7 @@ fn a_missing_token_file_is_a_state_of_that_pod_alone() {
     let token = std::fs::read_to_string(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     let answer = world.ask(&CART, TOKEN);
-    assert_eq!(answer.refusal(), (503, "pod_token_unavailable"), "{answer:?}");
+    assert_eq!(answer.status_and_refusal_code(), (503, "pod_token_unavailable"), "{answer:?}");
     let failure = &world.debug(&CART)["google"]["principals"][0]["last_failure"];
     assert_eq!(failure["fault"], "pod_token_unavailable", "{failure}");
     assert!(failure["detail"].as_str().unwrap().contains("No such file"), "{failure}");
@@ -102,7 +102,7 @@ fn a_missing_token_file_is_a_state_of_that_pod_alone() {
     assert_eq!(world.ask(&PAY, TOKEN).status, 200);
     // What is there but no token is no better.
     world.files.write("tokens/cart-0", "not a token");
-    assert_eq!(world.ask(&CART, &token_for("a")).refusal(), (503, "pod_token_unavailable"));
+    assert_eq!(world.ask(&CART, &token_for("a")).status_and_refusal_code(), (503, "pod_token_unavailable"));
     world.files.write("tokens/cart-0", &token);
     until_true("the token to be found", || world.ask(&CART, TOKEN).status == 200);
 }
@@ -113,7 +113,7 @@ fn another_pods_kubernetes_token_gives_no_access_to_this_pods_account() {
     // The operator mixed up two files: the cloud decides, and the agent adds nothing.
     let mallory = std::fs::read_to_string(world.files.path("tokens/mallory-0")).unwrap();
     world.files.write("tokens/cart-0", &mallory);
-    assert_eq!(world.ask(&CART, TOKEN).refusal(), (403, "access_denied"));
+    assert_eq!(world.ask(&CART, TOKEN).status_and_refusal_code(), (403, "access_denied"));
     assert_eq!(world.ask(&MALLORY, TOKEN).status, 200);
 }
 
@@ -131,7 +131,7 @@ fn a_cloud_that_cannot_be_reached_is_503_until_it_can() {
     }
     let agent = Agent::start(PROGRAM, &files.config());
     let ask = || client::ask(CART.at, agent.address(), TOKEN);
-    assert_eq!(ask().refusal(), (503, "upstream_unavailable"));
+    assert_eq!(ask().status_and_refusal_code(), (503, "upstream_unavailable"));
     drop(reserved);
     let cloud = Cloud::start_at(upstream, &PODS);
     files.project(&cloud, &CART);
@@ -144,7 +144,7 @@ fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
     world.cloud.set_token_lifetime(Duration::from_secs(4));
     let first = world.ask(&CART, TOKEN).token();
     world.cloud.set_faults(&failing(500, true));
-    let expires = world.cloud.access_token(&first).unwrap().exp;
+    let expires = world.cloud.read_access_token(&first).unwrap().exp;
     until_true("the lease to expire", || {
         let before = seconds();
         let answer = world.ask(&CART, TOKEN);
@@ -156,7 +156,7 @@ fn while_the_cloud_is_down_a_lease_is_served_until_it_truly_expires() {
         }
         answer.status != 200
     });
-    assert_eq!(world.ask(&CART, TOKEN).refusal(), (503, "upstream_unavailable"));
+    assert_eq!(world.ask(&CART, TOKEN).status_and_refusal_code(), (503, "upstream_unavailable"));
     // Google tells its time in whole seconds, which hides up to one, and the last one is nothing to a client.
     assert!(seconds() + 2 >= expires, "given up {} s early", expires - seconds());
     world.cloud.set_faults(&Faults::default());

@@ -7,9 +7,9 @@ use serde_json::json;
 
 use crate::libraries;
 use crate::support::aws::{Sts, annotate_pod, annotated, containers_token, give_roles, start};
-use crate::support::library::aws::{AWS, GO_IMDS, JAVA_1};
-use crate::support::library::google::GOOGLE;
-use crate::support::library::{Library, Run, all_well};
+use crate::support::client_library::aws::{AWS_LIBRARIES, GO_IMDS, JAVA_1};
+use crate::support::client_library::google::GOOGLE_LIBRARIES;
+use crate::support::client_library::{ClientLibrary, LibraryRun, assert_no_complaints};
 use crate::support::network::{CONTAINERS, Sandbox};
 use crate::support::scene::Scene;
 use crate::support::*;
@@ -48,15 +48,15 @@ impl Stage {
     fn by_metadata(
         &self,
         sandbox: &Sandbox,
-        libraries: &[Library],
-        steps: impl Fn(&Library) -> Vec<String>,
+        libraries: &[ClientLibrary],
+        steps: impl Fn(&ClientLibrary) -> Vec<String>,
     ) -> Scene {
         let variables = [("AWS_ENDPOINT_URL_STS", self.sts_url.as_str())];
         Scene::start(&self.world, sandbox, libraries, &variables, steps)
     }
 
     /// Programs with the environment that EKS's webhook gives them.
-    fn by_container(&self, pod: &Pod, steps: impl Fn(&Library) -> Vec<String>) -> Scene {
+    fn by_container(&self, pod: &Pod, steps: impl Fn(&ClientLibrary) -> Vec<String>) -> Scene {
         let file = self.world.folder.path().join(format!("{}.token", pod.name));
         std::fs::write(&file, containers_token(&self.world, pod)).unwrap();
         let variables = [
@@ -68,8 +68,8 @@ impl Stage {
     }
 
     /// That a program's credentials are of this role.
-    fn check(&self, role: &str, run: &Run) -> Result<(), String> {
-        let said = run.value(run.library.credentials)?;
+    fn check(&self, role: &str, run: &LibraryRun) -> Result<(), String> {
+        let said = run.value(run.library.credentials_step)?;
         let caller = self.sts.caller(said).ok_or_else(|| format!("{}: {said}", run.library.name))?;
         let is_own = caller.starts_with(&format!("arn:aws:sts::123456789012:assumed-role/{role}/"));
         is_own.then_some(()).ok_or_else(|| format!("{} is {caller}, not of {role}", run.library.name))
@@ -86,36 +86,36 @@ impl Stage {
     }
 }
 
-fn but(those: &[Library]) -> Vec<Library> {
-    AWS.into_iter().filter(|library| those.iter().all(|other| other.name != library.name)).collect()
+fn but(those: &[ClientLibrary]) -> Vec<ClientLibrary> {
+    AWS_LIBRARIES.into_iter().filter(|library| those.iter().all(|other| other.name != library.name)).collect()
 }
 
-fn that_know_session_tokens() -> Vec<Library> {
+fn that_know_session_tokens() -> Vec<ClientLibrary> {
     but(&[JAVA_1])
 }
 
-fn that_know_containers() -> Vec<Library> {
+fn that_know_containers() -> Vec<ClientLibrary> {
     but(&[JAVA_1, GO_IMDS])
 }
 
 /// As a program that is refused and asks again.
-fn own(library: &Library) -> Vec<String> {
-    vec![format!("until:{}", library.credentials)]
+fn own(library: &ClientLibrary) -> Vec<String> {
+    vec![format!("until:{}", library.credentials_step)]
 }
 
 /// The same, and all that there is to know.
-fn everything(library: &Library) -> Vec<String> {
-    own(library).into_iter().chain(library.also.iter().map(|step| (*step).to_owned())).collect()
+fn everything(library: &ClientLibrary) -> Vec<String> {
+    own(library).into_iter().chain(library.other_steps.iter().map(|step| (*step).to_owned())).collect()
 }
 
 /// As a program that asks once.
-fn once(library: &Library) -> Vec<String> {
-    vec![library.credentials.to_owned()]
+fn once(library: &ClientLibrary) -> Vec<String> {
+    vec![library.credentials_step.to_owned()]
 }
 
 /// That everything else that a library was asked for is of this node and this role.
-fn check_facts(role: &str, run: &Run) -> Result<(), String> {
-    for step in run.library.also {
+fn check_facts(role: &str, run: &LibraryRun) -> Result<(), String> {
+    for step in run.library.other_steps {
         let expected = match *step {
             "region" => "eu-west-1".to_owned(),
             "account" => "123456789012".to_owned(),
@@ -138,15 +138,16 @@ fn every_aws_library_gets_its_own_pods_role_by_session_tokens_and_the_one_that_k
     let told = pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         scene.runs.iter().flat_map(|run| [stage.check(role, run), check_facts(role, run)])
     });
-    all_well(told.collect::<Vec<_>>());
+    assert_no_complaints(told.collect::<Vec<_>>());
     drop(scenes);
     assert_eq!(stage.world.metric(WITHOUT_TOKEN), 0.0, "nobody did without");
 
     let mut old = pods.each_ref().map(|(pod, _)| stage.by_metadata(&pod.sandbox, &[JAVA_1], once));
     old.iter_mut().for_each(Scene::finish);
-    let refused =
-        old.iter().map(|scene| scene.runs[0].tells("credentials", "Unable to load AWS credentials"));
-    all_well(refused);
+    let refused = old
+        .iter()
+        .map(|scene| scene.runs[0].check_error_contains("credentials", "Unable to load AWS credentials"));
+    assert_no_complaints(refused);
     assert!(stage.world.metric(WITHOUT_TOKEN) >= 2.0, "one listing for each pod");
 }
 
@@ -157,7 +158,7 @@ fn a_library_without_session_tokens_gets_its_own_pods_role_where_they_are_option
     let pods = stage.pods();
     let mut scenes = pods.each_ref().map(|(pod, _)| stage.by_metadata(&pod.sandbox, &[JAVA_1], everything));
     scenes.iter_mut().for_each(Scene::finish);
-    all_well(pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
+    assert_no_complaints(pods.iter().zip(&scenes).flat_map(|((_, role), scene)| {
         [stage.check(role, &scene.runs[0]), check_facts(role, &scene.runs[0])]
     }));
     let asked = stage.answered(&["role_list", "credentials", "metadata", "refused"]);
@@ -176,7 +177,7 @@ fn every_aws_library_that_knows_the_endpoint_of_containers_gets_its_own_pods_rol
         .iter()
         .zip(&scenes)
         .flat_map(|((_, role), scene)| scene.runs.iter().map(|run| stage.check(role, run)));
-    all_well(told.collect::<Vec<_>>());
+    assert_no_complaints(told.collect::<Vec<_>>());
     // Java's SDK turns to the metadata service without a word.
     assert_eq!(stage.answered(&["role_list", "credentials"]), 0.0, "nobody asked elsewhere");
 }
@@ -199,7 +200,7 @@ const TOLD: [(&str, [&str; 3]); 8] = [
 ];
 const NO_PROVIDER: &str = "Could not load credentials from any providers";
 
-fn told(run: &Run) -> [&'static str; 3] {
+fn told(run: &LibraryRun) -> [&'static str; 3] {
     let row = TOLD.into_iter().find(|(name, _)| *name == run.library.name);
     row.map(|(_, sentences)| sentences).unwrap()
 }
@@ -211,16 +212,19 @@ fn every_aws_library_says_that_there_are_no_credentials_where_its_pod_may_have_n
     let [found, named] = ["none-0", "none-1"].map(|name| stage.world.pod(name, "plain-none"));
     let nobody = stage.world.network.sandbox();
     let mut scenes = [
-        stage.by_metadata(&found.sandbox, &AWS, once),
+        stage.by_metadata(&found.sandbox, &AWS_LIBRARIES, once),
         stage.by_container(&named, once),
-        stage.by_metadata(&nobody, &AWS, once),
+        stage.by_metadata(&nobody, &AWS_LIBRARIES, once),
     ];
     scenes.iter_mut().for_each(Scene::finish);
     let tells = |(column, scene): (usize, &Scene)| {
-        let told = scene.runs.iter().map(|run| run.tells(run.library.credentials, told(run)[column]));
+        let told = scene
+            .runs
+            .iter()
+            .map(|run| run.check_error_contains(run.library.credentials_step, told(run)[column]));
         told.collect::<Vec<_>>()
     };
-    all_well(scenes.iter().enumerate().flat_map(tells));
+    assert_no_complaints(scenes.iter().enumerate().flat_map(tells));
 }
 
 #[test]
@@ -228,15 +232,19 @@ fn every_aws_library_says_that_there_are_no_credentials_where_its_pod_may_have_n
 fn a_pod_has_the_credentials_of_both_clouds_by_the_libraries_of_both() {
     let mut stage = Stage::new("required");
     let [(pod, role), _] = stage.pods();
-    let both = [&GOOGLE[..], &that_know_session_tokens()].concat();
-    let is_googles = |library: &Library| GOOGLE.iter().any(|other| other.name == library.name);
-    let steps =
-        |library: &Library| if is_googles(library) { libraries::own_things(library) } else { own(library) };
+    let both = [&GOOGLE_LIBRARIES[..], &that_know_session_tokens()].concat();
+    let is_googles =
+        |library: &ClientLibrary| GOOGLE_LIBRARIES.iter().any(|other| other.name == library.name);
+    let steps = |library: &ClientLibrary| {
+        if is_googles(library) { libraries::own_things(library) } else { own(library) }
+    };
     let mut scene = stage.by_metadata(&pod.sandbox, &both, steps);
     scene.finish();
     let (googles, awss): (Vec<_>, Vec<_>) = scene.runs.iter().partition(|run| is_googles(&run.library));
     let googles = googles.into_iter().map(|run| libraries::check(&stage.world, &pod, run));
-    all_well(googles.chain(awss.into_iter().map(|run| stage.check(role, run))).collect::<Vec<_>>());
+    assert_no_complaints(
+        googles.chain(awss.into_iter().map(|run| stage.check(role, run))).collect::<Vec<_>>(),
+    );
 }
 
 /// Six seconds outlast what most libraries do by themselves: what brings credentials after is their programs' next question.
@@ -247,18 +255,20 @@ fn every_aws_library_gets_its_own_pods_role_once_its_pod_is_known() {
     let irsa = stage.world.bound("irsa-0", "irsa");
     let kiam = stage.world.bound("kiam-0", "plain-kiam");
     annotate_pod(&stage.world, &kiam, &json!({"iam.amazonaws.com/role": "kiam-reader"}));
-    let mut found = stage.by_metadata(&kiam.sandbox, &AWS, own);
+    let mut found = stage.by_metadata(&kiam.sandbox, &AWS_LIBRARIES, own);
     let mut named = stage.by_container(&irsa, own);
     for run in found.runs.iter_mut().chain(&mut named.runs) {
-        run.reach("begin");
+        run.read_until_step("begin");
     }
     // Part of what happens, not a wait for it.
     pause(Duration::from_secs(6));
     for pod in [&irsa, &kiam] {
-        stage.world.api.report(&pod.name, "Running", &pod.sandbox.address.to_string());
+        stage.world.api.set_pod_status(&pod.name, "Running", &pod.sandbox.address.to_string());
     }
     found.finish();
     named.finish();
     let found = found.runs.iter().map(|run| stage.check("kiam-reader", run));
-    all_well(found.chain(named.runs.iter().map(|run| stage.check("irsa", run))).collect::<Vec<_>>());
+    assert_no_complaints(
+        found.chain(named.runs.iter().map(|run| stage.check("irsa", run))).collect::<Vec<_>>(),
+    );
 }

@@ -13,7 +13,7 @@ use crate::support::*;
 /// Asks many times; every answer is this refusal.
 fn refused(pod: &Pod, refusal: (u16, &str)) {
     for _ in 0..50 {
-        assert_eq!(pod.ask(TOKEN).refusal(), refusal);
+        assert_eq!(pod.ask(TOKEN).status_and_refusal_code(), refusal);
     }
 }
 
@@ -31,7 +31,7 @@ fn exchange_is_denied(world: &mut World, from: &str, to: &str) {
     std::fs::write(&path, text.replace(from, to)).unwrap();
     world.restart_agent();
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "access_denied"));
+    until_true("it is refused", || pod.ask(TOKEN).status_and_refusal_code() == (403, "access_denied"));
     refused(&pod, (403, "access_denied"));
     one_event(world, &pod, "CredentialsRefusedByCloud");
     let [exchanges, impersonations, _] = world.cloud.calls();
@@ -45,18 +45,21 @@ fn a_malformed_annotation_is_named_and_never_taken_for_none() {
     for (n, wrong) in
         ["nonsense", "a@b@c", "cart@evil.example", "../x@y.iam.gserviceaccount.com"].iter().enumerate()
     {
-        world.api.annotate("cart", Some(wrong));
+        world.api.annotate_service_account("cart", Some(wrong));
         let pod = world.pod(&format!("cart-{n}"), "cart");
         until_true("the account is known", || pod.ask(TOKEN).status == 403);
         refused(&pod, (403, "malformed_account"));
-        assert_eq!(pod.ask(&identity("https://a.example")).refusal(), (403, "malformed_account"));
+        assert_eq!(
+            pod.ask(&identity("https://a.example")).status_and_refusal_code(),
+            (403, "malformed_account")
+        );
         // What is the node's is told.
         assert_eq!(pod.ask("/computeMetadata/v1/project/project-id").body, "seawall-emulator");
         one_event(&world, &pod, "InvalidIdentityAnnotation");
     }
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
     // Mended, it serves, without anybody restarting anything.
-    world.api.annotate("cart", Some(&cloud::email("cart")));
+    world.api.annotate_service_account("cart", Some(&cloud::email("cart")));
     let pod = world.pod("cart-mended", "cart");
     until_true("it is mended", || pod.ask(TOKEN).status == 200);
     world.check_pod(&pod);
@@ -68,7 +71,7 @@ fn a_deleted_service_account_ends_what_its_pods_hold() {
     let mut world = World::start(&["cart"], "");
     let pod = world.pod("cart-0", "cart");
     world.check_pod(&pod);
-    world.api.must("DELETE", &format!("{}/cart", service_accounts_path()), None);
+    world.api.call_expecting_success("DELETE", &format!("{}/cart", service_accounts_path()), None);
     until_true("it is gone", || pod.ask(TOKEN).status == 403);
     refused(&pod, (403, "no_service_account"));
     one_event(&world, &pod, "ServiceAccountTokenFailed");
@@ -82,11 +85,13 @@ fn a_forbidden_token_request_is_named_and_not_tried_in_a_loop() {
     let mut world = World::start(&["cart"], "");
     // The rule that the agent needs is taken away from it.
     let role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/seawall-agent";
-    let mut rules = world.api.must("GET", role, None)["rules"].clone();
+    let mut rules = world.api.call_expecting_success("GET", role, None)["rules"].clone();
     rules.as_array_mut().unwrap().retain(|rule| rule["resources"] != json!(["serviceaccounts/token"]));
-    world.api.must("PATCH", role, Some(&json!({ "rules": rules })));
+    world.api.call_expecting_success("PATCH", role, Some(&json!({ "rules": rules })));
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused for good", || pod.ask(TOKEN).refusal() == (403, "pod_token_denied"));
+    until_true("it is refused for good", || {
+        pod.ask(TOKEN).status_and_refusal_code() == (403, "pod_token_denied")
+    });
     refused(&pod, (403, "pod_token_denied"));
     one_event(&world, &pod, "ServiceAccountTokenFailed");
     assert_eq!(world.cloud.calls(), [0, 0, 0]);
@@ -103,7 +108,7 @@ fn a_cloud_that_refuses_is_named_and_not_asked_in_a_loop() {
     // The cloud lets nobody become anybody.
     world.cloud.set_impersonation(Default::default());
     let pod = world.pod("cart-0", "cart");
-    until_true("it is refused", || pod.ask(TOKEN).refusal() == (403, "access_denied"));
+    until_true("it is refused", || pod.ask(TOKEN).status_and_refusal_code() == (403, "access_denied"));
     refused(&pod, (403, "access_denied"));
     one_event(&world, &pod, "CredentialsRefusedByCloud");
     let [_, impersonations, _] = world.cloud.calls();
@@ -137,7 +142,7 @@ fn an_identity_token_without_an_account_is_refused_with_the_annotation_to_set() 
     let pod = world.pod("plain-0", "plain");
     world.check_pod(&pod);
     let answer = pod.ask(&identity("https://a.example"));
-    assert_eq!(answer.refusal(), (404, "no_account"));
+    assert_eq!(answer.status_and_refusal_code(), (404, "no_account"));
     assert!(world.events(&pod)[0].1.contains("iam.gke.io/gcp-service-account"));
     one_event(&world, &pod, "CredentialsRefusedByPolicy");
 }

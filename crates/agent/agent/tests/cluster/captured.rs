@@ -58,8 +58,8 @@ fn the_next_pod_at_an_address_is_never_taken_for_the_last_one_however_late_the_a
         assert!(refused.starts_with("503 ") && refused.contains("no_connection_record"), "{refused}");
     }
     assert!(metric(&agent, "seawall_redirect_connections_without_record_total") >= 3.0);
-    node.ground.api.report("cart", "Succeeded", &address);
-    node.ground.api.report("next", "Running", &address);
+    node.ground.api.set_pod_status("cart", "Succeeded", &address);
+    node.ground.api.set_pod_status("next", "Running", &address);
     until_true("the API server's word", || next.fetch(EMAIL).starts_with("200 "));
     node.check(&mut next, "169.254.169.254");
 }
@@ -103,7 +103,7 @@ fn an_agent_that_ends_leaves_pods_refused_and_the_next_one_serves_them() {
         until_true("the API server's word", || cart.fetch(EMAIL).starts_with("200 "));
         node.check(&mut cart, "169.254.169.254");
         agent.signal(signal);
-        agent.ended();
+        agent.wait_for_exit();
         assert_eq!(cart.fetch(TOKEN), "EPERM", "after {signal:?}");
     }
 }
@@ -117,8 +117,8 @@ fn an_agent_takes_over_from_another_and_no_request_fails_though_none_is_sent_aga
     for pod in [&mut cart, &mut search] {
         until_true("the API server's word", || pod.fetch(TOKEN).starts_with("200 "));
     }
-    cart.process.tell(&format!("steady new {METADATA} 80 {TOKEN}"));
-    search.process.tell(&format!("steady kept {METADATA} 80 {TOKEN}"));
+    cart.process.send_line(&format!("steady new {METADATA} 80 {TOKEN}"));
+    search.process.send_line(&format!("steady kept {METADATA} 80 {TOKEN}"));
     let asked = |agent: &_| metric(agent, "seawall_connections_accepted_total");
     until_true("requests", || asked(&first) > 50.0);
     let mut second = node.agent(SECOND);
@@ -132,9 +132,9 @@ fn an_agent_takes_over_from_another_and_no_request_fails_though_none_is_sent_aga
     let before = asked(&second);
     until_true("requests at the next agent alone", || asked(&second) > before + 50.0);
     for pod in [&mut cart, &mut search] {
-        pod.process.tell("stop");
-        let said = pod.process.answer();
-        assert_eq!(pod.process.answer(), "stopped");
+        pod.process.send_line("stop");
+        let said = pod.process.read_answer();
+        assert_eq!(pod.process.read_answer(), "stopped");
         let (connections, answers) = said.split_once(" connections: ").unwrap();
         let answered: u32 = answers.strip_prefix("200=").and_then(|n| n.parse().ok()).expect(&said);
         let connections: u32 = connections.parse().unwrap();
@@ -155,7 +155,7 @@ fn an_agent_that_stands_by_serves_again_when_the_one_that_took_over_dies() {
     let mut second = node.agent(SECOND);
     assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 0.0);
     second.signal(Signal::KILL);
-    second.ended();
+    second.wait_for_exit();
     until("the other agent", || cart.fetch(TOKEN).starts_with("200 ").then_some(()));
     assert_eq!(metric(&first, "seawall_redirect_targets_this_agent"), 1.0);
 }
@@ -173,7 +173,7 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
     let beside = evil.process.ask(&format!("squat {} {}", at.ip(), at.port()));
     assert_eq!(beside, "EADDRINUSE");
     second.signal(Signal::KILL);
-    second.ended();
+    second.wait_for_exit();
     assert_eq!(evil.process.ask(&format!("squat {} {}", at.ip(), at.port())), "listening");
     assert_eq!(cart.fetch(TOKEN), "EPERM");
     let first = node.agent(FIRST);
@@ -182,7 +182,7 @@ fn who_listens_where_an_agent_died_is_sent_nobody_and_keeps_no_other_agent_away(
     let mut second = node.agent(SECOND);
     let at = second.address();
     second.signal(Signal::KILL);
-    second.ended();
+    second.wait_for_exit();
     assert_eq!(evil.process.ask(&format!("squat {} {}", at.ip(), at.port())), "listening");
     until("the other agent", || {
         let said = cart.fetch(TOKEN);
@@ -207,13 +207,17 @@ fn an_agent_whose_redirect_is_removed_is_not_ready_and_ends_when_it_is_attached_
     assert_eq!(admin(&agent, "/readyz").status, 503);
     assert_eq!(metric(&agent, "seawall_redirect_attached"), 0.0);
     until_true("the loss to be told", || {
-        !agent.lines("the redirect was removed; run `seawall-agent redirect attach`").is_empty()
+        !agent
+            .log_lines_with_message("the redirect was removed; run `seawall-agent redirect attach`")
+            .is_empty()
     });
     node.attach();
-    assert_eq!(agent.ended().code(), Some(1), "whoever started it starts it again");
+    assert_eq!(agent.wait_for_exit().code(), Some(1), "whoever started it starts it again");
     assert!(
         !agent
-            .lines("the redirect was attached again; the agent stops, so that Kubernetes restarts it")
+            .log_lines_with_message(
+                "the redirect was attached again; the agent stops, so that Kubernetes restarts it"
+            )
             .is_empty()
     );
     let _next = node.agent(FIRST);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use seawall_core::Clock;
 
 use crate::support::aws::{ROLES, Sts, arn, give_role};
-use crate::support::client::{Answer, Client, get};
+use crate::support::client::{Answer, Client, format_get};
 use crate::support::network::{METADATA, Sandbox};
 use crate::support::*;
 
@@ -123,7 +123,7 @@ const ENDINGS: [Ending; 3] = [Ending::Graceful, Ending::Finished, Ending::Forced
 
 /// One pod's life: it asks from its first moment on, on connections of its own and on one that it keeps.
 fn live(world: &World, sandbox: &Sandbox, name: &str, account: &str, asks: &dyn Asks, tally: &Tally) {
-    world.api.report(name, "Running", &sandbox.address.to_string());
+    world.api.set_pod_status(name, "Running", &sandbox.address.to_string());
     let connect = || Client::connect(sandbox.address, (METADATA, 80).into());
     let ask = |client: &mut Client| tally.count(account, &asks.ask(client, sandbox, account));
     until_true("the pod to be served", || ask(&mut connect()));
@@ -142,7 +142,7 @@ fn end(world: &World, name: &str, address: &str, ending: Ending) {
         world.api.delete_pod(name, 30);
     }
     if ending != Ending::Forced {
-        world.api.report(name, "Succeeded", address);
+        world.api.set_pod_status(name, "Succeeded", address);
     }
     world.api.delete_pod(name, 0);
 }
@@ -168,7 +168,7 @@ struct OfGoogle<'a>(&'a World);
 
 impl Asks for OfGoogle<'_> {
     fn ask(&self, client: &mut Client, _: &Sandbox, account: &str) -> Given {
-        let answer = client.try_ask(&get(TOKEN));
+        let answer = client.try_ask(&format_get(TOKEN));
         let Some(answer) = answer.filter(|answer| answer.status != 503) else {
             return Given::Nothing;
         };

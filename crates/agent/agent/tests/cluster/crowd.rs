@@ -30,7 +30,7 @@ fn a_node_full_of_pods_that_start_at_once_is_served_on_the_first_request() {
                     start.wait();
                     // Bound, given its address, started: nothing waits for the agent in between.
                     world.api.make_pod(&name, account);
-                    world.api.report(&name, "Running", &sandbox.address.to_string());
+                    world.api.set_pod_status(&name, "Running", &sandbox.address.to_string());
                     let started = clock.now();
                     let ask = || client::ask(sandbox.address, (METADATA, 80).into(), TOKEN);
                     let first = ask();
@@ -60,5 +60,5 @@ fn a_node_full_of_pods_that_start_at_once_is_served_on_the_first_request() {
     // Far above what is measured: the machine may be slow.
     assert!(last <= Duration::from_secs(10), "{took:?}");
     // And what the agent weighs with them all.
-    eprintln!("resident with {PODS} pods (this build): {} KiB", world.agent.resident());
+    eprintln!("resident with {PODS} pods (this build): {} KiB", world.agent.resident_kib());
 }

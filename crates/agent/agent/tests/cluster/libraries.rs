@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use crate::support::*;
 
-use crate::support::library::google::GOOGLE;
-use crate::support::library::{Library, Run, all_well};
+use crate::support::client_library::google::GOOGLE_LIBRARIES;
+use crate::support::client_library::{ClientLibrary, LibraryRun, assert_no_complaints};
 use crate::support::scene::Scene;
 
 /// Any sentence of the agent about a caller whom it does not know: that the cluster may still tell is part of it, or not.
 const NOBODY_KNOWN: &str = "at this source address";
 
 /// Token and what else it can be asked for that is not the same for every pod, each until it is answered.
-pub(crate) fn own_things(library: &Library) -> Vec<String> {
-    let own = library.also.iter().filter(|step| ["project", "identity"].contains(&question(step)));
-    [&library.credentials].into_iter().chain(own).map(|step| format!("until:{step}")).collect()
+pub(crate) fn own_things(library: &ClientLibrary) -> Vec<String> {
+    let own = library.other_steps.iter().filter(|step| ["project", "identity"].contains(&question(step)));
+    [&library.credentials_step].into_iter().chain(own).map(|step| format!("until:{step}")).collect()
 }
 
 fn question(step: &str) -> &str {
@@ -22,9 +22,9 @@ fn question(step: &str) -> &str {
 }
 
 /// That what a library of Google's was given is this pod's own.
-pub(crate) fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
-    world.check(run.value(run.library.credentials)?, &pod.account);
-    for step in run.library.also {
+pub(crate) fn check(world: &World, pod: &Pod, run: &LibraryRun) -> Result<(), String> {
+    world.check(run.value(run.library.credentials_step)?, &pod.account);
+    for step in run.library.other_steps {
         match question(step) {
             "project" => assert_eq!(run.value(step)?, "seawall-emulator", "{}", run.library.name),
             "identity" => {
@@ -42,11 +42,12 @@ pub(crate) fn check(world: &World, pod: &Pod, run: &Run) -> Result<(), String> {
 fn every_library_gets_the_pods_own_tokens() {
     let mut world = World::start(&["cart", "pay"], "");
     let pods = [world.pod("cart-0", "cart"), world.pod("pay-0", "pay")];
-    let mut scenes = pods.each_ref().map(|pod| Scene::start(&world, &pod.sandbox, &GOOGLE, &[], own_things));
+    let mut scenes =
+        pods.each_ref().map(|pod| Scene::start(&world, &pod.sandbox, &GOOGLE_LIBRARIES, &[], own_things));
     scenes.iter_mut().for_each(Scene::finish);
     let pairs =
         pods.iter().zip(&scenes).flat_map(|(pod, scene)| scene.runs.iter().map(move |run| (pod, run)));
-    all_well(pairs.map(|(pod, run)| check(&world, pod, run)));
+    assert_no_complaints(pairs.map(|(pod, run)| check(&world, pod, run)));
 }
 
 /// Some libraries decide once per process whether there is a metadata server; one that has been told no never asks again. Six
@@ -59,19 +60,20 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
     let nobody = world.network.sandbox();
-    let mut strangers = Scene::start(&world, &nobody, &GOOGLE, &[], Library::first_steps);
-    let mut early = Scene::start(&world, &pod.sandbox, &GOOGLE, &[], own_things);
+    let mut strangers = Scene::start(&world, &nobody, &GOOGLE_LIBRARIES, &[], ClientLibrary::first_steps);
+    let mut early = Scene::start(&world, &pod.sandbox, &GOOGLE_LIBRARIES, &[], own_things);
     for run in &mut early.runs {
-        run.reach("begin");
+        run.read_until_step("begin");
     }
     // Part of what happens, not a wait for it.
     pause(Duration::from_secs(6));
-    world.api.report(&pod.name, "Running", &pod.sandbox.address.to_string());
+    world.api.set_pod_status(&pod.name, "Running", &pod.sandbox.address.to_string());
     early.finish();
     strangers.finish();
     let known = early.runs.iter().map(|run| check(&world, &pod, run));
-    let unknown = strangers.runs.iter().map(|run| run.tells(run.library.credentials, NOBODY_KNOWN));
-    all_well(known.chain(unknown));
+    let unknown =
+        strangers.runs.iter().map(|run| run.check_error_contains(run.library.credentials_step, NOBODY_KNOWN));
+    assert_no_complaints(known.chain(unknown));
 }
 
 /// gcloud and the libraries' detection ask for the bare address and look for the flavour in the answer's head.

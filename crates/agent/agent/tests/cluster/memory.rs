@@ -122,7 +122,7 @@ impl<'a> Node<'a> {
         for n in 0..MORE {
             let (name, account) = (format!("more-{n}"), &self.accounts[ACCOUNTS + n % MORE_ACCOUNTS]);
             api.make_pod(&name, account);
-            api.report(&name, "Running", &format!("10.244.{}.{}", 2 + n / 250, 1 + n % 250));
+            api.set_pod_status(&name, "Running", &format!("10.244.{}.{}", 2 + n / 250, 1 + n % 250));
         }
         self.wait_for_leases(ACCOUNTS + MORE_ACCOUNTS);
     }
@@ -139,7 +139,7 @@ impl<'a> Node<'a> {
     /// Resident bytes once nothing more is given back, and where they are.
     fn resident(&self, when: &str) -> usize {
         let fields = ["VmRSS", "RssAnon", "RssFile", "VmHWM"];
-        let weigh = || fields.map(|field| self.world.agent.status(field) as usize);
+        let weigh = || fields.map(|field| self.world.agent.proc_status_kib(field) as usize);
         // What the last changes took on their way (a page of all pods, answers in the air) is not what pods weigh.
         let mut least = weigh();
         let mut looks_since = 0;

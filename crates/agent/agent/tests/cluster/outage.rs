@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 
-use crate::support::client::{Client, get};
+use crate::support::client::{Client, format_get};
 use crate::support::network::METADATA;
 use crate::support::*;
 
@@ -38,11 +38,11 @@ fn while_the_api_server_is_away_known_pods_are_served_and_new_ones_are_told_so()
     let (mut served, mut refused) = (0, 0);
     while clock.now() < back {
         for (pod, client) in pods.iter().zip(&mut kept) {
-            world.check(&client.ask(&get(TOKEN)).token(), &pod.account);
+            world.check(&client.ask(&format_get(TOKEN)).token(), &pod.account);
             world.check_pod(pod);
             served += 2;
         }
-        assert_eq!(new.ask(TOKEN).refusal(), (503, "unknown_pod"));
+        assert_eq!(new.ask(TOKEN).status_and_refusal_code(), (503, "unknown_pod"));
         refused += 1;
     }
     assert!(served > 10 && refused > 5, "{served} {refused}");
@@ -53,7 +53,7 @@ fn while_the_api_server_is_away_known_pods_are_served_and_new_ones_are_told_so()
 
     world.plane.start_api_server();
     let returned = clock.now();
-    world.api.report("pay-1", "Running", &new.sandbox.address.to_string());
+    world.api.set_pod_status("pay-1", "Running", &new.sandbox.address.to_string());
     world.api.delete_pod("pay-2", 0);
     until_true("the new pod is served", || new.ask(TOKEN).status == 200);
     until_true("the one that left is not", || leaving.ask(TOKEN).status == 503);
@@ -81,7 +81,7 @@ fn an_api_server_that_is_absent_at_the_start_is_a_state() {
         "{}",
         ready.body
     );
-    assert_eq!(pod.ask(TOKEN).refusal(), (503, "pods_not_synced"));
+    assert_eq!(pod.ask(TOKEN).status_and_refusal_code(), (503, "pods_not_synced"));
     world.plane.start_api_server();
     until_true("the agent is ready", || world.admin("/readyz").status == 200);
     until_true("the pod is served", || pod.ask(TOKEN).status == 200);

@@ -4,10 +4,10 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use seawall_testkit::api::Api;
+use seawall_testkit::kubernetes_api::KubernetesApi;
 use serde_json::json;
 
-use crate::support::client::{Client, get};
+use crate::support::client::{Client, format_get};
 use crate::support::network::METADATA;
 use crate::support::process::{Agent, command};
 use crate::support::*;
@@ -44,7 +44,7 @@ fn ask_on(world: &World, pod: &Pod, count: &AtomicU64, is_over: &AtomicBool) {
     pod.sandbox.run(|| {
         let mut kept = Client::connect(pod.sandbox.address, (METADATA, 80).into());
         while !is_over.load(Ordering::Relaxed) {
-            world.check(&kept.ask(&get(TOKEN)).token(), &pod.account);
+            world.check(&kept.ask(&format_get(TOKEN)).token(), &pod.account);
             world.check(&pod.ask_from_inside(TOKEN).token(), &pod.account);
             count.fetch_add(2, Ordering::Relaxed);
         }
@@ -75,7 +75,7 @@ fn no_request_fails_and_no_connection_ends_through_reloads_and_access_is_withdra
         let mut kept =
             manager.sandbox.run(|| Client::connect(manager.sandbox.address, (METADATA, 80).into()));
         let mut is_the_nodes =
-            || world.cloud.read(&kept.ask(&get(TOKEN)).token()).sub != cloud::subject("manager");
+            || world.cloud.read(&kept.ask(&format_get(TOKEN)).token()).sub != cloud::subject("manager");
         for _ in 0..3 {
             let calls = world.cloud.calls();
             world.let_through("reef/manager");
@@ -100,8 +100,8 @@ fn no_request_fails_and_no_connection_ends_through_reloads_and_access_is_withdra
 }
 
 /// Reason and message of the events on an object.
-fn events_on(api: &Api, namespace: &str, kind: &str) -> Vec<(String, String)> {
-    let events = api.must("GET", &format!("/api/v1/namespaces/{namespace}/events"), None);
+fn events_on(api: &KubernetesApi, namespace: &str, kind: &str) -> Vec<(String, String)> {
+    let events = api.call_expecting_success("GET", &format!("/api/v1/namespaces/{namespace}/events"), None);
     let of_kind =
         events["items"].as_array().unwrap().iter().filter(|event| event["involvedObject"]["kind"] == kind);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
@@ -116,22 +116,23 @@ fn a_bad_configuration_changes_nothing_and_is_told_on_the_node_or_on_the_agents_
     let bad = |text: String| text.replace("zone: europe-west1-b", "zone: \"no zone\"");
     let good = |text: String| text.replace("zone: \"no zone\"", "zone: europe-west1-b");
     let mut kept = pod.sandbox.run(|| Client::connect(pod.sandbox.address, (METADATA, 80).into()));
-    let token = kept.ask(&get(TOKEN)).token();
+    let token = kept.ask(&format_get(TOKEN)).token();
     world.edit(bad);
-    let told =
-        |api: &Api, namespace: &str, kind: &str| until("an event", || events_on(api, namespace, kind).pop());
+    let told = |api: &KubernetesApi, namespace: &str, kind: &str| {
+        until("an event", || events_on(api, namespace, kind).pop())
+    };
     let (reason, message) = told(&world.api, "default", "Node");
     assert_eq!(reason, "ConfigReloadFailed");
     assert!(message.contains("google.zone: expected") && message.contains("stays in force"), "{message}");
     assert_eq!(world.metric("seawall_config_last_reload_successful"), 0.0);
-    assert_eq!(kept.ask(&get(TOKEN)).token(), token);
+    assert_eq!(kept.ask(&format_get(TOKEN)).token(), token);
     assert_eq!(world.admin("/readyz").status, 200);
 
     // Where the agent is told which pod it is, it is told there.
     world.edit(good);
     until_true("it is good again", || world.metric("seawall_config_last_reload_successful") == 1.0);
     assert!(world.agent.stop().success());
-    let own = world.api.must("GET", "/api/v1/namespaces/seawall/pods/seawall-agent", None);
+    let own = world.api.call_expecting_success("GET", "/api/v1/namespaces/seawall/pods/seawall-agent", None);
     let uid = own["metadata"]["uid"].as_str().unwrap();
     let config = world.folder.path().join("agent.yaml");
     let mut program = command(env!("CARGO_BIN_EXE_seawall-agent"), &["--config", config.to_str().unwrap()]);

@@ -7,7 +7,7 @@ use seawall_core::Clock;
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::GoogleEndpoint;
 
-use crate::support::client::{Client, get};
+use crate::support::client::{Client, format_get};
 use crate::support::network::METADATA;
 use crate::support::*;
 
@@ -68,7 +68,7 @@ fn percentile(world: &World, cart: &Pod, span: Duration) -> Duration {
         let mut took = Vec::new();
         while clock.now() < end {
             let before = clock.now();
-            let answer = client.ask(&get(TOKEN));
+            let answer = client.ask(&format_get(TOKEN));
             took.push(clock.now().since(before));
             world.check(&answer.token(), "cart");
             pause(Duration::from_millis(1));

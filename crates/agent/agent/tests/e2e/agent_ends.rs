@@ -11,12 +11,12 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use rustix::process::{Pid, Signal, kill_process};
 use seawall_core::Clock;
-use seawall_testkit::pod::Process;
+use seawall_testkit::pod_process::PodProcess;
 use serde_json::json;
 
 use crate::chart::DAEMON_SET;
 use crate::install::fetch;
-use crate::node::{Node, ctr, done, e2e_artifact_path, kubepods};
+use crate::node::{Node, ctr_command, e2e_artifact_path, kubepods_cgroup, run_successfully};
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real_metadata_server::SAYS;
 use crate::support::{TOKEN, until, until_true};
@@ -39,7 +39,7 @@ fn an_agent_that_is_killed_leaves_pods_refused_and_serves_them_again_when_it_is_
         refused(&node, &mut pods);
         back(&node, &mut pods);
     }
-    node.api.must("DELETE", DAEMON_SET, Some(&json!({"propagationPolicy": "Foreground"})));
+    node.api.call_expecting_success("DELETE", DAEMON_SET, Some(&json!({"propagationPolicy": "Foreground"})));
     until_true("the agents to be gone", || node.agents().is_empty());
     refused(&node, &mut pods);
     assert_eq!(node.real.pods(), 0);
@@ -102,7 +102,7 @@ fn a_stopped_agent_is_ended_by_its_probe_and_its_next_process_serves() {
 }
 
 /// A pod and one on the node's network, both served.
-fn asking(node: &Node) -> [(Process, &'static str); 2] {
+fn asking(node: &Node) -> [(PodProcess, &'static str); 2] {
     let cart = node.run(&pod("cart", "cart", Class::Guaranteed));
     let logs = node.run(&on_the_nodes_network(pod("logs", "logs", Class::BestEffort)));
     let mut pods = [(cart, "cart"), (logs, "logs")];
@@ -118,7 +118,7 @@ fn kill_the_process(process: u32) {
 fn kill_the_container(process: u32) {
     let group = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
     let container = group.lines().find(|line| line.starts_with("0::")).unwrap().rsplit('/').next().unwrap();
-    done(&mut ctr(&["tasks", "kill", "--signal", "SIGKILL", container]));
+    run_successfully(&mut ctr_command(&["tasks", "kill", "--signal", "SIGKILL", container]));
 }
 
 /// Until somebody has waited for it: only then are its sockets closed for sure.
@@ -127,7 +127,7 @@ fn is_there(process: u32) -> bool {
 }
 
 /// By the kernel, at once; nobody else is reached.
-fn refused(node: &Node, pods: &mut [(Process, &str)]) {
+fn refused(node: &Node, pods: &mut [(PodProcess, &str)]) {
     for (process, account) in pods {
         let said = fetch(process, TOKEN);
         assert!(["ECONNREFUSED", "EPERM"].contains(&&*said), "{account}: {said}");
@@ -135,7 +135,7 @@ fn refused(node: &Node, pods: &mut [(Process, &str)]) {
     assert_eq!(fetch(&mut node.outside(), TOKEN), format!("200 {SAYS}"));
 }
 
-fn back(node: &Node, pods: &mut [(Process, &str)]) {
+fn back(node: &Node, pods: &mut [(PodProcess, &str)]) {
     let clock = Clock::system();
     node.agent_process();
     let start = clock.now();
@@ -161,13 +161,13 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
     until_true("the taint to be taken off", || node.taints().is_empty());
     let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
     node.check(&fetch(&mut cart, TOKEN), "cart");
-    eprintln!("attached:\n{}", done(&mut redirect("status")));
+    eprintln!("attached:\n{}", run_successfully(&mut redirect("status")));
     assert!(pins().len() > before.len());
     node.uninstall();
     assert_eq!(pins(), before);
     let status = redirect("status").output().unwrap();
     assert!(!status.status.success(), "{status:?}");
-    let rules = done(Command::new("nft").args(["list", "ruleset"]));
+    let rules = run_successfully(Command::new("nft").args(["list", "ruleset"]));
     assert!(!rules.contains("seawall"), "{rules}");
     assert!(node.taints().is_empty());
     assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
@@ -176,7 +176,7 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
 /// The agent's own word on what is attached, by the program that is in the image.
 fn redirect(word: &str) -> Command {
     let mut command = Command::new(e2e_artifact_path("seawall-agent"));
-    command.args(["redirect", word, "--kubepods-cgroup", &kubepods()]);
+    command.args(["redirect", word, "--kubepods-cgroup", &kubepods_cgroup()]);
     command
 }
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::process::{Child, Command, Stdio};
 
-use seawall_testkit::objects::NODE;
+use seawall_testkit::objects::NODE_NAME;
 use serde_json::{Value, json};
 
-use crate::node::{Node, done, given, kubepods};
+use crate::node::{Node, kubepods_cgroup, required_env_var, run_successfully};
 use crate::support::cloud::PROVIDER;
 use crate::support::{until, until_true};
 
@@ -35,12 +35,12 @@ impl Node {
 
     /// Another revision of it.
     pub(crate) fn upgrade(&self, more: &Value) {
-        done(&mut self.helm(&["upgrade", "seawall", CHART], more));
+        run_successfully(&mut self.helm(&["upgrade", "seawall", CHART], more));
         self.until_rolled_out();
     }
 
     pub(crate) fn uninstall(&self) {
-        done(self.helm_command().args(["uninstall", "seawall", "--wait"]));
+        run_successfully(self.helm_command().args(["uninstall", "seawall", "--wait"]));
     }
 
     fn helm(&self, words: &[&str], more: &Value) -> Command {
@@ -52,7 +52,7 @@ impl Node {
     }
 
     fn helm_command(&self) -> Command {
-        let mut command = self.command(given("SEAWALL_HELM"));
+        let mut command = self.admin_command(required_env_var("SEAWALL_HELM"));
         command.args(["--namespace", NAMESPACE, "--timeout", "60s"]);
         command
     }
@@ -61,10 +61,10 @@ impl Node {
         let cloud = format!("http://{}", self.cloud.address());
         json!({
             "image": {"repository": "seawall.local/seawall-agent", "tag": env!("CARGO_PKG_VERSION"), "pullPolicy": "Never"},
-            "redirect": {"kubepodsCgroup": kubepods()},
+            "redirect": {"kubepodsCgroup": kubepods_cgroup()},
             "config": {"google": {
                 "projectId": "seawall-emulator", "numericProjectId": 123_456_789_012_u64, "zone": "europe-west1-b",
-                "instance": {"id": 42, "name": NODE, "hostname": format!("{NODE}.example")},
+                "instance": {"id": 42, "name": NODE_NAME, "hostname": format!("{NODE_NAME}.example")},
                 "cluster": {"name": "reef", "location": "europe-west1"},
                 "workloadIdentityProvider": PROVIDER, "stsUrl": cloud, "iamUrl": cloud,
             }},
@@ -74,7 +74,7 @@ impl Node {
     /// Waits until every agent is of the last revision, and ready.
     pub(crate) fn until_rolled_out(&self) {
         until_true("the rollout", || {
-            let set = self.api.must("GET", DAEMON_SET, None);
+            let set = self.api.call_expecting_success("GET", DAEMON_SET, None);
             let (wanted, status) = (&set["metadata"]["generation"], &set["status"]);
             let is_one = |count: &str| status[count] == 1;
             status["observedGeneration"] == *wanted
@@ -85,7 +85,11 @@ impl Node {
 
     /// Names of the agent's pods.
     pub(crate) fn agents(&self) -> Vec<String> {
-        let list = self.api.must("GET", &format!("{AGENTS}?labelSelector=app.kubernetes.io/name"), None);
+        let list = self.api.call_expecting_success(
+            "GET",
+            &format!("{AGENTS}?labelSelector=app.kubernetes.io/name"),
+            None,
+        );
         let pods = list["items"].as_array().unwrap().iter();
         pods.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
     }

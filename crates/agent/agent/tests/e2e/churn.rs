@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use seawall_core::Clock;
 use serde_json::json;
 
-use crate::node::{Node, ctr, done};
+use crate::node::{Node, ctr_command, run_successfully};
 use crate::pod_answers::{Collector, Tally};
 use crate::support::until_true;
 
@@ -31,7 +31,7 @@ fn no_pod_is_given_anothers_while_addresses_and_sandboxes_change_hands() {
     for (resident, account) in residents.iter().zip(&accounts) {
         let mut pod = collector.pod(resident, account);
         pod["spec"]["restartPolicy"] = json!("Always");
-        node.create(&pod);
+        node.create_pod(&pod);
     }
     let clock = Clock::system();
     let start = clock.now();
@@ -62,9 +62,9 @@ fn churn(node: &Node, collector: &Collector, accounts: &[String], next: &AtomicU
 
 fn live(node: &Node, collector: &Collector, n: usize, account: &str) {
     let name = format!("pod-{n}");
-    node.create(&collector.pod(&name, account));
+    node.create_pod(&collector.pod(&name, account));
     until_true(&format!("{name} to be served"), || collector.of(&name).own >= ENOUGH);
-    node.delete(&name);
+    node.delete_pod(&name);
 }
 
 /// Ends the residents' sandboxes while something goes on, and waits until each is served again. Their addresses, before and after.
@@ -74,28 +74,28 @@ fn rebuild(
     residents: &[String],
     meanwhile: impl FnOnce() + Send,
 ) -> Vec<(String, String)> {
-    let before: Vec<String> = residents.iter().map(|name| node.address(name)).collect();
+    let before: Vec<String> = residents.iter().map(|name| node.wait_for_pod_address(name)).collect();
     std::thread::scope(|scope| {
         let going_on = scope.spawn(meanwhile);
         let sandboxes: Vec<String> = residents.iter().map(|name| sandbox(name)).collect();
         for sandbox in &sandboxes {
-            done(&mut ctr(&["tasks", "kill", "--all", "--signal", "SIGKILL", sandbox]));
+            run_successfully(&mut ctr_command(&["tasks", "kill", "--all", "--signal", "SIGKILL", sandbox]));
         }
         for (name, before) in residents.iter().zip(&before) {
-            until_true("another sandbox", || node.address(name) != *before);
+            until_true("another sandbox", || node.wait_for_pod_address(name) != *before);
             let had = collector.of(name).own;
             until_true("the resident to be served again", || collector.of(name).own > had + ENOUGH);
         }
         going_on.join().unwrap();
     });
-    before.into_iter().zip(residents.iter().map(|name| node.address(name))).collect()
+    before.into_iter().zip(residents.iter().map(|name| node.wait_for_pod_address(name))).collect()
 }
 
 /// A pod's sandbox, as containerd calls it.
 fn sandbox(pod: &str) -> String {
     let filter =
         format!("labels.\"io.kubernetes.pod.name\"=={pod},labels.\"io.cri-containerd.kind\"==sandbox");
-    let said = done(&mut ctr(&["containers", "list", "--quiet", &filter]));
+    let said = run_successfully(&mut ctr_command(&["containers", "list", "--quiet", &filter]));
     said.lines().last().unwrap_or_else(|| panic!("{pod} has no sandbox")).trim().to_owned()
 }
 

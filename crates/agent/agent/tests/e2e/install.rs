@@ -4,10 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use seawall_core::Clock;
-use seawall_testkit::pod::Process;
+use seawall_testkit::pod_process::PodProcess;
 use serde_json::json;
 
-use crate::node::{Node, kubepods};
+use crate::node::{Node, kubepods_cgroup};
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real_metadata_server::SAYS;
 use crate::support::network::METADATA;
@@ -29,7 +29,7 @@ const GIVEN_UP: [(&str, &str); 7] = [
 ];
 
 /// One request of a pod's, on a connection of its own.
-pub(crate) fn fetch(process: &mut Process, target: &str) -> String {
+pub(crate) fn fetch(process: &mut PodProcess, target: &str) -> String {
     process.ask(&format!("fetch {METADATA} 80 {target}"))
 }
 
@@ -84,7 +84,7 @@ fn classes(node: &Node) {
 /// One name, and each time another pod.
 fn again_and_again(node: &Node) {
     for account in ["search", "batch", "cart"] {
-        node.delete("search");
+        node.delete_pod("search");
         let mut process = node.run(&pod("search", account, Class::Burstable));
         node.check(&fetch(&mut process, TOKEN), account);
     }
@@ -111,7 +111,7 @@ fn the_agents_process_has_given_up_its_rights_and_the_pod_was_given_few() {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let resident = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
     eprintln!("the agent beside two pods: {resident}");
-    assert!(fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap().contains(&kubepods()));
+    assert!(fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap().contains(&kubepods_cgroup()));
     let mounts = fs::read_to_string(format!("/proc/{process}/mounts")).unwrap();
     let root = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/")).unwrap();
     assert!(root.split(' ').nth(3).unwrap().split(',').any(|option| option == "ro"), "{root}");

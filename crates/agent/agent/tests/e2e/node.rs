@@ -5,7 +5,9 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use seawall_testkit::node;
-pub(crate) use seawall_testkit::node::{ADDRESS, ctr, done, e2e_artifact_path, given, kubepods};
+pub(crate) use seawall_testkit::node::{
+    NODE_ADDRESS, ctr_command, e2e_artifact_path, kubepods_cgroup, required_env_var, run_successfully,
+};
 
 use crate::real_metadata_server::Real;
 use crate::support::cloud::{Cloud, email};
@@ -26,14 +28,14 @@ impl Node {
     /// The same, with taints with which the node joins, as `key=value:effect`.
     pub(crate) fn with(accounts: &[&str], taints: &[&str]) -> Self {
         // The address of the metadata server is the node's own: whoever is not captured reaches the stand-in.
-        node::ip(&format!("address add {}/32 dev lo", crate::support::network::METADATA));
+        node::run_ip_command(&format!("address add {}/32 dev lo", crate::support::network::METADATA));
         let node = node::Node::launch(&["seawall-agent", "seawall"], taints);
         let accounts: Vec<_> = accounts.iter().map(|name| (name.to_string(), google(name))).collect();
         for (name, email) in &accounts {
-            node.api.make_account(name, email.as_deref());
+            node.api.create_service_account(name, email.as_deref());
         }
         let cloud = Arc::new(Cloud::start(&node.api, &accounts));
-        node.until_ready();
+        node.wait_until_ready();
         Self { cloud, real: Real::start(), node }
     }
 }

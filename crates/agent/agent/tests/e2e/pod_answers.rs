@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::node::ADDRESS;
+use crate::node::NODE_ADDRESS;
 use crate::pods::{Class, PYTHON, program, running};
 use crate::support::cloud::{Cloud, email, subject};
 
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
 impl Collector {
     /// Listens on the node, until the process ends.
     pub(crate) fn start(cloud: &Arc<Cloud>) -> Self {
-        let listener = TcpListener::bind((ADDRESS, 0)).unwrap();
+        let listener = TcpListener::bind((NODE_ADDRESS, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let pods = Arc::<Mutex<BTreeMap<String, Tally>>>::default();
         let (noted, cloud) = (Arc::clone(&pods), Arc::clone(cloud));
@@ -85,7 +85,7 @@ fn is_own(asked: &str, body: &str, account: &str, cloud: &Cloud) -> bool {
         return body == email(account);
     }
     let body: Value = serde_json::from_str(body).unwrap_or_default();
-    let token = body["access_token"].as_str().and_then(|token| cloud.access_token(token));
+    let token = body["access_token"].as_str().and_then(|token| cloud.read_access_token(token));
     token.is_some_and(|token| token.sub == subject(account) && token.account == Some(email(account)))
 }
 

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use seawall_testkit::client_libraries::cached_test_part_path;
-use seawall_testkit::node::PAUSE;
+use seawall_testkit::node::PAUSE_IMAGE;
 use seawall_testkit::objects::NAMESPACE;
-use seawall_testkit::pod::Process;
+use seawall_testkit::pod_process::PodProcess;
 use serde_json::{Value, json};
 
 use crate::node::Node;
@@ -69,7 +69,7 @@ pub(crate) fn running(name: &str, account: &str, class: Class, command: &[&str])
             "serviceAccountName": account, "automountServiceAccountToken": false, "enableServiceLinks": false,
             "terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}],
             "containers": [{
-                "name": "main", "image": PAUSE, "imagePullPolicy": "Never",
+                "name": "main", "image": PAUSE_IMAGE, "imagePullPolicy": "Never",
                 "command": command, "resources": class.resources(),
                 "volumeMounts": named.clone().map(mount).collect::<Vec<_>>(),
             }],
@@ -86,23 +86,23 @@ pub(crate) fn on_the_nodes_network(mut pod: Value) -> Value {
 
 impl Node {
     /// Creates a pod and waits until it runs; a hand in it.
-    pub(crate) fn run(&self, pod: &Value) -> Process {
-        self.create(pod);
+    pub(crate) fn run(&self, pod: &Value) -> PodProcess {
+        self.create_pod(pod);
         let name = pod["metadata"]["name"].as_str().unwrap();
-        self.until_running(name);
+        self.wait_until_pod_running(name);
         self.inside(name)
     }
 
     /// A process in a pod that is asked line by line.
-    pub(crate) fn inside(&self, pod: &str) -> Process {
-        Process::of(self.exec(pod, &[PYTHON, &program("src/pod.py")]))
+    pub(crate) fn inside(&self, pod: &str) -> PodProcess {
+        PodProcess::from_command(self.exec_command(pod, &[PYTHON, &program("src/pod.py")]))
     }
 
     /// The same on the node, outside of every pod.
-    pub(crate) fn outside(&self) -> Process {
+    pub(crate) fn outside(&self) -> PodProcess {
         let mut command = Command::new(PYTHON);
         command.arg(program("src/pod.py"));
-        Process::of(command)
+        PodProcess::from_command(command)
     }
 
     /// Whether a pod is given a token of this ServiceAccount.
@@ -114,6 +114,6 @@ impl Node {
     /// What the token in an answer says, if there is one.
     pub(crate) fn token(&self, answer: &str) -> Option<seawall_emulator::google::EmulatedAccessToken> {
         let body: Value = serde_json::from_str(answer.strip_prefix("200 ")?).ok()?;
-        self.cloud.access_token(body["access_token"].as_str()?)
+        self.cloud.read_access_token(body["access_token"].as_str()?)
     }
 }

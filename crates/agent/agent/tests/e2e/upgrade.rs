@@ -91,7 +91,7 @@ fn is_refused(node: &Node, agent: &str) -> bool {
 fn interrupt(node: &Node, account: &str) {
     const KILL: &str = "import os\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    \
                         if open(f'/proc/{p}/comm').read() == 'seawall\\n': os.kill(int(p), 2)";
-    let status = node.exec(account, &["/usr/bin/python3", "-c", KILL]).status().unwrap();
+    let status = node.exec_command(account, &["/usr/bin/python3", "-c", KILL]).status().unwrap();
     assert!(status.success(), "{account}: {status}");
 }
 
@@ -109,7 +109,7 @@ fn load(node: &Node, account: &str, kept: &str) -> Child {
     let shown = ["--output=none", "--summary=json", "--live=none", "--sample-responses=2"];
     let bounds = ["--max-workers=50", "--timeout=30s"];
     let words = [&["/seawall", "attack", kept, &rate, &duration], &bounds[..], &shown[..]].concat();
-    let mut command = node.exec(account, &words);
+    let mut command = node.exec_command(account, &words);
     let mut load = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let target = format!("GET http://{METADATA}{TOKEN}\nMetadata-Flavor: Google\n");
     load.stdin.take().unwrap().write_all(target.as_bytes()).unwrap();

@@ -40,7 +40,7 @@ fn users_keys(config: &mut AwsExchangeConfig) {
 async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
-        options.roles = vec![EmulatedRole::open(arn("cart").as_str()).trusting(SUBJECT)];
+        options.roles = vec![EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(SUBJECT)];
     })
     .await;
     let exchange = aws.exchange(|_| {});
@@ -57,7 +57,7 @@ async fn a_pods_token_becomes_its_roles_session_and_nobody_elses() {
     let stranger = exchange.issue(&principal("till", web_identity("cart")), &aws.subject("till")).await;
     assert_eq!(stranger.unwrap_err().fault, ExchangeFault::AccessDenied);
     assert_eq!(
-        aws.running.sessions().into_keys().collect::<Vec<_>>(),
+        aws.running.session_counts().into_keys().collect::<Vec<_>>(),
         [(SUBJECT.to_owned(), arn("cart").as_str().to_owned())]
     );
 }
@@ -76,7 +76,7 @@ async fn the_audience_is_the_roles_own() {
 async fn given_keys_sign_for_a_role_with_its_external_id_and_tags() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
-        let cart = EmulatedRole::open(arn("cart").as_str()).trusting(USER);
+        let cart = EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(USER);
         options.roles = vec![EmulatedRole { external_id: Some("x1/y:z".into()), ..cart }];
     })
     .await;
@@ -156,9 +156,9 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
         options.roles = vec![
-            EmulatedRole::open(base.arn.as_str()).trusting(USER),
-            EmulatedRole::open(arn("cart").as_str()).trusting(base.arn.as_str()),
-            EmulatedRole::open(arn("till").as_str()).trusting(base.arn.as_str()),
+            EmulatedRole::trusting_everyone(base.arn.as_str()).trusting(USER),
+            EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(base.arn.as_str()),
+            EmulatedRole::trusting_everyone(arn("till").as_str()).trusting(base.arn.as_str()),
         ];
     })
     .await;
@@ -181,7 +181,7 @@ async fn a_base_role_is_assumed_once_for_all_and_alone_may_assume_the_others() {
 async fn a_base_role_that_the_node_may_not_take_is_the_nodes_fault_and_no_pods() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
-        options.roles = vec![EmulatedRole::open(role("base").arn.as_str()).trusting(NODE)];
+        options.roles = vec![EmulatedRole::trusting_everyone(role("base").arn.as_str()).trusting(NODE)];
     })
     .await;
     let exchange = aws.exchange(users_keys);
@@ -196,8 +196,8 @@ async fn a_role_of_another_account_is_reached_through_the_pods_own_each_time() {
     let aws = start_with(|options| {
         options.unknown_roles_trust_everyone = false;
         options.roles = vec![
-            EmulatedRole::open(arn("cart").as_str()).trusting(SUBJECT),
-            EmulatedRole::open(theirs).trusting(arn("cart").as_str()),
+            EmulatedRole::trusting_everyone(arn("cart").as_str()).trusting(SUBJECT),
+            EmulatedRole::trusting_everyone(theirs).trusting(arn("cart").as_str()),
         ];
     })
     .await;
@@ -223,7 +223,7 @@ async fn eks_knows_the_role_of_a_pod_whose_token_the_node_hands_in() {
     let exchange = aws.exchange(|config| config.node_key_source = Some(NodeKeySource::Instance { url }));
     let way = || pod_identity("pod-1");
     for fractions in [false, true] {
-        aws.running.set_fractions(fractions);
+        aws.running.set_fractional_expiry(fractions);
         let subject = aws.subject("cart");
         let issued = exchange.issue(&principal("cart", way()), &subject).await.unwrap();
         assert_eq!(*subject.asked.lock().unwrap(), [POD_IDENTITY_AUDIENCE]);
@@ -352,9 +352,9 @@ fn liar(role: &'static str, end: &'static str, date: &'static str) -> Server {
     };
     let play = move |mut peer: Peer, _: usize| {
         loop {
-            let head = peer.request()?;
+            let head = peer.read_request_head()?;
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-            let body = peer.body(length.parse().unwrap())?;
+            let body = peer.read_body(length.parse().unwrap())?;
             let told = answer(&head, &String::from_utf8(body).unwrap());
             let length = told.len();
             peer.send(format!("HTTP/1.1 200 OK\r\n{date}Content-Length: {length}\r\n\r\n{told}").as_bytes())?;
@@ -439,7 +439,7 @@ async fn a_session_of_another_role_than_was_asked_for_is_refused() {
 #[tokio::test]
 async fn ends_with_fractions_are_cut_down_to_the_second() {
     let aws = start().await;
-    aws.running.set_fractions(true);
+    aws.running.set_fractional_expiry(true);
     let issued = aws.issue(&aws.exchange(|_| {}), web_identity("cart")).await.unwrap();
     let since = issued.credential.expires().duration_since(UNIX_EPOCH).unwrap();
     assert_eq!((since.subsec_nanos(), issued.credential.expires()), (0, aws.clock.wall_time() + HOUR));
@@ -459,11 +459,17 @@ async fn a_role_that_allows_less_is_asked_for_less_from_then_on_and_it_is_told_o
     );
     assert_eq!((aws.issue(&exchange, long()).await.unwrap().shortened_from, calls()), (None, 3));
     // A quarter of an hour is all that some imitations of STS give.
-    aws.running.set_role(EmulatedRole { longest: 15 * MINUTE, ..EmulatedRole::open(arn("till").as_str()) });
+    aws.running.set_role(EmulatedRole {
+        longest: 15 * MINUTE,
+        ..EmulatedRole::trusting_everyone(arn("till").as_str())
+    });
     let till = aws.issue(&exchange, web_identity("till")).await.unwrap();
     assert_eq!((till.shortened_from, till.lifetime), (Some(HOUR), 15 * MINUTE - Duration::from_secs(1)));
     // The role was changed, which is noticed within a day.
-    aws.running.set_role(EmulatedRole { longest: 12 * HOUR, ..EmulatedRole::open(arn("cart").as_str()) });
+    aws.running.set_role(EmulatedRole {
+        longest: 12 * HOUR,
+        ..EmulatedRole::trusting_everyone(arn("cart").as_str())
+    });
     aws.hand.advance(24 * HOUR);
     assert!(aws.issue(&exchange, long()).await.unwrap().lifetime > 5 * HOUR);
 }
@@ -554,7 +560,10 @@ async fn a_days_answers_stay_above_the_floor_for_48_calls_a_role_at_most() {
     assert!(least >= LIFETIME_FLOOR.renew_below - MINUTE, "{least:?}");
     assert!(calls() <= 20 * 48 + 20, "{} calls", calls());
     assert!(
-        aws.running.sessions().keys().all(|(who, role)| who.rsplit(':').next() == role.rsplit('/').next())
+        aws.running
+            .session_counts()
+            .keys()
+            .all(|(who, role)| who.rsplit(':').next() == role.rsplit('/').next())
     );
     assert_eq!(node.broker.counters().responses_below_floor_total(), 0);
 }
@@ -632,7 +641,10 @@ async fn a_throttled_account_is_asked_less_and_every_pod_is_served_in_the_end() 
 #[tokio::test]
 async fn sessions_of_a_quarter_of_an_hour_are_counted_as_below_the_floor() {
     let aws = start().await;
-    aws.running.set_role(EmulatedRole { longest: 15 * MINUTE, ..EmulatedRole::open(arn("cart").as_str()) });
+    aws.running.set_role(EmulatedRole {
+        longest: 15 * MINUTE,
+        ..EmulatedRole::trusting_everyone(arn("cart").as_str())
+    });
     let node = Node::new(&aws, aws.exchange(|_| {}), BROKER_SETTINGS);
     let pod = node.pod("cart-0", "cart", &Arc::new(web_identity("cart")));
     let lease = node.answer(&pod).await.unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use seawall_invariants::broker::{self, Seen};
+use seawall_invariants::broker::{self, AwsResponseKinds};
 
 #[test]
 fn the_corpus_keeps_every_invariant() {
@@ -17,10 +17,10 @@ fn the_corpus_keeps_every_invariant() {
         assert!(result.is_ok(), "{} breaks an invariant; the reason is above", path.display());
         seen.extend(result);
     }
-    let count = |is: fn(&Seen) -> bool| seen.iter().filter(|seen| is(seen)).count();
-    assert!(count(|seen| seen.document) > 15 && count(|seen| !seen.document) > 10, "{seen:?}");
-    assert!(count(|seen| seen.session) > 6 && count(|seen| seen.pod_identity) > 2, "{seen:?}");
-    assert!(count(|seen| seen.refusal) > 6, "{seen:?}");
+    let count = |is: fn(&AwsResponseKinds) -> bool| seen.iter().filter(|seen| is(seen)).count();
+    assert!(count(|seen| seen.is_xml) > 15 && count(|seen| !seen.is_xml) > 10, "{seen:?}");
+    assert!(count(|seen| seen.is_sts_session) > 6 && count(|seen| seen.is_eks_auth_session) > 2, "{seen:?}");
+    assert!(count(|seen| seen.is_aws_error) > 6, "{seen:?}");
 }
 
 /// The pieces that responses consist of, and similar pieces.

@@ -12,7 +12,7 @@ use seawall_broker::{ExchangeError, ExchangeFault, IssuedCredential, TokenExchan
 use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
 use seawall_core::{Clock, ManualClock, Secret, ServiceAccount};
 use seawall_testkit::server::{Peer, Server};
-use seawall_testkit::tls::Authority;
+use seawall_testkit::tls::CertificateAuthority;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -502,18 +502,18 @@ async fn nothing_that_is_printed_holds_a_token() {
 /// An installation's own token service behind TLS, trusted because `caFile` says so, and by its own authority only.
 #[tokio::test]
 async fn an_upstream_with_an_authority_of_its_own_is_trusted_by_the_ca_file_and_by_nothing_else() {
-    let (own, other) = (Authority::new().unwrap(), Authority::new().unwrap());
+    let (own, other) = (CertificateAuthority::new().unwrap(), CertificateAuthority::new().unwrap());
     let answer = ok(FEDERATED);
     let play = move |mut peer: Peer, _: usize| {
-        let head = peer.request()?;
+        let head = peer.read_request_head()?;
         let length = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
             name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse().ok())?
         });
-        peer.body(length.unwrap_or(0))?;
+        peer.read_body(length.unwrap_or(0))?;
         peer.send(answer.as_bytes())
     };
-    let server = Server::start_tls(own.server(&[], false).unwrap(), play).unwrap();
+    let server = Server::start_tls(own.server_config(&[], false).unwrap(), play).unwrap();
     let url = format!("https://localhost:{}", server.address().port());
     let ask = async |roots: Option<String>| {
         let (clock, _hand) = Clock::manual();

@@ -23,7 +23,7 @@ use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::{awaited_credentials, pod_token, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_probe::ReadinessRequest;
+use crate::readiness_request::ReadinessRequest;
 
 /// The readiness request. The endpoint recognises the readiness probe, and answers it with an empty JSON object.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {

@@ -35,7 +35,7 @@ use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_probe::ReadinessRequest;
+use crate::readiness_request::ReadinessRequest;
 
 /// The readiness request. It requests a session token, as each library does first.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {

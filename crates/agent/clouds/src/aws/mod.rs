@@ -48,7 +48,7 @@ use super::entitlements::EntitlementState;
 use super::pod_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_probe::ReadinessRequest;
+use crate::readiness_request::ReadinessRequest;
 use container_handler::ContainersDialect;
 use entitlement::{AwsEntitlement, PodRole, RoleState};
 use imds_handler::{ImdsDialect, ImdsService};

@@ -16,7 +16,7 @@ use seawall_emulator::kubernetes::{Issuer, Workload};
 use serde_json::Value;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 
-use super::policy::annotations::{PERMITTED, ROLE, ROLE_ARN};
+use super::policy::annotations::{PERMITTED_ROLES_ANNOTATION, ROLE_ANNOTATION, ROLE_ARN};
 use crate::pod::PodClient;
 use crate::testing::PodFixture;
 
@@ -188,8 +188,9 @@ fn facts(way: Way, number: usize) -> PodAnnotations {
             facts.service_account = RelatedAnnotations::of_object(said(ROLE_ARN, role(number)));
         }
         AwsEndpoint::AssumeRole => {
-            facts.pod = said(ROLE, role(number));
-            facts.namespace = RelatedAnnotations::of_object(said(PERMITTED, ".*".to_owned()));
+            facts.pod = said(ROLE_ANNOTATION, role(number));
+            facts.namespace =
+                RelatedAnnotations::of_object(said(PERMITTED_ROLES_ANNOTATION, ".*".to_owned()));
         }
         _ => {}
     }

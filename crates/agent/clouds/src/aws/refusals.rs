@@ -60,7 +60,7 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
         "upstream_unavailable",
         "AWS is not available right now; try again shortly.",
     ),
-    short_lived: Refusal::new(
+    lifetime_too_short: Refusal::new(
         503,
         "upstream_short_lived",
         "AWS issued these credentials with too short a lifetime: they expired before they arrived.",

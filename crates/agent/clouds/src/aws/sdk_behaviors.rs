@@ -59,13 +59,13 @@ const KNOWN: &[SdkProfile] = &[
 
 #[cfg(test)]
 mod tests {
-    use seawall_testkit::aws_clients::{Family, Life, Rule, all};
+    use seawall_testkit::aws_sdk_models::{Family, RefreshTiming, Rule, all};
 
     use super::*;
 
     /// True if this profile matches one of the User-Agents that the client family sends.
     fn names(client: &SdkProfile, family: &Family) -> bool {
-        let sent = [family.wire.agent, family.wire.container_agent];
+        let sent = [family.wire.imds_user_agent, family.wire.container_user_agent];
         sent.into_iter().flatten().any(|agent| {
             ALL.find_by_user_agent(agent.as_bytes()).is_some_and(|found| std::ptr::eq(found, client))
         })
@@ -80,7 +80,8 @@ mod tests {
     #[test]
     fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
         for family in all() {
-            for agent in [family.wire.agent, family.wire.container_agent].into_iter().flatten() {
+            for agent in [family.wire.imds_user_agent, family.wire.container_user_agent].into_iter().flatten()
+            {
                 assert!(
                     ALL.find_by_user_agent(agent.as_bytes()).is_some(),
                     "{}: no profile matches {agent}",
@@ -91,13 +92,14 @@ mod tests {
         for client in KNOWN {
             let families: Vec<_> = all().filter(|family| names(client, family)).collect();
             let own = || families.iter().flat_map(|family| rules(family));
-            let Some(window) = own().map(|rule| rule.window()).max() else { continue };
+            let Some(window) = own().map(|rule| rule.window_seconds()).max() else { continue };
             assert_eq!(client.refresh_window.as_secs() as i64 / 60, window / 60, "{}", client.name);
-            let every =
-                own().find_map(|rule| if let Life::Poll(every) = rule.life { Some(every) } else { None });
+            let every = own().find_map(|rule| {
+                if let RefreshTiming::FixedInterval(every) = rule.refresh_timing { Some(every) } else { None }
+            });
             assert_eq!(client.poll_interval.map(|every| every.as_secs() as i64), every, "{}", client.name);
         }
-        let nameless: Vec<_> = all().filter(|family| family.wire.agent.is_none()).collect();
+        let nameless: Vec<_> = all().filter(|family| family.wire.imds_user_agent.is_none()).collect();
         assert!(nameless.iter().all(|family| family.name.starts_with("JS")), "{nameless:?}");
         assert!(
             ALL.find_by_user_agent(b"").is_none() && ALL.no_user_agent_description.contains("JavaScript")

@@ -37,7 +37,7 @@ use super::entitlements::EntitlementState;
 use super::pod_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_probe::ReadinessRequest;
+use crate::readiness_request::ReadinessRequest;
 use account_policy::AccountError;
 use config::{FederateConfig, GoogleMode};
 use entitlement::{FederatedPod, GoogleEntitlement};

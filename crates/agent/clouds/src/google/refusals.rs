@@ -58,7 +58,7 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
         "upstream_unavailable",
         "Google is not available right now; try again shortly.",
     ),
-    short_lived: Refusal::new(
+    lifetime_too_short: Refusal::new(
         503,
         "upstream_short_lived",
         "Google issued this credential with too short a lifetime: it expired before it arrived.",

@@ -71,9 +71,13 @@ pub async fn start_with_roles(roles: &[String], lines: &str, longest: Duration) 
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role = |arn: &String| IamRole { longest, ..IamRole::open(arn).trusting(TRUSTED_SUBJECT) };
-    let roles_there =
-        roles.iter().map(role).chain([IamRole::open(OTHER_ROLE_ARN).trusting(TRUSTED_SUBJECT)]).collect();
+    let role =
+        |arn: &String| IamRole { longest, ..IamRole::trusting_everyone(arn).trusting(TRUSTED_SUBJECT) };
+    let roles_there = roles
+        .iter()
+        .map(role)
+        .chain([IamRole::trusting_everyone(OTHER_ROLE_ARN).trusting(TRUSTED_SUBJECT)])
+        .collect();
     let options =
         AwsEmulatorOptions { providers: vec![provider], roles: roles_there, ..AwsEmulatorOptions::default() };
     let running = aws::start(options, clock.clone()).await.unwrap();

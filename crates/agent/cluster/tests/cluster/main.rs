@@ -17,7 +17,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use seawall_cluster::{ClusterConfig, KubeAccess, NodeName, NodePods, PodLookupError, PodSnapshot};
+use seawall_cluster::{ClientConfigSource, ClusterConfig, NodeName, NodePods, PodLookupError, PodSnapshot};
 use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
 use seawall_core::events::EventReason;
 use seawall_core::pod::SubjectTokens;
@@ -185,7 +185,7 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
     admin.make_pod("older", "coral").await;
     let started = json!({"name": "main", "image": "local/none:1", "imageID": "", "ready": true, "restartCount": 1,
                          "state": {"running": {"startedAt": "2026-01-01T00:00:20Z"}}});
-    let mut report = seawall_testkit::objects::report("Running", &["10.244.1.9"]);
+    let mut report = seawall_testkit::objects::pod_status("Running", &["10.244.1.9"]);
     report["status"]["startTime"] = json!("2025-06-01T00:00:00Z");
     report["status"]["containerStatuses"] = json!([started]);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/older/status");
@@ -193,8 +193,9 @@ async fn after_a_reboot_what_was_told_before_it_names_nobody() {
 
     // The manual clock's machine has just started, at 2026-01-01T00:00:00Z.
     let (clock, _hand) = Clock::manual();
-    let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
-    config.kube_access = KubeAccess::Kubeconfig(plane.kubeconfig(&token, plane.port()));
+    let mut config = ClusterConfig::for_node(NodeName::parse(NODE_NAME).unwrap());
+    config.kube_access =
+        ClientConfigSource::Kubeconfig(plane.write_kubeconfig_with_port(&token, plane.api_server_port()));
     let cluster = Node::start_by(clock, config).await;
     let pods = cluster.pods();
     until(&pods, "the list", |s| names(s).len() == 3).await;
@@ -453,8 +454,8 @@ async fn a_stolen_agent_token_makes_no_token_for_the_api_server_and_changes_no_o
     for (node, patch) in [
         ("node2", &label),
         ("node3", &json!({"spec": {"unschedulable": true}})),
-        (NODE, &label),
-        (NODE, &json!({"spec": {"taints": [{"key": "added", "effect": "NoExecute"}]}})),
+        (NODE_NAME, &label),
+        (NODE_NAME, &json!({"spec": {"taints": [{"key": "added", "effect": "NoExecute"}]}})),
     ] {
         let status = thief.refusal("PATCH", &format!("/api/v1/nodes/{node}"), Some(patch)).await;
         assert!([403, 422].contains(&status), "{node} {patch}: {status}");
@@ -473,7 +474,7 @@ async fn the_node_is_opened_by_taking_off_one_taint() {
         {"key": "seawall/not-ready", "effect": "NoExecute"},
     ]}});
     admin.must("PATCH", "/api/v1/nodes/node1", Some(&taints)).await;
-    let cluster = cluster_at(&plane, &token, plane.port(), |config| {
+    let cluster = cluster_at(&plane, &token, plane.api_server_port(), |config| {
         config.startup_taint = Some("seawall/not-ready".into());
     })
     .await;
@@ -497,11 +498,11 @@ async fn a_frozen_api_server_leaves_the_snapshot_and_shows_its_age() {
     let pods = cluster.pods();
     run(&admin, &pods, "web-0", "10.244.1.7").await;
 
-    plane.freeze();
+    plane.freeze_api_server();
     until_true("the age of the view grows", || async { pods.staleness().unwrap() > Duration::from_secs(3) })
         .await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
-    plane.thaw();
+    plane.thaw_api_server();
     let thawed = Clock::system().now();
     admin.make_pod("web-1", "coral").await;
     until(&pods, "the new pod is known", |s| names(s).len() == 2).await;
@@ -558,7 +559,7 @@ async fn an_api_server_that_is_not_there_yet_is_waited_for() {
 async fn a_position_that_has_expired_is_left_for_a_new_list() {
     let (mut plane, admin, token) = prepared().await;
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
-    let proxy = Proxy::to(plane.port()).await;
+    let proxy = Proxy::to(plane.api_server_port()).await;
     let cluster = cluster_at(&plane, &token, proxy.port(), |_| {}).await;
     let pods = cluster.pods();
     admin.make_pod("left", "coral").await;
@@ -593,7 +594,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
 async fn a_connection_that_died_silently_is_given_up() {
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
-    let proxy = Proxy::to(plane.port()).await;
+    let proxy = Proxy::to(plane.api_server_port()).await;
     let cluster = cluster_at(&plane, &token, proxy.port(), |config| {
         config.timeouts.watch_idle = Duration::from_secs(3);
     })
@@ -667,7 +668,7 @@ async fn the_files_that_kubernetes_gives_each_pod_are_enough() {
     let (plane, admin, token) = prepared().await;
     admin.make_account("coral", None).await;
     plane.give_pod_files(&token);
-    let mut watcher = Watcher::start(None, plane.port());
+    let mut watcher = Watcher::start(None, plane.api_server_port());
     watcher.memory_once(0);
     admin.make_pod("web-0", "coral").await;
     admin.report("web-0", "Running", &["10.244.1.7"]).await;
@@ -715,7 +716,10 @@ async fn two_thousand_pods_come_and_go_and_cost_little() {
     }
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    let mut watcher = Watcher::start(Some(&plane.kubeconfig(&token, plane.port())), plane.port());
+    let mut watcher = Watcher::start(
+        Some(&plane.write_kubeconfig_with_port(&token, plane.api_server_port())),
+        plane.api_server_port(),
+    );
     let before = watcher.memory_once(0);
 
     make_many(&admin, 1, 0..MANY).await;
@@ -805,10 +809,10 @@ impl Drop for Watcher {
 #[ignore = "SKIPPED: a part of two_thousand_pods_come_and_go_and_cost_little"]
 async fn watch_in_a_process_of_its_own() {
     let Some(kubeconfig) = std::env::var_os("SEAWALL_WATCHER") else { return };
-    let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
+    let mut config = ClusterConfig::for_node(NodeName::parse(NODE_NAME).unwrap());
     config.annotation_keys = vec![SELECTION];
     if !kubeconfig.is_empty() {
-        config.kube_access = KubeAccess::Kubeconfig(kubeconfig.into());
+        config.kube_access = ClientConfigSource::Kubeconfig(kubeconfig.into());
     }
     let cluster = Node::start(config).await;
     let mut questions = tokio::io::BufReader::new(tokio::io::stdin()).lines();

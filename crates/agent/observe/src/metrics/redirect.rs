@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use seawall_identity::redirect::RedirectHandle;
+use seawall_identity::redirected_connections::RedirectHandle;
 use seawall_redirect::{AttachmentState, RedirectCounts};
 
 use super::write::{counter, counters, gauge};

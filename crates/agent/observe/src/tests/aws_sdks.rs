@@ -1,7 +1,7 @@
 //! Runs a simulation of each AWS SDK against the agent for one day on a manual clock.
 //!
 //! The node has a pod for each SDK family and endpoint. Each pod's program calls AWS three times a minute. The test kit simulates
-//! the SDKs (`aws_clients`) and checks them against measurements. Here their requests pass through the cloud's dialects to an
+//! the SDKs (`aws_sdk_models`) and checks them against measurements. Here their requests pass through the cloud's dialects to an
 //! emulated STS. The fetch monitor checks all pods, as on a real node.
 
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,9 @@ use seawall_clouds::testing::aws::{annotations_naming_role, new_pod_token, start
 use seawall_core::events::{EventBackend, EventReason, PodEventRecorder};
 use seawall_emulator::aws::AwsEmulator;
 use seawall_emulator::faults::Faults;
-use seawall_testkit::aws_clients::{Call, Client, Family, HOUR, MINUTE, all, allowed_per_hour};
+use seawall_testkit::aws_sdk_models::{
+    CallOutcome, Family, HOUR, MINUTE, SimulatedSdkClient, all, allowed_fetches_per_hour,
+};
 use serde_json::Value;
 
 use crate::excessive_fetch;
@@ -84,7 +86,7 @@ struct Pair {
     endpoint: Endpoint,
     caller: Served,
     owner: Owner,
-    client: Client,
+    client: SimulatedSdkClient,
     /// The session token, and the time until which the client keeps it.
     token: Option<(String, i64)>,
     tally: Tally,
@@ -99,7 +101,7 @@ impl Pair {
         let (owner, name) = (Owner::default(), format!("{} at {endpoint:?}", family.name));
         let complainer = PodEventRecorder::with_backend(Arc::new(owner.clone()));
         let caller = world.another_pod(&name, annotations_naming_role(role), complainer);
-        let client = Client::new(rule, family.name.bytes().map(u64::from).sum());
+        let client = SimulatedSdkClient::new(rule, family.name.bytes().map(u64::from).sum());
         Some(Self { family, endpoint, caller, owner, client, token: None, tally: Tally::default() })
     }
 
@@ -125,11 +127,11 @@ impl Pair {
             self.tally.fetches += 1;
             let life = brought.map_or(i64::MAX, |expires| expires - now);
             self.tally.least_brought = self.tally.least_brought.min(life);
-            self.client.fetched(now, brought)
+            self.client.call_with_fetched(now, brought)
         } else {
-            self.client.kept(now)
+            self.client.call_with_cached(now)
         };
-        if let Call::Uses(left) = call {
+        if let CallOutcome::UsesCredentials(left) = call {
             self.tally.least_used = self.tally.least_used.min(left);
         }
         if !call.is_good() {
@@ -143,7 +145,7 @@ impl Pair {
         let document = match self.endpoint {
             Endpoint::Imds => self.document(world, now).await?,
             Endpoint::Containers => {
-                let request = self.family.wire.container(&new_pod_token(self.pod(), now));
+                let request = self.family.wire.format_container_request(&new_pod_token(self.pod(), now));
                 self.ask(world, &request).await?
             }
         };
@@ -155,17 +157,17 @@ impl Pair {
     async fn document(&mut self, world: &PodFixture, now: i64) -> Option<String> {
         let wire = self.family.wire;
         let token = self.token(world, now).await;
-        let role = self.ask(world, &wire.listing(token.as_deref())).await?;
+        let role = self.ask(world, &wire.format_listing_request(token.as_deref())).await?;
         assert_eq!(role, NAME);
         let token = if wire.asks_token_twice() { self.token(world, now).await } else { token };
-        let document = self.ask(world, &wire.document(&role, token.as_deref())).await;
+        let document = self.ask(world, &wire.format_document_request(&role, token.as_deref())).await;
         assert!(document.is_some(), "the role is listed but its credentials are refused");
         document
     }
 
     /// Returns the kept session token or requests a new one. A `PUT` never fails.
     async fn token(&mut self, world: &PodFixture, now: i64) -> Option<String> {
-        let put = self.family.wire.put()?;
+        let put = self.family.wire.format_token_request()?;
         if let Some((token, until)) = &self.token
             && now < *until
         {
@@ -177,7 +179,7 @@ impl Pair {
         // Every client accepts the granted lifetime, which may be shorter than the requested one.
         let head = head.to_ascii_lowercase();
         let granted = head.lines().find_map(|line| line.strip_prefix(GRANTED)).unwrap();
-        let until = self.family.wire.token_until(now, granted.parse().unwrap());
+        let until = self.family.wire.token_used_until(now, granted.parse().unwrap());
         let token = token.to_owned();
         self.token = Some((token.clone(), until));
         Some(token)
@@ -318,10 +320,10 @@ fn assert_is_quiet(node: &Node, brought: i64) {
     for pair in &node.pairs {
         let (name, tally, rule) = (pair.name(), pair.tally, pair.client.rule());
         let an_hour = pair.fetches_per_hour();
-        assert!(an_hour <= allowed_per_hour(pair.family), "{name}: {an_hour:.2} an hour");
+        assert!(an_hour <= allowed_fetches_per_hour(pair.family), "{name}: {an_hour:.2} an hour");
         assert_eq!(tally.failed, 0, "{name}: {tally:?}");
         assert!(tally.least_brought >= brought, "{name}: {tally:?}");
-        assert!(tally.least_used >= rule.least_used(brought, STEP), "{name}: {tally:?}");
+        assert!(tally.least_used >= rule.least_life_used_seconds(brought, STEP), "{name}: {tally:?}");
     }
     assert_eq!((node.told(), node.thrashing()), (vec![], 0));
 }
@@ -405,8 +407,9 @@ async fn a_role_of_fifteen_minutes_shows_the_thrash_and_who_it_is() {
     let subscriber = tracing_subscriber::fmt().json().with_writer(writer).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let node = after(6 * HOUR, 15, |_| false).await;
-    let keeps_to_it =
-        |pair: &Pair| pair.fetches_per_hour() <= allowed_per_hour(pair.family) && pair.tally.failed == 0;
+    let keeps_to_it = |pair: &Pair| {
+        pair.fetches_per_hour() <= allowed_fetches_per_hour(pair.family) && pair.tally.failed == 0
+    };
     let quiet: Vec<_> = node.pairs.iter().filter(|pair| keeps_to_it(pair)).map(Pair::name).collect();
     assert_eq!(quiet, [".NET at Imds", "C++ at Imds", "C++ at Containers"], "all others fail the day's test");
     for name in AT_EACH_CALL {

@@ -25,11 +25,14 @@ fn the_corpus_keeps_every_invariant() {
         assert!(result.is_ok(), "{} breaks an invariant; the reason is above", path.display());
         seen.extend(result);
     }
-    let count = |is: fn(&invariants::Seen) -> bool| seen.iter().filter(|seen| is(seen)).count();
-    assert!(count(|seen| seen.request) > 20 && count(|seen| !seen.request) > 3, "{seen:?}");
-    assert!(count(|seen| seen.token) > 2 && count(|seen| seen.session) > 2, "{seen:?}");
-    assert!(count(|seen| seen.credentials) > 3 && count(|seen| seen.passed) > 1, "{seen:?}");
-    assert!(count(|seen| seen.container) > 1, "{seen:?}");
+    let count = |is: fn(&invariants::AwsRequestOutcome) -> bool| seen.iter().filter(|seen| is(seen)).count();
+    assert!(count(|seen| seen.is_request) > 20 && count(|seen| !seen.is_request) > 3, "{seen:?}");
+    assert!(count(|seen| seen.is_granted_token) > 2 && count(|seen| seen.has_valid_token) > 2, "{seen:?}");
+    assert!(
+        count(|seen| seen.is_granted_credentials) > 3 && count(|seen| seen.is_passed_through) > 1,
+        "{seen:?}"
+    );
+    assert!(count(|seen| seen.is_container_request) > 1, "{seen:?}");
 }
 
 const OWN: &str = "/latest/meta-data/iam/security-credentials/cart";

@@ -18,7 +18,7 @@ fn attaching_twice_changes_nothing() {
     assert_eq!(lab.attach(), AttachOutcome::AlreadyAttached);
     assert_eq!((lab.pin_names(), programs(&lab)), before);
     assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
-    assert_eq!(lab.pod(ONE).get("169.254.169.254"), "agent:one");
+    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "agent:one");
 }
 
 #[test]
@@ -54,10 +54,10 @@ fn a_link_that_was_lost_is_attached_again() {
     let mut one = lab.pod(ONE);
     let lost = lab.pin_names().into_iter().find(|name| name.starts_with("connect4-")).unwrap();
     fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
-    until(|| one.get("169.254.169.254") == "real");
+    until(|| one.fetch_from_address("169.254.169.254") == "real");
     assert!(!read_status(&lab.pins, &lab.site).unwrap().is_complete());
     assert_eq!(lab.attach(), AttachOutcome::Attached);
-    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
     assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
 }
 
@@ -71,15 +71,15 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
     for _ in 0..5 {
         let before = captured(&lab);
         for pod in [&mut one, &mut host] {
-            pod.tell(&format!("load 169.254.169.254 80 {TIMES}"));
+            pod.send_line(&format!("load 169.254.169.254 80 {TIMES}"));
         }
         until(|| captured(&lab) > before);
         for hook in Hook::ALL {
             pretend_another_version(&lab, hook);
         }
         assert_eq!(lab.attach(), AttachOutcome::Replaced);
-        assert_eq!(one.answer(), format!("agent:one={TIMES}"));
-        assert_eq!(host.answer(), format!("agent:host={TIMES}"));
+        assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
+        assert_eq!(host.read_answer(), format!("agent:host={TIMES}"));
     }
     assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
     // Three links and eight maps.
@@ -105,11 +105,11 @@ fn another_layout_goes_once_this_one_is_attached() {
     let others = lab.pins.directory().with_file_name("v0");
     fs::rename(lab.pins.directory(), &others).unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
     assert_eq!(lab.attach(), AttachOutcome::Replaced);
     assert!(!others.exists());
     let _agent = Agent::start(&lab);
-    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn one_agent_takes_over_from_another_with_one_write() {
     let first = Agent::start(&lab);
     let mut one = lab.pod(ONE);
     const TIMES: u32 = 2_000;
-    one.tell(&format!("load 169.254.169.254 80 {TIMES}"));
+    one.send_line(&format!("load 169.254.169.254 80 {TIMES}"));
     until(|| captured(&lab) >= u64::from(TIMES) / 4);
     let second = Agent::start(&lab);
-    assert_eq!(one.answer(), format!("agent:one={TIMES}"));
+    assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
     drop(first);
-    assert_eq!(one.get("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
     drop(second);
 }
 
@@ -133,10 +133,10 @@ fn one_agent_takes_over_from_another_with_one_write() {
 fn status_tells_what_was_captured_and_refused() {
     let lab = Arc::new(Lab::attached());
     let mut one = lab.pod(ONE);
-    assert_eq!(one.get("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
     let _agent = Agent::start(&lab);
-    assert_eq!(one.get("169.254.169.254"), "agent:one");
-    assert_eq!(one.get("fd20:ce::254"), "agent:one");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_address("fd20:ce::254"), "agent:one");
     let told = read_status(&lab.pins, &lab.site).unwrap();
     let counts = told.counts;
     assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));

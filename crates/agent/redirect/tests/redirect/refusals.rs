@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::thread::CapabilitySet;
-use seawall_redirect::{CgroupTree, Error, Pins, attach};
+use seawall_redirect::{Error, Pins, PodsParentCgroup, attach};
 
 use crate::support::*;
 
@@ -51,7 +51,7 @@ fn a_program_around_the_pods_that_ours_would_switch_off_or_that_keeps_ours_out_i
         assert_eq!((group, hook.name()), (&lab.base, "connect4"));
         // Nothing was attached, not for another hook either, and nothing is left of the attempt.
         assert!(!lab.pins.directory().parent().unwrap().exists(), "{:?}", lab.pin_names());
-        assert_eq!(lab.pod(ONE).get("169.254.169.254"), "real");
+        assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "real");
     }
 }
 
@@ -62,7 +62,7 @@ fn programs_that_permit_others_are_no_obstacle() {
     attach_others(&lab.base, ALLOW_MULTI);
     attach_others(lab.site.kubepods_directory(), ALLOW_MULTI);
     lab.attach();
-    assert_eq!(lab.pod(ONE).get("169.254.169.254"), "EPERM");
+    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "EPERM");
 }
 
 #[test]
@@ -99,10 +99,10 @@ fn what_a_process_lacks_is_named() {
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
 fn a_place_without_pods_or_with_a_part_of_the_tree_is_refused_by_name() {
     let lab = Lab::new();
-    let refused = CgroupTree::find(lab.base.parent().unwrap(), None).unwrap_err();
+    let refused = PodsParentCgroup::find(lab.base.parent().unwrap(), None).unwrap_err();
     assert!(matches!(refused, Error::NotTreeRoot { inode: 2.., .. }), "{refused}");
     let tree = lab.base.parent().unwrap().parent().unwrap();
-    let refused = CgroupTree::find(tree, Some(Path::new("seawall-test-nowhere/kubepods"))).unwrap_err();
+    let refused = PodsParentCgroup::find(tree, Some(Path::new("seawall-test-nowhere/kubepods"))).unwrap_err();
     assert!(refused.to_string().contains("tried seawall-test-nowhere/kubepods"), "{refused}");
     let refused = Pins::at(&lab.base).unwrap_err();
     assert!(matches!(refused, Error::NoBpffs { .. }), "{refused}");

@@ -27,13 +27,13 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     }
     assert_eq!(one.ask("ask raw_syn 169.254.170.23 80"), "nothing");
     // All else is as before.
-    assert_eq!(one.get("169.254.169.254"), "agent:one");
-    assert_eq!(one.get("fd20:ce::254"), "agent:one");
-    assert_eq!(host.get("169.254.169.254"), "agent:host");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_address("fd20:ce::254"), "agent:one");
+    assert_eq!(host.fetch_from_address("169.254.169.254"), "agent:host");
     assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
     assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
     assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
-    assert_eq!(lab.outside().get("169.254.169.254"), "real");
+    assert_eq!(lab.outside().fetch_from_address("169.254.169.254"), "real");
     load(&nft_rules::format_cleanup_rules());
     load(&nft_rules::format_cleanup_rules());
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
@@ -51,18 +51,21 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
         std::fs::remove_file(lab.pins.directory().join(name)).unwrap();
     }
     let (mut one, mut host, mut outside) = (lab.pod(ONE), lab.pod(HOST), lab.outside());
-    until(|| one.get("169.254.169.254") == "real" && one.get("fd20:ce::254") == "real");
+    until(|| {
+        one.fetch_from_address("169.254.169.254") == "real"
+            && one.fetch_from_address("fd20:ce::254") == "real"
+    });
     load(
         &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None)
             .unwrap(),
     );
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
-        assert_eq!(one.get(to), "agent:nobody", "{to}");
-        assert_eq!(host.get(to), "agent:nobody", "{to}");
-        assert_eq!(outside.get(to), "real", "{to}");
+        assert_eq!(one.fetch_from_address(to), "agent:nobody", "{to}");
+        assert_eq!(host.fetch_from_address(to), "agent:nobody", "{to}");
+        assert_eq!(outside.fetch_from_address(to), "real", "{to}");
     }
-    assert_eq!(one.get("169.254.170.23"), "containers:nobody");
-    assert_eq!(host.get("fd00:ec2::23"), "containers:nobody");
+    assert_eq!(one.fetch_from_address("169.254.170.23"), "containers:nobody");
+    assert_eq!(host.fetch_from_address("fd00:ec2::23"), "containers:nobody");
     // The agent's own pod asks the real server for what it passes on.
     load(
         &nft_rules::format_dnat_rules(
@@ -72,8 +75,8 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
         )
         .unwrap(),
     );
-    assert_eq!(host.get("169.254.169.254"), "real");
-    assert_eq!(one.get("169.254.169.254"), "agent:nobody");
+    assert_eq!(host.fetch_from_address("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:nobody");
     let of_nobody = nft_rules::format_dnat_rules(
         &at_node(Some(agent.port), None),
         Some(&lab.site),
@@ -88,11 +91,11 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
     assert_eq!(one.ask("ask udp 169.254.169.254 53"), "real");
     drop(agent);
-    assert_eq!(one.get("169.254.169.254"), "ECONNREFUSED");
-    assert_eq!(host.get("169.254.169.254"), "ECONNREFUSED");
-    assert_eq!(outside.get("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(host.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(outside.fetch_from_address("169.254.169.254"), "real");
     load(&nft_rules::format_cleanup_rules());
-    assert_eq!(one.get("169.254.169.254"), "real");
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "real");
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl RecentShards {
     }
 
     /// Advances the time by one sweep.
-    pub fn sweep(&mut self) {
+    pub fn advance_one_sweep(&mut self) {
         self.sweeps += 1;
     }
 }
@@ -320,11 +320,11 @@ mod tests {
         known.record(3);
         assert!(known.is_recent(3) && !known.is_recent(2) && !known.is_recent(1000));
         for _ in 1..RecentShards::LATELY {
-            known.sweep();
+            known.advance_one_sweep();
         }
         assert!(known.is_recent(3));
         known.record(5);
-        known.sweep();
+        known.advance_one_sweep();
         assert!(!known.is_recent(3) && known.is_recent(5));
     }
 

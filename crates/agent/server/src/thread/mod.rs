@@ -384,7 +384,7 @@ impl<P: ServedPod> TrafficThread<P> {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
             self.heartbeat.set_activity(ThreadActivity::Sweep);
-            self.known.borrow_mut().sweep();
+            self.known.borrow_mut().advance_one_sweep();
             let gone = self.connections.borrow_mut().end_deleted_clients();
             self.metrics.connections.closed_pod_deleted.fetch_add(gone as u64, Ordering::Relaxed);
             while self.end_overdue() == ENDED_AT_ONCE {

@@ -151,7 +151,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, now);
         let frame =
-            ResponseContext { date, version: before.version, keep_alive, head_only: before.head_only };
+            ResponseContext { date, version: before.http_version, keep_alive, head_only: before.head_only };
         let route = before.query.answer(caller, &frame, now, out)?;
         self.lent(caller, route, before.bytes(), now);
         Some(keep_alive)

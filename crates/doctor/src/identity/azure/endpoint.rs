@@ -8,7 +8,7 @@ use crate::identity::credential_server::{CloudServerOutcome, CredentialServer, I
 
 /// The endpoint for tokens, and the request that it needs.
 pub(super) struct AzureEndpoint {
-    pub(super) wanted: CredentialServer,
+    pub(super) server: CredentialServer,
     /// The path to request below the server's URL.
     pub(super) path: &'static str,
     /// The headers that mark an SDK's request, with a secret if the platform gave one.
@@ -16,7 +16,7 @@ pub(super) struct AzureEndpoint {
     /// True if a response states the remaining seconds of a token, not its end.
     pub(super) states_lifetime: bool,
     /// True if the machine's own metadata service may be behind this endpoint.
-    pub(super) is_machines: bool,
+    pub(super) may_be_machine_metadata: bool,
 }
 
 const ENDPOINT: &str = "IDENTITY_ENDPOINT";
@@ -55,7 +55,7 @@ impl AzureEndpoint {
     fn metadata(host: Option<String>) -> Result<Self, CloudServerOutcome> {
         let named = host.map(|url| ("AZURE_POD_IDENTITY_AUTHORITY_HOST", url));
         Ok(Self {
-            wanted: CredentialServer::new(
+            server: CredentialServer::new(
                 "Azure's metadata service",
                 named,
                 InvalidServerVariable::parse_url,
@@ -64,7 +64,7 @@ impl AzureEndpoint {
             path: "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F",
             headers: vec![("Metadata", "true".to_owned())],
             states_lifetime: true,
-            is_machines: true,
+            may_be_machine_metadata: true,
         })
     }
 
@@ -73,18 +73,18 @@ impl AzureEndpoint {
         let wanted = endpoint("the endpoint of Azure's App Service", (ENDPOINT, url), "2019-08-01")?;
         let wanted = sent(wanted, HEADER, &header)?;
         let headers = vec![("X-IDENTITY-HEADER", header), ("Metadata", "true".to_owned())];
-        Ok(Self { wanted, path: "", headers, states_lifetime: false, is_machines: false })
+        Ok(Self { server: wanted, path: "", headers, states_lifetime: false, may_be_machine_metadata: false })
     }
 
     fn machine_learning(url: String, secret: String) -> Result<Self, CloudServerOutcome> {
         let wanted = endpoint("the endpoint of Azure's Machine Learning", (OLD_ENDPOINT, url), "2017-09-01")?;
         let wanted = sent(wanted, OLD_SECRET, &secret)?;
         Ok(Self {
-            wanted,
+            server: wanted,
             path: "",
             headers: vec![("secret", secret)],
             states_lifetime: false,
-            is_machines: false,
+            may_be_machine_metadata: false,
         })
     }
 }
@@ -106,7 +106,7 @@ fn endpoint(
 /// Checks that the secret for the server fits a header.
 fn sent(wanted: CredentialServer, name: &str, secret: &str) -> Result<CredentialServer, CloudServerOutcome> {
     if secret.contains(['\r', '\n']) {
-        return Err(CloudServerOutcome::Tokenless(
+        return Err(CloudServerOutcome::RequestTokenMissing(
             wanted,
             format!("{name} contains a line end, which HTTP forbids"),
         ));

@@ -7,8 +7,8 @@ use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
 use seawall_probe::files::fake::Texts;
 
 use crate::check::CheckContext;
-use crate::finding::{DoctorFinding, DoctorStatus, told};
-use crate::http_check::fake::{Servers, answer, status};
+use crate::finding::{DoctorFinding, DoctorStatus, test_helpers};
+use crate::http_client::fake::{Servers, answer, status};
 use crate::identity::examine;
 
 pub(super) const LINK_LOCAL: &str = "169.254.169.254:80";
@@ -137,11 +137,11 @@ pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<Doct
     let now = || servers.passed.get();
     let wall = || SystemTime::UNIX_EPOCH + Duration::from_secs(NOW);
     examine(&CheckContext {
-        web: servers,
+        http_fetcher: servers,
         now: &now,
         wall: &wall,
         environment: &variable,
-        ..CheckContext::of(&texts)
+        ..CheckContext::for_test(&texts)
     })
 }
 
@@ -149,7 +149,7 @@ pub(super) fn complaints(
     servers: &Servers,
     environment: &[(&str, &str)],
 ) -> Vec<(&'static str, DoctorStatus)> {
-    told::complaints(found(servers, environment))
+    test_helpers::complaints(found(servers, environment))
 }
 
 /// The servers with one server at the default address.

@@ -14,7 +14,7 @@ use super::tree::{GeneratedValue, MetadataNode};
 ///
 /// The mark is in `kube-env` (in all three versions of the tree) and in the other attributes for bootstrapping a node or logging into it.
 /// The machine's identity token must be hidden, too; it is signed and has no mark.
-pub const CONCEALED: &str = "SEAWALL-EMULATOR-CONCEALED";
+pub const CONCEALED_MARKER: &str = "SEAWALL-EMULATOR-CONCEALED";
 
 /// The attributes that only the node may see.
 const SECRET_ATTRIBUTES: [&str; 5] = ["configure-sh", "kube-env", "kubelet-config", "ssh-keys", "user-data"];
@@ -96,7 +96,7 @@ fn empty() -> MetadataNode {
 }
 
 fn concealed(name: &str) -> MetadataNode {
-    text(format!("{CONCEALED}:{name}"))
+    text(format!("{CONCEALED_MARKER}:{name}"))
 }
 
 impl GceMachine {

@@ -13,6 +13,6 @@ mod query;
 mod server;
 mod tree;
 
-pub use machine::{CONCEALED, GceMachine};
+pub use machine::{CONCEALED_MARKER, GceMachine};
 pub(super) use query::percent_decoded;
 pub(super) use server::{MetadataServer, with_metadata_headers};

@@ -8,7 +8,7 @@ pub(super) struct MetadataPath {
     /// The segments in lower case.
     pub(super) segments: Vec<String>,
     /// True if the path ends with a slash.
-    pub(super) directory: bool,
+    pub(super) ends_with_slash: bool,
     /// The path as the client wrote it, for a redirect.
     pub(super) original: String,
 }
@@ -26,7 +26,7 @@ impl MetadataPath {
         }
         Self {
             segments: kept.iter().map(|segment| segment.to_lowercase()).collect(),
-            directory: decoded.ends_with('/') || kept.is_empty(),
+            ends_with_slash: decoded.ends_with('/') || kept.is_empty(),
             original: kept.join("/"),
         }
     }
@@ -69,14 +69,14 @@ pub(super) struct MetadataQuery {
     pub(super) timeout: Option<Duration>,
     pub(super) scopes: Vec<String>,
     pub(super) audience: Option<String>,
-    pub(super) full: bool,
-    pub(super) text: String,
+    pub(super) full_format: bool,
+    pub(super) raw_query: String,
 }
 
 impl MetadataQuery {
     /// Parses a query string. The error is a sentence.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
-        let mut query = Self { text: text.to_owned(), ..Self::default() };
+        let mut query = Self { raw_query: text.to_owned(), ..Self::default() };
         for (name, value) in url::form_urlencoded::parse(text.as_bytes()) {
             query.set(&name, &value)?;
         }
@@ -93,7 +93,7 @@ impl MetadataQuery {
             // The first API version uses the name `scope`.
             "scopes" | "scope" => self.scopes = scopes(value),
             "audience" => self.audience = Some(value.to_owned()),
-            "format" => self.full = value.eq_ignore_ascii_case("full"),
+            "format" => self.full_format = value.eq_ignore_ascii_case("full"),
             _ => {}
         }
         Ok(())
@@ -141,7 +141,9 @@ mod tests {
             assert_eq!(MetadataPath::parse(other).segments, plain.segments, "{other}");
         }
         assert!(
-            MetadataPath::parse("/").directory && MetadataPath::parse("/a/").directory && !plain.directory
+            MetadataPath::parse("/").ends_with_slash
+                && MetadataPath::parse("/a/").ends_with_slash
+                && !plain.ends_with_slash
         );
     }
 

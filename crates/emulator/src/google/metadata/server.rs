@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::machine::{self, GceMachine};
 use super::query::{self, ContentFormat, MetadataQuery};
-use super::tree::{GeneratedValue, MetadataNode, TEXT};
-use crate::google::credentials::{ISSUER, unique_id};
+use super::tree::{GeneratedValue, MetadataNode, TEXT_CONTENT_TYPE};
+use crate::google::iam_credentials::{ISSUER, service_account_unique_id};
 use crate::google::reply::{self, EmulatorReply, html};
 use crate::google::state::GoogleState;
 
@@ -61,7 +61,7 @@ impl MetadataServer {
             let tree = changes.borrow_and_update().clone();
             let Some(node) = tree.find(&path.segments) else { return not_found() };
             if let MetadataNode::Generated(live) = node {
-                return if path.directory {
+                return if path.ends_with_slash {
                     not_found()
                 } else {
                     self.live(state, *live, &path, &query).await
@@ -115,7 +115,7 @@ impl MetadataServer {
         let body = match live {
             // The field names of the first API version (googleapis/oauth2client, oauth2client/gce.py of 2014).
             GeneratedValue::LegacyToken => {
-                json!({"accessToken": token, "expiresAt": state.seconds().saturating_add(seconds), "expiresIn": seconds})
+                json!({"accessToken": token, "expiresAt": state.unix_seconds().saturating_add(seconds), "expiresIn": seconds})
             }
             _ => json!({"access_token": token, "expires_in": seconds, "token_type": "Bearer"}),
         };
@@ -126,12 +126,12 @@ impl MetadataServer {
         let Some(audience) = query.audience.as_deref().filter(|audience| !audience.is_empty()) else {
             return html(StatusCode::BAD_REQUEST, "The parameter audience must not be empty.");
         };
-        let (now, id) = (state.seconds(), unique_id(&self.machine.service_account));
+        let (now, id) = (state.unix_seconds(), service_account_unique_id(&self.machine.service_account));
         let mut claims = json!({
             "aud": audience, "azp": id, "exp": now.saturating_add(state.token_lifetime().as_secs()), "iat": now,
             "iss": ISSUER, "sub": id,
         });
-        if query.full {
+        if query.full_format {
             claims["email"] = self.machine.service_account.as_str().into();
             claims["email_verified"] = true.into();
             claims["google"] = json!({"compute_engine": self.machine.identity_claims(now)});
@@ -177,11 +177,11 @@ fn content(
 ) -> EmulatorReply {
     let json = query.alt.map_or(query.recursive, |alt| alt == ContentFormat::Json);
     let mut reply = match node.listing() {
-        Some(_) if !path.directory => return redirect(path, query),
-        None if path.directory => return not_found(),
-        Some(listing) if !query.recursive => reply::reply(StatusCode::OK, TEXT, listing),
+        Some(_) if !path.ends_with_slash => return redirect(path, query),
+        None if path.ends_with_slash => return not_found(),
+        Some(listing) if !query.recursive => reply::reply(StatusCode::OK, TEXT_CONTENT_TYPE, listing),
         _ if json => reply::reply(StatusCode::OK, "application/json", node.to_json().to_string()),
-        _ if query.recursive => reply::reply(StatusCode::OK, TEXT, node.to_lines()),
+        _ if query.recursive => reply::reply(StatusCode::OK, TEXT_CONTENT_TYPE, node.to_lines()),
         _ => reply::reply(StatusCode::OK, node.content_type(), node.to_text()),
     };
     if let Ok(etag) = HeaderValue::from_str(etag) {
@@ -195,7 +195,7 @@ fn redirect(path: &query::MetadataPath, query: &MetadataQuery) -> EmulatorReply 
     let place = format!("/{}/", path.original);
     let mut reply =
         reply::reply(StatusCode::MOVED_PERMANENTLY, "text/html; charset=UTF-8", format!("{place}\n"));
-    let place = if query.text.is_empty() { place } else { format!("{place}?{}", query.text) };
+    let place = if query.raw_query.is_empty() { place } else { format!("{place}?{}", query.raw_query) };
     if let Ok(place) = HeaderValue::from_str(&place) {
         reply.headers_mut().insert(LOCATION, place);
     }

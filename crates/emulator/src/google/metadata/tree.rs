@@ -6,7 +6,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::{Map, Value};
 
 /// The content type of leaf texts, listings and recursive texts.
-pub(super) const TEXT: &str = "application/text";
+pub(super) const TEXT_CONTENT_TYPE: &str = "application/text";
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +88,7 @@ impl MetadataNode {
     }
 
     pub(super) fn content_type(&self) -> &'static str {
-        if matches!(self, Self::JsonList(_)) { "application/json" } else { TEXT }
+        if matches!(self, Self::JsonList(_)) { "application/json" } else { TEXT_CONTENT_TYPE }
     }
 
     /// The whole subtree as JSON.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use seawall_cause::class::CauseClass;
 
-use super::group::busy;
-use super::rules::{CounterRule, GAUGE_RULES, PAUSE_COUNTERS, QUEUE_WORDS, RULES, SILENCE_RATIO};
+use super::cgroup::core_usage_ratios;
+use super::rules::{COUNTER_RULES, GAUGE_RULES, MetricRule, PAUSE_COUNTERS, QUEUE_WORDS, SILENCE_RATIO};
 use super::{ClientLoad, Fact};
 use crate::server_side::exposition::{MetricKind, MetricSample, MetricSeries, MetricsPage};
 
@@ -13,7 +13,7 @@ use crate::server_side::exposition::{MetricKind, MetricSample, MetricSeries, Met
 pub(super) struct PageDiff<'a> {
     pub(super) begin: &'a MetricsPage,
     pub(super) end: &'a MetricsPage,
-    pub(super) span: f64,
+    pub(super) span_seconds: f64,
     pub(super) client_load: Option<ClientLoad>,
 }
 
@@ -32,7 +32,7 @@ impl PageDiff<'_> {
         }
         let rises = self.rises();
         let mut facts: Vec<Fact> =
-            rises.iter().filter_map(|((name, at), by)| self.rise(name, &RULES[*at], *by)).collect();
+            rises.iter().filter_map(|((name, at), by)| self.rise(name, &COUNTER_RULES[*at], *by)).collect();
         facts.truncate(MOST_FACTS);
         facts.extend(self.silent(&rises));
         facts.extend(self.opened());
@@ -70,24 +70,24 @@ impl PageDiff<'_> {
     fn rises(&self) -> BTreeMap<(&str, usize), f64> {
         let mut rises = BTreeMap::new();
         for (series, sample) in self.end.samples().filter(|(_, sample)| sample.kind == MetricKind::Counter) {
-            if let Some(at) = RULES.iter().position(|rule| rule.fits(series)) {
+            if let Some(at) = COUNTER_RULES.iter().position(|rule| rule.fits(series)) {
                 *rises.entry((&*series.name, at)).or_insert(0.0) += self.increase(series, *sample);
             }
         }
         rises
     }
 
-    fn rise(&self, name: &str, rule: &CounterRule, by: f64) -> Option<Fact> {
+    fn rise(&self, name: &str, rule: &MetricRule, by: f64) -> Option<Fact> {
         if by <= 0.0 {
             return None;
         }
         let of = self.client_load.map_or_else(String::new, |load| {
             format!(" while {} requests failed or were late", load.failed_or_late)
         });
-        let says = format!("{by:.0} {}{of} ({name}, {:.1}/s)", rule.says, by / self.span);
-        let weighed = rule.speaks_for.iter().map(|(class, ratio)| (*class, self.weighed(*ratio, by)));
+        let says = format!("{by:.0} {}{of} ({name}, {:.1}/s)", rule.says, by / self.span_seconds);
+        let weighed = rule.likelihood_ratios.iter().map(|(class, ratio)| (*class, self.weighed(*ratio, by)));
         let speaks_for = weighed.filter(|(_, ratio)| *ratio >= LEAST).collect();
-        Some(Fact { text: says, speaks_for, is_unchanged: false })
+        Some(Fact { text: says, likelihood_ratios: speaks_for, is_unchanged: false })
     }
 
     /// A rise counts in full if it explains at least half of what clients missed, and not at all if they missed nothing.
@@ -104,14 +104,15 @@ impl PageDiff<'_> {
         self.client_load.filter(|load| load.failed_or_late > 0)?;
         let told = |rose: bool| {
             let of = rises.iter().filter(move |(_, by)| (**by > 0.0) == rose);
-            of.flat_map(|((_, at), _)| RULES[*at].silence_excludes())
+            of.flat_map(|((_, at), _)| COUNTER_RULES[*at].classes_excluded_by_silence())
         };
         let rose: Vec<CauseClass> = told(true).collect();
         let mut classes: Vec<CauseClass> = told(false).filter(|class| !rose.contains(class)).collect();
         classes.sort_unstable();
         classes.dedup();
         let silent = rises.iter().filter(|((_, at), by)| {
-            **by <= 0.0 && RULES[*at].silence_excludes().any(|class| classes.contains(&class))
+            **by <= 0.0
+                && COUNTER_RULES[*at].classes_excluded_by_silence().any(|class| classes.contains(&class))
         });
         let names: Vec<&str> = silent.map(|((name, _), _)| *name).collect();
         (!names.is_empty()).then(|| {
@@ -128,7 +129,8 @@ impl PageDiff<'_> {
             let open = |page: &MetricsPage| {
                 page.samples().filter(|(series, _)| rule.fits(series)).any(|(_, sample)| sample.value > 0.0)
             };
-            (open(self.end) && !open(self.begin)).then(|| Fact::new(rule.says.to_owned(), rule.speaks_for))
+            (open(self.end) && !open(self.begin))
+                .then(|| Fact::new(rule.says.to_owned(), rule.likelihood_ratios))
         })
     }
 
@@ -156,8 +158,9 @@ impl PageDiff<'_> {
 
     fn cores(&self) -> Option<Fact> {
         let name = "process_cpu_seconds_total";
-        let used = (self.end.sum(name)? - self.begin.sum(name)?) / self.span;
-        used.is_finite().then(|| Fact::new(format!("the process used {used:.2} cores"), busy(used)))
+        let used = (self.end.sum(name)? - self.begin.sum(name)?) / self.span_seconds;
+        used.is_finite()
+            .then(|| Fact::new(format!("the process used {used:.2} cores"), core_usage_ratios(used)))
     }
 
     fn files(&self) -> Option<Fact> {
@@ -173,7 +176,7 @@ impl PageDiff<'_> {
     fn still(&self) -> Option<Fact> {
         let name = PAUSE_COUNTERS.into_iter().find(|name| self.end.sum(name).is_some())?;
         let rises = self.end.samples_named(name).map(|(series, sample)| self.increase(series, *sample));
-        let share = rises.sum::<f64>() / self.span;
+        let share = rises.sum::<f64>() / self.span_seconds;
         let speaks_for: &[(CauseClass, f64)] = match share {
             0.05.. => &[(CauseClass::Pauses, 8.0)],
             ..0.001 => &[(CauseClass::Pauses, 0.5)],
@@ -201,11 +204,11 @@ mod tests {
     fn change(begin: &str, end: &str, troubled: Option<u64>) -> Vec<Fact> {
         let (begin, end) = (page(begin), page(end));
         let load = troubled.map(|troubled| ClientLoad { requests: 1000, failed_or_late: troubled });
-        PageDiff { begin: &begin, end: &end, span: 10.0, client_load: load }.facts()
+        PageDiff { begin: &begin, end: &end, span_seconds: 10.0, client_load: load }.facts()
     }
 
     fn ratio(facts: &[Fact], class: CauseClass) -> f64 {
-        let ratios = facts.iter().flat_map(|fact| &fact.speaks_for).filter(|(of, _)| *of == class);
+        let ratios = facts.iter().flat_map(|fact| &fact.likelihood_ratios).filter(|(of, _)| *of == class);
         ratios.map(|(_, ratio)| *ratio).product()
     }
 
@@ -240,7 +243,10 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     #[test]
     fn a_rise_counts_as_far_as_it_explains_what_clients_missed() {
         let cap = |troubled| {
-            change(ENVOY, &overflown(), troubled)[0].speaks_for.first().map_or(1.0, |(_, ratio)| *ratio)
+            change(ENVOY, &overflown(), troubled)[0]
+                .likelihood_ratios
+                .first()
+                .map_or(1.0, |(_, ratio)| *ratio)
         };
         assert_eq!(cap(Some(400)), 30.0);
         assert_eq!(cap(Some(800)), 30.0, "half of them");
@@ -301,7 +307,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         let restarted = change("process_start_time_seconds 100\n", "process_start_time_seconds 205\n", None);
         assert!(restarted[0].text.starts_with("the counters started again"));
         let mut fell = change(&overflown(), ENVOY, Some(400));
-        assert_eq!((fell.len(), fell.remove(0).speaks_for), (1, vec![]));
+        assert_eq!((fell.len(), fell.remove(0).likelihood_ratios), (1, vec![]));
     }
 
     #[test]
@@ -349,9 +355,15 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
             page(include_str!("../../../tests/pages/go-before.txt")),
         );
         let load = Some(ClientLoad { requests: 20, failed_or_late: 0 });
-        assert_eq!(PageDiff { begin: &before, end: &agent, span: 1.0, client_load: load }.facts(), []);
-        let facts = PageDiff { begin: &go_before, end: &go, span: 1.0, client_load: load }.facts();
-        assert!(facts.iter().flat_map(|fact| &fact.speaks_for).all(|(_, ratio)| *ratio < 1.0), "{facts:?}");
+        assert_eq!(
+            PageDiff { begin: &before, end: &agent, span_seconds: 1.0, client_load: load }.facts(),
+            []
+        );
+        let facts = PageDiff { begin: &go_before, end: &go, span_seconds: 1.0, client_load: load }.facts();
+        assert!(
+            facts.iter().flat_map(|fact| &fact.likelihood_ratios).all(|(_, ratio)| *ratio < 1.0),
+            "{facts:?}"
+        );
         assert_eq!(facts.len(), 2, "cores and pauses: {facts:?}");
     }
 }

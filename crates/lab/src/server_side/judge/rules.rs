@@ -9,13 +9,13 @@ use seawall_cause::class::CauseClass;
 use crate::server_side::exposition::MetricSeries;
 
 /// The meaning of a rise of a counter.
-pub(super) struct CounterRule {
+pub(super) struct MetricRule {
     pub(super) metric: MetricPattern,
     /// Of its series only those with this label.
     pub(super) label: Option<(&'static str, &'static str)>,
     pub(super) says: &'static str,
     /// If the rise explains everything.
-    pub(super) speaks_for: &'static [(CauseClass, f64)],
+    pub(super) likelihood_ratios: &'static [(CauseClass, f64)],
 }
 
 /// Of which metric.
@@ -32,7 +32,7 @@ pub(super) const STRONG_RATIO: f64 = 20.0;
 /// behind it.
 pub(super) const SILENCE_RATIO: f64 = 0.3;
 
-impl CounterRule {
+impl MetricRule {
     /// True if the rule is about this series.
     pub(super) fn fits(&self, series: &MetricSeries) -> bool {
         let name = match self.metric {
@@ -44,9 +44,9 @@ impl CounterRule {
     }
 
     /// The classes whose absence it shows by not rising.
-    pub(super) fn silence_excludes(&self) -> impl Iterator<Item = CauseClass> {
+    pub(super) fn classes_excluded_by_silence(&self) -> impl Iterator<Item = CauseClass> {
         let named = matches!(self.metric, MetricPattern::Named(_));
-        let telling = self.speaks_for.iter().filter(move |(_, ratio)| named && *ratio >= STRONG_RATIO);
+        let telling = self.likelihood_ratios.iter().filter(move |(_, ratio)| named && *ratio >= STRONG_RATIO);
         telling.map(|(class, _)| *class)
     }
 }
@@ -55,20 +55,20 @@ const fn named(
     name: &'static str,
     says: &'static str,
     speaks_for: &'static [(CauseClass, f64)],
-) -> CounterRule {
-    CounterRule { metric: MetricPattern::Named(name), label: None, says, speaks_for }
+) -> MetricRule {
+    MetricRule { metric: MetricPattern::Named(name), label: None, says, likelihood_ratios: speaks_for }
 }
 
-const fn labelled(rule: CounterRule, name: &'static str, value: &'static str) -> CounterRule {
-    CounterRule { label: Some((name, value)), ..rule }
+const fn labelled(rule: MetricRule, name: &'static str, value: &'static str) -> MetricRule {
+    MetricRule { label: Some((name, value)), ..rule }
 }
 
 const fn ending(
     end: &'static str,
     says: &'static str,
     speaks_for: &'static [(CauseClass, f64)],
-) -> CounterRule {
-    CounterRule { metric: MetricPattern::Suffix(end), label: None, says, speaks_for }
+) -> MetricRule {
+    MetricRule { metric: MetricPattern::Suffix(end), label: None, says, likelihood_ratios: speaks_for }
 }
 
 use CauseClass::{
@@ -76,7 +76,7 @@ use CauseClass::{
 };
 
 /// By the order in which they are tried.
-pub(super) const RULES: &[CounterRule] = &[
+pub(super) const COUNTER_RULES: &[MetricRule] = &[
     // Envoy.
     named(
         "envoy_cluster_upstream_rq_pending_overflow",
@@ -195,7 +195,7 @@ pub(super) const RULES: &[CounterRule] = &[
 ];
 
 /// The rules for a gauge that is above 0 at the end of a window and was 0 at its start.
-pub(super) const GAUGE_RULES: &[CounterRule] = &[
+pub(super) const GAUGE_RULES: &[MetricRule] = &[
     named(
         "envoy_cluster_circuit_breakers_default_rq_open",
         "a cluster is at its limit of requests",

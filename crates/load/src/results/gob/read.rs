@@ -72,7 +72,8 @@ impl GobReader {
             let mut cursor = GobCursor { rest: &self.message };
             match cursor.int()? {
                 described if described < 0 => {
-                    self.types.describe(described.checked_neg().ok_or(GobError::Type)?, &mut cursor)?;
+                    self.types
+                        .read_definition(described.checked_neg().ok_or(GobError::Type)?, &mut cursor)?;
                     self.plans.clear();
                     cursor.end()?;
                 }
@@ -121,7 +122,7 @@ impl GobReader {
         self.message.clear();
         let read = input.take(length).read_to_end(&mut self.message)? as u64;
         self.offset += read;
-        if read == length { Ok(()) } else { Err(DecodeErrorKind::Cut) }
+        if read == length { Ok(()) } else { Err(DecodeErrorKind::Truncated) }
     }
 }
 
@@ -167,7 +168,7 @@ impl<'a> GobCursor<'a> {
     }
 
     /// The number of the next field of a struct, given the one before; `None` behind the last.
-    pub(super) fn field(&mut self, last: Option<u64>) -> Result<Option<u64>, GobError> {
+    pub(super) fn next_field_number(&mut self, last: Option<u64>) -> Result<Option<u64>, GobError> {
         match self.uint()? {
             0 => Ok(None),
             delta => {
@@ -190,7 +191,7 @@ impl GobStructPlan {
         record: &mut Record,
     ) -> Result<(), GobError> {
         let mut last = None;
-        while let Some(number) = cursor.field(last)? {
+        while let Some(number) = cursor.next_field_number(last)? {
             let index = usize::try_from(number).map_err(|_| GobError::Type)?;
             match self.fields.get(index).ok_or(GobError::Type)? {
                 GobField::Known(name) => fill_field(name, cursor, record)?,
@@ -227,7 +228,7 @@ fn headers(cursor: &mut GobCursor<'_>, headers: &mut ResponseHeaders) -> Result<
         let count = cursor.uint()?;
         if count == 0 {
             // Go reads a list without elements as nil.
-            headers.push_nil(name);
+            headers.add_name_with_nil_values(name);
         }
         for _ in 0..count {
             headers.push(name, cursor.bytes()?);
@@ -265,7 +266,7 @@ impl GobTypes {
         if depth > MAX_DEPTH {
             return Err(GobError::TooManyTypes);
         }
-        match self.kind(kind)? {
+        match self.layout(kind)? {
             GobLayout::Builtin(Builtin::Number) => cursor.uint().map(drop),
             GobLayout::Builtin(Builtin::Complex) => cursor.uint().and_then(|_| cursor.uint()).map(drop),
             GobLayout::Builtin(Builtin::Bytes) | GobLayout::Opaque => cursor.bytes().map(drop),
@@ -287,7 +288,7 @@ impl GobTypes {
         depth: u8,
     ) -> Result<(), GobError> {
         let mut last = None;
-        while let Some(number) = cursor.field(last)? {
+        while let Some(number) = cursor.next_field_number(last)? {
             let index = usize::try_from(number).map_err(|_| GobError::Type)?;
             self.skip(fields.get(index).ok_or(GobError::Type)?.1, cursor, depth + 1)?;
             last = Some(number);

@@ -64,10 +64,14 @@ pub(super) enum GobField {
 
 impl GobTypes {
     /// Reads a `wireType` and remembers it under `number`.
-    pub(super) fn describe(&mut self, number: i64, cursor: &mut GobCursor<'_>) -> Result<(), GobError> {
+    pub(super) fn read_definition(
+        &mut self,
+        number: i64,
+        cursor: &mut GobCursor<'_>,
+    ) -> Result<(), GobError> {
         let mut kind = None;
         let mut last = None;
-        while let Some(field) = cursor.field(last)? {
+        while let Some(field) = cursor.next_field_number(last)? {
             kind = Some(match field {
                 0 => list(cursor, 3)?,
                 1 => list(cursor, 2)?,
@@ -86,7 +90,7 @@ impl GobTypes {
     }
 
     /// The layout of a type. Interfaces (8) carry types inside values; results have none, so they count as unknown.
-    pub(super) fn kind(&self, number: i64) -> Result<&GobLayout, GobError> {
+    pub(super) fn layout(&self, number: i64) -> Result<&GobLayout, GobError> {
         match number {
             1..=4 => Ok(&GobLayout::Builtin(Builtin::Number)),
             BYTES | STRING => Ok(&GobLayout::Builtin(Builtin::Bytes)),
@@ -97,7 +101,7 @@ impl GobTypes {
 
     /// Returns the plan by which structs of this type are read as records.
     pub(super) fn plan(&self, number: i64) -> Result<GobStructPlan, GobError> {
-        let GobLayout::Struct(fields) = self.kind(number)? else { return Err(GobError::NotResults) };
+        let GobLayout::Struct(fields) = self.layout(number)? else { return Err(GobError::NotResults) };
         let fields =
             fields.iter().map(|(name, kind)| self.field(name, *kind)).collect::<Result<Vec<_>, _>>()?;
         // A struct that shares no field with a result is something else.
@@ -110,7 +114,7 @@ impl GobTypes {
             "Attack" => ("Attack", kind == STRING),
             "Seq" => ("Seq", kind == UINT),
             "Code" => ("Code", kind == UINT),
-            "Timestamp" => ("Timestamp", *self.kind(kind)? == GobLayout::Opaque),
+            "Timestamp" => ("Timestamp", *self.layout(kind)? == GobLayout::Opaque),
             "Latency" => ("Latency", kind == INT),
             "BytesOut" => ("BytesOut", kind == UINT),
             "BytesIn" => ("BytesIn", kind == UINT),
@@ -125,8 +129,8 @@ impl GobTypes {
     }
 
     fn is_header(&self, kind: i64) -> Result<bool, GobError> {
-        let GobLayout::Map(STRING, values) = self.kind(kind)? else { return Ok(false) };
-        Ok(*self.kind(*values)? == GobLayout::List(STRING))
+        let GobLayout::Map(STRING, values) = self.layout(kind)? else { return Ok(false) };
+        Ok(*self.layout(*values)? == GobLayout::List(STRING))
     }
 }
 
@@ -136,7 +140,7 @@ fn fields(
     mut each: impl FnMut(u64, &mut GobCursor<'_>) -> Result<(), GobError>,
 ) -> Result<(), GobError> {
     let mut last = None;
-    while let Some(field) = cursor.field(last)? {
+    while let Some(field) = cursor.next_field_number(last)? {
         each(field, cursor)?;
         last = Some(field);
     }

@@ -39,7 +39,7 @@ impl Sim {
         assert!(self.client.report(0));
         let (mut heads, mut ends) = (Vec::new(), Vec::new());
         while let Some(news) = self.client.next_event() {
-            match news.what {
+            match news.kind {
                 HarnessEventKind::Head => heads.push(news.at),
                 HarnessEventKind::Answered(_) => ends.push(news.at),
                 _ => {}
@@ -54,7 +54,7 @@ fn a_late_reader_does_not_lengthen_an_answer() {
     for protocol in Protocol::four() {
         let mut sim = Sim::with_requests(&protocol, 1);
         let at = sim.answer_arrives();
-        sim.client.network.lock_state().late = true;
+        sim.client.network.lock_state().is_client_late = true;
         assert_eq!(sim.read_late(), (vec![at], vec![at]), "{}", protocol.http2);
     }
 }
@@ -64,7 +64,7 @@ fn all_answers_of_one_read_have_its_time() {
     for protocol in Protocol::four().into_iter().filter(|protocol| protocol.http2 && protocol.tls.is_none()) {
         let mut sim = Sim::with_requests(&protocol, 3);
         let arrived: Vec<_> = (0..3).map(|_| sim.answer_arrives()).collect();
-        sim.client.network.lock_state().late = true;
+        sim.client.network.lock_state().is_client_late = true;
         assert_eq!(sim.read_late(), (vec![arrived[2]; 3], vec![arrived[2]; 3]));
     }
 }
@@ -78,14 +78,14 @@ fn what_several_reads_bring_has_the_time_of_its_own() {
         sim.client.advance_time(MS);
         sim.pipe(0, |server, pipe| {
             let (stream, piece) = (server.requests.remove(0), [b'x'; 16_000]);
-            server.say(pipe, &frames::head(stream));
+            server.say(pipe, &http2_frames::headers(stream));
             for left in (0..10).rev() {
-                server.say(pipe, &frames::data(stream, &piece, left == 0));
+                server.say(pipe, &http2_frames::data(stream, &piece, left == 0));
             }
             pipe.arrivals.push_back((pipe.to_client.len(), long));
         });
         let last = sim.answer_arrives();
-        sim.client.network.lock_state().late = true;
+        sim.client.network.lock_state().is_client_late = true;
         let (heads, ends) = sim.read_late();
         assert_eq!((heads, ends.len(), ends[1]), (vec![long, last], 2, last));
         assert!(ends[0] == long || ends[0] == last);
@@ -109,11 +109,11 @@ fn a_stamp_is_of_its_own_read_alone() {
     for protocol in Protocol::four() {
         let mut sim = Sim::with_requests(&protocol, 1);
         sim.answer_arrives();
-        sim.client.network.lock_state().late = true;
+        sim.client.network.lock_state().is_client_late = true;
         sim.read_late();
-        sim.client.network.lock_state().late = false;
+        sim.client.network.lock_state().is_client_late = false;
         sim.client.launch(0);
-        sim.client.flush();
+        sim.client.drive_pending();
         sim.hear(0);
         while sim.client.report(0) {}
         sim.answer_arrives();
@@ -131,7 +131,7 @@ fn an_answer_in_two_parts_began_with_the_first_and_ended_with_the_second() {
         server.answer(pipe, 0, false);
         pipe.arrivals.push_back((pipe.to_client.len(), first));
     });
-    sim.client.network.lock_state().late = true;
+    sim.client.network.lock_state().is_client_late = true;
     assert_eq!(sim.read_late(), (vec![first], vec![]));
     let second = sim.client.now() + MS;
     sim.client.advance_time(MS);

@@ -71,7 +71,8 @@ impl CommandHandler {
 
     fn carry_out(&self, command: ControlSocketCommand) -> Result<String, String> {
         let control = &self.control;
-        if control.is_over() && !matches!(command, ControlSocketCommand::Stop | ControlSocketCommand::Status)
+        if control.has_stopped_sending()
+            && !matches!(command, ControlSocketCommand::Stop | ControlSocketCommand::Status)
         {
             return Err("the attack is ending: expected stop or status".into());
         }
@@ -105,16 +106,16 @@ impl CommandHandler {
     fn status(&self, command: ControlSocketCommand) -> String {
         let control = &self.control;
         let state = match () {
-            () if control.is_over() => "ending",
+            () if control.has_stopped_sending() => "ending",
             () if control.is_paused() => "paused",
             () => "running",
         };
-        let load = match (command, control.offered()) {
+        let load = match (command, control.offered_rate()) {
             (ControlSocketCommand::Rate(rate), _) => format!("rate={}/s", rate.requests_per_second()),
             (_, Some(rate)) => format!("rate={rate}/s"),
             (_, None) => format!("concurrency={}", control.concurrency()),
         };
-        let (done, errors) = control.outcomes();
+        let (done, errors) = control.completed_and_errors();
         let (in_flight, connections) = (control.in_flight(), control.connections());
         let elapsed = control.elapsed() as f64 / SECOND as f64;
         format!(

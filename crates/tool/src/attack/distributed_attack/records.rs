@@ -8,7 +8,7 @@ use std::io::{BufWriter, Cursor, Write};
 
 use anyhow::bail;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use seawall_fleet::protocol::MOST_RECORDS;
+use seawall_fleet::protocol::MAX_RECORD_BYTES;
 use seawall_load::clock::nanos;
 use seawall_load::engine::{LoadSpec, ResultsOutput};
 use seawall_load::results::{EncodeError, Encoder, RecordMerge, ResultFormat};
@@ -60,12 +60,14 @@ impl PodRecords {
         let Self { format, output, received: told, truncated: cut, .. } = self;
         let mut merged = RecordMerge::new();
         for (pod, bytes) in told.into_iter().enumerate().filter(|(_, bytes)| !bytes.is_empty()) {
-            merged.add(&pod.to_string(), Cursor::new(bytes));
+            merged.add_input(&pod.to_string(), Cursor::new(bytes));
         }
         let mut encoder = Encoder::new(format, BufWriter::new(output));
         let written = copy(&mut merged, &mut encoder);
-        let broken =
-            merged.broken().iter().filter_map(|broken| Some((broken.name.parse().ok()?, &broken.error)));
+        let broken = merged
+            .broken_inputs()
+            .iter()
+            .filter_map(|broken| Some((broken.name.parse().ok()?, &broken.error)));
         let broken = broken.filter(|(pod, _)| !lost.contains(pod) && !cut.contains(pod));
         let mut missing: Vec<_> =
             broken.map(|(pod, error)| format!("records of {}: {error}", name(pod))).collect();
@@ -99,13 +101,13 @@ fn copy(
 /// # Errors
 /// How much is too much, and what to do instead.
 pub(crate) fn check_records_fit(load: &LoadSpec, pods: u64) -> anyhow::Result<()> {
-    let room = (MOST_RECORDS as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
+    let room = (MAX_RECORD_BYTES as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
     let Some(hits) = hits(load).filter(|&hits| hits > room) else { return Ok(()) };
     bail!(
         "-output: pods cannot send the records of {hits} requests (limit {} MiB per pod and {} MiB together; {pods} \
          pods: fewer than {room} requests). Let the pods write the records with --volume pvc:CLAIM:/PATH and -output \
          in it, or use -output=none and --timeseries FILE",
-        MOST_RECORDS >> 20,
+        MAX_RECORD_BYTES >> 20,
         MOST_HELD >> 20,
     )
 }
@@ -114,7 +116,7 @@ pub(crate) fn check_records_fit(load: &LoadSpec, pods: u64) -> anyhow::Result<()
 fn hits(load: &LoadSpec) -> Option<u64> {
     let until = Some(load.until.hits).filter(|&hits| hits != u64::MAX);
     let ArrivalModel::Open(schedule) = &load.arrivals else { return until };
-    let due = load.ends().map(|end| schedule.hits_before(end));
+    let due = load.known_end().map(|end| schedule.hits_before(end));
     let all = until.into_iter().chain(due).min()?;
     Some(all.saturating_sub(schedule.hits_before(nanos(load.warm_up))))
 }

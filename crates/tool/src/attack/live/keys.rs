@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ViewKey {
     /// Stop; once more: now.
-    Quit,
+    StopAttack,
     /// The offered rate times this.
     ScaleRate(f64),
 }
@@ -37,7 +37,7 @@ fn key(bytes: &[u8]) -> (Option<ViewKey>, usize) {
         return (key, 2 + end);
     }
     let key = match bytes[0] {
-        b'q' | b'Q' => Some(ViewKey::Quit),
+        b'q' | b'Q' => Some(ViewKey::StopAttack),
         b'+' | b'=' => Some(ViewKey::ScaleRate(STEP)),
         b'-' => Some(ViewKey::ScaleRate(1.0 / STEP)),
         b'*' => Some(ViewKey::ScaleRate(2.0)),
@@ -56,7 +56,7 @@ mod tests {
         let up = ViewKey::ScaleRate(STEP);
         assert_eq!(
             parse_keys(b"+\x1b[A\x1bOAx\x1b[1;5C\x1b[5~q"),
-            [up, up, up, ViewKey::ScaleRate(2.0), ViewKey::Quit]
+            [up, up, up, ViewKey::ScaleRate(2.0), ViewKey::StopAttack]
         );
     }
 

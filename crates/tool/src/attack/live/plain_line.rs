@@ -11,16 +11,16 @@ const NAMED: usize = 3;
 
 /// Everything that matters in a second, and which pods have told of it, if there are any.
 pub(super) fn format_plain_line(facts: &RunInfo, row: &LiveRow, pods: Option<&str>) -> String {
-    let now = row.now;
+    let now = row.status;
     let end = facts.end.map(|end| format!("/{}", format_clock(end))).unwrap_or_default();
     let offered =
-        row.offered.map(|offered| format!("offered {}/s ", format_rate(offered))).unwrap_or_default();
-    let lag = if facts.open {
-        format!(", lag p99 {}", format_brief_time(row.second.lag.p99))
+        row.offered_rate.map(|offered| format!("offered {}/s ", format_rate(offered))).unwrap_or_default();
+    let lag = if facts.is_open_loop {
+        format!(", lag p99 {}", format_brief_time(row.latencies.lag.p99))
     } else {
         String::new()
     };
-    let response = row.second.response;
+    let response = row.latencies.response;
     // Percentiles of nothing are zeros, which read as very fast responses.
     let times = if response.count == 0 {
         "no response in this second".to_owned()
@@ -30,15 +30,15 @@ pub(super) fn format_plain_line(facts: &RunInfo, row: &LiveRow, pods: Option<&st
             format_brief_time(response.p50),
             format_brief_time(response.p99),
             format_brief_time(response.max),
-            format_brief_time(row.second.service.p99)
+            format_brief_time(row.latencies.service.p99)
         )
     };
     format!(
         "{}{end} {offered}achieved {}/s good {}/s, {times}{lag}, in flight {}, {}{}{}",
         // The senders hand over a moment before the full second.
         format_clock(now.elapsed + SECOND / 2),
-        format_rate(row.achieved),
-        format_rate(row.good),
+        format_rate(row.achieved_rate),
+        format_rate(row.goodput),
         now.in_flight,
         errors(row),
         pods.map(|pods| format!(", {pods}")).unwrap_or_default(),
@@ -47,7 +47,7 @@ pub(super) fn format_plain_line(facts: &RunInfo, row: &LiveRow, pods: Option<&st
 }
 
 fn errors(row: &LiveRow) -> String {
-    if row.errors.is_empty() && row.done == 0 && row.now.in_flight > 0 {
+    if row.errors.is_empty() && row.total_completed == 0 && row.status.in_flight > 0 {
         return "no response so far".to_owned();
     }
     if row.errors.is_empty() {
@@ -56,11 +56,11 @@ fn errors(row: &LiveRow) -> String {
     let named = row.errors.iter().take(NAMED).map(|error| format!("{} {}", error.count, error.kind));
     let more = if row.errors.len() > NAMED { ", ..." } else { "" };
     let without = if row.is_unreachable() { "no connection so far, " } else { "" };
-    format!("{without}errors {} ({}{more})", row.failed(), named.collect::<Vec<_>>().join(", "))
+    format!("{without}errors {} ({}{more})", row.total_failed(), named.collect::<Vec<_>>().join(", "))
 }
 
 fn state(facts: &RunInfo, row: &LiveRow) -> &'static str {
-    match row.now {
+    match row.status {
         now if now.ending => ", waiting for responses",
         now if now.elapsed < facts.warm_up => ", warming up",
         _ => "",
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn a_second_without_a_response_has_no_times_and_is_not_called_free_of_errors() {
         let mut row = sample_history(1).last().unwrap().clone();
-        row.second.response.count = 0;
-        (row.done, row.now.in_flight) = (0, 179);
+        row.latencies.response.count = 0;
+        (row.total_completed, row.status.in_flight) = (0, 179);
         row.errors.clear();
         let line = format_plain_line(&sample_run_info(), &row, None);
         assert!(line.contains(", no response in this second, ") && !line.contains("p50"), "{line}");
@@ -100,8 +100,8 @@ mod tests {
     #[test]
     fn a_run_without_a_connection_says_so_and_shows_no_times() {
         let mut row = sample_history(1).last().unwrap().clone();
-        (row.sent, row.done, row.second.response.count) = (0, 50, 0);
-        row.errors = vec![ErrorCount { kind: "resolve".to_owned(), count: 50, fresh: 50 }];
+        (row.total_sent, row.total_completed, row.latencies.response.count) = (0, 50, 0);
+        row.errors = vec![ErrorCount { kind: "resolve".to_owned(), count: 50, last_second_count: 50 }];
         let line = format_plain_line(&sample_run_info(), &row, None);
         assert!(line.contains(", no response in this second, ") && !line.contains("p50"), "{line}");
         assert!(line.ends_with("no connection so far, errors 50 (50 resolve)"), "{line}");
@@ -111,10 +111,10 @@ mod tests {
     fn a_closed_loop_offers_nothing_and_has_no_lag() {
         let history = sample_history(1);
         let mut row = history.last().unwrap().clone();
-        row.offered = None;
-        row.now.ending = true;
+        row.offered_rate = None;
+        row.status.ending = true;
         row.errors.clear();
-        let closed = RunInfo { end: None, open: false, steerable: false, ..sample_run_info() };
+        let closed = RunInfo { end: None, is_open_loop: false, steerable: false, ..sample_run_info() };
         let line = format_plain_line(&closed, &row, Some("3 of 4 pods (lost: pod-2)"));
         assert!(line.starts_with("0:01 achieved 1000/s good 990/s, "), "{line}");
         assert!(

@@ -343,6 +343,6 @@ mod tests {
         screen.enter().unwrap();
         (&person).write_all(b"q").unwrap();
         let keys = std::iter::repeat_with(|| screen.wait_for_keys().unwrap()).find(|keys| !keys.is_empty());
-        assert_eq!(keys.unwrap(), [ViewKey::Quit]);
+        assert_eq!(keys.unwrap(), [ViewKey::StopAttack]);
     }
 }

@@ -1,9 +1,9 @@
 //! A run to try the view and the lines on.
 
 use seawall_load::clock::{Nanos, SECOND};
-use seawall_load::fault::RequestFault;
 use seawall_load::interval::IntervalStats;
 use seawall_load::interval_row::{LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
+use seawall_load::request_fault::RequestFault;
 use seawall_load::stats::{FinishedRequest, LoadStats};
 
 use crate::attack::pods::{AttackPodStatus, PodTracker};
@@ -13,9 +13,9 @@ pub(super) fn sample_run_info() -> RunInfo {
         target: "GET http://127.0.0.1:8080/token".to_owned(),
         load: "open loop at 1000/s".to_owned(),
         end: Some(60 * SECOND),
-        hits: None,
-        in_flight: 4096,
-        open: true,
+        max_requests: None,
+        max_in_flight: 4096,
+        is_open_loop: true,
         steerable: true,
         warm_up: 0,
     }
@@ -34,7 +34,7 @@ fn second(n: u64) -> IntervalStats {
             target,
             outcome,
             due,
-            sent,
+            sent_at: sent,
             first_byte,
             end,
             bytes_in: 1,
@@ -68,7 +68,9 @@ pub(super) fn sample_pod_tracker(many: usize) -> PodTracker {
 pub(super) fn sample_history(seconds: u64) -> LiveRowHistory {
     let (mut meter, mut history) = (LiveRowBuilder::default(), LiveRowHistory::default());
     (1..=seconds)
-        .filter_map(|at| meter.row(&second(at), sample_run_status(at * SECOND), |at| Some(at / 1_000_000)))
+        .filter_map(|at| {
+            meter.add_interval(&second(at), sample_run_status(at * SECOND), |at| Some(at / 1_000_000))
+        })
         .for_each(|row| history.push(row));
     history
 }

@@ -128,7 +128,7 @@ fn small(frame: &mut Frame<'_>, scene: &LiveFrame<'_>) {
         Some(row) => plain_line::format_plain_line(
             scene.run_info,
             row,
-            scene.pods.reporting_text(row.now.elapsed).as_deref(),
+            scene.pods.reporting_text(row.status.elapsed).as_deref(),
         ),
         None => state(scene),
     };
@@ -175,12 +175,12 @@ fn share(scene: &LiveFrame<'_>) -> Option<f64> {
     let LiveFrame { run_info: facts, status: now, history, .. } = scene;
     let part = |done: u64, of: u64| done as f64 / of.max(1) as f64;
     let by_time = facts.end.map(|end| part(now.elapsed, end));
-    let by_hits = facts.hits.map(|hits| part(history.last().map_or(0, |row| row.sent), hits));
+    let by_hits = facts.max_requests.map(|hits| part(history.last().map_or(0, |row| row.total_sent), hits));
     by_time.into_iter().chain(by_hits).reduce(f64::max).map(|share| share.min(1.0))
 }
 
 fn progress_label(scene: &LiveFrame<'_>, share: f64) -> String {
-    let of = match (scene.run_info.end, scene.run_info.hits) {
+    let of = match (scene.run_info.end, scene.run_info.max_requests) {
         (Some(end), _) => format!(" of {}", format_clock(end)),
         (None, Some(hits)) => format!(", {hits} requests"),
         (None, None) => String::new(),
@@ -190,19 +190,19 @@ fn progress_label(scene: &LiveFrame<'_>, share: f64) -> String {
 
 fn rate_lines(scene: &LiveFrame<'_>, row: &LiveRow) -> Vec<Line<'static>> {
     let now = scene.status;
-    let offered = row.offered.filter(|_| scene.run_info.open);
+    let offered = row.offered_rate.filter(|_| scene.run_info.is_open_loop);
     let offered = offered.map(|offered| fact("offered", &format_rate(offered))).unwrap_or_default();
     let per_second = [
         vec!["Rate /s   ".bold()],
         offered,
-        fact("achieved", &format_rate(row.achieved)),
-        fact("good", &format_rate(row.good)),
+        fact("achieved", &format_rate(row.achieved_rate)),
+        fact("good", &format_rate(row.goodput)),
     ];
     let requests = [
         vec!["Requests  ".bold()],
-        fact("sent", &row.sent.to_string()),
-        fact("done", &row.done.to_string()),
-        fact("in flight", &format!("{} of {}", now.in_flight, scene.run_info.in_flight)),
+        fact("sent", &row.total_sent.to_string()),
+        fact("done", &row.total_completed.to_string()),
+        fact("in flight", &format!("{} of {}", now.in_flight, scene.run_info.max_in_flight)),
         fact("connections", &now.connections.to_string()),
     ];
     let told = scene.pods.reporting_text(now.elapsed).map(|told| {
@@ -224,10 +224,10 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, history: &LiveRowHistory) {
         left,
         history,
         "Good responses /s",
-        |row| row.good as u64,
+        |row| row.goodput as u64,
         |value| format_rate(value as f64),
     );
-    chart(frame, right, history, "Response time p99", |row| row.second.response.p99, format_brief_time);
+    chart(frame, right, history, "Response time p99", |row| row.latencies.response.p99, format_brief_time);
 }
 
 /// A column per second, the newest the rightmost, from zero to the highest in sight.
@@ -258,10 +258,10 @@ fn latencies(facts: &RunInfo, row: &LiveRow) -> Vec<Line<'static>> {
         table.push(latency(name, "last 1s", second));
         table.push(latency("", "so far", whole).dim());
     };
-    rows("response", &row.second.response, &row.run_so_far.response);
-    rows("service", &row.second.service, &row.run_so_far.service);
-    if facts.open {
-        rows("lag", &row.second.lag, &row.run_so_far.lag);
+    rows("response", &row.latencies.response, &row.run_latencies.response);
+    rows("service", &row.latencies.service, &row.run_latencies.service);
+    if facts.is_open_loop {
+        rows("lag", &row.latencies.lag, &row.run_latencies.lag);
     }
     table
 }
@@ -283,11 +283,15 @@ fn error_lines(row: &LiveRow) -> Vec<Line<'static>> {
     if row.errors.is_empty() {
         return vec![Line::from(vec!["Errors    ".bold(), "none".into()])];
     }
-    let share = row.failed() as f64 / row.done.max(1) as f64 * 100.0;
+    let share = row.total_failed() as f64 / row.total_completed.max(1) as f64 * 100.0;
     let without = if row.is_unreachable() { "; no connection so far" } else { "" };
-    let total = format!("{} of {} ({share:.2} %){without}", row.failed(), row.done);
+    let total = format!("{} of {} ({share:.2} %){without}", row.total_failed(), row.total_completed);
     let kinds = row.errors.iter().map(|error| {
-        let fresh = if error.fresh > 0 { format!(" (+{})", error.fresh) } else { String::new() };
+        let fresh = if error.last_second_count > 0 {
+            format!(" (+{})", error.last_second_count)
+        } else {
+            String::new()
+        };
         format!("{} {}{fresh}", error.kind, error.count)
     });
     let kinds = kinds.collect::<Vec<_>>().join("   ");
@@ -345,7 +349,7 @@ mod tests {
         let facts = RunInfo {
             load: "closed loop of 64".to_owned(),
             end: None,
-            open: false,
+            is_open_loop: false,
             steerable: false,
             ..sample_run_info()
         };

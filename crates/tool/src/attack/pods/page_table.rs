@@ -145,7 +145,7 @@ impl PodCompletions {
     /// A pod's next interval.
     pub(super) fn add_interval(&mut self, pod: usize, IntervalStats { from, to, stats }: &IntervalStats) {
         if let Some(track) = self.0.get_mut(pod) {
-            track.add(*from, *to, stats.ended());
+            track.add(*from, *to, stats.sent_and_ended());
         }
     }
 }

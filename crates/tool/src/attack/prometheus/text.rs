@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use seawall_load::clock::SECOND;
-use seawall_load::fault::{OutcomeClass, RequestFault};
-use seawall_load::outcomes::{BOUNDS, OutcomeCounts, RequestOutcome, TargetOutcomes};
+use seawall_load::request_fault::{OutcomeClass, RequestFault};
+use seawall_load::target_outcomes::{BUCKET_BOUNDS, OutcomeCounts, RequestOutcome, TargetOutcomes};
 
 use super::{OTHER, TargetLabel, TargetLabels};
 
@@ -128,7 +128,7 @@ fn escape(value: &str) -> String {
 }
 
 fn histogram(out: &mut String, labels: &str, request: &OutcomeCounts, dialect: ScrapeFormat) {
-    let bounds = BOUNDS.iter().map(|&bound| dialect.bound(bound)).chain(["+Inf".to_owned()]);
+    let bounds = BUCKET_BOUNDS.iter().map(|&bound| dialect.bound(bound)).chain(["+Inf".to_owned()]);
     let mut count = 0;
     for (bound, in_bucket) in bounds.zip(request.buckets) {
         count += in_bucket;
@@ -158,11 +158,11 @@ mod tests {
         let name = TargetLabel { method: "GET".to_owned(), url: "http://host/\"a\\".to_owned() };
         let mut outcomes = TargetOutcomes::default();
         let mut count = |target, outcome, end| {
-            outcomes.count(&FinishedRequest {
+            outcomes.record_finished(&FinishedRequest {
                 target,
                 outcome,
                 due: 0,
-                sent: Some(0),
+                sent_at: Some(0),
                 first_byte: None,
                 end,
                 bytes_in: 10,

@@ -137,8 +137,8 @@ impl EmulateAwsArgs {
                 tokens_required: !self.instance.without_tokens,
             },
             faults: Faults::default(),
-            session_lifetime: self.sessions.session_lifetime,
-            fractions: self.sessions.fractions,
+            max_session_lifetime: self.sessions.session_lifetime,
+            fractional_expiry: self.sessions.fractions,
         }
     }
 
@@ -151,7 +151,9 @@ impl EmulateAwsArgs {
         arns.dedup();
         let role = |arn: &str| {
             let granted = grants.iter().filter(|(_, role)| role == arn).map(|(subject, _)| &**subject);
-            let role = granted.chain(signers.iter().copied()).fold(IamRole::open(arn), IamRole::trusting);
+            let role = granted
+                .chain(signers.iter().copied())
+                .fold(IamRole::trusting_everyone(arn), IamRole::trusting);
             IamRole {
                 longest: self.sessions.max_session,
                 external_id: self.trust.external_id.clone(),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use seawall_emulator::google::{GceMachine, GoogleEmulator, GoogleEndpoint, Impersonation};
+use seawall_emulator::google::{GceMachine, GoogleEmulator, GoogleEndpoint, ImpersonationPolicy};
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
 
 use crate::emulate::faults::FaultArgs;
@@ -153,12 +153,15 @@ impl GoogleTrustArgs {
         Ok(key)
     }
 
-    pub(super) fn to_impersonation(&self, demo: impl Iterator<Item = (String, String)>) -> Impersonation {
+    pub(super) fn to_impersonation(
+        &self,
+        demo: impl Iterator<Item = (String, String)>,
+    ) -> ImpersonationPolicy {
         if self.allow_all {
-            return Impersonation::Everyone;
+            return ImpersonationPolicy::Everyone;
         }
         let allowed = self.allow.iter().map(|grant| (grant.workload.subject(), grant.email.clone()));
-        Impersonation::Only(allowed.chain(demo).collect())
+        ImpersonationPolicy::Only(allowed.chain(demo).collect())
     }
 }
 

@@ -1,6 +1,8 @@
 //! The words for a run with `--closed-loop`: clients where rates would be.
 
-use seawall_lab::find::answer::{ClosedLoopResult, FindConfig, FindOutcome, FindReport, ReportedClientLimit};
+use seawall_lab::find::find_report::{
+    ClosedLoopResult, FindConfig, FindOutcome, FindReport, ReportedClientLimit,
+};
 
 use super::format_slo;
 use crate::find::formatting::{format_clients, format_count, format_rate, format_seconds};

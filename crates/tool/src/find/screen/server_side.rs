@@ -1,7 +1,7 @@
 //! What the target says of itself: each fact once, with all classes that it tells something of. Counters that did not rise only exclude, and
 //! are long lists: they come last, and where there is no room for all of them it is said how many more there are.
 
-use seawall_lab::find::answer::FindReport;
+use seawall_lab::find::find_report::FindReport;
 use seawall_lab::find::server_evidence::{ServerEvidence, server_evidence};
 
 use super::{EVIDENCE, WORDS, fits};
@@ -52,14 +52,14 @@ fn listed(
 fn likelier(on: &[&ServerEvidence<'_>]) -> String {
     let mut groups: Vec<(String, String, Vec<&str>)> = Vec::new();
     for word in on {
-        let (side, times) = if word.ratio < 1.0 {
-            ("against", format!("{} times less likely", format_rate(1.0 / word.ratio)))
+        let (side, times) = if word.likelihood_ratio < 1.0 {
+            ("against", format!("{} times less likely", format_rate(1.0 / word.likelihood_ratio)))
         } else {
-            ("for", format!("{} times likelier", format_rate(word.ratio)))
+            ("for", format!("{} times likelier", format_rate(word.likelihood_ratio)))
         };
         match groups.iter_mut().find(|group| group.0 == side && group.1 == times) {
-            Some(group) => group.2.push(word.class),
-            None => groups.push((side.to_owned(), times, vec![word.class])),
+            Some(group) => group.2.push(word.cause),
+            None => groups.push((side.to_owned(), times, vec![word.cause])),
         }
     }
     let group = |(side, times, classes): &(String, String, Vec<&str>)| {

@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail, ensure};
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::interval::IntervalStats;
-use seawall_load::outcome::handed_out;
 use seawall_load::results::rfc3339;
+use seawall_load::run_outcome::requests_handed_out;
 use seawall_load::schedule::ScheduleShard;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
@@ -162,10 +162,10 @@ impl GeneratorFile {
                     found == expected && interval.to >= found,
                     "does not continue the line before it: expected an interval from {expected} ns"
                 );
-                let largest = interval.stats.largest();
+                let largest = interval.stats.largest_counter();
                 ensure!(largest <= MOST, "has a count of {largest}: the limit is {MOST}");
                 self.to = interval.to;
-                self.handed_out = self.handed_out.saturating_add(handed_out(&interval.stats));
+                self.handed_out = self.handed_out.saturating_add(requests_handed_out(&interval.stats));
                 Ok(Some(*interval))
             }
             IntervalsLine::End(end) => {

@@ -6,7 +6,7 @@
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
 use seawall_load::latency_distribution::Distribution;
-use seawall_load::outcome::RunOutcome;
+use seawall_load::run_outcome::RunOutcome;
 use seawall_load::summary::Summary;
 
 use crate::report::rates::Rates;
@@ -91,7 +91,7 @@ impl Row {
         let times = stats.all_times();
         self.to = *to;
         self.sent = self.sent.saturating_add(stats.sent);
-        self.ended = self.ended.saturating_add(stats.ended());
+        self.ended = self.ended.saturating_add(stats.sent_and_ended());
         self.good = self.good.saturating_add(stats.good());
         self.done = self.done.saturating_add(stats.completed);
         self.response.merge(times.response_time.distribution());

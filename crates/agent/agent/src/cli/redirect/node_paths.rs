@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use seawall_redirect::{self as redirect, CgroupTree, Pins};
+use seawall_redirect::{self as redirect, Pins, PodsParentCgroup};
 
 use crate::cli::flags::Flags;
 
@@ -32,7 +32,7 @@ impl NodePaths {
         Pins::at(&self.bpffs)
     }
 
-    pub(super) fn find_cgroup_tree(&self) -> Result<CgroupTree, redirect::Error> {
-        CgroupTree::find(&self.cgroup_root, self.kubepods_cgroup.as_deref())
+    pub(super) fn find_cgroup_tree(&self) -> Result<PodsParentCgroup, redirect::Error> {
+        PodsParentCgroup::find(&self.cgroup_root, self.kubepods_cgroup.as_deref())
     }
 }

@@ -250,15 +250,16 @@ fn options(issuer: &Issuer) -> AwsEmulatorOptions {
         keys: issuer.key_set().unwrap(),
         audiences: ["sts.amazonaws.com".to_owned()].into(),
     };
-    let role = |name: &str, trusted: &str| IamRole::open(&format!("{BASE}{name}")).trusting(trusted);
+    let role =
+        |name: &str, trusted: &str| IamRole::trusting_everyone(&format!("{BASE}{name}")).trusting(trusted);
     let roles = vec![
         role("irsa", &IRSA.subject()),
         IamRole {
             external_id: Some("me-1".into()),
             ..role("team/kiam", USER).trusting(NODE).trusting(FIRST)
         },
-        IamRole::open(FIRST).trusting(USER).trusting(&KIAM.subject()),
-        IamRole::open(ABROAD).trusting(USER),
+        IamRole::trusting_everyone(FIRST).trusting(USER).trusting(&KIAM.subject()),
+        IamRole::trusting_everyone(ABROAD).trusting(USER),
         role("plain", USER),
     ];
     let secret_access_key = Secret::new("s3cret".to_owned());

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_emulator::google::{
-    self, GoogleEmulator, GoogleEmulatorOptions, GoogleEndpoint, Impersonation, WorkloadIdentityProvider,
+    self, GoogleEmulator, GoogleEmulatorOptions, GoogleEndpoint, ImpersonationPolicy,
+    WorkloadIdentityProvider,
 };
 use seawall_emulator::keys::{Algorithm, SigningKey};
 use seawall_emulator::kubernetes::{Issuer, Workload};
@@ -44,7 +45,7 @@ impl Cloud {
         let options = GoogleEmulatorOptions {
             listen,
             providers: vec![provider],
-            impersonation: Impersonation::only(own),
+            impersonation: ImpersonationPolicy::only(own),
             identity_key: Some(identity_key()),
             ..GoogleEmulatorOptions::default()
         };

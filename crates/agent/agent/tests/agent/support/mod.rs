@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use seawall_core::Clock;
 
-pub(crate) use seawall_testkit::agent::{client, library, process};
+pub(crate) use seawall_testkit::agent::{client, client_library, process};
 pub(crate) use seawall_testkit::waiting::{until, until_true};
 
 /// The agent as cargo built it for these tests.

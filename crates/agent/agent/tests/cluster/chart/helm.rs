@@ -71,7 +71,7 @@ impl Helm {
     /// The objects of the chart with these values, each with the path where it is made.
     pub(super) fn render(&self, flags: &[&str]) -> Vec<(String, Value)> {
         let text = self.must(&[&["template", "seawall", CHART, "--kube-version", VERSION], flags].concat());
-        objects::of_yaml(text.trim_start_matches("---\n"))
+        objects::parse_yaml_objects(text.trim_start_matches("---\n"))
     }
 
     /// Why the chart refuses these values.

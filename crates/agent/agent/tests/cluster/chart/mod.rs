@@ -10,9 +10,9 @@ mod release;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use seawall_testkit::api::Api;
+use seawall_testkit::kubernetes_api::KubernetesApi;
 use seawall_testkit::objects;
-use seawall_testkit::ready_control_plane::Plane;
+use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use seawall_testkit::server::Server;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -151,7 +151,7 @@ fn the_schema_has_a_sentence_for_each_key_and_knows_each_that_is_shipped() {
         serde_json::from_str(include_str!("../../../../../../deploy/helm/seawall/values.schema.json"))
             .unwrap();
     let values = include_str!("../../../../../../deploy/helm/seawall/values.yaml");
-    let values = objects::document(values);
+    let values = objects::parse_yaml_document(values);
     documented("", &schema, &values);
 }
 
@@ -189,7 +189,7 @@ fn by_name(objects: Vec<(String, Value)>) -> BTreeMap<String, Value> {
 fn what_the_agent_may_do_is_said_by_the_chart_as_by_the_files_that_are_shipped() {
     let helm = Helm::alone();
     let rendered = by_name(helm.render(&[&values("everything")]));
-    for (path, shipped) in SHIPPED.iter().flat_map(|yaml| by_name(objects::of_yaml(yaml))) {
+    for (path, shipped) in SHIPPED.iter().flat_map(|yaml| by_name(objects::parse_yaml_objects(yaml))) {
         // Helm makes it (--create-namespace).
         if shipped["kind"] != "Namespace" {
             assert_eq!(rendered.get(&path), Some(&shipped), "{path}");
@@ -229,7 +229,7 @@ fn list(items: &Value) -> Value {
 }
 
 /// The fields by their names and types in the operator's reference (monitoring.coreos.com/v1).
-fn have_operators_kinds(api: &Api) {
+fn have_operators_kinds(api: &KubernetesApi) {
     let (text, texts) = (
         json!({ "type": "string" }),
         json!({ "type": "object", "additionalProperties": { "type": "string" } }),
@@ -245,7 +245,7 @@ fn have_operators_kinds(api: &Api) {
         object(&json!({ "alert": text, "expr": text, "for": text, "labels": texts, "annotations": texts }));
     let rules = object(&json!({ "groups": list(&object(&json!({ "name": text, "rules": list(&rule) }))) }));
     for (kind, spec) in [("ServiceMonitor", monitor), ("PrometheusRule", rules)] {
-        api.must(
+        api.call_expecting_success(
             "POST",
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
             Some(&operators(kind, &spec)),
@@ -255,17 +255,17 @@ fn have_operators_kinds(api: &Api) {
     }
 }
 
-fn have_namespace(api: &Api) {
+fn have_namespace(api: &KubernetesApi) {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "seawall" } });
-    api.must("POST", "/api/v1/namespaces", Some(&namespace));
+    api.call_expecting_success("POST", "/api/v1/namespaces", Some(&namespace));
 }
 
 #[test]
 #[ignore = "SKIPPED: needs helm, kube-apiserver and etcd: run scripts/cluster-test"]
 fn every_mode_and_everything_on_is_taken_by_the_api_server_with_every_field_known() {
     let folder = TempDir::with_prefix("seawall-chart-").unwrap();
-    let plane = Plane::start(folder.path());
-    let (api, helm) = (plane.admin(), Helm::alone());
+    let plane = ReadyControlPlane::start(folder.path());
+    let (api, helm) = (plane.admin_api(), Helm::alone());
     have_namespace(&api);
     have_operators_kinds(&api);
     for way in all() {
@@ -289,8 +289,8 @@ fn every_mode_and_everything_on_is_taken_by_the_api_server_with_every_field_know
 #[ignore = "SKIPPED: needs helm, kube-apiserver and etcd: run scripts/cluster-test"]
 fn on_gke_the_chart_brings_the_quota_without_which_no_pod_of_its_class_is_admitted() {
     let folder = TempDir::with_prefix("seawall-chart-").unwrap();
-    let plane = Plane::start(folder.path());
-    have_namespace(&plane.admin());
+    let plane = ReadyControlPlane::start(folder.path());
+    have_namespace(&plane.admin_api());
     let cases = [
         ("v1.33.5-gke.1080000", "seawall", "auto", true),
         ("v1.33.5-gke.1080000", "kube-system", "auto", false),
@@ -299,10 +299,10 @@ fn on_gke_the_chart_brings_the_quota_without_which_no_pod_of_its_class_is_admitt
         ("v1.33.5", "kube-system", "always", true),
     ];
     for (version, namespace, enabled, is_there) in cases {
-        let api = plane.admin();
+        let api = plane.admin_api();
         let server = Server::start(move |mut peer, _| {
             loop {
-                let head = peer.request()?;
+                let head = peer.read_request_head()?;
                 let path = head.split(' ').nth(1).unwrap_or_default();
                 let (status, mut body) = api.call("GET", path, None).map_err(std::io::Error::other)?;
                 if path.starts_with("/version") {

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::{Child, Command, Output};
 
-use seawall_testkit::api::Api;
-use seawall_testkit::objects::NODE;
-use seawall_testkit::ready_control_plane::Plane;
+use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::objects::NODE_NAME;
+use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,23 +36,26 @@ const KINDS: [&str; 12] = [
 
 struct Cluster {
     folder: TempDir,
-    plane: Plane,
-    api: Api,
+    plane: ReadyControlPlane,
+    api: KubernetesApi,
     helm: Helm,
 }
 
 impl Cluster {
     fn start() -> Self {
         let folder = TempDir::with_prefix("seawall-release-").unwrap();
-        let plane = Plane::start(folder.path());
-        let api = plane.admin();
+        let plane = ReadyControlPlane::start(folder.path());
+        let api = plane.admin_api();
         have_namespace(&api);
-        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE },
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME },
                            "spec": { "taints": [{ "key": TAINT, "effect": "NoSchedule" }, { "key": "another", "effect": "NoSchedule" }] } });
-        api.must("POST", "/api/v1/nodes", Some(&node));
+        api.call_expecting_success("POST", "/api/v1/nodes", Some(&node));
         let admin = folder.path().join("admin");
-        std::fs::write(&admin, plane.kubeconfig_text(seawall_testkit::control_plane::ADMIN, plane.port()))
-            .unwrap();
+        std::fs::write(
+            &admin,
+            plane.kubeconfig_text(seawall_testkit::control_plane::ADMIN_TOKEN, plane.api_server_port()),
+        )
+        .unwrap();
         let helm = Helm::with(&admin);
         Self { folder, plane, api, helm }
     }
@@ -68,7 +71,7 @@ impl Cluster {
     }
 
     fn names(&self, path: &str) -> Vec<String> {
-        let list = self.api.must("GET", path, None);
+        let list = self.api.call_expecting_success("GET", path, None);
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
         list["items"].as_array().unwrap().iter().map(name).collect()
     }
@@ -80,19 +83,21 @@ impl Cluster {
 
     /// What the DaemonSet's controller does: a pod of it on the node.
     fn pod_of(&self, set: &str) {
-        let template = self.api.must("GET", &format!("{SETS}/{set}"), None)["spec"]["template"].clone();
+        let template =
+            self.api.call_expecting_success("GET", &format!("{SETS}/{set}"), None)["spec"]["template"]
+                .clone();
         let mut spec = template["spec"].clone();
-        spec["nodeName"] = NODE.into();
+        spec["nodeName"] = NODE_NAME.into();
         // The namespace's own is made by a controller.
         spec["serviceAccountName"] = json!("seawall-agent");
         let labels = &template["metadata"]["labels"];
         let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": format!("{set}-x"), "labels": labels }, "spec": spec });
-        self.api.must("POST", PODS, Some(&pod));
+        self.api.call_expecting_success("POST", PODS, Some(&pod));
     }
 
     fn forget_pod(&self, set: &str) {
         let now = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0 });
-        self.api.must("DELETE", &format!("{PODS}/{set}-x"), Some(&now));
+        self.api.call_expecting_success("DELETE", &format!("{PODS}/{set}-x"), Some(&now));
     }
 
     /// Starts what the container of a job runs, as its ServiceAccount.
@@ -102,10 +107,13 @@ impl Cluster {
         let account = pod["serviceAccountName"].as_str().unwrap();
         let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
         let path = format!("/api/v1/namespaces/seawall/serviceaccounts/{account}/token");
-        let token =
-            self.api.must("POST", &path, Some(&request))["status"]["token"].as_str().unwrap().to_owned();
+        let token = self.api.call_expecting_success("POST", &path, Some(&request))["status"]["token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let kubeconfig = self.folder.path().join(name);
-        std::fs::write(&kubeconfig, self.plane.kubeconfig_text(&token, self.plane.port())).unwrap();
+        std::fs::write(&kubeconfig, self.plane.kubeconfig_text(&token, self.plane.api_server_port()))
+            .unwrap();
         run(&pod["containers"][0]["args"], &kubeconfig)
     }
 
@@ -125,7 +133,11 @@ impl Cluster {
             json!({ "startTime": now, "failed": 1, "uncountedTerminatedPods": {},
                     "conditions": [condition("FailureTarget"), condition("Failed")] })
         };
-        self.api.must("PATCH", &format!("{JOBS}/{name}/status"), Some(&json!({ "status": status })));
+        self.api.call_expecting_success(
+            "PATCH",
+            &format!("{JOBS}/{name}/status"),
+            Some(&json!({ "status": status })),
+        );
         said
     }
 
@@ -143,12 +155,12 @@ impl Cluster {
     fn report(&self, ready: u32) {
         let status = json!({ "status": { "observedGeneration": 1, "currentNumberScheduled": 1, "numberMisscheduled": 0,
                                          "desiredNumberScheduled": 1, "numberReady": ready } });
-        self.api.must("PATCH", &format!("{SETS}/seawall-uninstall/status"), Some(&status));
+        self.api.call_expecting_success("PATCH", &format!("{SETS}/seawall-uninstall/status"), Some(&status));
     }
 
     /// Whether the node has this taint. (The API server gives a new one some of its own.)
     fn has_taint(&self, key: &str) -> bool {
-        let node = self.api.must("GET", &format!("/api/v1/nodes/{NODE}"), None);
+        let node = self.api.call_expecting_success("GET", &format!("/api/v1/nodes/{NODE_NAME}"), None);
         node["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == key)
     }
 }
@@ -176,10 +188,14 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
         assert!(notes.contains(says) && notes.contains("/seawall-agent status"), "{mode}: {notes}");
     }
     cluster.must_bring("install", &[]);
-    let template = |cluster: &Cluster| cluster.api.must("GET", &format!("{SETS}/seawall-agent"), None);
+    let template =
+        |cluster: &Cluster| cluster.api.call_expecting_success("GET", &format!("{SETS}/seawall-agent"), None);
     let (first, config) = (template(&cluster), "/api/v1/namespaces/seawall/configmaps/seawall-agent");
     cluster.must_bring("upgrade", &["--set=config.logLevel=debug"]);
-    let told = cluster.api.must("GET", config, None)["data"]["agent.yaml"].as_str().unwrap().to_owned();
+    let told = cluster.api.call_expecting_success("GET", config, None)["data"]["agent.yaml"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert!(told.contains("logLevel: debug"), "{told}");
     assert_eq!(
         template(&cluster)["metadata"]["generation"],
@@ -226,7 +242,7 @@ fn a_node_that_is_down_ends_the_uninstallation_by_its_name_and_another_try_finis
     cluster.report(0);
     let job = cluster.start_job("seawall-uninstall-wait-for-nodes");
     let said = cluster.end_job("seawall-uninstall-wait-for-nodes", job);
-    assert!(said.contains(&format!("1 node(s): {NODE}")) && said.contains("Uninstall again"), "{said}");
+    assert!(said.contains(&format!("1 node(s): {NODE_NAME}")) && said.contains("Uninstall again"), "{said}");
     assert!(!helm.wait_with_output().unwrap().status.success());
     assert!(cluster.has_taint(TAINT), "a node that nobody has cleaned is opened");
     assert!(

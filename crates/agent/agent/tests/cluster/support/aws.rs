@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, IamUser, OidcProvider};
 use seawall_emulator::keys::KeySet;
-use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
-use seawall_testkit::objects::{NAMESPACE, pods, service_accounts_path};
+use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::objects::{NAMESPACE, pods_path, service_accounts_path};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -29,7 +29,7 @@ pub(crate) struct Sts {
 
 impl Sts {
     /// One with these roles.
-    pub(crate) fn start(api: &Api, roles: Vec<IamRole>) -> Self {
+    pub(crate) fn start(api: &KubernetesApi, roles: Vec<IamRole>) -> Self {
         let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
         let provider = OidcProvider {
             issuer: ISSUER.into(),
@@ -106,7 +106,7 @@ pub(crate) fn arn(role: &str) -> String {
 }
 
 fn trusting(role: &str, trusted: &str) -> IamRole {
-    IamRole::open(&arn(role)).trusting(trusted)
+    IamRole::trusting_everyone(&arn(role)).trusting(trusted)
 }
 
 fn subject(account: &str) -> String {
@@ -124,19 +124,23 @@ pub(crate) fn give_role(world: &World, account: &str) -> IamRole {
 }
 
 fn annotate(world: &World, path: &str, annotations: &Value) {
-    world.api.must("PATCH", path, Some(&json!({ "metadata": { "annotations": annotations } })));
+    world.api.call_expecting_success(
+        "PATCH",
+        path,
+        Some(&json!({ "metadata": { "annotations": annotations } })),
+    );
 }
 
 /// Before its address is known, if it is to be so from the beginning.
 pub(crate) fn annotate_pod(world: &World, pod: &Pod, annotations: &Value) {
-    annotate(world, &format!("{}/{}", pods(), pod.name), annotations);
+    annotate(world, &format!("{}/{}", pods_path(), pod.name), annotations);
 }
 
 /// A pod that runs, with these annotations from the beginning of its address on.
 pub(crate) fn annotated(world: &mut World, name: &str, account: &str, annotations: &Value) -> Pod {
     let pod = world.bound(name, account);
     annotate_pod(world, &pod, annotations);
-    world.api.report(name, "Running", &pod.sandbox.address.to_string());
+    world.api.set_pod_status(name, "Running", &pod.sandbox.address.to_string());
     pod
 }
 
@@ -162,7 +166,10 @@ pub(crate) fn containers_token(world: &World, pod: &Pod) -> String {
         },
     });
     let path = format!("{}/{}/token", service_accounts_path(), pod.account);
-    world.api.must("POST", &path, Some(&request))["status"]["token"].as_str().unwrap().to_owned()
+    world.api.call_expecting_success("POST", &path, Some(&request))["status"]["token"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 impl Pod {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seawall_redirect::{CgroupTree, Pins, attach, detach, nft_rules};
-use seawall_testkit::objects::NODE;
-use seawall_testkit::pod::{Process, in_group};
+use seawall_redirect::{Pins, PodsParentCgroup, attach, detach, nft_rules};
+use seawall_testkit::objects::NODE_NAME;
+use seawall_testkit::pod_process::{PodProcess, command_in_cgroup};
 use serde_json::{Value, json};
 
 use super::network::{METADATA, Sandbox};
@@ -34,7 +34,7 @@ struct Groups {
     kubepods: PathBuf,
     bpffs: PathBuf,
     pins: Pins,
-    site: CgroupTree,
+    site: PodsParentCgroup,
 }
 
 /// A container of a pod that is captured: a process.
@@ -43,7 +43,7 @@ pub(crate) struct Container {
     pub(crate) account: String,
     pub(crate) uid: String,
     pub(crate) sandbox: Option<Sandbox>,
-    pub(crate) process: Process,
+    pub(crate) process: PodProcess,
 }
 
 fn given(name: &str) -> PathBuf {
@@ -64,7 +64,7 @@ impl Groups {
         let tree = all.parent().unwrap();
         let below = kubepods.strip_prefix(tree).unwrap().to_owned();
         // The machine's own groups are nobody's to touch in a test.
-        let site = CgroupTree::find(tree, Some(&below)).unwrap().limit_conflict_check_to(&base);
+        let site = PodsParentCgroup::find(tree, Some(&below)).unwrap().limit_conflict_check_to(&base);
         Self { home: all.join("home"), pins: Pins::at(&bpffs).unwrap(), bpffs, site, kubepods: below, base }
     }
 
@@ -94,7 +94,7 @@ impl Node {
         ground.network.lack_metadata_address();
         let config = ground.folder.path().join("agent.yaml");
         let identity = format!(
-            "  strategy: kernel\n  nodeName: {NODE}\n  kubeconfig: {}\n  redirect: {{ bpffs: {}, kubepodsCgroup: {} }}\n",
+            "  strategy: kernel\n  nodeName: {NODE_NAME}\n  kubeconfig: {}\n  redirect: {{ bpffs: {}, kubepodsCgroup: {} }}\n",
             ground.kubeconfig.display(),
             groups.bpffs.display(),
             groups.kubepods.display()
@@ -125,7 +125,7 @@ impl Node {
         let agent = process::command(PROGRAM, &["--config"]);
         let words: Vec<_> = std::iter::once(agent.get_program()).chain(agent.get_args()).collect();
         let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
-        let mut command = in_group(&self.groups.of_pod(pod), &words);
+        let mut command = command_in_cgroup(&self.groups.of_pod(pod), &words);
         command.arg(&self.config).env("NODE_IP", ADDRESS).env("POD_UID", pod).stdin(Stdio::null());
         command.stderr(Stdio::piped());
         command
@@ -142,14 +142,14 @@ impl Node {
     pub(crate) fn pod(&mut self, name: &str, account: &str) -> Container {
         let sandbox = self.ground.network.sandbox();
         let container = self.bound(name, account, Some(sandbox.clone()), &json!({}));
-        self.ground.api.report(name, "Running", &sandbox.address.to_string());
+        self.ground.api.set_pod_status(name, "Running", &sandbox.address.to_string());
         container
     }
 
     /// One on the node's own network.
     pub(crate) fn host_pod(&mut self, name: &str, account: &str) -> Container {
         let container = self.bound(name, account, None, &json!({ "hostNetwork": true }));
-        self.ground.api.report(name, "Running", ADDRESS);
+        self.ground.api.set_pod_status(name, "Running", ADDRESS);
         container
     }
 
@@ -163,13 +163,13 @@ impl Node {
     ) -> Container {
         let uid = self.ground.api.make_pod_with(name, account, spec);
         let network = sandbox.as_ref().map(|sandbox| &*sandbox.name);
-        let process = Process::start(network, &self.groups.of_pod(&uid));
+        let process = PodProcess::start(network, &self.groups.of_pod(&uid));
         Container { name: name.into(), account: account.into(), uid, sandbox, process }
     }
 
     /// A process of the node's own, outside of every pod.
-    pub(crate) fn outside(&self) -> Process {
-        Process::start(None, &self.groups.home)
+    pub(crate) fn outside(&self) -> PodProcess {
+        PodProcess::start(None, &self.groups.home)
     }
 
     /// Whether a pod is given a token of its own, at an address of the cloud's.

@@ -4,12 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use seawall_core::Clock;
 use seawall_emulator::google::{
-    self, EmulatedAccessToken, GoogleEmulator, GoogleEmulatorOptions, GoogleEndpoint, Impersonation,
+    self, EmulatedAccessToken, GoogleEmulator, GoogleEmulatorOptions, GoogleEndpoint, ImpersonationPolicy,
     WorkloadIdentityProvider,
 };
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
-use seawall_testkit::api::Api;
 use seawall_testkit::control_plane::ISSUER;
+use seawall_testkit::kubernetes_api::KubernetesApi;
 use seawall_testkit::objects::NAMESPACE;
 use tokio::runtime::Runtime;
 
@@ -25,12 +25,12 @@ pub(crate) struct Cloud {
 
 impl Cloud {
     /// One in which each of these ServiceAccounts may become its Google service account and nobody else's.
-    pub(crate) fn start(api: &Api, accounts: &[(String, Option<String>)]) -> Self {
+    pub(crate) fn start(api: &KubernetesApi, accounts: &[(String, Option<String>)]) -> Self {
         Self::start_by(Clock::system(), api, accounts)
     }
 
     /// The same, in which it is what time this clock says.
-    pub(crate) fn start_by(clock: Clock, api: &Api, accounts: &[(String, Option<String>)]) -> Self {
+    pub(crate) fn start_by(clock: Clock, api: &KubernetesApi, accounts: &[(String, Option<String>)]) -> Self {
         let keys = api.call("GET", "/openid/v1/jwks", None).unwrap().1;
         let provider = WorkloadIdentityProvider {
             name: PROVIDER.into(),
@@ -43,7 +43,7 @@ impl Cloud {
             accounts.iter().filter_map(|(name, email)| Some((NAMESPACE, name.as_str(), email.as_deref()?)));
         let options = GoogleEmulatorOptions {
             providers: vec![provider],
-            impersonation: Impersonation::only(own),
+            impersonation: ImpersonationPolicy::only(own),
             identity_key: Some(identity_key()),
             ..GoogleEmulatorOptions::default()
         };
@@ -55,7 +55,8 @@ impl Cloud {
 
     /// What a token says; a panic for one that is not this cloud's.
     pub(crate) fn read(&self, token: &str) -> EmulatedAccessToken {
-        self.access_token(token).unwrap_or_else(|| panic!("not a token of this cloud, or expired: {token}"))
+        self.read_access_token(token)
+            .unwrap_or_else(|| panic!("not a token of this cloud, or expired: {token}"))
     }
 
     /// The claims of an identity token that this cloud signed; a panic for any other.

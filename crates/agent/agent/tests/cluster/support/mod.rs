@@ -12,9 +12,9 @@ pub(crate) mod scene;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use seawall_testkit::api::Api;
-use seawall_testkit::objects::{self, NODE};
-use seawall_testkit::ready_control_plane::Plane;
+use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::objects::{self, NODE_NAME};
+use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -22,7 +22,7 @@ use client::Answer;
 use cloud::{Cloud, PROVIDER, email};
 use network::{METADATA, Network, Sandbox};
 use process::Agent;
-pub(crate) use seawall_testkit::agent::{client, library, process};
+pub(crate) use seawall_testkit::agent::{client, client_library, process};
 pub(crate) use seawall_testkit::waiting::{pause, until, until_true};
 
 /// The agent as cargo built it for these tests.
@@ -47,8 +47,8 @@ pub(crate) fn identity(audience: &str) -> String {
 pub(crate) struct World {
     pub(crate) agent: Agent,
     pub(crate) cloud: Cloud,
-    pub(crate) api: Api,
-    pub(crate) plane: Plane,
+    pub(crate) api: KubernetesApi,
+    pub(crate) plane: ReadyControlPlane,
     pub(crate) network: Network,
     /// Files of all of them.
     pub(crate) folder: TempDir,
@@ -74,7 +74,7 @@ impl World {
         network.have_metadata_address();
         let listen = format!("\"{METADATA}:80\", \"127.0.0.1:0\"");
         let identity = format!(
-            "  strategy: source-ip\n  nodeName: {NODE}\n  kubeconfig: {}\n{identity}",
+            "  strategy: source-ip\n  nodeName: {NODE_NAME}\n  kubeconfig: {}\n{identity}",
             kubeconfig.display()
         );
         let config = folder.path().join("agent.yaml");
@@ -102,7 +102,7 @@ impl World {
     /// A pod that runs, known to the API server with its address.
     pub(crate) fn pod(&mut self, name: &str, account: &str) -> Pod {
         let pod = self.bound(name, account);
-        self.api.report(name, "Running", &pod.sandbox.address.to_string());
+        self.api.set_pod_status(name, "Running", &pod.sandbox.address.to_string());
         pod
     }
 
@@ -158,8 +158,8 @@ impl Pod {
 /// What an agent works with.
 pub(crate) struct Ground {
     pub(crate) cloud: Cloud,
-    pub(crate) api: Api,
-    pub(crate) plane: Plane,
+    pub(crate) api: KubernetesApi,
+    pub(crate) plane: ReadyControlPlane,
     pub(crate) network: Network,
     pub(crate) folder: TempDir,
     /// The agent's own.
@@ -170,16 +170,16 @@ impl Ground {
     /// ServiceAccounts as for [`World::start`].
     pub(crate) fn start(accounts: &[&str], taints: &Value) -> Self {
         let folder = TempDir::with_prefix("seawall-cluster-").unwrap();
-        let plane = Plane::start(folder.path());
-        let api = plane.admin();
+        let plane = ReadyControlPlane::start(folder.path());
+        let api = plane.admin_api();
         prepare(&api, taints);
         let given = |name: &&str| (name.to_string(), (!name.starts_with("plain")).then(|| email(name)));
         let accounts: Vec<_> = accounts.iter().map(given).collect();
         for (name, email) in &accounts {
-            api.make_account(name, email.as_deref());
+            api.create_service_account(name, email.as_deref());
         }
         let cloud = Cloud::start(&api, &accounts);
-        let kubeconfig = plane.kubeconfig(&agent_token(&api), plane.port());
+        let kubeconfig = plane.write_kubeconfig_with_port(&agent_token(&api), plane.api_server_port());
         Self { cloud, api, plane, network: Network::new(), folder, kubeconfig }
     }
 }
@@ -190,27 +190,28 @@ fn yaml(listen: &str, identity: &str, google: &str, cloud: &Cloud) -> String {
     format!(
         "listen: [{listen}]\nadmin: \"127.0.0.1:0\"\nlogLevel: debug\nidentity:\n{identity}\
          google:\n{google}  upstreamUrl: \"http://{upstream}\"\n  projectId: seawall-emulator\n  numericProjectId: 123456789012\n  \
-         zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE}, hostname: {NODE}.example }}\n  \
+         zone: europe-west1-b\n  instance: {{ id: 42, name: {NODE_NAME}, hostname: {NODE_NAME}.example }}\n  \
          cluster: {{ name: reef, location: europe-west1 }}\n  workloadIdentityProvider: \"{PROVIDER}\"\n  \
          stsUrl: \"http://{upstream}\"\n  iamUrl: \"http://{upstream}\"\n"
     )
 }
 
 /// The node, the shipped RBAC and admission, the tests' namespace.
-fn prepare(api: &Api, taints: &Value) {
+fn prepare(api: &KubernetesApi, taints: &Value) {
     for yaml in SHIPPED {
-        api.apply(yaml);
+        api.create_from_yaml(yaml);
     }
     let node = json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"taints": taints},
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE_NAME}, "spec": {"taints": taints},
     });
-    api.must("POST", "/api/v1/nodes", Some(&node));
-    api.must("POST", "/api/v1/namespaces", Some(&objects::namespace()));
+    api.call_expecting_success("POST", "/api/v1/nodes", Some(&node));
+    api.call_expecting_success("POST", "/api/v1/namespaces", Some(&objects::namespace_object()));
 }
 
 /// The agent's own pod, and a token of it.
-fn agent_token(api: &Api) -> String {
-    api.must("POST", objects::AGENT_PODS, Some(&objects::agent_pod()));
-    let answer = api.must("POST", objects::AGENT_TOKENS, Some(&objects::agent_token_request()));
+fn agent_token(api: &KubernetesApi) -> String {
+    api.call_expecting_success("POST", objects::AGENT_PODS_PATH, Some(&objects::agent_pod()));
+    let answer =
+        api.call_expecting_success("POST", objects::AGENT_TOKEN_PATH, Some(&objects::agent_token_request()));
     answer["status"]["token"].as_str().unwrap().to_owned()
 }

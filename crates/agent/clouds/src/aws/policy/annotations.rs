@@ -14,19 +14,19 @@ use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 use super::{role_arn, session};
 
 /// An annotation of a pod: the role that the pod requests. Source: uswitch/kiam and jtblin/kube2iam, README.
-pub(in crate::aws) const ROLE: &str = "iam.amazonaws.com/role";
+pub(in crate::aws) const ROLE_ANNOTATION: &str = "iam.amazonaws.com/role";
 
 /// An annotation of a pod: the name of its session at AWS. Source: uswitch/kiam, README.
-pub(in crate::aws) const SESSION_NAME: &str = "iam.amazonaws.com/session-name";
+pub(in crate::aws) const SESSION_NAME_ANNOTATION: &str = "iam.amazonaws.com/session-name";
 
 /// An annotation of a pod: the external ID that a role's trust policy can require. Source: uswitch/kiam, README.
-pub(in crate::aws) const EXTERNAL_ID: &str = "iam.amazonaws.com/external-id";
+pub(in crate::aws) const EXTERNAL_ID_ANNOTATION: &str = "iam.amazonaws.com/external-id";
 
 /// An annotation of a namespace: a regular expression for the roles that its pods may have. Source: uswitch/kiam, README.
-pub(in crate::aws) const PERMITTED: &str = "iam.amazonaws.com/permitted";
+pub(in crate::aws) const PERMITTED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/permitted";
 
 /// An annotation of a namespace: a JSON list of the roles that its pods may have. Source: jtblin/kube2iam, README.
-pub(in crate::aws) const ALLOWED_ROLES: &str = "iam.amazonaws.com/allowed-roles";
+pub(in crate::aws) const ALLOWED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/allowed-roles";
 
 /// An annotation of a ServiceAccount: the role of its pods. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
@@ -34,7 +34,7 @@ pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
 /// An annotation of a ServiceAccount: the audience of the token that assumes the role. Source: aws/amazon-eks-pod-identity-webhook, README.
 pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
 
-const POD: &[&str] = &[ROLE, SESSION_NAME, EXTERNAL_ID];
+const POD: &[&str] = &[ROLE_ANNOTATION, SESSION_NAME_ANNOTATION, EXTERNAL_ID_ANNOTATION];
 const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 
 /// Returns the annotation keys that the agent must read for the enabled projects.
@@ -42,9 +42,9 @@ const SERVICE_ACCOUNT: &[&str] = &[ROLE_ARN, AUDIENCE];
 /// KIAM and kube2iam need annotations of pods and namespaces; IRSA needs annotations of ServiceAccounts.
 pub(in crate::aws) fn selected_keys(kiam: bool, kube2iam: bool, irsa: bool) -> AnnotationKeys {
     let namespace: &[&str] = match (kiam, kube2iam) {
-        (true, true) => &[PERMITTED, ALLOWED_ROLES],
-        (true, false) => &[PERMITTED],
-        (false, true) => &[ALLOWED_ROLES],
+        (true, true) => &[PERMITTED_ROLES_ANNOTATION, ALLOWED_ROLES_ANNOTATION],
+        (true, false) => &[PERMITTED_ROLES_ANNOTATION],
+        (false, true) => &[ALLOWED_ROLES_ANNOTATION],
         (false, false) => &[],
     };
     AnnotationKeys {
@@ -66,19 +66,29 @@ const fn key(
 
 /// The keys that replace the annotations in an identity file.
 pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[
-    key("awsRole", AnnotatedObject::Pod, ROLE, "the name or ARN of an AWS role", |text| !text.is_empty()),
-    key("awsSessionName", AnnotatedObject::Pod, SESSION_NAME, "the name of a session", |text| {
+    key("awsRole", AnnotatedObject::Pod, ROLE_ANNOTATION, "the name or ARN of an AWS role", |text| {
         !text.is_empty()
     }),
-    key("awsExternalId", AnnotatedObject::Pod, EXTERNAL_ID, "an external id", |text| {
+    key("awsSessionName", AnnotatedObject::Pod, SESSION_NAME_ANNOTATION, "the name of a session", |text| {
+        !text.is_empty()
+    }),
+    key("awsExternalId", AnnotatedObject::Pod, EXTERNAL_ID_ANNOTATION, "an external id", |text| {
         ExternalId::parse(text).is_ok()
     }),
-    key("awsPermitted", AnnotatedObject::Namespace, PERMITTED, "a regular expression", |text| {
-        !text.is_empty()
-    }),
-    key("awsAllowedRoles", AnnotatedObject::Namespace, ALLOWED_ROLES, "a JSON list of roles", |text| {
-        text.starts_with('[')
-    }),
+    key(
+        "awsPermitted",
+        AnnotatedObject::Namespace,
+        PERMITTED_ROLES_ANNOTATION,
+        "a regular expression",
+        |text| !text.is_empty(),
+    ),
+    key(
+        "awsAllowedRoles",
+        AnnotatedObject::Namespace,
+        ALLOWED_ROLES_ANNOTATION,
+        "a JSON list of roles",
+        |text| text.starts_with('['),
+    ),
     key("awsRoleArn", AnnotatedObject::ServiceAccount, ROLE_ARN, "the ARN of an AWS role", |text| {
         role_arn::NamedRole::new(text).is_some()
     }),
@@ -98,8 +108,8 @@ mod tests {
     #[test]
     fn namespaces_are_asked_about_only_where_they_decide() {
         assert_eq!(selected_keys(false, false, true).namespace, [""; 0]);
-        assert_eq!(selected_keys(true, false, false).namespace, [PERMITTED]);
-        assert_eq!(selected_keys(false, true, true).namespace, [ALLOWED_ROLES]);
+        assert_eq!(selected_keys(true, false, false).namespace, [PERMITTED_ROLES_ANNOTATION]);
+        assert_eq!(selected_keys(false, true, true).namespace, [ALLOWED_ROLES_ANNOTATION]);
         assert_eq!(selected_keys(true, true, true).namespace.len(), 2);
         assert_eq!(selected_keys(false, false, false), AnnotationKeys::default());
     }

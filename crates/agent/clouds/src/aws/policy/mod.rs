@@ -33,7 +33,9 @@ use seawall_core::{Pod, PodAnnotations};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::NO_ROLE;
 
-use self::annotations::{AUDIENCE, EXTERNAL_ID, ROLE, ROLE_ARN, SESSION_NAME};
+use self::annotations::{
+    AUDIENCE, EXTERNAL_ID_ANNOTATION, ROLE_ANNOTATION, ROLE_ARN, SESSION_NAME_ANNOTATION,
+};
 use self::role_arn::{BaseRoleArn, NamedRole};
 use self::session::PodTag;
 
@@ -187,7 +189,7 @@ impl RolePolicy {
         if self.pod_role_rules.is_none() {
             return Ok(None);
         }
-        let Some(role) = said(&facts.pod, ROLE, MALFORMED_ROLE)? else { return Ok(None) };
+        let Some(role) = said(&facts.pod, ROLE_ANNOTATION, MALFORMED_ROLE)? else { return Ok(None) };
         role_arn::resolve_role(role, self.base_arn.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
     }
 
@@ -202,11 +204,11 @@ impl RolePolicy {
         rules
             .check_role_permitted(namespace, &role, self.base_arn.as_ref())
             .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
-        let session = match said(&facts.pod, SESSION_NAME, MALFORMED_SESSION_NAME)? {
+        let session = match said(&facts.pod, SESSION_NAME_ANNOTATION, MALFORMED_SESSION_NAME)? {
             Some(wanted) => session::format_session_name(&self.session_prefix, wanted),
             None => session::default_session_name(&self.session_prefix, pod),
         };
-        let external_id = match said(&facts.pod, EXTERNAL_ID, MALFORMED_EXTERNAL_ID)? {
+        let external_id = match said(&facts.pod, EXTERNAL_ID_ANNOTATION, MALFORMED_EXTERNAL_ID)? {
             Some(id) => Some(ExternalId::parse(id).map_err(|_| malformed(MALFORMED_EXTERNAL_ID))?),
             None => None,
         };
@@ -255,7 +257,7 @@ mod tests {
     use seawall_core::{PodUid, ServiceAccount};
 
     use super::*;
-    use crate::aws::policy::annotations::{ALLOWED_ROLES, PERMITTED};
+    use crate::aws::policy::annotations::{ALLOWED_ROLES_ANNOTATION, PERMITTED_ROLES_ANNOTATION};
     use crate::aws::policy::namespace::{AllowedRolesFormat, Kube2iamFlags};
 
     const BASE: &str = "arn:aws:iam::123456789012:role/";
@@ -316,18 +318,18 @@ mod tests {
     fn each_way_names_a_role_by_its_own_annotations() {
         let (kiam, kube2iam, irsa) =
             (rules(true, false, false), rules(false, true, false), rules(false, false, true));
-        let permits = [(PERMITTED, ".*"), (ALLOWED_ROLES, "[\"*\"]")];
+        let permits = [(PERMITTED_ROLES_ANNOTATION, ".*"), (ALLOWED_ROLES_ANNOTATION, "[\"*\"]")];
         for (rules, pod_says, account_says, role, way) in [
-            (&kiam, &[(ROLE, "cart")][..], &[][..], CART, "assume"),
-            (&kiam, &[(ROLE, ABROAD)], &[], ABROAD, "assume"),
-            (&kube2iam, &[(ROLE, "/cart")], &[], CART, "assume"),
+            (&kiam, &[(ROLE_ANNOTATION, "cart")][..], &[][..], CART, "assume"),
+            (&kiam, &[(ROLE_ANNOTATION, ABROAD)], &[], ABROAD, "assume"),
+            (&kube2iam, &[(ROLE_ANNOTATION, "/cart")], &[], CART, "assume"),
             (&irsa, &[], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
             (&irsa, &[], &[(ROLE_ARN, ABROAD), (AUDIENCE, "mine")], ABROAD, "mine"),
-            (&irsa, &[(ROLE, "pay")], &[(ROLE_ARN, "cart")], CART, "sts.amazonaws.com"),
-            (&kiam, &[(ROLE, "pay")], &[(ROLE_ARN, CART)], PAY, "assume"),
-            (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
-            (&all(), &[(ROLE, "")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
-            (&all(), &[(ROLE, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
+            (&irsa, &[(ROLE_ANNOTATION, "pay")], &[(ROLE_ARN, "cart")], CART, "sts.amazonaws.com"),
+            (&kiam, &[(ROLE_ANNOTATION, "pay")], &[(ROLE_ARN, CART)], PAY, "assume"),
+            (&all(), &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
+            (&all(), &[(ROLE_ANNOTATION, "")], &[(ROLE_ARN, CART)], CART, "sts.amazonaws.com"),
+            (&all(), &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN, "")], CART, "assume"),
         ] {
             let grant = granted(rules, &facts(pod_says, account_says, &permits)).unwrap();
             assert_eq!(
@@ -346,34 +348,82 @@ mod tests {
     #[test]
     fn every_refusal_is_final_and_says_which_annotation_decides() {
         let long: &'static str = Box::leak("x".repeat(3000).into_boxed_str());
-        let permits = &[(PERMITTED, "cart")][..];
+        let permits = &[(PERMITTED_ROLES_ANNOTATION, "cart")][..];
         for (pod_says, account_says, namespace_says, expected, names) in [
             (&[][..], &[][..], permits, ("no_role", 404), "No AWS role"),
-            (&[(ROLE, "cart")], &[], &[][..], ("no_permitted_annotation", 403), PERMITTED),
-            (&[(ROLE, "pay")], &[], permits, ("role_not_permitted", 403), PERMITTED),
-            (&[(ROLE, ABROAD)], &[], permits, ("role_not_permitted", 403), PERMITTED),
-            (&[(ROLE, "a b")], &[], permits, ("malformed_role", 403), ROLE),
-            (&[(ROLE, long)], &[], permits, ("malformed_role", 403), ROLE),
-            (&[(ROLE, "arn:aws:iam::1:role/x")], &[], permits, ("malformed_role", 403), ROLE),
-            (&[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, ("conflicting_roles", 403), ROLE),
-            (&[(ROLE, "cart")], &[(ROLE_ARN, ABROAD)], permits, ("conflicting_roles", 403), ROLE_ARN),
-            (&[(ROLE, "a b")], &[(ROLE_ARN, CART)], permits, ("malformed_role", 403), ROLE),
+            (
+                &[(ROLE_ANNOTATION, "cart")],
+                &[],
+                &[][..],
+                ("no_permitted_annotation", 403),
+                PERMITTED_ROLES_ANNOTATION,
+            ),
+            (
+                &[(ROLE_ANNOTATION, "pay")],
+                &[],
+                permits,
+                ("role_not_permitted", 403),
+                PERMITTED_ROLES_ANNOTATION,
+            ),
+            (
+                &[(ROLE_ANNOTATION, ABROAD)],
+                &[],
+                permits,
+                ("role_not_permitted", 403),
+                PERMITTED_ROLES_ANNOTATION,
+            ),
+            (&[(ROLE_ANNOTATION, "a b")], &[], permits, ("malformed_role", 403), ROLE_ANNOTATION),
+            (&[(ROLE_ANNOTATION, long)], &[], permits, ("malformed_role", 403), ROLE_ANNOTATION),
+            (
+                &[(ROLE_ANNOTATION, "arn:aws:iam::1:role/x")],
+                &[],
+                permits,
+                ("malformed_role", 403),
+                ROLE_ANNOTATION,
+            ),
+            (
+                &[(ROLE_ANNOTATION, "cart")],
+                &[(ROLE_ARN, PAY)],
+                permits,
+                ("conflicting_roles", 403),
+                ROLE_ANNOTATION,
+            ),
+            (
+                &[(ROLE_ANNOTATION, "cart")],
+                &[(ROLE_ARN, ABROAD)],
+                permits,
+                ("conflicting_roles", 403),
+                ROLE_ARN,
+            ),
+            (
+                &[(ROLE_ANNOTATION, "a b")],
+                &[(ROLE_ARN, CART)],
+                permits,
+                ("malformed_role", 403),
+                ROLE_ANNOTATION,
+            ),
             (&[], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
-            (&[(ROLE, "cart")], &[(ROLE_ARN, "a b")], permits, ("malformed_role_arn", 403), ROLE_ARN),
+            (
+                &[(ROLE_ANNOTATION, "cart")],
+                &[(ROLE_ARN, "a b")],
+                permits,
+                ("malformed_role_arn", 403),
+                ROLE_ARN,
+            ),
             (&[], &[(ROLE_ARN, CART), (AUDIENCE, "a b")], permits, ("malformed_audience", 403), AUDIENCE),
             (
-                &[(ROLE, "cart"), (EXTERNAL_ID, "x")],
+                &[(ROLE_ANNOTATION, "cart"), (EXTERNAL_ID_ANNOTATION, "x")],
                 &[],
                 permits,
                 ("malformed_external_id", 403),
-                EXTERNAL_ID,
+                EXTERNAL_ID_ANNOTATION,
             ),
             (
-                &[(ROLE, "cart"), (SESSION_NAME, long)],
+                &[(ROLE_ANNOTATION, "cart"), (SESSION_NAME_ANNOTATION, long)],
                 &[],
                 permits,
                 ("malformed_session_name", 403),
-                SESSION_NAME,
+                SESSION_NAME_ANNOTATION,
             ),
         ] {
             let rules = rules(true, false, true);
@@ -392,7 +442,8 @@ mod tests {
         let facts = |account: RelatedAnnotations, namespace: RelatedAnnotations, says: &Said| {
             PodAnnotations { pod: told(says), service_account: account, namespace }
         };
-        let (empty, role) = (|| RelatedAnnotations::of_object(Annotations::default()), &[(ROLE, "cart")][..]);
+        let (empty, role) =
+            (|| RelatedAnnotations::of_object(Annotations::default()), &[(ROLE_ANNOTATION, "cart")][..]);
         let (irsa, kiam) = (rules(false, false, true), rules(true, false, false));
         for (rules, facts, expected) in [
             (&irsa, facts(RelatedAnnotations::NotRead, empty(), &[]), "not yet"),
@@ -412,7 +463,7 @@ mod tests {
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
         let rules = RolePolicy { default_roles: defaults, ..all() };
         assert_eq!(granted(&rules, &facts(&[], &[], &[])).unwrap().role.arn_str(), PAY);
-        let refused = rules.decide_role(&pod(), &facts(&[(ROLE, "cart")], &[], &[])).unwrap_err();
+        let refused = rules.decide_role(&pod(), &facts(&[(ROLE_ANNOTATION, "cart")], &[], &[])).unwrap_err();
         assert_eq!(
             code(refused).0,
             "no_permitted_annotation",
@@ -429,7 +480,7 @@ mod tests {
         let rules = RolePolicy { association_cluster: Some(reef.clone()), ..all() };
         let defaults = HashMap::from([("shop".to_owned(), NamedRole::new(PAY).unwrap())]);
         let with_default = RolePolicy { default_roles: defaults, ..rules.clone() };
-        let permits = &[(PERMITTED, "cart"), (ALLOWED_ROLES, "[\"*\"]")][..];
+        let permits = &[(PERMITTED_ROLES_ANNOTATION, "cart"), (ALLOWED_ROLES_ANNOTATION, "[\"*\"]")][..];
         let code_of = |rules: &RolePolicy, facts: &PodAnnotations| match rules.decide_role(&pod(), facts) {
             Ok(AllowedRole::Granted(grant)) => grant.role.name().as_str().to_owned(),
             Ok(AllowedRole::Associated(cluster)) => cluster.as_str().to_owned(),
@@ -437,15 +488,15 @@ mod tests {
         };
         for (rules, pod_says, account_says, namespace_says, expected) in [
             (&rules, &[][..], &[][..], &[][..], "reef"),
-            (&rules, &[(ROLE, "")], &[(ROLE_ARN, "")], permits, "reef"),
-            (&rules, &[(ROLE, "cart")], &[], permits, "cart"),
+            (&rules, &[(ROLE_ANNOTATION, "")], &[(ROLE_ARN, "")], permits, "reef"),
+            (&rules, &[(ROLE_ANNOTATION, "cart")], &[], permits, "cart"),
             (&rules, &[], &[(ROLE_ARN, CART)], permits, "cart"),
             // A refused role is not replaced by a role from another source.
-            (&rules, &[(ROLE, "pay")], &[], permits, "role_not_permitted"),
-            (&rules, &[(ROLE, "cart")], &[(ROLE_ARN, PAY)], permits, "conflicting_roles"),
+            (&rules, &[(ROLE_ANNOTATION, "pay")], &[], permits, "role_not_permitted"),
+            (&rules, &[(ROLE_ANNOTATION, "cart")], &[(ROLE_ARN, PAY)], permits, "conflicting_roles"),
             (&rules, &[], &[(ROLE_ARN, "a b")], permits, "malformed_role_arn"),
             (&with_default, &[], &[], &[], "pay"),
-            (&with_default, &[(ROLE, "cart")], &[], permits, "cart"),
+            (&with_default, &[(ROLE_ANNOTATION, "cart")], &[], permits, "cart"),
         ] {
             let facts = facts(pod_says, account_says, namespace_says);
             assert_eq!(code_of(rules, &facts), expected, "{pod_says:?} {account_says:?}");
@@ -467,8 +518,12 @@ mod tests {
             session_prefix: "kiam-".into(),
             ..all()
         };
-        let says = [(ROLE, "cart"), (SESSION_NAME, "my session"), (EXTERNAL_ID, "me:1")];
-        let grant = granted(&rules, &facts(&says, &[], &[(PERMITTED, "cart")])).unwrap();
+        let says = [
+            (ROLE_ANNOTATION, "cart"),
+            (SESSION_NAME_ANNOTATION, "my session"),
+            (EXTERNAL_ID_ANNOTATION, "me:1"),
+        ];
+        let grant = granted(&rules, &facts(&says, &[], &[(PERMITTED_ROLES_ANNOTATION, "cart")])).unwrap();
         assert_eq!(grant.session_name.as_str(), "kiam-my-session");
         let tags = session::build_session_tags(&[PodTag::PodName, PodTag::Namespace], &pod()).unwrap();
         assert_eq!(grant.method, GrantMethod::Assume { external_id: ExternalId::parse("me:1").ok(), tags });
@@ -482,8 +537,15 @@ mod tests {
 
     /// Returns the annotations of the object of this kind in a manifest with several objects.
     fn annotated(manifest: &str, kind: &str) -> Annotations {
-        const KEYS: [&str; 7] =
-            [ROLE, SESSION_NAME, EXTERNAL_ID, PERMITTED, ALLOWED_ROLES, ROLE_ARN, AUDIENCE];
+        const KEYS: [&str; 7] = [
+            ROLE_ANNOTATION,
+            SESSION_NAME_ANNOTATION,
+            EXTERNAL_ID_ANNOTATION,
+            PERMITTED_ROLES_ANNOTATION,
+            ALLOWED_ROLES_ANNOTATION,
+            ROLE_ARN,
+            AUDIENCE,
+        ];
         let objects = manifest.split("\n---\n").map(|text| seawall_config::parse_foreign_yaml(text).unwrap());
         let object = objects.into_iter().find(|object| object["kind"] == kind).unwrap();
         let said = |key: &'static str| {

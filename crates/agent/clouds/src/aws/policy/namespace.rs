@@ -11,7 +11,7 @@ use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_http::Refusal;
 use seawall_protocols::aws::Pattern;
 
-use super::annotations::{ALLOWED_ROLES, PERMITTED};
+use super::annotations::{ALLOWED_ROLES_ANNOTATION, PERMITTED_ROLES_ANNOTATION};
 use super::role_arn::{BaseRoleArn, NamedRole};
 
 /// The namespace annotations that the agent uses.
@@ -89,9 +89,12 @@ impl NamespaceRules {
         base: Option<&BaseRoleArn>,
     ) -> Result<(), Refusal> {
         let namespace = namespace.ok_or(NO_NAMESPACE)?;
-        let permitted = namespace.find(PERMITTED).filter(|text| self.uses_kiam_annotation && !is_empty(text));
-        let allowed =
-            self.restricting().and_then(|kube2iam| Some((kube2iam, namespace.find(ALLOWED_ROLES)?)));
+        let permitted = namespace
+            .find(PERMITTED_ROLES_ANNOTATION)
+            .filter(|text| self.uses_kiam_annotation && !is_empty(text));
+        let allowed = self
+            .restricting()
+            .and_then(|kube2iam| Some((kube2iam, namespace.find(ALLOWED_ROLES_ANNOTATION)?)));
         if let Some(expression) = permitted {
             matches_permitted(expression, role, base)?;
         }
@@ -264,7 +267,11 @@ mod tests {
             ("(", "cart", Err("malformed_permitted")),
             ("a)|(.*", "cart", Err("malformed_permitted")),
         ] {
-            assert_eq!(decide(KIAM, &[(PERMITTED, expression)], role), expected, "{expression} {role}");
+            assert_eq!(
+                decide(KIAM, &[(PERMITTED_ROLES_ANNOTATION, expression)], role),
+                expected,
+                "{expression} {role}"
+            );
         }
     }
 
@@ -272,12 +279,12 @@ mod tests {
     fn a_namespace_that_says_nothing_permits_nothing_unless_kube2iam_ran_so() {
         for (rules, said, expected) in [
             (KIAM, &[][..], Err("no_permitted_annotation")),
-            (KIAM, &[(PERMITTED, "")], Err("no_permitted_annotation")),
-            (KIAM, &[(ALLOWED_ROLES, "[\"*\"]")], Err("no_permitted_annotation")),
+            (KIAM, &[(PERMITTED_ROLES_ANNOTATION, "")], Err("no_permitted_annotation")),
+            (KIAM, &[(ALLOWED_ROLES_ANNOTATION, "[\"*\"]")], Err("no_permitted_annotation")),
             (GLOB, &[], Err("no_allowed_roles_annotation")),
-            (GLOB, &[(ALLOWED_ROLES, "")], Err("no_allowed_roles_annotation")),
-            (GLOB, &[(ALLOWED_ROLES, "[]")], Err("role_not_allowed")),
-            (GLOB, &[(PERMITTED, ".*")], Err("no_allowed_roles_annotation")),
+            (GLOB, &[(ALLOWED_ROLES_ANNOTATION, "")], Err("no_allowed_roles_annotation")),
+            (GLOB, &[(ALLOWED_ROLES_ANNOTATION, "[]")], Err("role_not_allowed")),
+            (GLOB, &[(PERMITTED_ROLES_ANNOTATION, ".*")], Err("no_allowed_roles_annotation")),
             (OPEN, &[], Ok(())),
             (BOTH, &[], Err("no_permitted_annotation")),
         ] {
@@ -292,10 +299,11 @@ mod tests {
     fn without_namespace_restrictions_a_list_decides_nothing() {
         let long = "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH + 1);
         for list in ["[]", r#"["pay"]"#, "no list", &long] {
-            assert_eq!(decide(OPEN, &[(ALLOWED_ROLES, list)], "cart"), Ok(()), "{list}");
+            assert_eq!(decide(OPEN, &[(ALLOWED_ROLES_ANNOTATION, list)], "cart"), Ok(()), "{list}");
         }
         let with_kiam = NamespaceRules { uses_kiam_annotation: true, ..OPEN };
-        let said = |permitted| [(PERMITTED, permitted), (ALLOWED_ROLES, r#"["cart"]"#)];
+        let said =
+            |permitted| [(PERMITTED_ROLES_ANNOTATION, permitted), (ALLOWED_ROLES_ANNOTATION, r#"["cart"]"#)];
         assert_eq!(decide(with_kiam, &said("pay"), "cart"), Err("role_not_permitted"));
         assert_eq!(decide(with_kiam, &said("cart"), "cart"), Ok(()));
         assert_eq!(decide(with_kiam, &said(""), "cart"), Err("no_permitted_annotation"));
@@ -313,7 +321,7 @@ mod tests {
             (REGEXP, r#"[".*/cart"]"#, Ok(())),
             (REGEXP, r#"["cart"]"#, Err(ROLE_NOT_ALLOWED)),
         ] {
-            let said = [(ALLOWED_ROLES, AnnotationValue::from(list))].into_iter().collect();
+            let said = [(ALLOWED_ROLES_ANNOTATION, AnnotationValue::from(list))].into_iter().collect();
             assert_eq!(rules.check_role_permitted(Some(&said), &role, None), expected, "{list}");
         }
     }
@@ -339,7 +347,7 @@ mod tests {
             ("cart", "cart", Err("malformed_allowed_roles")),
             (r#"[1]"#, "cart", Err("malformed_allowed_roles")),
         ] {
-            assert_eq!(decide(GLOB, &[(ALLOWED_ROLES, list)], role), expected, "{list} {role}");
+            assert_eq!(decide(GLOB, &[(ALLOWED_ROLES_ANNOTATION, list)], role), expected, "{list} {role}");
         }
         for (list, role, expected) in [
             (r#"["ca.t"]"#, "cart", Ok(())),
@@ -347,7 +355,7 @@ mod tests {
             (r#"["arn:aws:iam::\\d+:role/ca.*"]"#, OTHERS, Ok(())),
             (r#"["("]"#, "cart", Err("malformed_allowed_roles")),
         ] {
-            assert_eq!(decide(REGEXP, &[(ALLOWED_ROLES, list)], role), expected, "{list} {role}");
+            assert_eq!(decide(REGEXP, &[(ALLOWED_ROLES_ANNOTATION, list)], role), expected, "{list} {role}");
         }
     }
 
@@ -360,7 +368,7 @@ mod tests {
             ("cart", "", Ok(())),
             ("", r#"["cart"]"#, Ok(())),
         ] {
-            let said = [(PERMITTED, permitted), (ALLOWED_ROLES, allowed)];
+            let said = [(PERMITTED_ROLES_ANNOTATION, permitted), (ALLOWED_ROLES_ANNOTATION, allowed)];
             assert_eq!(decide(BOTH, &said, "cart"), expected, "{said:?}");
         }
     }
@@ -368,8 +376,11 @@ mod tests {
     #[test]
     fn a_text_too_long_to_be_kept_permits_nothing() {
         let long = format!("cart|{}", "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH));
-        assert_eq!(decide(KIAM, &[(PERMITTED, &long)], "cart"), Err("malformed_permitted"));
-        assert_eq!(decide(GLOB, &[(ALLOWED_ROLES, &long)], "cart"), Err("malformed_allowed_roles"));
+        assert_eq!(decide(KIAM, &[(PERMITTED_ROLES_ANNOTATION, &long)], "cart"), Err("malformed_permitted"));
+        assert_eq!(
+            decide(GLOB, &[(ALLOWED_ROLES_ANNOTATION, &long)], "cart"),
+            Err("malformed_allowed_roles")
+        );
     }
 
     #[test]

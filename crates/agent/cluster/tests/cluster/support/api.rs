@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use seawall_testkit::objects;
 use serde_json::{Value, json};
 
-pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE, pods, service_accounts_path};
+pub(crate) use seawall_testkit::objects::{NAMESPACE, NODE_NAME, pods_path, service_accounts_path};
 
 /// A client for raw requests.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl Api {
 
     /// Creates all objects of a YAML file, in the file's order.
     pub(crate) async fn apply(&self, yaml: &str) {
-        for (path, object) in objects::of_yaml(yaml) {
+        for (path, object) in objects::parse_yaml_objects(yaml) {
             self.must("POST", &path, Some(&object)).await;
         }
     }
@@ -95,8 +95,8 @@ impl Api {
     /// Creates a ServiceAccount, and its namespace if that does not exist.
     pub(crate) async fn make_account(&self, name: &str, google: Option<&str>) {
         // The call fails if the namespace already exists. The test ignores this error.
-        let _ = self.call("POST", "/api/v1/namespaces", Some(&objects::namespace())).await;
-        self.must("POST", &service_accounts_path(), Some(&objects::account(name, google))).await;
+        let _ = self.call("POST", "/api/v1/namespaces", Some(&objects::namespace_object())).await;
+        self.must("POST", &service_accounts_path(), Some(&objects::service_account(name, google))).await;
     }
 
     /// Creates a pod that is already bound to the node, still without address and phase. Returns its UID.
@@ -106,26 +106,26 @@ impl Api {
 
     /// Creates a pod like [`Self::make_pod`], with additional fields in its spec.
     pub(crate) async fn make_pod_with(&self, name: &str, account: &str, spec: &Value) -> String {
-        let pod = self.must("POST", &pods(), Some(&objects::pod(name, account, spec))).await;
+        let pod = self.must("POST", &pods_path(), Some(&objects::pod(name, account, spec))).await;
         pod["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
     /// Reports a pod's phase and addresses, like a kubelet.
     pub(crate) async fn report(&self, name: &str, phase: &str, addresses: &[&str]) {
-        let path = format!("{}/{name}/status", pods());
-        self.must("PATCH", &path, Some(&objects::report(phase, addresses))).await;
+        let path = format!("{}/{name}/status", pods_path());
+        self.must("PATCH", &path, Some(&objects::pod_status(phase, addresses))).await;
     }
 
     /// Reports a pod's address and sandbox condition, like a kubelet since Kubernetes 1.29.
     pub(crate) async fn report_sandbox(&self, name: &str, address: &str, is_ready: bool, since: &str) {
-        let path = format!("{}/{name}/status", pods());
-        self.must("PATCH", &path, Some(&objects::report_of_sandbox(address, is_ready, since))).await;
+        let path = format!("{}/{name}/status", pods_path());
+        self.must("PATCH", &path, Some(&objects::pod_status_with_sandbox(address, is_ready, since))).await;
     }
 
     /// Deletes a pod. With a grace period (in seconds), the pod stays, marked as deleted, until the kubelet removes it. With 0,
     /// the pod is gone at once.
     pub(crate) async fn delete_pod(&self, name: &str, grace: u32) {
-        let path = format!("{}/{name}", pods());
+        let path = format!("{}/{name}", pods_path());
         self.must("DELETE", &path, Some(&json!({ "gracePeriodSeconds": grace }))).await;
     }
 }

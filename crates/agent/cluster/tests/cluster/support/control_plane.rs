@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::time::Duration;
 
-use seawall_testkit::control_plane::{self, ADMIN};
+use seawall_testkit::control_plane::{self, ADMIN_TOKEN};
 use tempfile::TempDir;
 use tokio::time::timeout;
 
@@ -37,7 +37,7 @@ impl ControlPlane {
             }
         };
         if timeout(EVENTUALLY, wait).await.is_err() {
-            panic!("kube-apiserver is not ready; its log ends with:\n{}", self.last_words());
+            panic!("kube-apiserver is not ready; its log ends with:\n{}", self.api_server_log_tail());
         }
     }
 
@@ -48,12 +48,12 @@ impl ControlPlane {
 
     /// Returns a client that is allowed to do everything.
     pub(crate) async fn admin(&self) -> Api {
-        self.client_with(ADMIN).await
+        self.client_with(ADMIN_TOKEN).await
     }
 
     /// Returns a client that authenticates with this token.
     pub(crate) async fn client_with(&self, token: &str) -> Api {
-        Api::new(self.port(), &self.certificate(), token)
+        Api::new(self.api_server_port(), &self.certificate_path(), token)
     }
 
     /// Writes the ServiceAccount files to the path at which every pod has them. `scripts/cluster-test` gives this test a
@@ -63,7 +63,7 @@ impl ControlPlane {
         fs::create_dir_all(folder).unwrap();
         fs::write(folder.join("token"), token).unwrap();
         fs::write(folder.join("namespace"), "seawall").unwrap();
-        fs::copy(self.certificate(), folder.join("ca.crt")).unwrap();
+        fs::copy(self.certificate_path(), folder.join("ca.crt")).unwrap();
     }
 }
 

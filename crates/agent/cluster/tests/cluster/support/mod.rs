@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use seawall_cluster::{
-    ClusterClient, ClusterConfig, KubeAccess, NodeName, NodePods, PodRecord, PodSnapshot, WatchThreadError,
+    ClientConfigSource, ClusterClient, ClusterConfig, NodeName, NodePods, PodRecord, PodSnapshot,
+    WatchThreadError,
 };
 use seawall_core::Clock;
 use seawall_core::annotations::AnnotationKeys;
@@ -19,7 +20,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub(crate) use api::{Api, NAMESPACE, NODE, service_accounts_path};
+pub(crate) use api::{Api, NAMESPACE, NODE_NAME, service_accounts_path};
 pub(crate) use control_plane::ControlPlane;
 pub(crate) use proxy::Proxy;
 
@@ -42,8 +43,8 @@ pub(crate) const EVENTUALLY: Duration = Duration::from_secs(60);
 
 /// Creates the agent's own pod and returns a token of it.
 pub(crate) async fn agent_token(admin: &Api) -> String {
-    admin.must("POST", objects::AGENT_PODS, Some(&objects::agent_pod())).await;
-    let answer = admin.must("POST", objects::AGENT_TOKENS, Some(&objects::agent_token_request())).await;
+    admin.must("POST", objects::AGENT_PODS_PATH, Some(&objects::agent_pod())).await;
+    let answer = admin.must("POST", objects::AGENT_TOKEN_PATH, Some(&objects::agent_token_request())).await;
     answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
@@ -58,7 +59,7 @@ pub(crate) async fn prepared() -> (ControlPlane, Api, String) {
 /// Prepares a running control plane like [`prepared`]. Returns the agent's token.
 pub(crate) async fn prepare(admin: &Api) -> String {
     admin.apply(RBAC).await;
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE_NAME}});
     admin.must("POST", "/api/v1/nodes", Some(&node)).await;
     agent_token(admin).await
 }
@@ -103,7 +104,7 @@ impl Drop for Node {
 
 /// Starts a cluster client for the node, which authenticates with this token.
 pub(crate) async fn cluster(plane: &ControlPlane, token: &str) -> Node {
-    cluster_at(plane, token, plane.port(), |_| {}).await
+    cluster_at(plane, token, plane.api_server_port(), |_| {}).await
 }
 
 /// Starts like [`cluster`], with another port of the API server and a changed configuration.
@@ -113,9 +114,9 @@ pub(crate) async fn cluster_at(
     port: u16,
     change: impl FnOnce(&mut ClusterConfig),
 ) -> Node {
-    let mut config = ClusterConfig::for_node(NodeName::parse(NODE).unwrap());
+    let mut config = ClusterConfig::for_node(NodeName::parse(NODE_NAME).unwrap());
     config.annotation_keys = vec![SELECTION];
-    config.kube_access = KubeAccess::Kubeconfig(plane.kubeconfig(token, port));
+    config.kube_access = ClientConfigSource::Kubeconfig(plane.write_kubeconfig_with_port(token, port));
     change(&mut config);
     Node::start(config).await
 }

@@ -18,10 +18,10 @@ use std::thread;
 use rustix::thread::{
     CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space, set_capabilities,
 };
-use seawall_redirect::{CgroupTree, Pins, attach, detach};
+use seawall_redirect::{Pins, PodsParentCgroup, attach, detach};
 
 pub(crate) use agent::Agent;
-pub(crate) use seawall_testkit::pod::Process;
+pub(crate) use seawall_testkit::pod_process::PodProcess;
 
 pub(crate) const NODE: &str = "10.44.0.1";
 pub(crate) const NODE6: &str = "fd44::1";
@@ -40,7 +40,7 @@ pub(crate) struct Lab {
     /// The group around all of this lab's groups.
     pub(crate) base: PathBuf,
     pub(crate) pins: Pins,
-    pub(crate) site: CgroupTree,
+    pub(crate) site: PodsParentCgroup,
     place: PathBuf,
     home: PathBuf,
 }
@@ -81,7 +81,7 @@ impl Lab {
         let tree = all.parent().unwrap();
         let below = base.join(kubepods).strip_prefix(tree).unwrap().to_owned();
         // The machine's own groups are nobody's to touch in a test.
-        let site = CgroupTree::find(tree, Some(&below)).unwrap().limit_conflict_check_to(&base);
+        let site = PodsParentCgroup::find(tree, Some(&below)).unwrap().limit_conflict_check_to(&base);
         Self { pins: Pins::at(&place).unwrap(), site, place, home: all.join("home"), base }
     }
 
@@ -108,18 +108,18 @@ impl Lab {
     }
 
     /// Starts a process in a container of a pod, in the pod's network.
-    pub(crate) fn pod(&self, uid: &str) -> Process {
+    pub(crate) fn pod(&self, uid: &str) -> PodProcess {
         let network = match uid {
             ONE => "pod1",
             TWO => "pod2",
             _ => "node",
         };
-        Process::start(Some(network), &self.group(uid).join("c"))
+        PodProcess::start(Some(network), &self.group(uid).join("c"))
     }
 
     /// Starts a process of the node itself.
-    pub(crate) fn outside(&self) -> Process {
-        Process::start(Some("node"), &self.base.join("outside"))
+    pub(crate) fn outside(&self) -> PodProcess {
+        PodProcess::start(Some("node"), &self.base.join("outside"))
     }
 
     /// Moves this process into the agent's pod, where the agent runs.
