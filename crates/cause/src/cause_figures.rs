@@ -45,7 +45,7 @@ fn goodput(case: &DiagnosisInput<'_>) -> Option<f64> {
     case.strongest_overload().map(|over| over.stats.goodput())
 }
 
-/// The time of the first refused or hanging request, and the number of requests before it.
+/// Returns the time of the first refused or hanging request, and the number of requests before it.
 fn first_failure(done: &ValidExperiment<'_>) -> Option<(f64, f64)> {
     let at =
         done.stats.requests.iter().position(|hit| hit.outcome.is_bad_response() || hit.outcome.hangs())?;
@@ -78,7 +78,7 @@ fn workers(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     figure("workers", Some(workers.round().max(1.0)), "")
 }
 
-/// The number of requests that wait in the queue before the target refuses one.
+/// Returns the number of requests that wait in the queue before the target refuses one.
 fn queue(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let Some(over) = case.strongest_overload() else { return Vec::new() };
     let refused =
@@ -102,7 +102,8 @@ fn cap(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
         .concat()
 }
 
-/// The load, as mean requests in flight, at which this many places refuse one request in a thousand (Erlang B, 1917, by its recursion).
+/// Returns the load, as mean requests in flight, at which this many places refuse one request in a thousand (Erlang B, 1917, by
+/// its recursion).
 #[must_use]
 pub fn load_at_permille_loss(places: f64) -> f64 {
     let refuses = |load: f64| (1..=places as u32).fold(1.0, |b, n| load * b / (f64::from(n) + load * b));
@@ -139,7 +140,8 @@ fn connections(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     [figure("connections", (most > 0.0).then_some(most), ""), unread(case)].concat()
 }
 
-/// The number of open connections that the target never reads. A backlog has room for one connection more than configured.
+/// Returns the number of open connections that the target never reads. A backlog has room for one connection more than
+/// configured.
 fn unread(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let hang =
         |done: ValidExperiment<'_>| done.stats.count_where(|hit| hit.outcome.hangs() && hit.sent.is_some());
@@ -171,7 +173,7 @@ fn handshake(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     figure(name, case.half_limit_experiment().map(|base| opening(base.stats)).filter(|time| *time > 0.0), "s")
 }
 
-/// The idle time of connections between bursts, in seconds; none for other loads.
+/// Returns the idle time of connections between bursts, in seconds; none for other loads.
 #[must_use]
 pub fn idle_time_between_bursts(done: &ValidExperiment<'_>) -> Option<f64> {
     let ExperimentLoad::Bursts { every, .. } = done.experiment.load else { return None };
@@ -181,8 +183,8 @@ pub fn idle_time_between_bursts(done: &ValidExperiment<'_>) -> Option<f64> {
 /// A close counts as a close by time if the idle time was at least this share of the longest idle time that a connection survived.
 const JUST: f64 = 0.8;
 
-/// The longest idle time that connections survived and the shortest that closed one, in seconds; none if idle time does not close
-/// connections.
+/// Returns the longest idle time that connections survived and the shortest that closed one, in seconds; none if idle time does
+/// not close connections.
 #[must_use]
 pub fn idle_timeout_bounds(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
     let names = [
@@ -228,7 +230,7 @@ pub fn idle_timeout_bounds(case: &DiagnosisInput<'_>) -> Option<(f64, f64)> {
 /// The largest ratio of the two idle times at which the report gives one time.
 pub const MAX_IDLE_BOUNDS_RATIO: f64 = 1.2;
 
-/// The number of requests or the idle time after which the target closes a connection.
+/// Returns the number of requests or the idle time after which the target closes a connection.
 fn race(case: &DiagnosisInput<'_>) -> Vec<CauseFigure> {
     let all = ["half the limit", "90 % of the limit", "150 % of the limit", "two connections"]
         .into_iter()

@@ -66,7 +66,7 @@ impl CauseClass {
         Self::Unknown,
     ];
 
-    /// The name in reports and in `--help`.
+    /// Returns the name in reports and in `--help`.
     #[must_use]
     pub fn slug(self) -> &'static str {
         match self {

@@ -29,7 +29,7 @@ pub struct ValidExperiment<'a> {
 }
 
 impl ValidExperiment<'_> {
-    /// The intended requests per second; 0 for loads without a rate.
+    /// Returns the intended requests per second; 0 for loads without a rate.
     #[must_use]
     pub fn rate(&self) -> f64 {
         match self.experiment.load {
@@ -39,8 +39,8 @@ impl ValidExperiment<'_> {
     }
 }
 
-/// Whether the target went down during an experiment that was not an overload. Such an experiment is ignored. Recovery checks are never
-/// ignored.
+/// Returns whether the target went down during an experiment that was not an overload. Such an experiment is ignored. Recovery
+/// checks are never ignored.
 fn is_abandoned(tried: &ExperimentRecord, known: &SearchFindings) -> bool {
     let gentle = match tried.experiment.load {
         ExperimentLoad::Rate { rate, .. } => {
@@ -55,7 +55,7 @@ fn is_abandoned(tried: &ExperimentRecord, known: &SearchFindings) -> bool {
 }
 
 impl<'a> DiagnosisInput<'a> {
-    /// All valid experiments with this name, in order.
+    /// Returns all valid experiments with this name, in order.
     pub fn experiments_named(
         &self,
         name: &'static str,
@@ -72,14 +72,14 @@ impl<'a> DiagnosisInput<'a> {
         })
     }
 
-    /// The last valid experiment with this name.
+    /// Returns the last valid experiment with this name.
     #[must_use]
     pub fn last_experiment_named(&self, name: &'static str) -> Option<ValidExperiment<'a>> {
         self.experiments_named(name).last()
     }
 
-    /// The index of the last experiment with a good response, if the target is down. The target counts as down after two failed recovery
-    /// checks with a pause in between. A target that never answered gives none.
+    /// Returns the index of the last experiment with a good response, if the target is down. The target counts as down after two
+    /// failed recovery checks with a pause in between. A target that never answered gives none.
     #[must_use]
     pub fn last_experiment_before_outage(&self) -> Option<usize> {
         let view = |tried: &'a ExperimentRecord| {
@@ -94,26 +94,26 @@ impl<'a> DiagnosisInput<'a> {
         (deserted > 1).then(|| self.experiments.iter().rposition(answered)).flatten()
     }
 
-    /// The last experiment at half the limit.
+    /// Returns the last experiment at half the limit.
     #[must_use]
     pub fn half_limit_experiment(&self) -> Option<ValidExperiment<'a>> {
         self.last_experiment_named("half the limit")
     }
 
-    /// The strongest overload experiment.
+    /// Returns the strongest overload experiment.
     #[must_use]
     pub fn strongest_overload(&self) -> Option<ValidExperiment<'a>> {
         self.last_experiment_named("250 % of the limit")
             .or_else(|| self.last_experiment_named("150 % of the limit"))
     }
 
-    /// The number of attempts at an experiment.
+    /// Returns the number of attempts at an experiment.
     #[must_use]
     pub fn times_attempted(&self, name: &str) -> usize {
         self.experiments.iter().filter(|tried| tried.experiment.name == name).count()
     }
 
-    /// The number of attempts at an experiment, without one that this machine disturbed: that one may be repeated.
+    /// Returns the number of attempts at an experiment, without one that this machine disturbed: that one may be repeated.
     #[must_use]
     pub fn attempts_toward_max_times(&self, name: &str) -> usize {
         let named = self.experiments.iter().filter(|tried| tried.experiment.name == name);
@@ -121,21 +121,21 @@ impl<'a> DiagnosisInput<'a> {
         named.count() - usize::from(is_disturbed)
     }
 
-    /// The reason why an experiment was impossible.
+    /// Returns the reason why an experiment was impossible.
     #[must_use]
     pub fn why_impossible(&self, name: &str) -> Option<&'a str> {
         let mut tried = self.experiments.iter().filter(|tried| tried.experiment.name == name);
         tried.find_map(|tried| tried.observation.impossible_reason.as_deref())
     }
 
-    /// The response times of good responses at half the limit.
+    /// Returns the response times of good responses at half the limit.
     #[must_use]
     pub fn base_response_times(&self) -> SortedSamples {
         self.half_limit_experiment()
             .map_or(SortedSamples::of(std::iter::empty()), |base| base.stats.response_times())
     }
 
-    /// The response time at very low load, in seconds.
+    /// Returns the response time at very low load, in seconds.
     ///
     /// It is the mean, but at most 1.45 medians, which is the mean of an exponential distribution. So a disturbed trial, a long tail or a
     /// queue of clients does not make one core look like a pool.
@@ -154,7 +154,7 @@ impl<'a> DiagnosisInput<'a> {
         base.mean().min(1.45 * base.median()).min(alone)
     }
 
-    /// The service time without the network round trip and the machine's overhead, in seconds.
+    /// Returns the service time without the network round trip and the machine's overhead, in seconds.
     ///
     /// A connect takes one round trip. The 25 % quantile of the connects counts, because the first connects may wake sleeping parts.
     #[must_use]
@@ -166,7 +166,7 @@ impl<'a> DiagnosisInput<'a> {
         (service - trip - MACHINE).max(service / 2.0)
     }
 
-    /// The mean number of requests in flight at the limit without a queue: rate times response time (Little's law).
+    /// Returns the mean number of requests in flight at the limit without a queue: rate times response time (Little's law).
     #[must_use]
     pub fn in_flight_at_limit(&self) -> f64 {
         self.search_findings.limit * self.service_time()

@@ -23,13 +23,13 @@ pub struct ExperimentPlan {
 }
 
 impl ExperimentPlan {
-    /// The experiment; none if it would say nothing about this target or would exceed `--max-rate`.
+    /// Returns the experiment; none if it would say nothing about this target or would exceed `--max-rate`.
     #[must_use]
     pub fn experiment(&self, case: &DiagnosisInput<'_>) -> Option<Experiment> {
         (self.make)(case).filter(|experiment| !exceeds(experiment, case))
     }
 
-    /// Whether `--max-rate` alone rules out this experiment.
+    /// Returns whether `--max-rate` alone rules out this experiment.
     #[must_use]
     pub fn is_ruled_out_by_max_rate(&self, case: &DiagnosisInput<'_>) -> bool {
         let is_bounded = case.search_findings.max_rate.is_some() && case.half_limit_experiment().is_some();
@@ -41,7 +41,7 @@ fn exceeds(experiment: &Experiment, case: &DiagnosisInput<'_>) -> bool {
     case.search_findings.max_rate.is_some_and(|most| max_requests_per_second(&experiment.load) > most)
 }
 
-/// The most requests that a load sends in any second. Clients without pauses may send all their requests in one second.
+/// Returns the most requests that a load sends in any second. Clients without pauses may send all their requests in one second.
 #[must_use]
 pub fn max_requests_per_second(load: &ExperimentLoad) -> f64 {
     match load {
@@ -54,7 +54,8 @@ pub fn max_requests_per_second(load: &ExperimentLoad) -> f64 {
     }
 }
 
-/// Whether a load may send many requests at its start or end, so that a pause must separate it from the loads before and after.
+/// Returns whether a load may send many requests at its start or end, so that a pause must separate it from the loads before and
+/// after.
 #[must_use]
 pub fn is_bursty(load: &ExperimentLoad) -> bool {
     !matches!(load, ExperimentLoad::Rate { .. })
@@ -100,12 +101,12 @@ fn seconds(time: f64) -> Duration {
     Duration::from_secs_f64((time * 1e3).round() / 1e3)
 }
 
-/// The highest rate of a load, in requests per second.
+/// Returns the highest rate of a load, in requests per second.
 fn max_experiment_rate(case: &DiagnosisInput<'_>) -> f64 {
     user_max_rate(case).min(case.search_findings.generator_max_rate.unwrap_or(f64::INFINITY))
 }
 
-/// The most requests in one second: `--max-rate`.
+/// Returns the most requests in one second: `--max-rate`.
 fn user_max_rate(case: &DiagnosisInput<'_>) -> f64 {
     case.search_findings.max_rate.unwrap_or(f64::INFINITY)
 }
@@ -152,18 +153,18 @@ fn experiment_at_share(
     experiment(case, name, ExperimentLoad::Rate { rate, lasts: seconds(lasts), spacing }, rate)
 }
 
-/// The experiment with another variation but the same time limit.
+/// Returns the experiment with another variation but the same time limit.
 fn with_variation(experiment: Experiment, mut variation: Variation) -> Experiment {
     variation.timeout = experiment.variation.timeout;
     Experiment { variation, ..experiment }
 }
 
-/// The duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
+/// Returns the duration of this many requests at a share of the limit, in seconds, from `least` to twice that.
 fn duration_for_requests(case: &DiagnosisInput<'_>, share: f64, least: f64, requests: f64) -> f64 {
     (requests / (case.search_findings.limit * share)).clamp(least, 2.0 * least)
 }
 
-/// The experiment at half the limit.
+/// Returns the experiment at half the limit.
 #[must_use]
 pub fn half_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
@@ -175,7 +176,7 @@ pub fn half_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
     )
 }
 
-/// The experiment at 90 % of the limit with constant spacing: a cap refuses requests there, and a token bucket does not.
+/// Returns the experiment at 90 % of the limit with constant spacing: a cap refuses requests there, and a token bucket does not.
 #[must_use]
 pub fn near_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
@@ -187,8 +188,8 @@ pub fn near_the_limit(case: &DiagnosisInput<'_>) -> Experiment {
     )
 }
 
-/// The experiment at 150 % of the limit, with random spacing. With constant spacing, a limiter without a bucket would interfere with the
-/// pattern.
+/// Returns the experiment at 150 % of the limit, with random spacing. With constant spacing, a limiter without a bucket would
+/// interfere with the pattern.
 #[must_use]
 pub fn overload(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
@@ -200,7 +201,7 @@ pub fn overload(case: &DiagnosisInput<'_>) -> Experiment {
     )
 }
 
-/// The recovery check: 40 % of the limit after an overload.
+/// Returns the recovery check: 40 % of the limit after an overload.
 #[must_use]
 pub fn recovery_check(case: &DiagnosisInput<'_>) -> Experiment {
     experiment_at_share(
@@ -277,7 +278,7 @@ fn row(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(Experiment { most_in_flight: 3 * size as usize + 30, ..experiment })
 }
 
-/// The number of rows. Few places admit few requests, so chance needs more rows to even out.
+/// Returns the number of rows. Few places admit few requests, so chance needs more rows to even out.
 fn rows(places: f64) -> usize {
     if places < 5.0 { 4 } else { 2 }
 }
@@ -343,7 +344,7 @@ fn idle(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     case.search_findings.keep_alive.then(|| bursts_with_idle_time(case, "idle connections", 2, 0.6))
 }
 
-/// Two bursts on a few connections, with this idle time between them, in seconds.
+/// Returns two bursts on a few connections, with this idle time between them, in seconds.
 #[must_use]
 pub fn bursts_with_idle_between(case: &DiagnosisInput<'_>, idle: f64) -> Experiment {
     bursts_with_idle_time(case, "idle timeout", 1, idle)
@@ -402,7 +403,7 @@ fn keep_alive_off(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(with_variation(experiment, Variation { keep_alive: Some(false), ..Variation::NONE }))
 }
 
-/// A stronger overload, because a little more than the fill rate does not empty a large bucket in two seconds.
+/// Returns a stronger overload, because a little more than the fill rate does not empty a large bucket in two seconds.
 fn far_over(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let over = case.last_experiment_named("150 % of the limit")?;
     let sound = over.stats.share_where(|hit| hit.outcome != ObservedOutcome::Good) < 0.1;
@@ -423,7 +424,8 @@ const LINE: (f64, f64) = (1.8, 1.1);
 /// The time limit for a proxy that tries three times, in seconds.
 const TRIED: f64 = 4.5;
 
-/// A longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a second or that retry.
+/// Returns a longer queue than that of [`overload`], with a long time limit. It shows proxies that give up after more than a
+/// second or that retry.
 fn long_queue(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     let waits = LINE.0.min(MOST_IN_FLIGHT / case.search_findings.limit);
     let queues = matches!(signs::is_slow_late_in_overload(case), Some((1, _)))
@@ -455,8 +457,8 @@ fn held(case: &DiagnosisInput<'_>) -> Option<Experiment> {
     Some(with_variation(experiment, Variation { held_idle_connections: held, ..Variation::NONE }))
 }
 
-/// More connections than a common backlog holds, at one rate and at twice that rate. The number of hanging requests shows whether a cap
-/// causes them.
+/// Returns a load of more connections than a common backlog holds, at one rate or at twice that rate. The number of hanging
+/// requests shows whether a cap causes them.
 #[must_use]
 pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Experiment> {
     let rate =
@@ -476,7 +478,8 @@ pub fn many_new_connections(case: &DiagnosisInput<'_>, twice: bool) -> Option<Ex
     })
 }
 
-/// A high rate over fewer connections than the target serves. A rate limiter makes requests hang there, too; a connection cap does not.
+/// Returns a high rate over fewer connections than the target serves. A rate limiter makes requests hang there, too; a connection
+/// cap does not.
 #[must_use]
 pub fn few_connections(case: &DiagnosisInput<'_>) -> Experiment {
     let few = (case.in_flight_at_limit() * 0.8).floor().max(1.0);

@@ -22,7 +22,8 @@ impl<'a> ExperimentStats<'a> {
         Self { requests: &watched.requests, observation: watched }
     }
 
-    /// Whether every request found the target unreachable or got a 5xx status, which a proxy sends if its upstream is down.
+    /// Returns whether every request found the target unreachable or got a 5xx status, which a proxy sends if its upstream is
+    /// down.
     #[must_use]
     pub fn is_down(&self) -> bool {
         let deserted = |hit: &ObservedRequest| {
@@ -31,7 +32,7 @@ impl<'a> ExperimentStats<'a> {
         !self.requests.is_empty() && self.requests.iter().all(deserted)
     }
 
-    /// Whether the target was unreachable in the last fifth of the requests, given enough requests.
+    /// Returns whether the target was unreachable in the last fifth of the requests, given enough requests.
     #[must_use]
     pub fn is_down_at_end(&self) -> bool {
         let end = self.requests.get(self.requests.len() * 4 / 5..).unwrap_or_default();
@@ -40,7 +41,7 @@ impl<'a> ExperimentStats<'a> {
             && end.iter().all(|hit| hit.outcome.is_unreachable())
     }
 
-    /// The number of requests.
+    /// Returns the number of requests.
     #[must_use]
     pub fn count(&self) -> f64 {
         self.requests.len() as f64
@@ -55,35 +56,35 @@ impl<'a> ExperimentStats<'a> {
         }
     }
 
-    /// The seconds from the first request to one interval after the last.
+    /// Returns the seconds from the first request to one interval after the last.
     #[must_use]
     pub fn span(&self) -> f64 {
         let (Some(first), Some(last)) = (self.requests.first(), self.requests.last()) else { return 0.0 };
         (last.due - first.due) * (1.0 + 1.0 / (self.count() - 1.0).max(1.0))
     }
 
-    /// The share of requests that match the predicate; 0 without requests.
+    /// Returns the share of requests that match the predicate; 0 without requests.
     pub fn share_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
         self.count_where(holds) / self.count().max(1.0)
     }
 
-    /// The number of requests that match the predicate.
+    /// Returns the number of requests that match the predicate.
     pub fn count_where(&self, holds: impl Fn(&ObservedRequest) -> bool) -> f64 {
         self.requests.iter().filter(|hit| holds(hit)).count() as f64
     }
 
-    /// The requests with good responses.
+    /// Returns the requests with good responses.
     pub fn good_requests(&self) -> impl Iterator<Item = &'a ObservedRequest> + use<'a> {
         self.requests.iter().filter(|hit| hit.outcome == ObservedOutcome::Good)
     }
 
-    /// The sorted response times of good responses, in seconds.
+    /// Returns the sorted response times of good responses, in seconds.
     #[must_use]
     pub fn response_times(&self) -> SortedSamples {
         SortedSamples::of(self.good_requests().map(ObservedRequest::response_time))
     }
 
-    /// The good responses per second that came while load was sent.
+    /// Returns the good responses per second that came while load was sent.
     #[must_use]
     pub fn goodput(&self) -> f64 {
         let (span, first) = (self.span(), self.requests.first().map_or(0.0, |hit| hit.due));
@@ -94,7 +95,7 @@ impl<'a> ExperimentStats<'a> {
         }
     }
 
-    /// The good responses per second from the first to the last response, for a load from clients without pauses.
+    /// Returns the good responses per second from the first to the last response, for a load from clients without pauses.
     #[must_use]
     pub fn closed_loop_goodput(&self) -> f64 {
         let first = self.good_requests().map(|hit| hit.end).fold(f64::INFINITY, f64::min);
@@ -103,24 +104,24 @@ impl<'a> ExperimentStats<'a> {
         if good < 2.0 || last <= first { 0.0 } else { (good - 1.0) / (last - first) }
     }
 
-    /// The connections of the requests, one per request, for any outcome.
+    /// Returns the connections of the requests, one per request, for any outcome.
     pub fn request_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
         self.requests.iter().filter_map(|hit| hit.carrying_connection)
     }
 
-    /// The connections that a request opened.
+    /// Returns the connections that a request opened.
     pub fn opened_connections(&self) -> impl Iterator<Item = RequestConnection> + 'a {
         self.request_connections().filter(|carrier| carrier.earlier_requests_on_connection == 0)
     }
 
-    /// The number of successful requests in flight at an instant.
+    /// Returns the number of successful requests in flight at an instant.
     #[must_use]
     pub fn good_requests_in_flight_at(&self, at: f64) -> f64 {
         self.good_requests().filter(|hit| hit.sent.is_some_and(|sent| sent <= at) && hit.end > at).count()
             as f64
     }
 
-    /// The mean body size of good responses, in bytes.
+    /// Returns the mean body size of good responses, in bytes.
     #[must_use]
     pub fn mean_bytes(&self) -> f64 {
         let (mut sum, mut count) = (0.0, 0.0_f64);
@@ -145,26 +146,26 @@ impl SortedSamples {
         Self(numbers)
     }
 
-    /// The number of samples.
+    /// Returns the number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// A quantile by rank; 0 without samples.
+    /// Returns a quantile by rank; 0 without samples.
     #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = (self.0.len() as f64 * share) as usize;
         self.0.get(rank.min(self.0.len().saturating_sub(1))).copied().unwrap_or(0.0)
     }
 
-    /// The median; 0 without samples.
+    /// Returns the median; 0 without samples.
     #[must_use]
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }
 
-    /// The standard error of the mean; infinite with fewer than three samples.
+    /// Returns the standard error of the mean; infinite with fewer than three samples.
     #[must_use]
     pub fn standard_error(&self) -> f64 {
         let (mean, count) = (self.mean(), self.0.len() as f64);
@@ -175,13 +176,13 @@ impl SortedSamples {
         (squares / (count - 1.0) / count).sqrt()
     }
 
-    /// The mean; 0 without samples.
+    /// Returns the mean; 0 without samples.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.0.iter().sum::<f64>() / (self.0.len() as f64).max(1.0)
     }
 
-    /// The share of samples within this share of the median, or within `least`, whichever is wider.
+    /// Returns the share of samples within this share of the median, or within `least`, whichever is wider.
     #[must_use]
     pub fn share_near_median(&self, share: f64, least: f64) -> f64 {
         let middle = self.median();
@@ -192,31 +193,31 @@ impl SortedSamples {
 }
 
 impl ObservedOutcome {
-    /// Whether a response came, with any status.
+    /// Returns whether a response came, with any status.
     #[must_use]
     pub fn is_answer(self) -> bool {
         self == Self::Good || self.is_bad_response()
     }
 
-    /// Whether the target was unreachable: no connection, or a connection without a response.
+    /// Returns whether the target was unreachable: no connection, or a connection without a response.
     #[must_use]
     pub fn is_unreachable(self) -> bool {
         matches!(self, Self::ConnectionRefused | Self::ConnectTimedOut | Self::Cut | Self::Failed)
     }
 
-    /// Whether the response had a status that is not good.
+    /// Returns whether the response had a status that is not good.
     #[must_use]
     pub fn is_bad_response(self) -> bool {
         matches!(self, Self::BadResponse(_))
     }
 
-    /// Whether no response or no connection came in time.
+    /// Returns whether no response or no connection came in time.
     #[must_use]
     pub fn hangs(self) -> bool {
         matches!(self, Self::TimedOut | Self::UnansweredAtEnd | Self::ConnectTimedOut)
     }
 
-    /// Whether the target refused, closed or reset the connection.
+    /// Returns whether the target refused, closed or reset the connection.
     #[must_use]
     pub fn is_connection_closed(self) -> bool {
         matches!(self, Self::Cut | Self::ConnectionRefused)
@@ -235,7 +236,7 @@ pub struct Stall {
 /// The shortest stall, in seconds. Shorter ones can be hiccups of the machine, which take 5 to 20 ms.
 const LEAST_STALL: f64 = 0.03;
 
-/// The stalls in order, found by two methods.
+/// Returns the stalls in order, found by two methods.
 ///
 /// The first looks for a run of responses that are less and less late; the service time must vary little. The second looks for a gap in the
 /// responses followed by many at once; the rate must be high.
@@ -247,8 +248,8 @@ pub fn stalls(view: &ExperimentStats<'_>) -> [Vec<Stall>; 2] {
     })
 }
 
-/// Whether the generator itself stalled, so that it sent the requests of that time late. Waiting for a connection does not count as the
-/// generator's delay.
+/// Returns whether the generator itself stalled, so that it sent the requests of that time late. Waiting for a connection does
+/// not count as the generator's delay.
 fn is_generators(stall: &Stall, view: &ExperimentStats<'_>) -> bool {
     let during = |hit: &&ObservedRequest| (stall.began..stall.began + stall.length).contains(&hit.due);
     view.requests.iter().filter(during).any(|hit| hit.generator_lag > 0.5 * stall.length)
@@ -300,13 +301,13 @@ fn gaps(view: &ExperimentStats<'_>) -> Vec<Stall> {
     ends.windows(2).enumerate().filter_map(stall).collect()
 }
 
-/// How closely good responses follow a period, from 0 to 1.
+/// Returns how closely good responses follow a period, from 0 to 1.
 #[must_use]
 pub fn answers_phase_coherence(view: &ExperimentStats<'_>, period: f64) -> f64 {
     phase_coherence(view.good_requests().map(|hit| hit.end), period)
 }
 
-/// How closely instants follow a period, from 0 to 1 (Rayleigh's statistic).
+/// Returns how closely instants follow a period, from 0 to 1 (Rayleigh's statistic).
 #[must_use]
 pub fn phase_coherence(instants: impl Iterator<Item = f64>, period: f64) -> f64 {
     let (mut sine, mut cosine, mut count) = (0.0, 0.0, 0.0_f64);

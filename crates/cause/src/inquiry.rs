@@ -56,7 +56,8 @@ pub enum InquiryStep {
 
 /// The number of consecutive invalid experiments that ends the inquiry, at a load that the generator has not sent before.
 const INVALID: usize = 3;
-/// The same at a load that the generator has sent before: then something disturbs single experiments.
+/// The number of consecutive invalid experiments that ends the inquiry, at a load that the generator has sent before. Then
+/// something disturbs single experiments.
 const DISTURBED: usize = 6;
 /// The least expected information, in bits per second of load, of an experiment that is worth running.
 const WORTH: f64 = 0.1;
@@ -67,7 +68,7 @@ const HALVINGS: usize = 6;
 /// The overhead of an experiment beside its load, in seconds.
 const BESIDE: f64 = 0.6;
 
-/// Whether the target has recovered from an overload.
+/// The recovery of the target from an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RecoveryState {
     /// The target works, as far as the inquiry knows.
@@ -117,13 +118,13 @@ impl Inquiry {
         }
     }
 
-    /// The results of the search.
+    /// Returns the results of the search.
     #[must_use]
     pub fn search_findings(&self) -> &SearchFindings {
         &self.known
     }
 
-    /// The next step. The result stays the same until the caller records that step.
+    /// Returns the next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> InquiryStep {
         if self.is_over {
             return InquiryStep::Finished;
@@ -173,7 +174,7 @@ impl Inquiry {
         }
     }
 
-    /// The number of consecutive invalid experiments that ends the inquiry.
+    /// Returns the number of consecutive invalid experiments that ends the inquiry.
     fn most_invalid(&self) -> usize {
         let Some((last, before)) = self.report.experiments.split_last() else { return INVALID };
         let most = experiment_plans::max_requests_per_second(&last.experiment.load);
@@ -203,7 +204,7 @@ impl Inquiry {
         }
     }
 
-    /// The current result.
+    /// Returns the current result.
     #[must_use]
     pub fn report(&self) -> &DiagnosisReport {
         &self.report
@@ -240,7 +241,8 @@ impl Inquiry {
         Some(InquiryStep::RunExperiment(next))
     }
 
-    /// Whether this experiment and the last one together may exceed `--max-rate` in one second, so that a pause must separate them.
+    /// Returns whether this experiment and the last one together may exceed `--max-rate` in one second, so that a pause must
+    /// separate them.
     fn needs_pause_before(&self, next: &Experiment) -> bool {
         let last = self.report.experiments.last().filter(|last| last.observation.impossible_reason.is_none());
         let crowded = |last: &ExperimentRecord| {
@@ -249,16 +251,16 @@ impl Inquiry {
         self.known.max_rate.is_some() && last.is_some_and(crowded)
     }
 
-    /// The experiment from another source address, if this machine lacks ports. It runs early, because missing ports hide the target's
-    /// behaviour.
+    /// Returns the experiment from another source address, if this machine lacks ports. It runs early, because missing ports hide
+    /// the target's behaviour.
     fn other_ports(&self) -> Option<Experiment> {
         let case = self.case();
         let plan = PLANS.iter().find(|plan| plan.name == "another source address")?;
         plan.experiment(&case).filter(|_| case.attempts_toward_max_times(plan.name) < plan.max_times)
     }
 
-    /// Whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL path looks like a
-    /// concurrency cap.
+    /// Returns whether a request succeeded at half the limit. Without one, other experiments have no reference, and a wrong URL
+    /// path looks like a concurrency cap.
     fn succeeded_at_half_limit(&self) -> bool {
         self.case().half_limit_experiment().is_some_and(|base| base.stats.good_requests().next().is_some())
     }
@@ -295,8 +297,8 @@ impl Inquiry {
         next.map(|(_, make)| make(&case))
     }
 
-    /// An experiment that looks again for unserved connections, stalls or closed connections, if they were seen too rarely for a verdict.
-    /// They may be a second cause.
+    /// Returns an experiment that looks again for unserved connections, stalls or closed connections, if they were seen too
+    /// rarely for a verdict. They may be a second cause.
     fn suspicion(&self) -> Option<Experiment> {
         let case = self.case();
         let still = case.times_attempted("half the limit for 4 s") == 0
@@ -314,13 +316,14 @@ impl Inquiry {
         next.or_else(|| if raced { make("two connections") } else { None }).filter(|next| self.affords(next))
     }
 
-    /// Whether a sign of this experiment is already present.
+    /// Returns whether a sign of this experiment is already present.
     fn shown(&self, by: &str) -> bool {
         let rules = RULES.iter().filter(|rule| rule.experiment == by && rule.outcome_count() == 2);
         rules.filter_map(|rule| (rule.read)(&self.case())).any(|(outcome, _)| outcome == 1)
     }
 
-    /// The experiment with the most expected information per second. A harmful one is chosen only if no harmless one is worth running.
+    /// Returns the experiment with the most expected information per second. A harmful one is chosen only if no harmless one is
+    /// worth running.
     fn choose(&self) -> Option<Experiment> {
         let case = self.case();
         let odds = CausePosterior::new(&odds::read_signs(&case), TRUST);
@@ -338,8 +341,8 @@ impl Inquiry {
             .or_else(|| self.bisect())
     }
 
-    /// An experiment with old connections, if none ran yet. A keep-alive race shows only on old connections and can accompany any other
-    /// cause.
+    /// Returns an experiment with old connections, if none ran yet. A keep-alive race shows only on old connections and can
+    /// accompany any other cause.
     fn reused_connection_experiment(&self) -> Option<Experiment> {
         let case = self.case();
         let old = ["two connections", "idle connections"];
@@ -359,7 +362,7 @@ impl Inquiry {
             .filter(|next| self.affords(next))
     }
 
-    /// The expected information of an experiment in bits per second; none if the experiment is not possible.
+    /// Returns the expected information of an experiment in bits per second; none if the experiment is not possible.
     fn information_per_second(&self, plan: &ExperimentPlan, odds: &CausePosterior) -> Option<f64> {
         let experiment = plan.experiment(&self.case()).filter(|experiment| self.affords(experiment))?;
         let rules = RULES.iter().filter(|rule| shows(plan.name, rule.experiment));
@@ -415,7 +418,7 @@ impl Inquiry {
         }
     }
 
-    /// Whether the target was down in the last experiment but answered before.
+    /// Returns whether the target was down in the last experiment but answered before.
     fn is_deserted(&self) -> bool {
         let last = self.report.experiments.last().map(|last| ExperimentStats::new(&last.observation));
         let was_there = self
@@ -444,7 +447,7 @@ impl Inquiry {
         let causes = self.causes(&case, &readings, &odds);
         let named: Vec<_> = causes.iter().map(|cause| cause.class).collect();
         let ties = report_text::find_ties(&case, &odds, &named);
-        // A cause that nobody can tell from a named one is not excluded, whatever its probability: the signs cannot separate the two.
+        // A cause that cannot be told from a named one is not excluded, whatever its probability: the signs cannot separate the two.
         let tied = ties.iter().flat_map(|tie| &tie.between);
         let possible: Vec<_> = named.iter().chain(tied).copied().collect();
         let excluded = report_text::list_excluded_causes(&readings, &odds, &possible);
@@ -486,8 +489,8 @@ const APART: Duration = Duration::from_secs(1);
 /// The highest rate, in requests per second, for which the inquiry offers twice the "many connections" load.
 const MOST_FOR_COUNT: f64 = 600.0;
 
-/// The observations before the target went down: all experiments up to the last answered one, and from that one the requests that had ended
-/// by the last good response.
+/// Returns the observations before the target went down: all experiments up to the last answered one, and from that one the
+/// requests that had ended by the last good response.
 fn experiments_before_outage(tried: &[ExperimentRecord], last: usize) -> Vec<ExperimentRecord> {
     let mut before = tried.get(..=last).unwrap_or(tried).to_vec();
     if let Some(last) = before.last_mut() {
@@ -502,7 +505,7 @@ fn experiments_before_outage(tried: &[ExperimentRecord], last: usize) -> Vec<Exp
     before
 }
 
-/// Whether most good responses are missing or far slower than before.
+/// Returns whether most good responses are missing or far slower than before.
 fn is_degraded(view: &ExperimentStats<'_>, case: &DiagnosisInput<'_>) -> bool {
     // Missing local ports are a fault of this machine, not of the target.
     let failed =
@@ -523,12 +526,13 @@ fn overloads(experiment: &Experiment, known: &SearchFindings) -> bool {
         || experiment.variation.held_idle_connections > 0
 }
 
-/// Whether an experiment shows a sign of `by`. The stronger "250 % of the limit" also shows the signs of "150 % of the limit".
+/// Returns whether an experiment shows a sign of `by`. The stronger "250 % of the limit" also shows the signs of "150 % of the
+/// limit".
 fn shows(plan: &str, by: &str) -> bool {
     plan == by || plan == "250 % of the limit" && by == "150 % of the limit"
 }
 
-/// The duration of an experiment's load, in seconds.
+/// Returns the duration of an experiment's load, in seconds.
 #[must_use]
 pub fn load_seconds(experiment: &Experiment) -> f64 {
     match experiment.load {

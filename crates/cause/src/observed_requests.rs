@@ -87,13 +87,13 @@ pub enum ObservedOutcome {
 }
 
 impl ObservedRequest {
-    /// The time from when the request was due to its end, in seconds.
+    /// Returns the time from when the request was due to its end, in seconds.
     #[must_use]
     pub fn response_time(&self) -> f64 {
         self.end - self.due
     }
 
-    /// The time from sending the request to its end, in seconds: without lookup, connect and handshake.
+    /// Returns the time from sending the request to its end, in seconds: without lookup, connect and handshake.
     #[must_use]
     pub fn service_time(&self) -> f64 {
         self.end - self.sent.unwrap_or(self.due)

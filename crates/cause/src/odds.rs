@@ -65,13 +65,13 @@ impl SignRule {
         Self { combination: joint, ..self }
     }
 
-    /// The number of outcomes.
+    /// Returns the number of outcomes.
     #[must_use]
     pub fn outcome_count(&self) -> usize {
         self.default_chances.len() + 1
     }
 
-    /// The probability of an outcome under a cause.
+    /// Returns the probability of an outcome under a cause.
     #[must_use]
     pub fn chance(&self, outcome: usize, class: CauseClass) -> f64 {
         let named = self.class_chances.iter().find(|(under, _)| *under == class);
@@ -402,7 +402,7 @@ const TWO: f64 = 0.45;
 /// The probability that always remains for causes outside the table.
 const DOUBT: f64 = 0.02;
 
-/// The causes that compete: all except the generator, which the load engine reports itself.
+/// Returns the causes that compete: all except the generator, which the load engine reports itself.
 pub fn competing_classes() -> impl Iterator<Item = CauseClass> + Clone {
     CauseClass::ALL.into_iter().filter(|class| *class != CauseClass::Generator)
 }
@@ -455,19 +455,19 @@ impl CausePosterior {
         odds
     }
 
-    /// The most probable cause; [`CauseClass::Unknown`] if none is probable enough.
+    /// Returns the most probable cause; [`CauseClass::Unknown`] if none is probable enough.
     #[must_use]
     pub fn leading(&self) -> CauseClass {
         self.marginals.first().filter(|(_, p)| *p > LEADS).map_or(Unknown, |(class, _)| *class)
     }
 
-    /// The probability of a cause.
+    /// Returns the probability of a cause.
     #[must_use]
     pub fn probability(&self, class: CauseClass) -> f64 {
         self.marginals.iter().find(|(of, _)| *of == class).map_or(0.0, |(_, p)| *p)
     }
 
-    /// The causes to report: the most probable one, and a second one if the leading cause is probably not alone.
+    /// Returns the causes to report: the most probable one, and a second one if the leading cause is probably not alone.
     #[must_use]
     pub fn likely_causes(&self) -> Vec<(CauseClass, f64)> {
         let leading = self.leading();
@@ -491,7 +491,7 @@ impl CausePosterior {
         std::iter::once(first).chain(second.copied()).collect()
     }
 
-    /// The expected information of a sign, in bits.
+    /// Returns the expected information of a sign, in bits.
     #[must_use]
     pub fn expected_information(&self, rule: &SignRule) -> f64 {
         let total: f64 = self.marginals.iter().map(|(_, p)| p).sum();

@@ -74,7 +74,8 @@ pub fn describe_cause(
     }
 }
 
-/// The cause "generator", with the load engine's own report as evidence. That is an observation, so it has no likelihood ratio.
+/// Returns the cause "generator", with the load engine's own report as evidence. That is an observation, so it has no likelihood
+/// ratio.
 #[must_use]
 pub fn describe_generator_cause(tried: &[ExperimentRecord]) -> DiagnosedCause {
     let why = tried
@@ -97,7 +98,7 @@ pub fn describe_generator_cause(tried: &[ExperimentRecord]) -> DiagnosedCause {
 /// A cause remains possible if its probability is at least this share of the leading cause's.
 const NEAR: f64 = 0.1;
 
-/// The causes that these experiments cannot tell apart, with a way to tell them apart.
+/// Returns the causes that these experiments cannot tell apart, with a way to tell them apart.
 #[must_use]
 pub fn find_ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[CauseClass]) -> Vec<CauseTie> {
     let leading = odds.leading();
@@ -124,7 +125,7 @@ pub fn find_ties(case: &DiagnosisInput<'_>, odds: &CausePosterior, named: &[Caus
 /// slightly longer.
 const QUOTA: f64 = 0.15;
 
-/// The ties that no experiment from the client's side can decide (causes-study.md, section 4).
+/// Returns the ties that no experiment from the client's side can decide (causes-study.md, section 4).
 fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     use CauseClass::{CfsThrottling, ConcurrencyCap, CpuSaturation, DelayingLimiter, Pauses, PoolSaturation};
     let places = case.in_flight_at_limit();
@@ -153,7 +154,7 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     ties
 }
 
-/// A text on how to tell two causes apart.
+/// Returns a text on how to tell two causes apart.
 fn tell(one: CauseClass, other: CauseClass) -> String {
     let has = |class| one == class || other == class;
     let what = match () {
@@ -193,7 +194,7 @@ fn tell(one: CauseClass, other: CauseClass) -> String {
 /// A cause with a lower probability is excluded.
 const EXCLUDED: f64 = 0.01;
 
-/// The excluded causes, each with the sign that contradicts it most.
+/// Returns the excluded causes, each with the sign that contradicts it most.
 #[must_use]
 pub fn list_excluded_causes(
     readings: &[ObservedSign],
@@ -219,7 +220,7 @@ pub fn list_excluded_causes(
     .collect()
 }
 
-/// The causes without a verdict, because their experiment was impossible or was not run.
+/// Returns the causes without a verdict, because their experiment was impossible or was not run.
 #[must_use]
 pub fn list_undecided_causes(
     case: &DiagnosisInput<'_>,
@@ -257,7 +258,7 @@ pub enum TargetCondition {
 }
 
 impl TargetCondition {
-    /// The last experiment with a response, if the target has stopped answering.
+    /// Returns the last experiment with a response, if the target has stopped answering.
     #[must_use]
     pub fn last_answered_experiment(self) -> Option<&'static str> {
         if let Self::Gone(since) = self { Some(since) } else { None }

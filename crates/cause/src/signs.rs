@@ -33,9 +33,9 @@ fn unsigned(number: f64) -> f64 {
     number + 0.0
 }
 
-/// The share of requests that the target refused with a status, or 0 if refusals took longer than good responses at low load, or if there were no
-/// good responses to compare with. A timeout or a full queue takes longer. A limiter does not, but it need not be faster: the network and the
-/// proxies before it can take most of the time.
+/// Returns the share of requests that the target refused with a status, or 0 if refusals took longer than good responses at low
+/// load, or if there were no good responses to compare with. A timeout or a full queue takes longer. A limiter does not, but it
+/// need not be faster: the network and the proxies before it can take most of the time.
 fn refused(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     let refusals = SortedSamples::of(
         view.requests.iter().filter(|hit| hit.outcome.is_bad_response()).map(ObservedRequest::service_time),
@@ -71,7 +71,7 @@ pub fn refuses_quickly_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Whether p95 of the good responses is nearly the same as at half the limit.
+/// Returns whether p95 of the good responses is nearly the same as at half the limit.
 fn is_flat(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> bool {
     let times = view.response_times();
     times.count() > 0 && times.quantile(0.95) < 1.6 * case.base_response_times().quantile(0.95) + 0.005
@@ -128,7 +128,7 @@ pub fn hangs_in_overload(case: &DiagnosisInput<'_>) -> SignOutcome {
 
 /// The least number of hanging requests on connections that shows which connections hang.
 const HANGING: usize = 5;
-/// The same for a suspicion that an experiment with held connections then tests.
+/// The least number of hanging requests for a suspicion, which an experiment with held connections then tests.
 const SUSPECTED: usize = 2;
 /// The share of hanging requests on connections without an earlier request from which connections hang, not requests.
 const ON_NEW: f64 = 0.95;
@@ -142,13 +142,15 @@ pub fn hangs_on_new_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     (all >= HANGING).then(|| (usize::from(on_new as f64 >= ON_NEW * all as f64), seen))
 }
 
-/// Whether some requests hang, and only on connections that have carried no earlier request, even if too few for the sign.
+/// Returns whether some requests hang, and only on connections that have carried no earlier request, even if too few for the
+/// sign.
 #[must_use]
 pub fn hung_on_new_connections(case: &DiagnosisInput<'_>) -> bool {
     hanging_on_new(case).is_some_and(|(on_new, all)| all >= SUSPECTED && on_new as f64 >= ON_NEW * all as f64)
 }
 
-/// The requests that hang on connections without an earlier request, and on all connections; none if connections are not kept.
+/// Returns the requests that hang on connections without an earlier request, and on all connections; none if connections are not
+/// kept.
 fn hanging_on_new(case: &DiagnosisInput<'_>) -> Option<(usize, usize)> {
     if !case.search_findings.keep_alive || !are_kept(case) {
         return None;
@@ -167,7 +169,7 @@ fn cut(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| hit.outcome.is_connection_closed())
 }
 
-/// The share of requests whose connection was closed before it had carried any request.
+/// Returns the share of requests whose connection was closed before it had carried any request.
 fn cut_new(view: &ExperimentStats<'_>) -> f64 {
     view.share_where(|hit| {
         hit.outcome.is_connection_closed()
@@ -188,8 +190,8 @@ pub fn cuts_connections_over_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(over > 0.03 && base < (over / 8.0).max(0.005), seen)
 }
 
-/// Whether connections carry more than one request each. A server that closes each connection without notice, such as uWSGI's http-socket,
-/// has no keep-alive race.
+/// Returns whether connections carry more than one request each. A server that closes each connection without notice, such as
+/// uWSGI's http-socket, has no keep-alive race.
 fn are_kept(case: &DiagnosisInput<'_>) -> bool {
     let valid = case.experiments.iter().filter(|tried| tried.observation.invalid_reason.is_none());
     let views = valid.map(|tried| ExperimentStats::new(&tried.observation));
@@ -200,7 +202,7 @@ fn are_kept(case: &DiagnosisInput<'_>) -> bool {
         > 2
 }
 
-/// The number of requests that lost a reused connection, with the silently retried ones.
+/// Returns the number of requests that lost a reused connection, with the silently retried ones.
 fn races(case: &DiagnosisInput<'_>, view: &ExperimentStats<'_>) -> f64 {
     if !are_kept(case) {
         return 0.0;
@@ -234,7 +236,7 @@ pub fn cuts_reused_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     sign_present(ends >= 2.0 && alike, seen)
 }
 
-/// The number of requests in the named experiment that lost a reused connection.
+/// Returns the number of requests in the named experiment that lost a reused connection.
 fn raced(case: &DiagnosisInput<'_>, name: &'static str) -> f64 {
     case.last_experiment_named(name).map_or(0.0, |done| races(case, &done.stats))
 }
@@ -280,7 +282,7 @@ const STILL: usize = 8;
 /// The phase coherence from which stalls count as in step with the period.
 const IN_STEP: f64 = 0.8;
 
-/// Whether stalls end when a period of the CPU quota ends.
+/// Returns whether stalls end when a period of the CPU quota ends.
 ///
 /// Stalls at a regular distance that is a multiple of the period also end in step. They are pauses, not throttling: a quota stops the
 /// target in each busy period or in random ones.
@@ -316,7 +318,7 @@ pub fn stalls_follow_cpu_quota(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// The median length of the stalls in seconds; 0 without a stall.
+/// Returns the median length of the stalls in seconds; 0 without a stall.
 #[must_use]
 pub fn median_stall_seconds(case: &DiagnosisInput<'_>) -> f64 {
     let [teeth, gaps] = still(case);
@@ -353,7 +355,7 @@ struct StallLengths {
     all: SortedSamples,
 }
 
-/// The lengths of stalls, found by each of the two methods of [`stalls`].
+/// Returns the lengths of stalls, found by each of the two methods of [`stalls`].
 fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
     let calm: Vec<_> = case
         .experiments_named("half the limit")
@@ -382,14 +384,14 @@ fn still(case: &DiagnosisInput<'_>) -> [StallLengths; 2] {
     })
 }
 
-/// Whether a stall was seen at or below 90 % of the limit, even if too rarely for the sign.
+/// Returns whether a stall was seen at or below 90 % of the limit, even if too rarely for the sign.
 #[must_use]
 pub fn stalled_once(case: &DiagnosisInput<'_>) -> bool {
     let calm = case.experiments_named("half the limit").chain(case.experiments_named("90 % of the limit"));
     calm.flat_map(|done| stalls(&done.stats)).any(|stalls| !stalls.is_empty())
 }
 
-/// Whether a reused connection was closed under a request at any rate.
+/// Returns whether a reused connection was closed under a request at any rate.
 #[must_use]
 pub fn saw_keep_alive_race(case: &DiagnosisInput<'_>) -> bool {
     ["half the limit", "90 % of the limit", "150 % of the limit"]
@@ -652,20 +654,21 @@ pub fn busy_workers_at_limit(case: &DiagnosisInput<'_>) -> SignOutcome {
     Some((outcome, format!("at the limit, the target has {places:.2} requests in flight on average")))
 }
 
-/// The requests that were admitted in each of three bursts, and the requests that a token bucket would have admitted.
+/// The requests admitted in three bursts and the tokens that a bucket regains between two bursts, summed over all runs of the
+/// experiment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct BurstAdmissions {
-    /// The admitted requests of the first, second and third burst.
+    /// The admitted requests of the first, second and third burst, summed over all runs.
     pub admitted: [f64; 3],
-    /// The tokens that a bucket gains between two bursts.
+    /// The tokens that a bucket regains between two bursts, summed over all runs.
     pub tokens_regained: f64,
-    /// The refused requests of the first burst.
+    /// The refused requests of the first burst, summed over all runs.
     pub refused_in_first_burst: f64,
-    /// The number of rows of three bursts.
+    /// The number of runs of the experiment.
     pub experiment_count: f64,
 }
 
-/// Sums the admitted and refused requests over all rows of bursts.
+/// Sums the admitted and refused requests over all runs of the experiment.
 #[must_use]
 pub fn sum_burst_admissions(case: &DiagnosisInput<'_>) -> BurstAdmissions {
     let mut admitted = BurstAdmissions::default();
@@ -796,7 +799,7 @@ pub fn held_connections_block_others(case: &DiagnosisInput<'_>) -> SignOutcome {
     )
 }
 
-/// Whether the second experiment did better than the first: `by` times the goodput, or a far lower median.
+/// Returns whether the second experiment did better than the first: `by` times the goodput, or a far lower median.
 fn raises_goodput(before: &ExperimentStats<'_>, after: &ExperimentStats<'_>, by: f64) -> (bool, String) {
     let (x, y) = (before.goodput(), after.goodput());
     let (p, q) = (before.response_times().median(), after.response_times().median());

@@ -31,7 +31,7 @@ pub struct CheckContext<'a> {
 }
 
 impl<'a> CheckContext<'a> {
-    /// A context for tests: time stands still, there are no names, and HTTP requests are forbidden.
+    /// Returns a context for tests: time stands still, there are no names, and HTTP requests are forbidden.
     #[must_use]
     pub fn for_test(files: &'a dyn HostFiles) -> Self {
         Self {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::finding::DoctorStatus;
 
-    /// A context with one name to look up.
+    /// Returns a context with one name to look up.
     fn nowhere() -> CheckContext<'static> {
         static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["a.example".to_owned()]);
         CheckContext { lookup_names: &NAMES, ..CheckContext::for_test(&LocalFiles) }

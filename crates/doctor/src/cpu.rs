@@ -63,7 +63,7 @@ impl<'a> ThrottlingPeriods<'a> {
         Self { level, window, ever: (later.periods, later.throttled_periods), stopped }
     }
 
-    /// The percentage of throttled periods, in the window and since the group began.
+    /// Returns the percentage of throttled periods, in the window and since the group began.
     fn shares(&self) -> (f64, f64) {
         let share = |(periods, throttled)| throttled as f64 * 100.0 / u64::max(periods, 1) as f64;
         (share(self.window), share(self.ever))
@@ -166,7 +166,7 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
     Some(untold(one, quota).with_status(DoctorStatus::Unknown, format!("{why}{others}"), LOOK))
 }
 
-/// The finding that no visible process runs too many threads.
+/// Returns the finding that no visible process runs too many threads.
 fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFinding {
     let text = format!(
         "none of the {count} processes in this control group runs more threads at once than the quota of {} allows",
@@ -188,7 +188,7 @@ fn all_fit(count: usize, quota: f64, unshown: usize, hides: bool) -> DoctorFindi
 const LOOK: &str =
     "as root or as the user of the process, run: tr '\\0' '\\n' </proc/PID/environ | grep GOMAXPROCS";
 
-/// A finding about a process with an unknown thread setting.
+/// Returns a finding about a process with an unknown thread setting.
 fn untold(one: &ParallelThreads, quota: f64) -> DoctorFinding {
     let text = format!(
         "{} has {} on a quota of {}",

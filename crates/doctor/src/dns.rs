@@ -44,14 +44,14 @@ struct DnsTimeouts {
     each: Duration,
 }
 
-/// These limits keep the check within five seconds.
+/// The time limits of the queries. They keep the check within five seconds.
 const PATIENCE: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(2), each: Duration::from_millis(400) };
 
 /// The number of questions for each server.
 const TRIES: usize = 5;
 
-/// Every resolver answers this name itself (RFC 6761 section 6.3), and a refusal is a response, too. A server that knows only cluster names
-/// may fail, so the check also asks for the first search domain.
+/// The name that the check looks up. Every resolver answers it itself (RFC 6761 section 6.3), and a refusal is a response, too. A
+/// server that knows only cluster names may fail, so the check also asks for the first search domain.
 const USUAL: &str = "localhost";
 
 fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
@@ -148,27 +148,27 @@ impl ServerPoll {
         self.heard.iter().map(|heard| heard.sent).sum()
     }
 
-    /// The number of answered questions, including those over TCP.
+    /// Returns the number of answered questions, including those over TCP.
     fn answered(&self) -> u32 {
         self.heard.iter().map(|heard| heard.sent - heard.lost()).sum()
     }
 
-    /// Whether every response was a failure or a refusal.
+    /// Returns whether every response was a failure or a refusal.
     fn is_of_no_use(&self) -> bool {
         self.answered() > 0 && self.heard.iter().all(|heard| heard.failure_responses == heard.answered)
     }
 
-    /// Whether every response was a failure (SERVFAIL).
+    /// Returns whether every response was a failure (SERVFAIL).
     fn is_broken(&self) -> bool {
         self.answered() > 0 && self.heard.iter().all(|heard| heard.servfail_responses == heard.answered)
     }
 
-    /// The system's error if the server is unreachable.
+    /// Returns the system's error if the server is unreachable.
     fn error(&self) -> Option<ErrorKind> {
         self.heard.iter().find_map(|heard| heard.error)
     }
 
-    /// The number of lost responses that the C library would have waited for.
+    /// Returns the number of lost responses that the C library would have waited for.
     fn waited_for(&self) -> u32 {
         self.heard
             .iter()
@@ -177,7 +177,7 @@ impl ServerPoll {
             .sum()
     }
 
-    /// The median time of answered pairs of questions.
+    /// Returns the median time of answered pairs of questions.
     fn median(&self) -> Option<Duration> {
         let mut took: Vec<_> =
             self.heard.iter().filter(|heard| heard.answered > 1).map(|heard| heard.took).collect();
@@ -267,13 +267,13 @@ const LOOK: &str = "look at the server's pods: CPU (run the check cpu.throttling
 const WAY: &str = "check the route (ip route get ADDRESS), network policies and firewalls for port 53, and that a \
                    server listens there";
 
-/// The server that lookups ask first. With `rotate`, it is the server with the fewest responses.
+/// Returns the server that lookups ask first. With `rotate`, it is the server with the fewest responses.
 fn foremost<'a>(config: &ResolverConfig, polled: &'a [ServerPoll]) -> Option<&'a ServerPoll> {
     let silent = polled.iter().find(|polled| polled.answered() == 0).filter(|_| config.rotates);
     silent.or_else(|| polled.first())
 }
 
-/// The cost of lost responses if other responses came, with advice.
+/// Returns the cost of lost responses if other responses came, with advice.
 fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
     if polled.iter().any(|polled| polled.waited_for() > 0) {
         return (
@@ -297,7 +297,7 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
 
 const TCP: &str = "allow TCP to port 53 of the server (network policies, firewalls)";
 
-/// The verdict on an unreachable first server.
+/// Returns the verdict on an unreachable first server.
 fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorStatus, String, &'static str)> {
     let error = foremost.error()?;
     let reason = format!(
@@ -306,7 +306,7 @@ fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorStatus, String, &'sta
     Some((DoctorStatus::Error, reason, WAY))
 }
 
-/// The verdict on servers that respond only with failures or refusals.
+/// Returns the verdict on servers that respond only with failures or refusals.
 fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)> {
     let failing: Vec<_> = polled.iter().filter(|polled| polled.is_of_no_use()).collect();
     let who: Vec<_> = failing.iter().map(|polled| shown(polled.server)).collect();
@@ -325,7 +325,7 @@ fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)
     (!failing.is_empty()).then_some((status, reason, fix))
 }
 
-/// The address of a server, with its interface for a link-local address.
+/// Returns the address of a server, with its interface for a link-local address.
 fn shown(server: SocketAddr) -> String {
     match server {
         SocketAddr::V6(server) if server.scope_id() > 0 => format!("{}%{}", server.ip(), server.scope_id()),

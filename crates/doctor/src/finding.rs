@@ -30,7 +30,7 @@ impl fmt::Display for DoctorStatus {
     }
 }
 
-/// The count with its noun, in the singular for 1: `1 core`, `2 cores`.
+/// Returns the count with its noun, in the singular for 1: `1 core`, `2 cores`.
 pub(crate) fn pluralize(count: f64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1.0 { "" } else { "s" })
 }
@@ -38,7 +38,7 @@ pub(crate) fn pluralize(count: f64, what: &str) -> String {
 /// The longest foreign name in a finding, in characters.
 const LONGEST: usize = 256;
 
-/// A foreign name, cut to [`LONGEST`] characters.
+/// Returns a foreign name, cut to [`LONGEST`] characters.
 pub(crate) fn shortened(name: &str) -> String {
     match name.char_indices().nth(LONGEST) {
         Some((end, _)) => [&name[..end], "…"].concat(),
@@ -79,12 +79,12 @@ impl DoctorFinding {
         Self { id, status: DoctorStatus::Ok, measurements: Vec::new(), text, reason: None, fix: None }
     }
 
-    /// A finding that could not be seen for this reason. `fix` says where to look.
+    /// Returns a finding that could not be seen for this reason. `fix` says where to look.
     pub(crate) fn unknown(id: &'static str, why: &ProbeError, fix: impl Into<String>) -> Self {
         Self::ok(id, "unknown".to_owned()).with_status(DoctorStatus::Unknown, why.to_string(), fix)
     }
 
-    /// The finding with a status worse than ok.
+    /// Returns the finding with a status worse than ok.
     pub(crate) fn with_status(
         self,
         status: DoctorStatus,
@@ -94,7 +94,7 @@ impl DoctorFinding {
         Self { status, reason: Some(reason.into()), fix: Some(fix.into()), ..self }
     }
 
-    /// The finding with all words of its texts cut to [`LONGEST`] characters, because its texts quote foreign names.
+    /// Returns the finding with all words of its texts cut to [`LONGEST`] characters, because its texts quote foreign names.
     pub(crate) fn bounded(self) -> Self {
         let bound = |text: String| {
             let words = text.split_inclusive(char::is_whitespace).map(|piece| {
@@ -117,13 +117,13 @@ impl DoctorFinding {
 pub(crate) mod test_helpers {
     use super::{DoctorFinding, DoctorStatus};
 
-    /// The names and statuses of the findings that are not ok.
+    /// Returns the names and statuses of the findings that are not ok.
     pub(crate) fn complaints(found: Vec<DoctorFinding>) -> Vec<(&'static str, DoctorStatus)> {
         let complaints = found.into_iter().filter(|finding| finding.status != DoctorStatus::Ok);
         complaints.map(|finding| (finding.id, finding.status)).collect()
     }
 
-    /// The finding with this name.
+    /// Returns the finding with this name.
     pub(crate) fn finding_named(id: &str, found: Vec<DoctorFinding>) -> DoctorFinding {
         let names: Vec<_> = found.iter().map(|finding| finding.id).collect();
         found.into_iter().find(|finding| finding.id == id).unwrap_or_else(|| panic!("no {id} in {names:?}"))
@@ -137,7 +137,7 @@ pub(crate) mod test_helpers {
         finding.fix.as_deref().unwrap_or_else(|| panic!("no fix: {finding:?}"))
     }
 
-    /// The measurement with this name.
+    /// Returns the measurement with this name.
     pub(crate) fn measured(finding: &DoctorFinding, name: &str) -> f64 {
         let named = finding.measurements.iter().find(|measured| measured.name == name);
         named.unwrap_or_else(|| panic!("no {name}: {finding:?}")).value

@@ -41,20 +41,20 @@ impl HttpUrl {
         Some(Self { path: if path == "/" { "" } else { path }.to_owned(), ..place })
     }
 
-    /// The IP address of the host; none if the host is a name.
+    /// Returns the IP address of the host; none if the host is a name.
     #[must_use]
     pub fn ip_address(&self) -> Option<IpAddr> {
         let host = self.authority.rsplit_once(':').map_or(self.authority.as_str(), |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']').parse().ok()
     }
 
-    /// The path to request, unchanged.
+    /// Returns the path to request, unchanged.
     #[must_use]
     pub fn target(&self) -> String {
         if self.path.starts_with('/') { self.path.clone() } else { format!("/{}", self.path) }
     }
 
-    /// The path to request for a path below this URL.
+    /// Returns the path to request for a path below this URL.
     #[must_use]
     pub fn path_below(&self, path: &str) -> String {
         [self.path.trim_end_matches('/'), path].concat()
@@ -72,7 +72,8 @@ impl HttpUrl {
     }
 }
 
-/// Whether the text is an address or a host name of a valid length (RFC 1035 section 2.3.4). Underscores are valid, as in resolvers.
+/// Returns whether the text is an address or a host name of a valid length (RFC 1035 section 2.3.4). Underscores are valid, as in
+/// resolvers.
 fn is_host(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     match text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {

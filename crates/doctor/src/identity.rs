@@ -66,7 +66,7 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     std::iter::once(first).chain(told).collect()
 }
 
-/// The findings about one server.
+/// Returns the findings about one server.
 fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
     let mut found = vec![judge::latency(server), judge::principal(server), judge::judge_lifetime(server)];
     found.extend(server.imds_token_status.as_ref().map(judge::judge_imds_tokens));

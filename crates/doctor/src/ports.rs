@@ -92,13 +92,13 @@ impl Ports {
         (self.range.len() as u64).saturating_sub(self.reserved)
     }
 
-    /// The sustainable new connections per second to one destination, if each leaves its port in TIME_WAIT.
+    /// Returns the sustainable new connections per second to one destination, if each leaves its port in TIME_WAIT.
     fn lasting(&self) -> f64 {
         self.usable() as f64 / TIME_WAIT_SECONDS
     }
 }
 
-/// The number of ports of a range in a list such as `8080,9000-9010`. The kernel sorts the list and merges overlaps.
+/// Returns the number of ports of a range in a list such as `8080,9000-9010`. The kernel sorts the list and merges overlaps.
 fn reserved(list: &str, range: &RangeInclusive<u16>) -> Option<u64> {
     let mut count = 0;
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {
@@ -171,8 +171,8 @@ struct PortUse {
     waiting: u64,
 }
 
-/// The pair of addresses that uses the most ports of the range. Sockets on a listener's port do not count, because they were accepted and
-/// use no ephemeral port.
+/// Returns the pair of addresses that uses the most ports of the range. Sockets on a listener's port do not count, because they
+/// were accepted and use no ephemeral port.
 fn busiest(
     sockets: &TcpSockets,
     counts: impl Fn(&TcpSocket) -> bool,
@@ -229,8 +229,8 @@ fn used(look: &PortSnapshot) -> DoctorFinding {
     found.with_status(status, reason, fix)
 }
 
-/// The consequence of a further rise, and the fix. If most connections are closed, the fix is keep-alive. Otherwise it is more
-/// destinations, addresses or ports.
+/// Returns the consequence of a further rise, and the fix. If most connections are closed, the fix is keep-alive. Otherwise it is
+/// more destinations, addresses or ports.
 fn advice(
     look: &PortSnapshot,
     ports: &Ports,
@@ -305,7 +305,7 @@ fn waiting(look: &PortSnapshot) -> DoctorFinding {
     )
 }
 
-/// After a full table has dropped packets, the kernel clears it down to 95 % (`nf_conntrack_max95`, Linux
+/// The percentage to which the kernel clears a full table after it has dropped packets (`nf_conntrack_max95`, Linux
 /// `net/netfilter/nf_conntrack_core.c`).
 const CLEARED: f64 = 95.0;
 
@@ -379,7 +379,7 @@ fn nat(look: &PortSnapshot) -> DoctorFinding {
     found.with_status(DoctorStatus::Unknown, reason, fix)
 }
 
-/// Whether clouds translate connections to this address: IPv4, and not reserved for private networks (RFC 6890).
+/// Returns whether clouds translate connections to this address: IPv4, and not reserved for private networks (RFC 6890).
 fn is_public(ip: IpAddr) -> bool {
     let IpAddr::V4(ip) = ip else { return false };
     let [first, second, ..] = ip.octets();

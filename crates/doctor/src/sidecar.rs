@@ -76,7 +76,7 @@ enum EnvoyLookup {
     Unknown(String, String),
 }
 
-/// The named Envoy, or the first one that responds at a usual port.
+/// Returns the named Envoy, or the first one that responds at a usual port.
 fn found(site: &CheckContext) -> EnvoyLookup {
     let usual: Vec<_> = USUAL.iter().filter_map(|host| HttpUrl::of_host(host)).collect();
     let places = site.envoy_admin.map_or(&usual[..], std::slice::from_ref);

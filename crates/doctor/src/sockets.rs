@@ -113,12 +113,12 @@ impl TcpCounters {
         }
     }
 
-    /// The sent segments, retransmits included.
+    /// Returns the sent segments, retransmits included.
     fn all(self) -> u64 {
         self.sent.saturating_add(self.again)
     }
 
-    /// The percentage of retransmits; 0 if there are too few segments.
+    /// Returns the percentage of retransmits; 0 if there are too few segments.
     fn share_again(self) -> f64 {
         if self.all() < ENOUGH && self.again < ENOUGH_AGAIN { 0.0 } else { percent(self.again, self.all()) }
     }
@@ -217,16 +217,16 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
     )
 }
 
-/// The number of connections that waited at a listener in both samples.
+/// Returns the number of connections that waited at a listener in both samples.
 fn waited(earlier: &TcpSockets, later: &TcpSocket) -> u32 {
     let before =
         earlier.all.iter().filter(|socket| socket.state == TcpState::Listen && socket.local == later.local);
     before.map(|socket| socket.receive_queue.min(later.receive_queue)).min().unwrap_or(0)
 }
 
-/// With fewer segments, a share of 1 % says nothing,
+/// The least number of segments for a verdict. With fewer, a share of 1 % says nothing.
 const ENOUGH: u64 = 1000;
-/// unless at least this many segments were retransmitted.
+/// The number of retransmitted segments that allows a verdict with fewer segments, too.
 const ENOUGH_AGAIN: u64 = 10;
 /// The percentage of retransmits that slows a connection. With a loss of `p`, the window is about 1.2 / √p segments (RFC 3819 section 8,
 /// after Mathis et al. 1997): 12 at 1 % and 5 at 5 %.

@@ -154,7 +154,7 @@ impl EndpointFaults {
 }
 
 impl ActiveFaults {
-    /// The wait in a refusal; none after a permit was taken.
+    /// Returns the wait in a refusal; none after a permit was taken.
     async fn limited(&self, clock: &Clock) -> Option<Duration> {
         let (limit, throttle) = (self.limit.as_ref()?, self.faults.throttle?);
         match throttle.excess {

@@ -121,7 +121,7 @@ fn pod(value: &Value) -> Option<(String, String)> {
     Some((value["name"].as_str()?.to_owned(), value["uid"].as_str()?.to_owned()))
 }
 
-/// The audiences: one string or an array (RFC 7519 section 4.1.3).
+/// Returns the audiences: one string or an array (RFC 7519 section 4.1.3).
 fn audiences(value: &Value) -> Option<Vec<String>> {
     match value {
         Value::String(one) => Some(vec![one.clone()]),
@@ -146,7 +146,7 @@ pub(crate) fn sign(key: &SigningKey, header: &Value, claims: &Value) -> Result<S
     Ok(format!("{message}.{signature}"))
 }
 
-/// The whole seconds since 1970, as in JSON web tokens.
+/// Returns the whole seconds since 1970, as in JSON web tokens.
 pub(crate) fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }

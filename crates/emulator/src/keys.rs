@@ -34,7 +34,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name in a token's header (RFC 7518 section 3.1).
+    /// Returns the name in a token's header (RFC 7518 section 3.1).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rs256 => "RS256",
@@ -135,7 +135,7 @@ impl SigningKey {
         Ok(Secret::new(pem("PRIVATE KEY", &body)))
     }
 
-    /// The algorithm of the key's signatures.
+    /// Returns the algorithm of the key's signatures.
     pub fn algorithm(&self) -> Algorithm {
         match self.pair {
             Pair::Rsa(_) => Algorithm::Rs256,
@@ -143,12 +143,12 @@ impl SigningKey {
         }
     }
 
-    /// The `kid` of the key's tokens and of its entry in the published set.
+    /// Returns the `kid` of the key's tokens and of its entry in the published set.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The public key as a JSON web key.
+    /// Returns the public key as a JSON web key.
     pub fn jwk(&self) -> Value {
         match &self.pair {
             Pair::Rsa(pair) => {
@@ -166,12 +166,12 @@ impl SigningKey {
         }
     }
 
-    /// The published key set with this key alone.
+    /// Returns the published key set with this key alone.
     pub fn jwks(&self) -> Value {
         json!({ "keys": [self.jwk()] })
     }
 
-    /// A key set that verifies this key's signatures.
+    /// Returns a key set that verifies this key's signatures.
     ///
     /// # Errors
     /// [`KeyError::Library`] if the cryptographic library fails.
@@ -277,7 +277,7 @@ impl KeySet {
         if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(Self(keys)) }
     }
 
-    /// The keys that may have signed a token with this `kid`: the key with that id, or all keys without a `kid`.
+    /// Returns the keys that may have signed a token with this `kid`: the key with that id, or all keys without a `kid`.
     pub(crate) fn candidates<'k>(&'k self, id: Option<&str>) -> impl Iterator<Item = &'k PublicKey> {
         self.0.iter().filter(move |key| id.is_none_or(|id| key.id == id))
     }

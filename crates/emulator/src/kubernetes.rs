@@ -43,33 +43,33 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// An object with a UID that is derived from its kind and name, so that it is the same on every run.
+    /// Returns an object with a UID that is derived from its kind and name, so that it is the same on every run.
     pub fn named(kind: &str, name: &str) -> Self {
         Self { name: name.to_owned(), uid: uid(&format!("{kind}/{name}")) }
     }
 }
 
 impl Workload {
-    /// A workload without a pod.
+    /// Returns a workload without a pod.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), service_account: name.to_owned(), pod: None, node: None }
     }
 
-    /// The workload with a token bound to the pod of this name.
+    /// Returns the workload with a token bound to the pod of this name.
     #[must_use]
     pub fn in_pod(mut self, name: &str) -> Self {
         self.pod = Some(ObjectReference::named("pod", &format!("{}/{name}", self.namespace)).renamed(name));
         self
     }
 
-    /// The workload on the node of this name.
+    /// Returns the workload on the node of this name.
     #[must_use]
     pub fn on_node(mut self, name: &str) -> Self {
         self.node = Some(ObjectReference::named("node", name));
         self
     }
 
-    /// The `sub` of the workload's tokens.
+    /// Returns the `sub` of the workload's tokens.
     pub fn subject(&self) -> String {
         format!("system:serviceaccount:{}:{}", self.namespace, self.service_account)
     }
@@ -110,22 +110,22 @@ impl Issuer {
         Self { url: url.to_owned(), key }
     }
 
-    /// The `iss` of the issuer's tokens.
+    /// Returns the `iss` of the issuer's tokens.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The key of the issuer.
+    /// Returns the key of the issuer.
     pub fn key(&self) -> &SigningKey {
         &self.key
     }
 
-    /// The published key set, like the API server's `/openid/v1/jwks`.
+    /// Returns the published key set, like the API server's `/openid/v1/jwks`.
     pub fn jwks(&self) -> String {
         self.key.jwks().to_string()
     }
 
-    /// The parsed key set of the issuer.
+    /// Returns the parsed key set of the issuer.
     ///
     /// # Errors
     /// The cryptographic library fails.
@@ -147,7 +147,7 @@ impl Issuer {
         self.sign(&self.claims(workload, audiences, lifetime, now)).map(Secret::new)
     }
 
-    /// The claims that [`Issuer::mint`] signs. A test can change one of them and sign the result.
+    /// Returns the claims that [`Issuer::mint`] signs. A test can change one of them and sign the result.
     pub fn claims(
         &self,
         workload: &Workload,
@@ -182,7 +182,7 @@ impl Issuer {
     }
 }
 
-/// A UID that is computed from the name. It looks like a random UUID but is the same on every run.
+/// Returns a UID that is computed from the name. It looks like a random UUID but is the same on every run.
 fn uid(name: &str) -> String {
     let hash = digest(&SHA256, name.as_bytes());
     let mut bytes = [0; 16];

@@ -36,14 +36,14 @@ pub(crate) async fn read_body(request: Request<Incoming>) -> Result<Bytes, Reque
     }
 }
 
-/// Whether the content type of a request is a form.
+/// Returns whether the content type of a request is a form.
 pub(crate) fn is_form(request: &Request<Incoming>) -> bool {
     let stated = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = stated.unwrap_or_default().split(';').next().unwrap_or_default();
     kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// A response with a content type.
+/// Returns a response with a content type.
 pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> EmulatorReply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -51,7 +51,7 @@ pub(crate) fn reply(status: StatusCode, content_type: &'static str, body: impl I
     reply
 }
 
-/// A small HTML page, like the response of a proxy in front of the service.
+/// Returns a small HTML page, like the response of a proxy in front of the service.
 pub(crate) fn html(status: StatusCode, sentence: &str) -> EmulatorReply {
     let body = format!(
         "<!DOCTYPE html>\n<html><head><title>Error {status}</title></head><body><p>{sentence}</p></body></html>\n"
@@ -59,7 +59,7 @@ pub(crate) fn html(status: StatusCode, sentence: &str) -> EmulatorReply {
     reply(status, "text/html; charset=UTF-8", body)
 }
 
-/// The response with half of its body: valid HTTP with invalid content.
+/// Returns the response with half of its body: valid HTTP with invalid content.
 pub(crate) async fn truncated(reply: EmulatorReply) -> EmulatorReply {
     let (head, body) = reply.into_parts();
     let whole = body.collect().await.map_or_else(|never| match never {}, |body| body.to_bytes());

@@ -58,7 +58,7 @@ pub enum FaultSyntaxError {
         /// The expected form.
         expected: String,
     },
-    /// Values or faults contradict each other.
+    /// The values or the faults contradict each other, a fault is repeated, or there are too many faults.
     #[error("{0}")]
     Contradiction(String),
 }
@@ -112,28 +112,29 @@ impl PlantedFault {
         if mistakes.is_empty() { Ok(plants) } else { Err(mistakes) }
     }
 
-    /// The value of a parameter: durations in seconds, words by their index. The result is NaN for a parameter that the kind lacks.
+    /// Returns the value of a parameter: durations in seconds, words by their index. The result is NaN for a parameter that the
+    /// kind lacks.
     #[must_use]
     pub fn parameter_value(&self, key: &str) -> f64 {
         self.place(key).and_then(|place| self.values.get(place)).copied().unwrap_or(f64::NAN)
     }
 
-    /// The value of a parameter as a whole number.
+    /// Returns the value of a parameter as a whole number.
     pub(super) fn parameter_as_usize(&self, key: &str) -> usize {
         self.parameter_value(key) as usize
     }
 
-    /// The value of a duration parameter in nanoseconds.
+    /// Returns the value of a duration parameter in nanoseconds.
     pub(super) fn parameter_as_nanos(&self, key: &str) -> u64 {
         (self.parameter_value(key) * 1e9).round() as u64
     }
 
-    /// Whether a parameter has this word as its value.
+    /// Returns whether a parameter has this word as its value.
     pub(super) fn parameter_is_word(&self, key: &str, word: &str) -> bool {
         self.parameters().any(|(name, value)| name == key && value == word)
     }
 
-    /// The fault with another value of a parameter. A parameter that the kind lacks is ignored.
+    /// Returns the fault with another value of a parameter. A parameter that the kind lacks is ignored.
     #[must_use]
     pub(super) fn with_parameter(mut self, key: &str, value: f64) -> Self {
         if let Some(slot) = self.place(key).and_then(|place| self.values.get_mut(place)) {
@@ -142,7 +143,7 @@ impl PlantedFault {
         self
     }
 
-    /// Each parameter with its value as text.
+    /// Returns each parameter with its value as text.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.kind.parameters.iter().zip(&self.values).map(|(key, value)| (key.name, key.form.write(*value)))
     }

@@ -56,7 +56,7 @@ impl FaultKind {
         ALL.iter().find(|kind| kind.name == name).or_else(by_class)
     }
 
-    /// The kinds of faults with this cause class.
+    /// Returns the kinds of faults with this cause class.
     pub fn all_of_cause_class(class: &str) -> impl Iterator<Item = &'static Self> {
         ALL.iter().filter(move |kind| kind.cause_class == Some(class))
     }

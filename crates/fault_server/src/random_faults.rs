@@ -29,7 +29,7 @@ const LATENESS: f64 = 0.02;
 /// timeout would fail some of a thousand requests at any rate, so there would be no limit.
 const PATIENCE: f64 = 12.0;
 
-/// The classes that can be drawn: all except `ports`, which is not a fault of the server.
+/// Returns the classes that can be drawn: all except `ports`, which is not a fault of the server.
 pub fn classes() -> impl Iterator<Item = &'static str> {
     FaultKind::ALL.iter().filter_map(|kind| kind.cause_class).filter(|class| *class != "ports")
 }
@@ -55,7 +55,8 @@ pub fn draw(wanted: &[&str], seed: u64) -> Vec<PlantedFault> {
     plants
 }
 
-/// The highest rate of a class: the most workers with the shortest service time, or the limit of real computing and exact counting.
+/// Returns the highest rate of a class: the most workers with the shortest service time, or the limit of real computing and exact
+/// counting.
 fn most_rate(name: &str) -> f64 {
     match name {
         "pool" | "timeout-chain" | "uneven" | "concurrency-cap" => WORKERS.1 as f64 / 0.002,
@@ -168,7 +169,7 @@ fn pauses(plant: PlantedFault, rng: &mut Rng) -> PlantedFault {
         .with_parameter("jitter", 0.2)
 }
 
-/// A queue length. Half of all queues are short.
+/// Returns a queue length. Half of all queues are short.
 fn queue(rate: f64, rng: &mut Rng) -> f64 {
     let short = (log_uniform(rng, (0.02, 0.5)) * rate).max(4.0).round();
     if rng.bool() { short } else { 100_000.0 }

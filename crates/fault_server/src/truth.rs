@@ -18,7 +18,7 @@ pub struct FaultLimit {
 }
 
 impl PlantedFault {
-    /// The limit of this fault alone; none if it has no limit or there is no formula.
+    /// Returns the limit of this fault alone; none if it has no limit or there is no formula.
     #[must_use]
     pub fn limit(&self) -> Option<FaultLimit> {
         let number = |key| self.parameter_value(key);
@@ -42,7 +42,7 @@ impl PlantedFault {
         }
     }
 
-    /// The limit of the server that breaks first: the slow one, or another one if the slow one gets few requests.
+    /// Returns the limit of the server that breaks first: the slow one, or another one if the slow one gets few requests.
     fn uneven_limit(&self) -> f64 {
         let others = self.parameter_value("servers") - 1.0;
         let (slow, weight) = (self.parameter_value("slow"), self.parameter_value("weight"));
@@ -51,14 +51,14 @@ impl PlantedFault {
         (each / slow * all / weight).min(each * all)
     }
 
-    /// The rate at which a cap refuses 0.1 % of Poisson arrivals, in requests per second.
+    /// Returns the rate at which a cap refuses 0.1 % of Poisson arrivals, in requests per second.
     fn limit_of_chance(&self) -> Option<f64> {
         let (places, service) = (self.parameter_value("places"), self.parameter_value("service"));
         let is_cap = self.kind.name == "concurrency-cap" && service > 0.0;
         is_cap.then(|| load_that_refuses(places as u32, 0.001) / service)
     }
 
-    /// The share of the workers' speed that this disturbance leaves.
+    /// Returns the share of the workers' speed that this disturbance leaves.
     fn leaves(&self) -> f64 {
         match self.kind.name {
             "pauses" => 1.0 - self.parameter_value("length") / self.parameter_value("every"),
@@ -70,7 +70,7 @@ impl PlantedFault {
         }
     }
 
-    /// Whether pauses and bursts slow this fault's work.
+    /// Returns whether pauses and bursts slow this fault's work.
     fn works(&self) -> bool {
         matches!(self.kind.name, "pool" | "timeout-chain" | "uneven" | "quota")
     }
@@ -94,8 +94,8 @@ impl FaultLimit {
     }
 }
 
-/// The expected result of `find` for these faults, as JSON. It has the causes in the order in which requests meet them, the lowest limit in
-/// requests per second (null without a formula), and each fault with all its parameters.
+/// Returns the expected result of `find` for these faults, as JSON. It has the causes in the order in which requests meet them,
+/// the lowest limit in requests per second (null without a formula), and each fault with all its parameters.
 #[must_use]
 pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
     let classes: Vec<_> = plants.iter().filter_map(|plant| plant.kind.cause_class).collect();
@@ -110,7 +110,7 @@ pub fn truth(plants: &[PlantedFault], seed: u64) -> Value {
     })
 }
 
-/// The fault that breaks first, after the effect of pauses and bursts.
+/// Returns the fault that breaks first, after the effect of pauses and bursts.
 fn least(plants: &[PlantedFault]) -> Option<(&PlantedFault, FaultLimit)> {
     let left: f64 = plants.iter().map(PlantedFault::leaves).product();
     let limits = plants.iter().filter_map(|plant| {
@@ -121,13 +121,13 @@ fn least(plants: &[PlantedFault]) -> Option<(&PlantedFault, FaultLimit)> {
     limits.min_by(|a, b| a.1.rate.total_cmp(&b.1.rate))
 }
 
-/// The blocking probability for Poisson arrivals at this load in erlangs (Erlang B).
+/// Returns the blocking probability for Poisson arrivals at this load in erlangs (Erlang B).
 pub(super) fn erlang_b(places: u32, load: f64) -> f64 {
     let inverse = (1..=places).fold(1.0, |inverse, place| 1.0 + inverse * f64::from(place) / load);
     1.0 / inverse
 }
 
-/// The load in erlangs at which this share is refused.
+/// Returns the load in erlangs at which this share is refused.
 fn load_that_refuses(places: u32, share: f64) -> f64 {
     let (mut low, mut high) = (0.0, f64::from(places) * 2.0);
     while high - low > 1e-9 * high {

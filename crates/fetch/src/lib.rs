@@ -1,8 +1,9 @@
-//! One HTTP/1.1 exchange with another program's server: a connection of its own, a deadline for the whole, a bound on what is read.
+//! Sends one HTTP/1.1 request to another program's server on its own connection, with a deadline and a size limit.
 //!
-//! On purpose neither the load engine nor an HTTP library: it is asked now and then, from whichever thread wants to know, and must not
-//! share a connection, a queue or a thread with what is measured. No TLS, no redirects, no names: whoever calls says at which address,
-//! and keeps the time. What an answer means is not known here. Called by `lab` (pages of metrics) and `doctor` (metadata servers, Envoy).
+//! This is neither the load engine nor an HTTP library on purpose. Any thread may use it now and then, and it must not share a
+//! connection, a queue or a thread with the measured load. It supports no TLS, no redirects and no name lookups: the caller gives
+//! the address and the clock, and interprets the response. `lab` fetches pages of metrics with it, and `doctor` asks metadata
+//! servers and Envoy.
 
 mod response;
 
@@ -14,30 +15,30 @@ use seawall_http::write;
 
 pub use response::FetchResponse;
 
-/// A clock that does not jump.
+/// A monotonic clock.
 pub type NowFn<'a> = dyn Fn() -> Duration + 'a;
 
-/// What is asked. Nothing is escaped: whoever takes a part from outside asks [`FetchRequest::is_sendable`] first.
+/// A request. Nothing is escaped: for untrusted parts, the caller first checks [`FetchRequest::is_sendable`].
 #[derive(Debug, Clone, Copy)]
 pub struct FetchRequest<'a> {
-    /// `GET`, or `PUT` without a body.
+    /// The method: `GET`, or `PUT` without a body.
     pub method: &'a str,
-    /// The `Host` header.
+    /// The value of the `Host` header.
     pub host: &'a str,
-    /// Path and query.
+    /// The path and the query.
     pub target: &'a str,
-    /// Further headers; `Host`, `Connection` and `Content-Length` are written here.
+    /// Further headers. The crate itself writes `Host`, `Connection` and `Content-Length`.
     pub headers: &'a [(&'a str, &'a str)],
 }
 
 impl<'a> FetchRequest<'a> {
-    /// A GET without further headers.
+    /// Creates a GET request without further headers.
     #[must_use]
     pub fn get(host: &'a str, target: &'a str) -> Self {
         Self { method: "GET", host, target, headers: &[] }
     }
 
-    /// Whether every part may stand in a head (RFC 9110 section 5, RFC 9112 section 3): none of them ends its line.
+    /// Returns whether every part is valid in a head (RFC 9110 section 5, RFC 9112 section 3), so that none ends its line.
     #[must_use]
     pub fn is_sendable(&self) -> bool {
         write::is_token(self.method)
@@ -65,51 +66,51 @@ impl<'a> FetchRequest<'a> {
     }
 }
 
-/// What an exchange may take.
+/// The limits of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub struct FetchLimits {
-    /// From the connection to the last byte.
+    /// The time from the start of the connection to the last byte.
     pub deadline: Duration,
-    /// Bytes of the body.
+    /// The largest body in bytes.
     pub max_body_bytes: usize,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// Nobody listens there.
+    /// No program listens at the address.
     #[error("connection refused")]
     ConnectionRefused,
-    /// The system lets nobody here ask there.
+    /// The system forbids this process to connect to the address.
     #[error("this machine forbids the connection")]
     ConnectionForbidden,
-    /// No connection.
+    /// The connection failed for another reason.
     #[error("{0}")]
     ConnectFailed(String),
-    /// Somebody took the connection, and it broke or ended before the answer was whole.
+    /// The connection was established, but it broke or ended before the end of the response.
     #[error("{0}")]
     ConnectionBroken(String),
-    /// Nobody took the connection within the deadline: there is no such machine, or what is sent there is dropped.
+    /// No connection was established within the deadline: the machine does not exist, or a firewall drops the packets.
     #[error("no connection within {} s", .0.as_secs_f64())]
     ConnectTimeout(Duration),
-    /// Not whole within the deadline, over a connection that was taken.
+    /// The connection was established, but the response was incomplete at the deadline.
     #[error("no complete response within {} s", .0.as_secs_f64())]
     Timeout(Duration),
-    /// More than may be read.
+    /// The response is larger than the limit.
     #[error("the response is larger than {0} bytes")]
     TooLarge(usize),
-    /// No HTTP.
+    /// The response is not HTTP/1.1.
     #[error("the response is not HTTP/1.1: {0}")]
     InvalidResponse(String),
-    /// The request has a part that would end its line.
+    /// A part of the request has a character that would end its line.
     #[error("the request's path, host or header has a character that HTTP forbids")]
     InvalidRequest,
 }
 
-/// Asks, and waits for the whole answer, whatever its status.
+/// Sends the request and waits for the whole response, whatever its status.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is no response.
 pub fn exchange(
     address: SocketAddr,
     request: &FetchRequest,
@@ -148,18 +149,18 @@ fn connected(address: SocketAddr, patience: &FetchDeadline) -> Result<TcpStream,
     stream.map_err(|error| unconnected(error, patience.deadline))
 }
 
-/// Why there is no connection.
+/// Returns the reason why there is no connection.
 fn unconnected(error: io::Error, deadline: Duration) -> Broken {
     match error.kind() {
         ErrorKind::TimedOut => FetchError::ConnectTimeout(deadline).into(),
-        // Whoever takes a connection may reset it before that it was taken is known here.
+        // A server may accept a connection and reset it before this process knows that it was established.
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => error.into(),
         ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied => error.into(),
         _ => FetchError::ConnectFailed(error.to_string()).into(),
     }
 }
 
-/// How long is left.
+/// The deadline of an exchange.
 struct FetchDeadline<'a> {
     until: Duration,
     deadline: Duration,
@@ -178,7 +179,7 @@ impl FetchDeadline<'_> {
             Broken::Answer(why) => return why,
         };
         match error.kind() {
-            // A socket's timeout is told as either, by the system's taste.
+            // Some systems report a socket's timeout as `TimedOut`, others as `WouldBlock`.
             ErrorKind::TimedOut | ErrorKind::WouldBlock => FetchError::Timeout(self.deadline),
             ErrorKind::ConnectionRefused => FetchError::ConnectionRefused,
             ErrorKind::PermissionDenied => FetchError::ConnectionForbidden,
@@ -214,7 +215,7 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    /// A server that answers one request with these bytes, and then closes; how it was asked comes back.
+    /// Starts a server that sends these bytes to one request and then closes. The thread returns the request.
     fn served(answer: Vec<u8>) -> (SocketAddr, thread::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -225,14 +226,14 @@ mod tests {
             while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
                 request.push(byte[0]);
             }
-            // The client may have had enough before all is sent.
+            // The client may close before all bytes are sent.
             let _ = stream.write_all(&answer);
             String::from_utf8(request).unwrap()
         });
         (address, server)
     }
 
-    /// Time that stands still: what is tested here comes at once.
+    /// Returns a clock's time that never advances, because the server under test responds at once.
     fn still() -> Duration {
         Duration::ZERO
     }
@@ -321,7 +322,7 @@ mod tests {
         );
     }
 
-    /// By chance it was taken for nobody's.
+    /// Regression: such a reset sometimes counted as a failed connection.
     #[test]
     fn a_connection_that_is_reset_before_it_is_known_to_be_taken_is_a_broken_one() {
         let patience = FetchDeadline { until: MINUTE, deadline: MINUTE, now: &still };
@@ -338,7 +339,7 @@ mod tests {
         assert!(asked(&format!("HTTP/1.1 200 OK\r\nA: {long}")).is_err());
     }
 
-    /// The deadline is over before there is a connection, as where what is sent is dropped.
+    /// The deadline passes before a connection exists, as when a firewall drops the packets.
     #[test]
     fn a_connection_that_is_not_taken_is_told_apart_from_an_answer_that_is_late() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -347,7 +348,7 @@ mod tests {
         assert_eq!(failed.unwrap_err(), FetchError::ConnectTimeout(Duration::ZERO));
     }
 
-    /// The clock jumps beyond the deadline while the head is read, as it does for a server that trickles.
+    /// The clock jumps beyond the deadline during the head, as for a server that sends very slowly.
     #[test]
     fn an_answer_that_trickles_is_given_up_at_the_deadline() {
         let (address, server) = served(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n".into());
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(refused.unwrap_err(), FetchError::ConnectionRefused);
     }
 
-    /// An answer may be a secret.
+    /// A response may contain a secret.
     #[test]
     fn an_answer_that_is_shown_shows_no_body() {
         let answer = asked("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello").unwrap();

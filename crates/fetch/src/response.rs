@@ -1,4 +1,4 @@
-//! An answer as it comes: bytes in, a head and a body out, or why there is none.
+//! Reads a response from bytes: the result is a head and a body, or the reason why the response is invalid.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use seawall_http::{BodyDecoder, BodyEvent, Framing, HeadLimits, Parsed, parse_re
 
 use crate::FetchError;
 
-/// Heads, chunk lines and trailers beside the body.
+/// The most bytes of heads, chunk lines and trailers, in addition to the body.
 const MOST_FRAMING: usize = 1 << 20;
 
-/// A whole answer. Shown without its body, which may be a secret.
+/// A complete response. Its `Debug` output hides the body, which may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FetchResponse {
     status: u16,
@@ -19,33 +19,34 @@ pub struct FetchResponse {
 }
 
 impl FetchResponse {
-    /// An answer of these parts.
+    /// Creates a response from these parts.
     #[must_use]
     pub fn new(status: u16, headers: &[(&str, &str)], body: &[u8]) -> Self {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         Self { status, headers: headers.collect(), body: body.to_vec() }
     }
 
-    /// 100 to 999.
+    /// Returns the status, 100 to 999.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// The first header of a name, in any case of letters; empty if there is none. Bytes that are no UTF-8 are replaced.
+    /// Returns the first header with this name, in any letter case; empty if there is none. Bytes that are not UTF-8 are
+    /// replaced.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
         found.map_or("", |(_, value)| value)
     }
 
-    /// The body.
+    /// Returns the body.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// The body as text; bytes that are none are replaced.
+    /// Returns the body as text. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -54,18 +55,18 @@ impl FetchResponse {
 
 impl fmt::Debug for FetchResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Answer({}, {} bytes)", self.status, self.body.len())
+        write!(f, "FetchResponse({}, {} bytes)", self.status, self.body.len())
     }
 }
 
-/// An answer as far as it has come.
+/// A response whose end may not have arrived yet.
 pub(crate) struct PartialResponse<'a> {
     method: &'a str,
-    /// Bytes that its body may have.
+    /// The largest body in bytes.
     most: usize,
-    /// What is not yet understood.
+    /// The received bytes that are not parsed yet.
     pending: Vec<u8>,
-    /// Bytes that came, all together.
+    /// The number of received bytes.
     came: usize,
     ends: Option<(BodyDecoder, Framing)>,
     answer: FetchResponse,
@@ -81,7 +82,7 @@ impl<'a> PartialResponse<'a> {
         self.answer
     }
 
-    /// Takes what came, nothing if the connection ended; true if the answer is whole.
+    /// Takes received bytes; an empty slice means that the connection ended. Returns true if the response is complete.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<bool, FetchError> {
         self.came += bytes.len();
         if self.came > self.most + MOST_FRAMING {

@@ -33,7 +33,7 @@ impl ClockOffset {
         if self.is_insignificant() { theirs } else { theirs.saturating_sub(self.ahead_nanos) }
     }
 
-    /// Whether the offset is within its error bound.
+    /// Returns whether the offset is within its error bound.
     #[must_use]
     pub fn is_insignificant(self) -> bool {
         self.ahead_nanos.unsigned_abs() <= self.error_nanos
@@ -64,20 +64,21 @@ impl RoundTrips {
         });
     }
 
-    /// The offset; none before the first round trip.
+    /// Returns the offset; none before the first round trip.
     #[must_use]
     pub fn offset(&self) -> Option<ClockOffset> {
         self.latest.iter().copied().min_by_key(|offset| offset.error_nanos)
     }
 
-    /// The number of recorded round trips, up to the limit.
+    /// Returns the number of recorded round trips, up to the limit.
     #[must_use]
     pub fn count(&self) -> usize {
         self.latest.len()
     }
 }
 
-/// The delay of a pod's start after the agreed instant, with its error bound. The error is at least that of the clock offset.
+/// Returns the delay of a pod's start after the agreed instant, with its error bound. The error is at least that of the clock
+/// offset.
 #[must_use]
 pub fn start_lateness(began: i64, agreed: i64, offset: ClockOffset) -> (i64, Duration) {
     (offset.to_local_time(began).saturating_sub(agreed), Duration::from_nanos(offset.error_nanos))

@@ -194,43 +194,43 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         self.wire.names.extend(names);
     }
 
-    /// The number of pods.
+    /// Returns the number of pods.
     #[must_use]
     pub fn size(&self) -> usize {
         self.pods.len()
     }
 
-    /// The name of a pod.
+    /// Returns the name of a pod.
     #[must_use]
     pub fn pod_name(&self, pod: usize) -> &str {
         self.wire.names.get(pod).map_or("", String::as_str)
     }
 
-    /// The reason why a pod is lost, if it is.
+    /// Returns the reason why a pod is lost, if it is.
     #[must_use]
     pub fn loss_reason(&self, pod: usize) -> Option<&str> {
         self.pods.get(pod)?.gone.as_deref()
     }
 
-    /// The report of a pod when it became ready.
+    /// Returns the report of a pod when it became ready.
     #[must_use]
     pub fn ready_report(&self, pod: usize) -> Option<&PodReady> {
         self.pods.get(pod)?.ready.as_ref()
     }
 
-    /// The clock offset of a pod, if known.
+    /// Returns the clock offset of a pod, if known.
     #[must_use]
     pub fn clock_offset(&self, pod: usize) -> Option<ClockOffset> {
         self.pods.get(pod)?.trips.offset()
     }
 
-    /// The clock of all updates.
+    /// Returns the clock of all updates.
     #[must_use]
     pub fn clock(&self) -> RunClock {
         self.wire.clock
     }
 
-    /// The current time by that clock.
+    /// Returns the current time by that clock.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.wire.clock.now()
@@ -314,7 +314,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         self.start_trial_at(work, soonest)
     }
 
-    /// The earliest start, by the channel's clock, that gives all pods enough notice.
+    /// Returns the earliest start, by the channel's clock, that gives all pods enough notice.
     #[must_use]
     pub fn earliest_start(&self) -> Nanos {
         let there = self.pods.iter().filter(|pod| pod.gone.is_none()).count();

@@ -129,7 +129,7 @@ impl IntervalMerger {
         self.cells.insert(at, cell);
     }
 
-    /// The next merged interval, if it is complete or overdue. `now` is a time of the run.
+    /// Returns the next merged interval, if it is complete or overdue. `now` is a time of the run.
     pub fn next(&mut self, now: Nanos) -> Option<MergedInterval> {
         let first = self.cells.first()?;
         let to = first.to;
@@ -150,25 +150,25 @@ impl IntervalMerger {
         })
     }
 
-    /// Whether every pod has finished or is lost, and everything was passed on.
+    /// Returns whether every pod has finished or is lost, and everything was passed on.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.cells.is_empty() && self.pods.iter().all(|pod| pod.state != State::Reporting)
     }
 
-    /// The end of the last merged interval.
+    /// Returns the end of the last merged interval.
     #[must_use]
     pub fn merged_until(&self) -> Nanos {
         self.told
     }
 
-    /// The total without the sum of the peaks.
+    /// Returns the total without the sum of the peaks.
     #[must_use]
     pub fn running_total(&self) -> &LoadStats {
         &self.total
     }
 
-    /// The total of all reports, including late ones.
+    /// Returns the total of all reports, including late ones.
     #[must_use]
     pub fn total(&self) -> LoadStats {
         LoadStats { in_flight_peak: self.peaks.iter().sum(), ..self.total.clone() }
@@ -207,7 +207,7 @@ mod tests {
         interval(from * SECOND, to * SECOND, sent)
     }
 
-    /// All intervals that are available at this time, as (from, to, sent, missing).
+    /// Returns all intervals that are available at this time, as (from, to, sent, missing).
     fn told(gather: &mut IntervalMerger, now: Nanos) -> Vec<(Nanos, Nanos, u64, Vec<usize>)> {
         std::iter::from_fn(|| gather.next(now))
             .map(|one| {

@@ -1,9 +1,9 @@
 //! Manages the Kubernetes Job of a load, from the permission check to its deletion.
 //!
-//! The permissions are checked before anything is created. Then come the suspended Job, the Secret that the Job owns, and at last the pods.
-//! So no pod starts without its files, and deleting the Job deletes everything. [`start`] waits for the pods and stops at a permanent
-//! obstacle. The caller must delete the Job with [`ClusterSession::delete_job`] in any case; dropping it does not. Orders and logs are handled
-//! elsewhere.
+//! The permissions are checked before anything is created. Then come the suspended Job, the Secret that the Job owns, and at last
+//! the pods. So no pod starts without its files, and deleting the Job deletes everything. [`start`] waits for the pods and stops
+//! at a permanent obstacle. The caller must delete the Job with [`ClusterSession::delete_job`] in any case; dropping it does not.
+//! Orders and logs are handled elsewhere.
 
 pub mod start;
 
@@ -79,13 +79,13 @@ impl ClusterSession {
         Self { api, clock, place }
     }
 
-    /// The API client.
+    /// Returns the API client.
     #[must_use]
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// The context and namespace for kubectl commands.
+    /// Returns the context and namespace for kubectl commands.
     #[must_use]
     pub fn kubectl_context(&self) -> &KubectlContext {
         &self.place
@@ -312,7 +312,7 @@ fn when(doing: &str) -> impl FnOnce(KubeError) -> JobError {
     |failure| JobError::Failure { doing, failure }
 }
 
-/// Whether another attempt may succeed.
+/// Returns whether another attempt may succeed.
 fn passes(failure: &KubeError) -> bool {
     failure.is_unreachable() || matches!(failure, KubeError::Throttled(_) | KubeError::Server { .. })
 }

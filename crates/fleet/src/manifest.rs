@@ -42,7 +42,7 @@ pub struct JobOwner {
     pub uid: String,
 }
 
-/// The Job. A suspended Job creates no pods until it is resumed.
+/// Returns the Job. A suspended Job creates no pods until it is resumed.
 #[must_use]
 pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Value {
     let mut job = json!({
@@ -72,7 +72,7 @@ pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Val
     job
 }
 
-/// The Secret. With an owner, Kubernetes deletes it together with the Job.
+/// Returns the Secret. With an owner, Kubernetes deletes it together with the Job.
 #[must_use]
 pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner>) -> Value {
     let mut secret = bare_secret(spec);
@@ -84,7 +84,7 @@ pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner
     secret
 }
 
-/// Both objects as YAML for `kubectl apply`, the Secret first. `command` is the command that joins the pods.
+/// Returns both objects as YAML for `kubectl apply`, the Secret first. `command` is the command that joins the pods.
 #[must_use]
 pub fn to_yaml(spec: &LoadJobSpec, materials: &JobInputs, command: &str) -> String {
     let mut secret = bare_secret(spec);

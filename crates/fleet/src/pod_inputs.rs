@@ -132,30 +132,30 @@ impl JobInputs {
         (bytes > MAX_SECRET_BYTES).then_some(JobInputsError::TooLarge { bytes, largest, of_largest })
     }
 
-    /// The arguments as the pods read them.
+    /// Returns the arguments as the pods read them.
     #[must_use]
     pub fn arguments(&self) -> &str {
         &self.arguments
     }
 
-    /// The keys and values of the Secret.
+    /// Returns the keys and values of the Secret.
     pub fn secret_entries(&self) -> impl Iterator<Item = (&str, &[u8])> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.bytes));
         std::iter::once(("arguments", self.arguments.as_bytes())).chain(files)
     }
 
-    /// The keys and their mount paths.
+    /// Returns the keys and their mount paths.
     pub(crate) fn mounts(&self) -> impl Iterator<Item = (&str, &str)> {
         let files = self.placed.iter().map(|placed| (&*placed.key, &*placed.path));
         std::iter::once(("arguments", ARGUMENTS_PATH)).chain(files)
     }
 
-    /// The working directory of the program, if it needs one.
+    /// Returns the working directory of the program, if it needs one.
     pub(crate) fn working_dir(&self) -> Option<&str> {
         self.working_dir.as_deref()
     }
 
-    /// The field `data` of the Secret.
+    /// Returns the field `data` of the Secret.
     pub(crate) fn secret_data(&self) -> Value {
         self.secret_entries()
             .map(|(key, bytes)| (key.to_owned(), Value::from(STANDARD.encode(bytes))))
@@ -163,7 +163,7 @@ impl JobInputs {
             .into()
     }
 
-    /// The fields `stringData` and `data` of the Secret for people: text stays readable.
+    /// Returns the fields `stringData` and `data` of the Secret for people: text stays readable.
     pub(crate) fn readable_secret_data(&self) -> (Value, Value) {
         let (mut texts, mut others) = (Map::new(), Map::new());
         for (key, bytes) in self.secret_entries() {
@@ -175,8 +175,8 @@ impl JobInputs {
         (texts.into(), others.into())
     }
 
-    /// A digest that tells the inputs of two commands apart. It is only 32 bits long (FNV-1a), because more people can read the Job: a
-    /// longer digest would confirm a guessed password.
+    /// Returns a digest that tells the inputs of two commands apart. It is only 32 bits long (FNV-1a), because more people can
+    /// read the Job: a longer digest would confirm a guessed password.
     #[must_use]
     pub fn digest(&self) -> String {
         let add = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
@@ -188,7 +188,7 @@ impl JobInputs {
     }
 }
 
-/// The path of a file in a pod, without symbolic links.
+/// Returns the path of a file in a pod, without symbolic links.
 fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'static str> {
     let mut place = if path.is_absolute() { PathBuf::from("/") } else { working_dir.to_owned() };
     let mut is_down = path.is_absolute();

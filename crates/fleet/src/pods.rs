@@ -125,7 +125,7 @@ struct PodLink {
 /// The running pods by name, with the channels that report their end.
 type Ends = HashMap<String, watch::Sender<Option<String>>>;
 
-/// Growing pauses.
+/// The next pause, which doubles up to a maximum.
 struct Pauses(Duration);
 
 impl Pauses {
@@ -238,7 +238,7 @@ impl PodLink {
         }
     }
 
-    /// The number of seconds before now from which to read the log.
+    /// Returns the number of seconds before now from which to read the log.
     fn since(&self, last: Option<&(Stamp, Nanos)>) -> Option<u32> {
         let (_, came) = last?;
         let ago = self.clock.now().saturating_sub(*came).saturating_add(OVERLAP);

@@ -51,7 +51,7 @@ pub const PERMISSIONS: [Permission; 11] = [
 ];
 
 impl Permission {
-    /// Whether joining an existing Job needs this permission.
+    /// Returns whether joining an existing Job needs this permission.
     #[must_use]
     pub fn is_needed_to_join(&self) -> bool {
         !(self.resource == "secrets" || (self.resource == "jobs" && ["create", "patch"].contains(&self.verb)))
@@ -80,7 +80,7 @@ pub struct KubectlContext {
 }
 
 impl KubectlContext {
-    /// A kubectl command line for this place.
+    /// Returns a kubectl command line for this place.
     #[must_use]
     pub fn kubectl(&self, words: &str) -> String {
         let context =
@@ -117,7 +117,7 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// The obstacle of refused permissions, if there are any.
+/// Returns the obstacle of refused permissions, if there are any.
 #[must_use]
 pub fn permission_obstacle(refused: &[Permission], place: &KubectlContext) -> Option<Obstacle> {
     let first = refused.first()?;
@@ -134,7 +134,7 @@ pub fn permission_obstacle(refused: &[Permission], place: &KubectlContext) -> Op
     })
 }
 
-/// The obstacle of an API server that is too old for the Job's fields.
+/// Returns the obstacle of an API server that is too old for the Job's fields.
 #[must_use]
 pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let knows = job.pointer("/spec/backoffLimitPerIndex").is_some();
@@ -146,7 +146,7 @@ pub fn unsupported_server(job: &Value, place: &KubectlContext) -> Option<Obstacl
     })
 }
 
-/// The obstacle that keeps a Job from creating pods, from its events: quota, Pod Security or other admission.
+/// Returns the obstacle that keeps a Job from creating pods, from its events: quota, Pod Security or other admission.
 #[must_use]
 pub fn job_obstacle(events: &[Value], job: &str, place: &KubectlContext) -> Option<Obstacle> {
     let is_of_job = |event: &&Value| {
@@ -167,13 +167,13 @@ pub fn job_obstacle(events: &[Value], job: &str, place: &KubectlContext) -> Opti
     Some(Obstacle { message: what, shown_by, wait: passes })
 }
 
-/// The obstacle that keeps a pod from running, if visible; `events` are those of the namespace.
+/// Returns the obstacle that keeps a pod from running, if visible; `events` are those of the namespace.
 #[must_use]
 pub fn pod_obstacle(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     waiting(pod, place).or_else(|| unscheduled(pod, events, place)).or_else(|| unmounted(pod, events, place))
 }
 
-/// The obstacle of a container that waits in vain.
+/// Returns the obstacle of a container that waits in vain.
 fn waiting(pod: &Value, place: &KubectlContext) -> Option<Obstacle> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     let (image, state) = statuses
@@ -214,7 +214,7 @@ fn unscheduled(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<
     Some(Obstacle { message: what, shown_by: describe(pod, place), wait: passes })
 }
 
-/// The obstacle of a volume that cannot be mounted. Only events show it, and the kubelet retries for ever.
+/// Returns the obstacle of a volume that cannot be mounted. Only events show it, and the kubelet retries for ever.
 fn unmounted(pod: &Value, events: &[Value], place: &KubectlContext) -> Option<Obstacle> {
     if text(pod, "/status/phase") != "Pending" {
         return None;
@@ -238,14 +238,14 @@ fn of_object<'a>(events: &'a [Value], pod: &'a Value) -> impl Iterator<Item = &'
     events.iter().filter(is_its)
 }
 
-/// The index of a pod in its Job.
+/// Returns the index of a pod in its Job.
 #[must_use]
 pub fn pod_index(pod: &Value) -> Option<usize> {
     let of = |kind: &str| pod.get("metadata")?.get(kind)?.get(INDEX_ANNOTATION)?.as_str()?.parse().ok();
     of("annotations").or_else(|| of("labels"))
 }
 
-/// Whether the pod's program runs.
+/// Returns whether the pod's program runs.
 #[must_use]
 pub fn is_pod_running(pod: &Value) -> bool {
     let running = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
@@ -255,13 +255,13 @@ pub fn is_pod_running(pod: &Value) -> bool {
         && running.is_some_and(|statuses| statuses.iter().any(is_running))
 }
 
-/// The name of a pod.
+/// Returns the name of a pod.
 #[must_use]
 pub fn pod_name(pod: &Value) -> &str {
     text(pod, "/metadata/name")
 }
 
-/// The node of a pod, or "an unknown node".
+/// Returns the node of a pod, or "an unknown node".
 #[must_use]
 pub fn node_name(pod: &Value) -> &str {
     Some(text(pod, "/spec/nodeName")).filter(|node| !node.is_empty()).unwrap_or("an unknown node")
@@ -272,7 +272,7 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.iter().find(|condition| text(condition, "/type") == kind)
 }
 
-/// The reason why a Job has failed, if it has.
+/// Returns the reason why a Job has failed, if it has.
 #[must_use]
 pub fn job_failure_reason(job: &Value) -> Option<String> {
     let failed = condition(job, "Failed").or_else(|| condition(job, "FailureTarget"))?;
@@ -289,12 +289,12 @@ fn describe(pod: &Value, place: &KubectlContext) -> String {
     place.kubectl(&format!("describe pod {}", pod_name(pod)))
 }
 
-/// A text in an object; empty if it does not exist.
+/// Returns a text in an object; empty if it does not exist.
 fn text<'a>(value: &'a Value, path: &str) -> &'a str {
     value.pointer(path).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The text after the last occurrence of `words`.
+/// Returns the text after the last occurrence of `words`.
 fn after<'a>(text: &'a str, words: &str) -> &'a str {
     text.rsplit_once(words).map_or(text, |(_, rest)| rest)
 }

@@ -134,8 +134,8 @@ fn hear(
         }
     }
     let child = children.lock().unwrap_or_else(PoisonError::into_inner).get_mut(pod).and_then(Option::take);
-    // One that has closed its output and lives can report nothing more, and nobody else could end it: it is no longer in the table. The exit
-    // code of one that is ending stays what it is.
+    // A process that has closed its output and lives reports nothing more. It is no longer in the table, so it must be ended here. The exit
+    // code of a process that is ending stays the same.
     let ended = child.map(|mut child| child.kill().and_then(|()| child.wait()));
     let why = match ended {
         Some(Ok(status)) => words(status),
@@ -146,7 +146,7 @@ fn hear(
     let _ = events.send(WireEvent::Lost { pod, why, at: clock.now() });
 }
 
-/// The next line; none at the end, where one is longer than any report, or is no text.
+/// Returns the next line; none at the end, where one is longer than any report, or is no text.
 fn next_line(output: &mut impl BufRead) -> Option<String> {
     let mut line = Vec::new();
     let length = output.take(LONGEST_LINE).read_until(b'\n', &mut line).ok()?;
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(told[1][0], "1");
     }
 
-    /// It was waited for, and nothing could end it.
+    /// Regression: the caller waited for such a process, and nothing could end it.
     #[test]
     fn a_process_that_closes_its_output_and_lives_is_ended() {
         let words = ["-c", "exec >&-; read line"].map(OsStr::new);

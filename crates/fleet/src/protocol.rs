@@ -92,8 +92,8 @@ pub enum PodReport<P, R> {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         doubts: Vec<String>,
     },
-    /// The next bytes of a trial's records, for a controller that cannot read the pod's files. A trial has at most [`MAX_RECORD_BYTES`] bytes,
-    /// and they may exceed [`LOG_BYTES_PER_SECOND`].
+    /// The next bytes of a trial's records, for a controller that cannot read the pod's files. A trial has at most
+    /// [`MAX_RECORD_BYTES`] bytes, and they may exceed [`LOG_BYTES_PER_SECOND`].
     Records {
         /// The number of the trial.
         trial: u64,

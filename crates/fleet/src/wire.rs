@@ -22,7 +22,7 @@ pub trait CommandSender: Send + Sync {
     /// Sends a line without a newline to a pod. It does not block. A line to a lost pod is dropped; a [`WireEvent`] reports the loss.
     fn send(&self, pod: usize, line: &str);
 
-    /// The number of pods that the channel reaches.
+    /// Returns the number of pods that the channel reaches.
     fn pod_count(&self) -> usize;
 
     /// Kills all pods at once, even during a load.
@@ -60,7 +60,7 @@ pub enum WireEvent {
 }
 
 impl WireEvent {
-    /// The arrival time, if the event has one.
+    /// Returns the arrival time, if the event has one.
     pub(crate) fn received_at(&self) -> Option<Nanos> {
         match self {
             Self::Line { at, .. } | Self::Lost { at, .. } => Some(*at),

@@ -70,8 +70,8 @@ fn indent(depth: usize, out: &mut String) {
     (0..depth).for_each(|_| out.push_str("  "));
 }
 
-/// Whether a text can be a literal block: its lines are printable, and the block's rules for indentation and final newlines do not change
-/// it.
+/// Returns whether a text can be a literal block: its lines are printable, and the block's rules for indentation and final
+/// newlines do not change it.
 fn is_block(text: &str) -> bool {
     let is_plain = |letter: char| letter == '\n' || letter.is_ascii_graphic() || letter == ' ';
     let ends_once = !text.trim_end_matches('\n').is_empty() && !text.ends_with("\n\n");
@@ -116,8 +116,8 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string().chars().map(escaped).collect()
 }
 
-/// Whether a text needs no quotes: it starts with a letter or a slash, has no character that ends or splits it, and is not a special word
-/// of YAML 1.1, which kubectl reads.
+/// Returns whether a text needs no quotes: it starts with a letter or a slash, has no character that ends or splits it, and is
+/// not a special word of YAML 1.1, which kubectl reads.
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let begins = text.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '/');

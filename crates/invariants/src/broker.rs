@@ -1,9 +1,9 @@
-//! What must hold for every byte string that comes in the place of an answer of STS's or EKS Auth's. Called by the fuzz target `sts`,
-//! by the replay of its corpus, and by the property tests.
+//! Properties that hold for every byte string in the place of a response of STS or EKS Auth. The fuzz target `sts`, the replay of
+//! its corpus and the property tests call this module.
 //!
-//! Four things. What is read of a well-formed document is what another parser reads of it, and never more than was sent. What is
-//! written as STS writes it is read to the letter, and cut anywhere it is no answer. An error about credentials says one of a few
-//! sentences, so that nothing of an answer is in it. An error of AWS's is repeated in the words of its code and message alone.
+//! There are four properties. The texts read from a well-formed document equal those of another parser, and none is longer than
+//! the input. A response written as STS writes it is read exactly, and a cut one is refused. An error about credentials is one of
+//! a few sentences, so that it repeats nothing of the response. An AWS error repeats only the words of its code and message.
 
 #![expect(clippy::expect_used, reason = "a broken invariant stops the test")]
 
@@ -16,16 +16,16 @@ use seawall_broker::aws::{AwsCredentialParts, fuzz_api};
 use seawall_broker::{ExchangeError, ExchangeFault};
 use serde_json::Value;
 
-/// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
+/// The properties that an input turned out to have. Tests count them, so that an unreached property is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AwsResponseKinds {
-    /// Another parser takes it for XML.
+    /// Another parser accepts it as XML.
     pub is_xml: bool,
-    /// It is a session of STS's.
+    /// It is a session of STS.
     pub is_sts_session: bool,
-    /// It is a session of EKS Auth's.
+    /// It is a session of EKS Auth.
     pub is_eks_auth_session: bool,
-    /// It is an error of AWS's.
+    /// It is an error of AWS.
     pub is_aws_error: bool,
 }
 
@@ -44,7 +44,7 @@ pub fn check(input: &[u8]) -> AwsResponseKinds {
 
 const ACTIONS: [&str; 2] = ["AssumeRole", "AssumeRoleWithWebIdentity"];
 
-/// Where the texts stand that are read, and some around them.
+/// Paths of the elements that are read, and of some other elements.
 const PLACES: [&str; 7] = [
     "AssumeRoleResponse",
     "AssumeRoleResponse/AssumeRoleResult/Credentials/SecretAccessKey",
@@ -58,8 +58,8 @@ const PLACES: [&str; 7] = [
 const CODE: &str = "ErrorResponse/Error/Code";
 const MESSAGE: &str = "ErrorResponse/Error/Message";
 
-/// What another parser takes for a document is read as it reads it, or refused for a reason that is known; no text is longer than
-/// what it was made of.
+/// Checks that a document which another parser accepts is read equally or refused for a known reason, and that no text is longer
+/// than the input. Returns true if both were compared.
 fn check_document(input: &[u8]) -> bool {
     let read = fuzz_api::parse_element_texts(input, PLACES)
         .map(|texts| texts.map(|text| text.map(|text| text.expose().clone())));
@@ -74,12 +74,12 @@ fn check_document(input: &[u8]) -> bool {
     true
 }
 
-/// Whether a name may begin with its colon: `<:a>` is no name that `</a>` ends, and the other parser takes it for one.
+/// Returns true if a tag name may begin with a colon: `</a>` does not end `<:a>`, but the other parser says that it does.
 fn has_empty_prefix(text: &str) -> bool {
     text.contains("<:") || text.contains("</:")
 }
 
-/// Whether the other parser put a character of its own in the place of a number that is none.
+/// Returns true if the other parser replaced an invalid character reference by a character of its own.
 fn is_guessed(text: Node<'_, '_>, input: &[u8]) -> bool {
     const INSTEAD: char = char::REPLACEMENT_CHARACTER;
     text.text().is_some_and(|text| text.contains(INSTEAD))
@@ -89,7 +89,7 @@ fn is_guessed(text: Node<'_, '_>, input: &[u8]) -> bool {
 /// Deepest element that is read.
 const DEPTH: usize = 16;
 
-/// The same by another parser's tree: nothing where it is too deep, or where a text that is asked for is there twice.
+/// Returns the texts according to the other parser; `None` if the document is too deep or has one of the texts twice.
 fn reference(document: &Document<'_>) -> Option<[Option<String>; PLACES.len()]> {
     let mut found = [const { None }; PLACES.len()];
     for element in document.descendants().filter(Node::is_element) {
@@ -153,7 +153,7 @@ static NONSENSE: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     [String::new(), empty, odd].iter().map(|body| without_numbers(&error(body))).collect()
 });
 
-/// The same of EKS Auth: of what is no JSON of it, of an end that no clock reaches.
+/// Every error about a body that is not a session of EKS Auth: not JSON, or an expiry that no clock can show.
 static NONSENSE_IN_JSON: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let odd = r#"{"subject":{"namespace":"shop","serviceAccount":"cart"},"assumedRoleUser":{"arn":""},"credentials":{"accessKeyId":"","secretAccessKey":"","sessionToken":"","expiration":1e99}}"#;
     let error = |body: &str| fuzz_api::parse_pod_identity_session(body.as_bytes()).expect_err("nonsense");
@@ -187,7 +187,7 @@ const LONGEST_WORD: usize = 160;
 /// Longest detail, in characters.
 const LONGEST: usize = 200;
 
-/// What is said of a failed call is short and plain, and every word of it is one of AWS's code or message.
+/// Checks that the description of a failed call is short and plain, and that each word of it is from the code or message of AWS.
 fn check_refusal(input: &[u8]) -> bool {
     let said = fuzz_api::parse_refusal(input).detail;
     assert!(said.chars().count() <= LONGEST && !said.contains(char::is_control), "{said:?}");
@@ -204,7 +204,7 @@ fn check_refusal(input: &[u8]) -> bool {
     true
 }
 
-/// What is said where there is no error of AWS's.
+/// The description of a failed call without an error of AWS.
 static NO_ERROR: LazyLock<String> = LazyLock::new(|| fuzz_api::parse_refusal(b"").detail);
 
 /// The texts of an error that are meant to be read; nothing where a reader of the whole JSON reads less of it, as of a session

@@ -1,20 +1,20 @@
-//! What must hold for every byte string that comes as a server's WebSocket frames. Called by the fuzz target `websocket`, by the replay of
-//! its corpus, and by the property tests.
+//! Properties that hold for every byte string that comes as WebSocket frames of a server. The fuzz target `websocket`, the replay
+//! of its corpus and the property tests call this module.
 //!
-//! Three things. Wherever the pieces end in which bytes come, the messages are the same, and so is the mistake that ends them. What is held
-//! is bounded. What is told was sent: a message is no longer than the bytes that it was read of, nor than it may be.
+//! There are three properties. The messages and the error that ends them do not depend on the pieces in which the bytes come. The
+//! buffer is bounded. A message is no longer than the bytes that it was read from, nor than its limit.
 
 use seawall_kubectl::attach::frame::{FrameError, MAX_MESSAGE_BYTES, Message, MessageDecoder};
 
 /// Most that a frame that is not whole may hold beside its payload.
 const HEAD: usize = 10;
 
-/// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
+/// The messages of an input. Tests count them, so that an unreached property is noticed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecodedMessages {
-    /// In their order.
+    /// The messages, in order.
     pub messages: Vec<Message>,
-    /// What ended them, if anything did.
+    /// The error that ended the messages, if any.
     pub frame_error: Option<FrameError>,
 }
 

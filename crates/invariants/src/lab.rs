@@ -1,4 +1,4 @@
-//! What must hold for what `lab` reads: a target's page of metrics, and the file of a run.
+//! Properties of the two inputs that `lab` reads: a metrics page of a target, and the file of a run.
 
 pub mod exposition;
 pub mod find;

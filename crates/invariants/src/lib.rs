@@ -1,7 +1,7 @@
-//! What must hold for any bytes at all, in one place for the fuzz targets and for the tests that replay their corpus and
-//! generate input of their own, so that a crash found there is a test here.
+//! Properties that hold for any bytes at all. The fuzz targets and the tests share them: the tests replay the corpus and generate
+//! input of their own, so that a crash found there is a test here.
 //!
-//! One module, and one feature, for each crate that reads what somebody else wrote. A broken invariant panics.
+//! There is one module, and one feature, for each crate that reads foreign input. A broken invariant panics.
 
 #[cfg(feature = "broker")]
 pub mod broker;

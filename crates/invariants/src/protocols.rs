@@ -1,5 +1,5 @@
-//! What must hold for every byte string that a pod can send to Google's dialect; [`aws`] has AWS's. Called by the fuzz target
-//! `gce`, by the replay of its corpus, and by the property tests.
+//! Properties that hold for every byte string that a pod can send to Google's dialect; [`aws`] has those of AWS's dialects. The
+//! fuzz target `gce`, the replay of its corpus and the property tests call this module.
 
 #![expect(clippy::expect_used, reason = "a broken invariant stops the test")]
 
@@ -16,14 +16,14 @@ use seawall_protocols::google::{
     MetadataServerKind, MetadataTree, NodeMetadata, TreeRequest, TreeResource, TreeResponse, node_metadata,
 };
 
-/// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
+/// The properties that an input turned out to have. Tests count them, so that an unreached property is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoogleRequestOutcome {
-    /// The wire took it for a request.
+    /// The HTTP parser accepts it as a request.
     pub is_request: bool,
-    /// Conceal mode let it through.
+    /// Conceal mode admits it.
     pub is_admitted_in_conceal_mode: bool,
-    /// Federate mode understood it.
+    /// Federate mode answers it.
     pub is_answered_in_federate_mode: bool,
 }
 
@@ -90,7 +90,7 @@ fn check_path(target: &str) {
     assert_eq!(again.query, None);
 }
 
-/// What goes upstream reveals nothing, however often it is decoded there; and it is a fixed point of the filter.
+/// Checks that a forwarded target reveals nothing, however often it is decoded, and that filtering it again changes nothing.
 fn check_forward(head: &RequestHead<'_, '_>, forward: &AdmittedRequest<'_>) {
     let target = &*forward.target;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~@:?&=,".contains(&byte);

@@ -19,16 +19,16 @@ pub struct CellStats {
     pub tail: Option<f64>,
     /// True if the generator was the limit, so that the cell does not count.
     pub is_generator_limited: bool,
-    /// How late the generator was, if that matters where it was not as late for the other variant.
+    /// The generator's lateness. It matters if it differs from that of the other variant.
     pub lateness: SendLateness,
 }
 
-/// How late a generator sent the requests of one variant in one cell.
+/// The delay with which a generator sent the requests of one variant in one cell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SendLateness {
     /// The lag that a tenth of the requests had or exceeded, in seconds.
     pub lag: f64,
-    /// True if that is more than a cell may have by itself.
+    /// True if the lag is more than a cell may have by itself.
     pub is_late: bool,
 }
 
@@ -36,8 +36,8 @@ pub struct SendLateness {
 const ALIKE: f64 = 2.0;
 
 impl SendLateness {
-    /// Whether lateness tells two variants apart: a machine that was as late for both is noise, which widens the interval, and one that was
-    /// late for one of them alone may be taken for a difference.
+    /// Returns whether the lateness of two variants differs enough to look like a difference between the variants. If the
+    /// generator was as late for both, the lateness is only noise, which widens the interval.
     #[must_use]
     pub fn differs(&self, other: &Self) -> bool {
         let (less, more) = (self.lag.min(other.lag), self.lag.max(other.lag));
@@ -62,20 +62,20 @@ impl CellStats {
         }
     }
 
-    /// The same of requests that were sent so late.
+    /// Returns the same measurements with this lateness.
     #[must_use]
     pub fn with_lateness(self, lateness: SendLateness) -> Self {
         Self { lateness, ..self }
     }
 
-    /// The share of requests without a good response.
+    /// Returns the share of requests without a good response.
     #[must_use]
     pub fn failure_share(&self) -> f64 {
         self.failed as f64 / self.requests.max(1) as f64
     }
 }
 
-/// The geometric mean of the middle half of sorted times.
+/// Returns the geometric mean of the middle half of sorted times.
 fn middle(sorted: &[f64]) -> f64 {
     let outside = sorted.len() / 4;
     let half = &sorted[outside..sorted.len() - outside];

@@ -37,14 +37,14 @@ impl LocationEstimate {
         Self { lower: self.lower.exp(), point: self.point.exp(), upper: self.upper.exp() }
     }
 
-    /// Whether both ends are finite.
+    /// Returns whether both ends are finite.
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.lower.is_finite() && self.upper.is_finite()
     }
 }
 
-/// The sorted averages of all pairs, including each number with itself.
+/// Returns the sorted averages of all pairs, including each number with itself.
 fn walsh(differences: &[f64]) -> Vec<f64> {
     let pairs = differences.iter().enumerate();
     let mut averages: Vec<_> = pairs
@@ -54,7 +54,7 @@ fn walsh(differences: &[f64]) -> Vec<f64> {
     averages
 }
 
-/// The median of sorted numbers.
+/// Returns the median of sorted numbers.
 #[must_use]
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;

@@ -24,7 +24,7 @@ pub enum MeasureVerdict {
 }
 
 impl MeasureVerdict {
-    /// Whether the verdict is final.
+    /// Returns whether the verdict is final.
     #[must_use]
     pub fn is_decided(self) -> bool {
         !matches!(self, Self::Undecided { .. })
@@ -60,7 +60,7 @@ impl MeasureResult {
         decided_after: None,
     };
 
-    /// The share of the reference's time that the variant saves. Infinite ends of the ratio stay infinite.
+    /// Returns the share of the reference's time that the variant saves. Infinite ends of the ratio stay infinite.
     #[must_use]
     pub fn gain(&self) -> Option<LocationEstimate> {
         let ratio = self.ratio?;
@@ -90,7 +90,7 @@ impl VariantFinding {
         differs_in_failing: false,
     };
 
-    /// The share of the reference's time that the variant saves; negative if it is slower.
+    /// Returns the share of the reference's time that the variant saves; negative if it is slower.
     #[must_use]
     pub fn gain(&self) -> Option<LocationEstimate> {
         self.middle.gain()

@@ -1,7 +1,7 @@
 //! Holm's adjustment for several hypotheses. The probability of any wrong rejection stays as low as for a single test.
 
-/// The adjusted p-values in the given order, each for comparison with the level itself (Holm, "A Simple Sequentially Rejective Multiple
-/// Test Procedure", Scandinavian Journal of Statistics 6, 1979).
+/// Returns the adjusted p-values in the given order, each for comparison with the level itself (Holm, "A Simple Sequentially
+/// Rejective Multiple Test Procedure", Scandinavian Journal of Statistics 6, 1979).
 #[must_use]
 pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<_> = (0..p_values.len()).collect();

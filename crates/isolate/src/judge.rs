@@ -78,13 +78,13 @@ impl Differences {
         self.failing.push(slot.failure_share() - reference.failure_share());
     }
 
-    /// The reason why there is no verdict, if so.
+    /// Returns the reason why there is no verdict, if so.
     pub(crate) fn invalid(&self) -> Option<MeasureVerdict> {
         let limited = self.limited();
         (limited > LIMITED).then_some(MeasureVerdict::Invalid { limited })
     }
 
-    /// Whether more cells are useless: this machine limited most cells for at least two looks.
+    /// Returns whether more cells are useless: this machine limited most cells for at least two looks.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.limited() > HOPELESS.0 && self.cells >= HOPELESS.1
     }
@@ -93,8 +93,8 @@ impl Differences {
         self.limited as f64 / self.cells.max(1) as f64
     }
 
-    /// Whether the variant or the reference failed most requests in nearly all cells. Then there are no times, and only failures beyond the
-    /// margin count: 96 failures of 100 instead of 98 mean nothing.
+    /// Returns whether the variant or the reference failed most requests in nearly all cells. Then there are no times, and only
+    /// failures beyond the margin count: 96 failures of 100 instead of 98 mean nothing.
     fn hardly_answers(&self) -> bool {
         self.cells > 0 && self.hardly_answered.len() as f64 >= MOST_OF_THEM * self.cells as f64
     }
@@ -103,12 +103,12 @@ impl Differences {
         self.failing.iter().any(|difference| *difference != 0.0)
     }
 
-    /// The difference of failure shares; none without failures.
+    /// Returns the difference of failure shares; none without failures.
     pub(crate) fn failure_difference(&self, look: InterimLook) -> Option<LocationEstimate> {
         if self.has_failed() { LocationEstimate::of(&self.failing, look.levels().difference) } else { None }
     }
 
-    /// The p-value of a difference in times or failures, and whether the failures differ.
+    /// Returns the p-value of a difference in times or failures, and whether the failures differ.
     pub(crate) fn p_difference(&self, margin: f64) -> (f64, bool) {
         if self.hardly_answers() {
             return (p_beyond(&self.failing, margin), true);
@@ -122,7 +122,7 @@ impl Differences {
         (2.0 * time.min(failing), failing <= time)
     }
 
-    /// The p-value of equality in times, and in failures if there are any.
+    /// Returns the p-value of equality in times, and in failures if there are any.
     pub(crate) fn p_equivalence(&self, margin: f64) -> f64 {
         if self.hardly_answers() {
             return p_within(&self.failing, margin);
@@ -132,22 +132,22 @@ impl Differences {
     }
 }
 
-/// The p-value of a location beyond `null` on either side.
+/// Returns the p-value of a location beyond `null` on either side.
 pub(crate) fn p_beyond(differences: &[f64], null: f64) -> f64 {
     let [above, below] =
         [SignedRanks::of(differences, null).p_above(), SignedRanks::of(differences, -null).p_below()];
     above.min(below)
 }
 
-/// The p-value of a location within the margin: two one-sided tests (Schuirmann, 1987).
+/// Returns the p-value of a location within the margin: two one-sided tests (Schuirmann, 1987).
 pub(crate) fn p_within(differences: &[f64], margin: f64) -> f64 {
     let [below, above] =
         [SignedRanks::of(differences, margin).p_below(), SignedRanks::of(differences, -margin).p_above()];
     below.max(above)
 }
 
-/// The number of cells after which a verdict is likely: a difference beyond the null difference, or equality within the margin. None if the
-/// interval is still infinite.
+/// Returns the number of cells after which a verdict is likely: a difference beyond the null difference, or equality within the
+/// margin. None if the interval is still infinite.
 pub(crate) fn cells_needed(
     center: Option<LocationEstimate>,
     cells: usize,
@@ -164,7 +164,7 @@ pub(crate) fn cells_needed(
     needed.min_by(f64::total_cmp)
 }
 
-/// The duration of one cell of a segment, in seconds.
+/// Returns the duration of one cell of a segment, in seconds.
 pub(crate) fn seconds_of_cell(segment: &Segment) -> f64 {
     segment.duration().as_secs_f64() / segment.cells as f64
 }

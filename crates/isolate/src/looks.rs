@@ -13,7 +13,7 @@ pub const NULL_DIFFERENCE: f64 = 0.01;
 /// are often chance.
 const PARTS: f64 = 5.0;
 
-/// The difference that counts as none for this margin.
+/// Returns the difference that counts as none for this margin.
 #[must_use]
 pub fn null_difference(margin: f64) -> f64 {
     NULL_DIFFERENCE.max(margin / PARTS)
@@ -46,13 +46,13 @@ impl InterimLook {
     /// The first look.
     pub const FIRST: Self = Self(0);
 
-    /// The next look.
+    /// Returns the next look.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
 
-    /// The number of cells that this look needs.
+    /// Returns the number of cells that this look needs.
     #[must_use]
     pub fn cells(self) -> usize {
         let beyond = (self.0 + 1).saturating_sub(FIRST.len());
@@ -60,20 +60,20 @@ impl InterimLook {
         (0..beyond).fold(last, |cells, _| (cells * 4).div_ceil(3).next_multiple_of(5))
     }
 
-    /// The error probabilities for the centre of the times.
+    /// Returns the error probabilities for the centre of the times.
     #[must_use]
     pub fn levels(self) -> SignificanceLevels {
         SignificanceLevels { difference: DIFFERENCE * self.share(), equality: EQUALITY * self.share() }
     }
 
-    /// The error probabilities for the 99th percentile.
+    /// Returns the error probabilities for the 99th percentile.
     #[must_use]
     pub fn p99_levels(self) -> SignificanceLevels {
         SignificanceLevels { difference: self.levels().difference / TAIL, ..self.levels() }
     }
 
-    /// The factor of the levels. Looks after the eighth are stricter, so that all of them together add at most a third to the error of the
-    /// first eight.
+    /// Returns the factor of the levels. Looks after the eighth are stricter, so that all of them together add at most a third to
+    /// the error of the first eight.
     fn share(self) -> f64 {
         let number = (self.0 + 1) as f64;
         (FIRST.len() as f64 / number).powi(3).min(1.0)

@@ -1,6 +1,6 @@
 //! The standard normal distribution with nearly double precision, because p-values of many cells need its far tails.
 
-/// The probability that a draw is below `z`.
+/// Returns the probability that a draw is below `z`.
 #[must_use]
 pub(crate) fn cdf(z: f64) -> f64 {
     if z > 0.0 {
@@ -12,7 +12,7 @@ pub(crate) fn cdf(z: f64) -> f64 {
     }
 }
 
-/// The `p` quantile for 0 < p < 1, by bisection, because it is rarely needed.
+/// Returns the `p` quantile for 0 < p < 1, by bisection, because it is rarely needed.
 #[must_use]
 pub(crate) fn quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-40.0_f64, 40.0_f64);
@@ -38,7 +38,7 @@ fn series(z: f64) -> f64 {
     sum
 }
 
-/// The upper tail divided by the density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
+/// Returns the upper tail divided by the density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
 fn mills(z: f64) -> f64 {
     (1..=60).rev().fold(z, |tail, step| z + f64::from(step) / tail).recip()
 }

@@ -43,8 +43,8 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// A forecast before the first request, for a path with average noise. `variants` includes the reference, and `rate` is the total of
-    /// all variants.
+    /// Returns a forecast before the first request, for a path with average noise. `variants` includes the reference, and `rate`
+    /// is the total of all variants.
     #[must_use]
     pub fn a_priori(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
@@ -73,18 +73,18 @@ impl Forecast {
     }
 }
 
-/// The distance of an effect from the null difference, as a logarithm.
+/// Returns the distance of an effect from the null difference, as a logarithm.
 pub(crate) fn excess_effect(effect: f64, null: f64) -> f64 {
     effect.ln_1p() - null.ln_1p()
 }
 
-/// The number of cells that the test needs for this deviation and this distance.
+/// Returns the number of cells that the test needs for this deviation and this distance.
 pub(crate) fn cells_needed(deviation: f64, beyond: f64, level: f64) -> f64 {
     let quantiles = normal::quantile(WANTED) - normal::quantile(level);
     (quantiles * deviation / beyond).powi(2) / EFFICIENCY
 }
 
-/// The deviation of single cells, from the width of an interval and the number of cells.
+/// Returns the deviation of single cells, from the width of an interval and the number of cells.
 pub(crate) fn deviation(width: f64, cells: usize, level: f64) -> f64 {
     width / 2.0 * (cells as f64 * EFFICIENCY).sqrt() / -normal::quantile(level)
 }

@@ -63,7 +63,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A segment with these variants at a total rate in requests per second.
+    /// Creates a segment with these variants at a total rate in requests per second.
     #[must_use]
     pub fn new(design: Design, members: Vec<usize>, rate: f64, times: SegmentTimes, seed: u64) -> Self {
         let each = each(design, members.len(), rate, times);
@@ -72,7 +72,7 @@ impl Segment {
         Self { cells: (cells as usize).max(1), ..one }
     }
 
-    /// The duration without opening connections.
+    /// Returns the duration without opening connections.
     #[must_use]
     pub fn duration(&self) -> Duration {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
@@ -82,7 +82,7 @@ impl Segment {
         }
     }
 
-    /// The duration of continuous sending: the whole segment, or one block.
+    /// Returns the duration of continuous sending: the whole segment, or one block.
     #[must_use]
     pub fn send_duration(&self) -> Duration {
         match self.design {
@@ -99,13 +99,13 @@ impl Segment {
         if self.design == Design::Interleaved { self.gap + self.settle } else { Duration::ZERO }
     }
 
-    /// The order of the blocks in each cell.
+    /// Returns the order of the blocks in each cell.
     #[must_use]
     pub fn blocks(&self) -> Vec<Vec<usize>> {
         self.rounds(self.cells)
     }
 
-    /// The order of the variants in each round. Each variant occurs once per round.
+    /// Returns the order of the variants in each round. Each variant occurs once per round.
     #[must_use]
     pub fn rounds(&self, rounds: usize) -> Vec<Vec<usize>> {
         let mut random = fastrand::Rng::with_seed(self.seed);

@@ -35,7 +35,7 @@ pub struct StudyConfig {
 }
 
 impl StudyConfig {
-    /// The time until the first look of all variants, without opening connections. There is no verdict before it.
+    /// Returns the time until the first look of all variants, without opening connections. There is no verdict before it.
     #[must_use]
     pub fn first_look_time(&self) -> Duration {
         let of = |design: Design| {
@@ -50,7 +50,8 @@ impl StudyConfig {
         of(Design::Interleaved).saturating_add(of(Design::Blocks))
     }
 
-    /// The probable time to find an effect on an average path: for the interleaved variants, or for the blocks if there are none.
+    /// Returns the probable time to find an effect on an average path: for the interleaved variants, or for the blocks if there
+    /// are none.
     #[must_use]
     pub fn forecast(&self) -> Forecast {
         let has_interleaved = self.designs.contains(&Design::Interleaved);
@@ -100,7 +101,7 @@ impl Study {
         Self { asked, groups, findings, spent: Duration::ZERO, segments: 0, end: None }
     }
 
-    /// The next segment; none if the experiment has ended.
+    /// Returns the next segment; none if the experiment has ended.
     pub fn next_segment(&mut self) -> Option<Segment> {
         let open: Vec<_> = (0..self.groups.len()).filter(|&group| !self.members(group).is_empty()).collect();
         if open.is_empty() {
@@ -127,7 +128,7 @@ impl Study {
         Segment::new(self.groups[group].design, members, self.asked.rate, self.asked.times, seed)
     }
 
-    /// The undecided variants of a group, counted from 1.
+    /// Returns the undecided variants of a group, counted from 1.
     fn members(&self, group: usize) -> Vec<usize> {
         let of_group = |at: &usize| self.asked.designs[*at] == self.groups[group].design;
         let open = |at: &usize| self.is_open(*at);
@@ -161,19 +162,19 @@ impl Study {
         self.over(StudyEnd::Stopped);
     }
 
-    /// The reason for the end; none while the experiment runs.
+    /// Returns the reason for the end; none while the experiment runs.
     #[must_use]
     pub fn end_reason(&self) -> Option<StudyEnd> {
         self.end
     }
 
-    /// The duration of all segments.
+    /// Returns the duration of all segments.
     #[must_use]
     pub fn spent(&self) -> Duration {
         self.spent
     }
 
-    /// The findings in the order of [`StudyConfig::designs`]. Verdicts are from the last look; intervals use all cells.
+    /// Returns the findings in the order of [`StudyConfig::designs`]. Verdicts are from the last look; intervals use all cells.
     #[must_use]
     pub fn findings(&self) -> Vec<VariantFinding> {
         let mut findings = self.findings.clone();
@@ -186,18 +187,18 @@ impl Study {
         findings
     }
 
-    /// The number of decided variants.
+    /// Returns the number of decided variants.
     #[must_use]
     pub fn decided_count(&self) -> usize {
         self.findings.iter().filter(|finding| finding.middle.verdict.is_decided()).count()
     }
 
-    /// The cells of all groups, in their order within each group.
+    /// Returns the cells of all groups, in their order within each group.
     pub fn cells(&self) -> impl Iterator<Item = (Design, &Cell)> {
         self.groups.iter().flat_map(|group| group.cells.iter().map(|cell| (group.design, cell)))
     }
 
-    /// All variants of a group, counted from 0.
+    /// Returns all variants of a group, counted from 0.
     fn of(&self, group: usize) -> impl Iterator<Item = usize> + use<'_> {
         let design = self.groups[group].design;
         (0..self.findings.len()).filter(move |&at| self.asked.designs[at] == design)
@@ -277,7 +278,8 @@ impl Study {
         }
     }
 
-    /// The adjusted p-values for one verdict. Variants with this verdict count as 0, and variants without data in this look count as 1.
+    /// Returns the adjusted p-values for one verdict. Variants with this verdict count as 0, and variants without data in this
+    /// look count as 1.
     fn family(
         &self,
         is_here: &[bool],
@@ -321,7 +323,7 @@ impl Study {
         }
     }
 
-    /// The time for the missing cells, including the segments of the other group if it is still open.
+    /// Returns the time for the missing cells, including the segments of the other group if it is still open.
     fn more(&self, group: usize, needed: f64, cells: usize) -> Option<Duration> {
         let lacking = (needed - cells as f64).max(1.0);
         let open = (0..self.groups.len()).filter(|&other| other == group || !self.members(other).is_empty());

@@ -33,31 +33,31 @@ impl SignedRanks {
         Self { doubled, above }
     }
 
-    /// The number of ranks.
+    /// Returns the number of ranks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.doubled.len()
     }
 
-    /// Whether there are no ranks.
+    /// Returns whether there are no ranks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.doubled.is_empty()
     }
 
-    /// The sum of the ranks above the value, T+.
+    /// Returns the sum of the ranks above the value, T+.
     #[must_use]
     pub fn sum_above(&self) -> f64 {
         f64::from(self.above) / 2.0
     }
 
-    /// The probability of such a large sum above the value, or a larger one, if the differences are symmetric around it.
+    /// Returns the probability of such a large sum above the value, or a larger one, if the differences are symmetric around it.
     #[must_use]
     pub fn p_above(&self) -> f64 {
         self.upper_tail(self.above)
     }
 
-    /// The probability of such a large sum below the value, or a larger one.
+    /// Returns the probability of such a large sum below the value, or a larger one.
     #[must_use]
     pub fn p_below(&self) -> f64 {
         self.upper_tail(self.doubled.iter().sum::<u32>() - self.above)
@@ -71,8 +71,8 @@ impl SignedRanks {
         }
     }
 
-    /// The normal tail. With midranks, the variance is a quarter of the sum of their squares (Hollander, Wolfe and Chicken, "Nonparametric
-    /// Statistical Methods", 3rd edition, 3.1).
+    /// Returns the normal tail. With midranks, the variance is a quarter of the sum of their squares (Hollander, Wolfe and
+    /// Chicken, "Nonparametric Statistical Methods", 3rd edition, 3.1).
     fn normal_tail(&self, sum: u32) -> f64 {
         let ranks = || self.doubled.iter().map(|&doubled| f64::from(doubled) / 2.0);
         let (mean, variance) =
@@ -81,14 +81,14 @@ impl SignedRanks {
     }
 }
 
-/// The share of all sign combinations whose positive numbers sum to at least `least`.
+/// Returns the share of all sign combinations whose positive numbers sum to at least `least`.
 fn tail(numbers: &[u32], least: u32) -> f64 {
     let ways = ways(numbers);
     let tail: f64 = ways.iter().skip(least as usize).sum();
     tail / ways.iter().sum::<f64>()
 }
 
-/// The number of subsets for each sum. It is exact in a double for up to 53 numbers.
+/// Returns the number of subsets for each sum. It is exact in a double for up to 53 numbers.
 fn ways(numbers: &[u32]) -> Vec<f64> {
     let total = numbers.iter().sum::<u32>() as usize;
     let mut ways = vec![0.0; total + 1];
@@ -103,7 +103,8 @@ fn ways(numbers: &[u32]) -> Vec<f64> {
     ways
 }
 
-/// The largest t with P(T ≤ t) ≤ `level` for the ranks 1 to `n`; none if there is none. For many ranks it uses the normal distribution.
+/// Returns the largest t with P(T ≤ t) ≤ `level` for the ranks 1 to `n`; none if there is none. For many ranks it uses the normal
+/// distribution.
 #[must_use]
 pub fn critical_sum(n: usize, level: f64) -> Option<usize> {
     if n > MAX_EXACT {

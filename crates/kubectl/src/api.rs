@@ -84,7 +84,7 @@ pub enum ObjectChange {
 /// An open watch.
 pub struct WatchStream(LineReader);
 
-/// Whether a write takes effect or is only checked (`dryRun=All`).
+/// The effect of a write: it is applied, or the server only checks it (`dryRun=All`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// The write takes effect.
@@ -324,7 +324,7 @@ impl Api {
         self.within(AttachSession::from_response(answer, &key)).await?
     }
 
-    /// A client for the same server with the caller's own limits.
+    /// Returns a client for the same server with the caller's own limits.
     #[must_use]
     pub fn client(&self) -> KubeClient {
         KubeClient::with_transport(Arc::new(self.clone()), self.clock.clone())
@@ -344,7 +344,7 @@ impl Api {
         Ok(LineReader::with_max_length(longest, body))
     }
 
-    /// The body of a successful response.
+    /// Returns the body of a successful response.
     async fn body(&self, request: Request<Bytes>) -> Result<ResponseBody, KubeError> {
         let (head, body) = self.send(request).await?.into_parts();
         let body = boxed(body);
@@ -386,7 +386,7 @@ impl ApiServerTransport for Api {
 }
 
 impl WatchStream {
-    /// The next change; `None` after the server has ended the watch. Cancelling the call loses no change.
+    /// Returns the next change; `None` after the server has ended the watch. Cancelling the call loses no change.
     ///
     /// # Errors
     /// The connection broke, or the server reports an error: [`KubeError::Expired`] if the caller must list the objects again.

@@ -78,7 +78,7 @@ impl KubeconfigTransport {
         Self { context, provider, connect, clock, kept: tokio::sync::Mutex::new(None) }
     }
 
-    /// A sender with current credentials. A login by the user may delay it.
+    /// Returns a sender with current credentials. A login by the user may delay it.
     ///
     /// # Errors
     /// The credentials that could not be read.
@@ -87,7 +87,7 @@ impl KubeconfigTransport {
         self.renewed(&mut kept, false).await
     }
 
-    /// A sender after the server refused `refused` with 401; `None` if there are no other credentials.
+    /// Returns a sender after the server refused `refused` with 401; `None` if there are no other credentials.
     ///
     /// # Errors
     /// The same as [`Self::sender`].
@@ -135,7 +135,7 @@ impl KubeconfigTransport {
         Ok(way)
     }
 
-    /// A sender for these credentials. It keeps the connections of the previous sender if nothing has changed.
+    /// Returns a sender for these credentials. It keeps the connections of the previous sender if nothing has changed.
     fn way_by(
         &self,
         credential: &PluginCredential,
@@ -215,7 +215,7 @@ impl KubeconfigTransport {
     }
 }
 
-/// A fingerprint that only shows whether credentials have changed.
+/// Returns a fingerprint that only shows whether credentials have changed.
 fn fingerprint(papers: &KubeCredentials) -> u64 {
     let mut hasher = DefaultHasher::new();
     (papers.fingerprint(), papers.token.as_ref().map(Secret::expose)).hash(&mut hasher);

@@ -1,9 +1,9 @@
 //! Reads kubeconfig files as kubectl does: which files, which context, and the path to the server.
 //!
-//! It differs from [`seawall_kube::client_config::kubeconfig`], which refuses settings that must not apply unattended. Here a file may name a
-//! credential plugin, a proxy, another identity, or an unverified server, because users' files do. The agent never calls this module.
-//! Sources: Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go, tools/clientcmd (`loader.go`,
-//! `client_config.go`, `validation.go`).
+//! It differs from [`seawall_kube::client_config::kubeconfig`], which refuses settings that must not apply unattended. Here a
+//! file may name a credential plugin, a proxy, another identity, or an unverified server, because users' files do. The agent
+//! never calls this module. Sources: Kubernetes documentation, "Organizing Cluster Access Using kubeconfig Files"; client-go,
+//! tools/clientcmd (`loader.go`, `client_config.go`, `validation.go`).
 
 use std::ffi::OsString;
 use std::fmt;
@@ -95,7 +95,7 @@ impl KubeconfigSelection {
         Ok(chosen)
     }
 
-    /// The existing files; `None` in a pod without files.
+    /// Returns the existing files; `None` in a pod without files.
     ///
     /// A named file that does not exist is an error, never a reason to use other credentials.
     fn files(&self, variable: &Variable<'_>) -> Result<Option<Files>, ClientConfigError> {
@@ -184,13 +184,13 @@ impl File {
         })
     }
 
-    /// The root table. Relative paths start at the file's directory.
+    /// Returns the root table. Relative paths start at the file's directory.
     fn root(&self) -> KubeconfigSection<'_> {
         let folder = self.path.parent().unwrap_or(Path::new(""));
         KubeconfigSection { value: &self.value, path: String::new(), folder }
     }
 
-    /// The names in one of its lists.
+    /// Returns the names in one of its lists.
     fn names<'a>(&'a self, list: &str) -> impl Iterator<Item = &'a str> {
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         items.iter().filter_map(|item| item.get("name").and_then(Value::as_str))
@@ -215,7 +215,7 @@ impl Files {
         format!("the kubeconfig {}", paths.join(", "))
     }
 
-    /// The value of `key` in the entry with this name, and its file.
+    /// Returns the value of `key` in the entry with this name, and its file.
     fn entry(
         &self,
         list: &str,
@@ -228,7 +228,7 @@ impl Files {
         Ok((file, file.told(file.root().entry(list, key, name))?))
     }
 
-    /// The names of a list for an error message; at most twenty.
+    /// Returns the names of a list for an error message; at most twenty.
     fn known(&self, list: &str) -> String {
         let mut names: Vec<&str> = Vec::new();
         for name in self.0.iter().flat_map(|file| file.names(list)) {
@@ -335,7 +335,8 @@ fn proxy(cluster: &KubeconfigSection<'_>) -> Result<Option<ConnectProxy>, String
     ConnectProxy::parse(url).map(Some).ok_or_else(|| cluster.error_at("proxy-url", PROXY))
 }
 
-/// The proxy from the environment, for a remote server without a proxy in its file. Source: Go, net/http `ProxyFromEnvironment`.
+/// Returns the proxy from the environment, for a remote server without a proxy in its file. Source: Go, net/http
+/// `ProxyFromEnvironment`.
 fn proxy_around(variable: &Variable<'_>, chosen: &ResolvedContext) -> Result<Option<ConnectProxy>, String> {
     let said = |names: [&'static str; 2]| {
         let value =
@@ -373,7 +374,7 @@ impl ConnectProxy {
     }
 }
 
-/// The header of basic authentication (RFC 7617); `None` for an invalid name or password.
+/// Returns the header of basic authentication (RFC 7617); `None` for an invalid name or password.
 fn basic(name: &str, password: &str) -> Option<HeaderValue> {
     let pair = Secret::new(format!("{name}:{password}"));
     let text = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair.expose())));
@@ -407,7 +408,8 @@ fn identify(
     Ok(())
 }
 
-/// The impersonation headers. Source: Kubernetes documentation, "User impersonation"; client-go, transport/round_trippers.go.
+/// Returns the impersonation headers. Source: Kubernetes documentation, "User impersonation"; client-go,
+/// transport/round_trippers.go.
 fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     let mut headers = Vec::new();
     let mut add = |key: &str, name: &'static str, value: &str| {
@@ -432,7 +434,7 @@ fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>
     Ok(headers)
 }
 
-/// One header for each value of each key in `as-user-extra`.
+/// Returns one header for each value of each key in `as-user-extra`.
 fn extra(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>, String> {
     /// The characters that a header name escapes: all except the valid ones (RFC 9110, section 5.6.2), and the escape sign itself.
     const TOKEN: &AsciiSet = &NON_ALPHANUMERIC
@@ -526,7 +528,7 @@ mod tests {
         json!({"name": name, "user": {"token": token}})
     }
 
-    /// A kubeconfig with these values in its cluster and its user.
+    /// Returns a kubeconfig with these values in its cluster and its user.
     fn one(cluster: &Value, user: &Value) -> Result<ResolvedContext, ClientConfigError> {
         let mut world = World::new();
         let text = json!({

@@ -43,7 +43,7 @@ pub(crate) struct CredentialPlugin {
     cluster: Option<(Value, Option<CredentialSource>)>,
 }
 
-/// Whether the plugin gets standard input to ask the user.
+/// The rule for giving the plugin standard input to ask the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InteractiveMode {
     Never,
@@ -128,7 +128,7 @@ impl CredentialPlugin {
         self.credential(text.expose())
     }
 
-    /// The content of `KUBERNETES_EXEC_INFO`.
+    /// Returns the content of `KUBERNETES_EXEC_INFO`.
     fn told(&self, is_interactive: bool) -> Result<String, String> {
         let mut spec = json!({"interactive": is_interactive});
         if let Some((cluster, roots)) = &self.cluster {
@@ -225,7 +225,7 @@ fn mode(exec: &KubeconfigSection<'_>, version: &str) -> Result<InteractiveMode, 
     }
 }
 
-/// The field `spec.cluster`: the parts of the cluster's entry that plugins may see.
+/// Returns the field `spec.cluster`: the parts of the cluster's entry that plugins may see.
 fn about(cluster: &KubeconfigSection<'_>) -> Value {
     let mut told = json!({});
     for key in ["server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression"] {
@@ -241,7 +241,8 @@ fn about(cluster: &KubeconfigSection<'_>) -> Value {
     told
 }
 
-/// The plugin's output, cut one byte after [`MAX_FILE_BYTES`], and its exit status. The plugin is killed when the caller stops waiting.
+/// Returns the plugin's output, cut one byte after [`MAX_FILE_BYTES`], and its exit status. The plugin is killed when the caller
+/// stops waiting.
 ///
 /// It runs on a thread rather than as a process of tokio, because the agent's runtimes would otherwise include tokio's code for child
 /// processes.

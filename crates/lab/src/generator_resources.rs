@@ -1,6 +1,7 @@
 //! The resources of this machine for sending: file descriptors, and cores that no other process needs.
 //!
-//! Decides how much of it a load gets; knows no flags. Called by the tool for an attack and by [`crate::rig`] for a search.
+//! This module decides how much of the resources a load gets. The tool calls it for an attack, and [`crate::rig`] calls it for a
+//! search.
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
@@ -12,20 +13,20 @@ use seawall_load::request_source::RequestSource;
 
 use seawall_probe::{LocalFiles, MachineSnapshot};
 
-/// Descriptors that are not connections: standard streams, pollers, files, lookups.
+/// The number of descriptors that are not connections: standard streams, pollers, files and lookups.
 pub const RESERVED_DESCRIPTORS: u64 = 64;
 
-/// Memory for what is in flight stays below a gigabyte, whatever else allows more.
+/// The most requests in flight. The limit keeps their memory below a gigabyte.
 pub const MOST_IN_FLIGHT: u64 = 1 << 20;
 
-/// Hits per second that one thread sends while half idle. A second thread on two cores takes the target's: at 50,000/s the
-/// median was 0.23 ms with two and 0.03 ms with one.
+/// The requests per second that one thread sends while it is half idle. On two cores, a second thread takes the core of the
+/// target: at 50,000/s the median was 0.23 ms with two threads and 0.03 ms with one.
 const RATE_PER_THREAD: f64 = 50_000.0;
 
-/// A sleep on a virtual machine ends some 50 µs late: the timer's interrupt wakes a halted core.
+/// The longest busy-polled wait. A sleep on a virtual machine ends some 50 µs late, because an interrupt must wake a halted core.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// The distribution of requests over connections.
+/// The number of hosts, and the number of requests that one connection can carry at once.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionPlan {
     /// The number of hosts, if it is known.
@@ -35,8 +36,8 @@ pub struct ConnectionPlan {
 }
 
 impl ConnectionPlan {
-    /// Of targets that are read later nothing is known: unless a number in flight is asked for, each is taken to need a
-    /// connection of its own.
+    /// Plans the connections for a source of requests. For targets that are read later, it assumes one connection per request
+    /// unless the requests in flight are bounded.
     #[must_use]
     pub fn of(source: &RequestSource, travel: &TransportOptions, is_bounded: bool) -> Self {
         let (hosts, several) = match source {
@@ -51,14 +52,14 @@ impl ConnectionPlan {
         Self { hosts, streams: if several { travel.http2.max_streams as u64 } else { 1 } }
     }
 
-    /// True if some connections can carry several requests at once.
+    /// Returns true if some connections can carry several requests at once.
     #[must_use]
     pub fn is_multiplexed(self) -> bool {
         self.streams != 1
     }
 
-    /// Requests in flight, and connections per host, for which so many descriptors are enough. Where streams are only
-    /// hoped for, a server without them must not get a connection per request: its flights wait for one.
+    /// Returns the most requests in flight, and the most connections per host, that this many descriptors allow. A server may
+    /// turn out not to support streams. Then its requests wait for a connection instead of opening one each.
     #[must_use]
     pub fn limits_for(self, room: u64, connections: u64) -> (u64, u64) {
         let each = (room / self.hosts.unwrap_or(1).max(1)).max(1);
@@ -68,10 +69,10 @@ impl ConnectionPlan {
     }
 }
 
-/// Raises the soft limit of open files to the hard one, as Go does at start; returns what we have then.
+/// Raises the soft limit of open files to the hard limit, as Go does at start, and returns the new limit.
 ///
 /// # Errors
-/// The system refuses.
+/// The error of the system.
 pub fn raise_open_files() -> std::io::Result<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -80,14 +81,15 @@ pub fn raise_open_files() -> std::io::Result<u64> {
     Ok(maximum.unwrap_or(u64::from(u32::MAX)))
 }
 
-/// Threads for a rate, in hits a second. More than the work needs only take cores from the target and add wake-ups.
+/// Returns the number of threads for a rate in requests per second. More threads would only take cores from the target and add
+/// wake-ups.
 #[must_use]
 pub fn sender_threads(rate: f64, cpus: usize) -> usize {
     ((rate / RATE_PER_THREAD).ceil() as usize).clamp(1, cpus.max(1))
 }
 
-/// The longest wait that so many threads may busy-poll. Threads may do that if each has a core of its own and no quota limits their CPU
-/// time.
+/// Returns the longest wait that this many threads may busy-poll. Threads may busy-poll if each has its own core and no quota
+/// limits their CPU time.
 #[must_use]
 pub fn max_busy_poll(threads: usize) -> Duration {
     let quotas = MachineSnapshot::take(&LocalFiles, Duration::ZERO).quotas;
@@ -95,7 +97,7 @@ pub fn max_busy_poll(threads: usize) -> Duration {
     if free { SPIN } else { Duration::ZERO }
 }
 
-/// Cores that this process may run on.
+/// Returns the number of cores that this process may run on.
 #[must_use]
 pub fn available_cores() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)

@@ -1,8 +1,8 @@
-//! A trial judged: whether the generator kept up during it, and whether its objectives hold.
+//! Judges a trial: whether the generator kept up during it, and whether its objectives are met.
 //!
-//! Pure: what the engine measured and what the machine showed come in. Both are the trial's alone, so what held the generator up
-//! in one trial of a session speaks against no other. Called by whoever runs a trial; what follows from a judgement (an exit
-//! code, another trial) is theirs.
+//! These functions are pure. The input is the measurements of the engine and of the machine during one trial, so a delay in one
+//! trial does not count against another one. The caller that ran the trial decides what follows, such as an exit code or another
+//! trial.
 
 use seawall_load::run_outcome::RunOutcome;
 use seawall_load::summary::Summary;
@@ -13,7 +13,7 @@ use crate::selfcheck;
 use crate::verdict::{GeneratorVerdict, VerdictReason, worst};
 use seawall_probe::{FindingGrade, MachineFinding};
 
-/// The judgement of a trial. A document holds the verdict and its reasons; the other fields stand elsewhere in it.
+/// The judgement of a trial. The JSON document has the verdict and its reasons here and the other fields elsewhere.
 #[derive(Debug, Clone, Serialize)]
 pub struct Judgement {
     /// The trust that the figures of the trial deserve.
@@ -21,16 +21,16 @@ pub struct Judgement {
     /// The reasons why the verdict is worse than valid.
     #[serde(rename = "findings")]
     pub reasons: Vec<VerdictReason>,
-    /// Every check of the machine, the passed ones included; none where there is no machine, as in a simulation.
+    /// All checks of the machine, including the passed ones; empty without a machine, as in a simulation.
     #[serde(skip)]
     pub machine_findings: Vec<MachineFinding>,
-    /// Every objective beside its figure, whatever the figures are worth.
+    /// All objectives with their figures, even if the figures are invalid.
     #[serde(skip)]
     pub objectives: Vec<CheckedObjective>,
 }
 
 impl Judgement {
-    /// Of a trial, the figures made of it, and what was found out about the machine while it went on.
+    /// Judges a trial by its outcome, the summary of the outcome, and the findings about the machine during the trial.
     #[must_use]
     pub fn new(
         outcome: &RunOutcome,
@@ -46,7 +46,7 @@ impl Judgement {
         Self { generator_verdict: worst(&reasons), reasons, machine_findings: machine, objectives }
     }
 
-    /// Of a trial that is known by what spoke against its generator, such as one that took place elsewhere.
+    /// Judges a trial by the reasons against its generator alone, for a trial that ran on another machine.
     #[must_use]
     pub fn from_reasons(reasons: Vec<VerdictReason>) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Judgement {
         }
     }
 
-    /// Returns true if the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so late that every
-    /// missed objective would hold without its delay.
+    /// Returns true if the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so
+    /// late that every missed objective would hold without its delay.
     #[must_use]
     pub fn meets_objectives(&self) -> Option<bool> {
         let is_all_met = self.missed_objectives().next().is_none();
@@ -70,7 +70,7 @@ impl Judgement {
         }
     }
 
-    /// Objectives that the figures miss.
+    /// Returns the objectives that the figures miss.
     pub fn missed_objectives(&self) -> impl Iterator<Item = &CheckedObjective> {
         self.objectives.iter().filter(|checked| !checked.is_met)
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::objective::ObjectiveFigure;
 
-    /// A valid trial of one second, in which nothing was sent.
+    /// Returns a valid trial of one second in which nothing was sent.
     fn outcome() -> RunOutcome {
         RunOutcome::from_stats(LoadStats::default(), SECOND)
     }
@@ -119,7 +119,8 @@ mod tests {
         assert_eq!(of(FindingGrade::Invalid), (GeneratorVerdict::GeneratorLimited, 1));
     }
 
-    /// A gate of 10 ms failed with a service time of 8.6 ms and a generator that was 14 ms late, and blamed the service.
+    /// Regression: a check with a limit of 10 ms blamed the service. The service time was 8.6 ms and the generator was 14 ms
+    /// late.
     #[test]
     fn a_late_generator_is_not_taken_for_a_slow_target() {
         let holds = |verdict, met_by: Option<&str>| {

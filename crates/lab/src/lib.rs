@@ -1,11 +1,12 @@
 //! The methods of the load tool: they decide whether a trial is valid and what it shows.
 //!
-//! For one trial: [`machine`] watches this machine, [`selfcheck`] judges the trial's own figures, and [`judgement`] makes one verdict of both and of
-//! the [`objective`]s. [`running_trial`] runs one trial with the [`generator_resources`] of this machine; [`rig`] runs all loads of a search.
+//! For one trial: [`machine`] watches this machine, [`selfcheck`] judges the trial's own figures, and [`judgement`] makes one
+//! verdict of both and of the [`objective`]s. [`running_trial`] runs one trial with the [`generator_resources`] of this machine;
+//! [`rig`] runs all loads of a search.
 //!
-//! [`find`] runs many trials on a [`target_driver`] and reports where and why a target breaks. [`isolate`] reports which of several variants is slower.
-//! [`server_side`] reads the target's own metrics. [`remote`] has the tasks and results of generators on other machines. This crate knows no
-//! commands, exit codes or pages. The tool calls it.
+//! [`find`] runs many trials on a [`target_driver`] and reports where and why a target breaks. [`isolate`] reports which of
+//! several variants is slower. [`server_side`] reads the target's own metrics. [`remote`] has the tasks and results of generators
+//! on other machines. This crate knows no commands, exit codes or pages. The tool calls it.
 
 pub mod find;
 pub mod generator_resources;

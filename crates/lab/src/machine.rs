@@ -1,8 +1,7 @@
-//! This machine during one trial: joins [`seawall_probe`], which knows no trials, with what the engine measured.
+//! Watches this machine during one trial. It joins [`seawall_probe`], which knows no trials, with the measurements of the engine.
 //!
-//! Each trial has a [`MachineMonitor`] of its own, so that it is told what the machine did then and nothing else: counts from the first
-//! request to the last answer, shares of time from the first request that counts to the last that is sent. Asks nobody for the
-//! time. Called by whoever runs a trial.
+//! Each trial has its own [`MachineMonitor`]. Counts cover the time from the first request to the last response. Shares of time
+//! cover the time from the first counted request to the last sent one. The caller that runs the trial gives the time.
 
 use std::time::Duration;
 
@@ -18,42 +17,41 @@ use seawall_probe::{GeneratorMonitor, HostFiles, MachineFinding, RunActivity};
 /// The prefix that the engine gives the names of sending threads.
 const SENDERS: &str = "sender ";
 
-/// Time between two looks at the machine: no shorter, for a look costs as much as some hundred requests, and no longer, for a
-/// trial may be over soon after.
+/// The time between two samples of the machine. A sample costs as much as some hundred requests, and a trial may be short.
 const SPACING: Duration = MIN_SPAN;
 
-/// The first look, some milliseconds of one core's time, is over when the first request is due.
+/// The time before the first request at which the first sample starts. The sample takes some milliseconds on one core.
 const LEAD: Duration = Duration::from_millis(10);
 
-/// Longest wait for figures.
+/// The longest wait for an interval.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The times of the phases of a trial.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TrialTimes {
-    /// The first request is due, on the clock of whoever asks.
+    /// The time at which the first request is due, on the clock of the caller.
     pub start: Duration,
-    /// Requests due so long from then on do not count.
+    /// The length of the warm-up. Requests that are due in it do not count.
     pub warm_up: Duration,
 }
 
 /// Watches the machine during a trial.
 #[derive(Debug)]
 pub struct MachineMonitor<F> {
-    /// The first look of the trial, if it is still to come.
+    /// The time of the first sample of the trial; none after that sample.
     first: Option<Duration>,
-    /// Since the trial began.
+    /// The length of the warm-up, from the start of the trial.
     warm_up: Nanos,
     /// The time of the next sample.
     next: Duration,
-    /// Something was sent since the last look.
+    /// True if requests were sent since the last sample.
     unseen: bool,
     busy_poll: SpinTotals,
     watch: GeneratorMonitor<F>,
 }
 
-/// CPU time that each sending thread has spent on busy polling since the trial began: at the first look, at the last look, and as last
-/// reported.
+/// The CPU time that each sending thread has spent on busy polling since the start of the trial: at the first sample, at the last
+/// sample, and as last reported.
 #[derive(Debug, Default)]
 struct SpinTotals {
     first: Vec<Nanos>,
@@ -71,7 +69,7 @@ impl SpinTotals {
         self.last.clone_from(&self.told);
     }
 
-    /// Between the looks.
+    /// Returns the CPU time between the first and the last sample.
     fn between(&self) -> Vec<Duration> {
         let first = self.first.iter().copied().chain(std::iter::repeat(0));
         self.last
@@ -83,7 +81,7 @@ impl SpinTotals {
 }
 
 impl<F: HostFiles> MachineMonitor<F> {
-    /// Of a trial that has such times, on a clock that shows `at` and goes on until the end. The sending threads must be there.
+    /// Watches a trial with these times. The clock shows `at` and runs until the end. The sending threads must already exist.
     #[must_use]
     pub fn watch(files: F, at: Duration, times: TrialTimes) -> Self {
         let first = times.start.saturating_sub(LEAD);
@@ -103,7 +101,7 @@ impl<F: HostFiles> MachineMonitor<F> {
         self.first.map_or(PATIENCE, |first| first.saturating_sub(at))
     }
 
-    /// No interval came so far.
+    /// Takes the first sample if it is due and no interval has come yet.
     pub fn on_timeout(&mut self, at: Duration) {
         if self.first.is_some_and(|first| at >= first) {
             self.restart(at);
@@ -125,14 +123,14 @@ impl<F: HostFiles> MachineMonitor<F> {
         }
     }
 
-    /// The last interval has come; what follows is nobody's sending any more.
+    /// Takes the last sample after the last interval, because the threads send nothing more.
     pub fn on_sending_ended(&mut self, at: Duration) {
         if self.unseen {
             self.look(at);
         }
     }
 
-    /// True if the samples up to the end of this interval do not count, so that the monitor should start again.
+    /// Returns true if the samples up to the end of this interval do not count, so that the monitor should start again.
     fn is_warming_up(&self, interval: &IntervalStats, at: Duration) -> bool {
         let IntervalStats { from, to, .. } = *interval;
         let is_last = to.saturating_add(to.saturating_sub(from)) > self.warm_up;
@@ -219,12 +217,12 @@ mod tests {
             texts.set("/proc/self/task/7/schedstat", &format!("{} 0 9\n", 1 + on_cpu.as_nanos()));
         }
 
-        /// One trial of ten seconds.
+        /// Runs one trial of ten seconds.
         fn trial(&mut self, load: &Load) -> Judgement {
             self.trial_of(Duration::from_secs(1), load)
         }
 
-        /// One trial of the session, of ten intervals.
+        /// Runs one trial of ten intervals.
         fn trial_of(&mut self, interval: Duration, load: &Load) -> Judgement {
             self.set();
             let mut machine = MachineMonitor::watch(&self.texts, self.now, TrialTimes::default());
@@ -248,7 +246,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// An interval of a second that ends then.
+    /// Returns an interval of one second that ends at this second.
     fn second(to: u64, sent: u64) -> IntervalStats {
         let stats = LoadStats { sent, ..LoadStats::default() };
         IntervalStats { from: (to - 1) * nanos(SECOND), to: to * nanos(SECOND), stats }
@@ -262,7 +260,7 @@ mod tests {
         found.iter().find(|finding| finding.id == id).and_then(|finding| finding.measured).unwrap().round()
     }
 
-    /// With `--start-at` half a minute ahead, 98 % of a core were 25 %.
+    /// Regression: with `--start-at` half a minute ahead, 98 % of a core counted as 25 %.
     #[test]
     fn neither_the_wait_for_the_start_nor_the_warm_up_dilutes_a_share() {
         for warm_up in [0, 20] {
@@ -287,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Five seconds at 95 % of a link, and thirty of waiting for who reads the results, were 14 %.
+    /// Regression: five seconds at 95 % of a link counted as 14 %, because the wait of 30 s for the reader of the results
+    /// counted, too.
     #[test]
     fn neither_the_last_answers_nor_the_reader_of_the_results_dilute_a_share() {
         for (interval, intervals) in [(SECOND, 5_u32), (SECOND / 20, 3)] {
@@ -312,8 +311,8 @@ mod tests {
         }
     }
 
-    /// Spun in twenty seconds of warm-up and in the wait for the last answers, eight in ten of it excused a thread that did
-    /// nothing but work in between.
+    /// Regression: a thread that worked all the time during the trial was excused by its busy polling in the warm-up and during
+    /// the wait for the last responses.
     #[test]
     fn what_was_spun_away_while_nobody_looked_excuses_no_work() {
         let mut bench = Bench::default();
@@ -338,7 +337,7 @@ mod tests {
         judgement.reasons.iter().map(|reason| reason.check.to_string()).collect()
     }
 
-    /// One watch for a whole session would spread what happened in one trial over all of them.
+    /// A single monitor for a whole session would spread the delay of one trial over all trials.
     #[test]
     fn a_trial_in_which_the_generator_was_short_of_cpu_speaks_against_no_other() {
         let mut bench = Bench::default();
@@ -355,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Looked at too seldom, the threads of a trial of less than a second were not tested at all.
+    /// Regression: samples were too rare to test the threads of a trial of less than a second.
     #[test]
     fn half_a_second_is_enough_to_see_that_the_generator_was_short_of_cpu() {
         let starved =

@@ -1,9 +1,11 @@
 //! The objectives of a run, such as `p99<100ms,errors<0.1%`.
 //!
-//! Latencies are response times (from the intended instant) over all offered hits, of which those without a good answer are
-//! slower than any bound ([`LatenciesOfAllOffered`]). So is a mean that one of them is part of, unless there is an objective on errors, too: then that
-//! says how many there may be, and the mean is that of the good answers. Errors are all offered hits without a good answer, and wrong
-//! answers are those of them that failed `--expect` or a gRPC call. Used by `attack --slo`, and by `find --slo` as the goal of a search.
+//! Latencies are response times from the intended instant, over all offered requests. Requests without a good response count as
+//! slower than any limit ([`LatenciesOfAllOffered`]). A mean that includes such a request does, too. With an additional objective
+//! on errors, the mean covers the good responses only.
+//!
+//! Errors are all offered requests without a good response. Wrong answers are those of them that failed `--expect` or a gRPC
+//! call. `attack --slo` checks objectives, and `find --slo` uses them as the goal of a search.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +17,7 @@ use seawall_load::request_fault::OutcomeClass;
 use seawall_load::summary::{Latencies, LatenciesOfAllOffered, Summary};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 
-/// Conditions of which each must hold.
+/// A list of conditions that must all hold.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Objectives(Vec<Objective>);
 
@@ -27,7 +29,7 @@ impl Objectives {
     }
 }
 
-/// One condition.
+/// A condition on one figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Objective {
     Quantile { quantile: Quantile, below: Nanos },
@@ -40,11 +42,11 @@ enum Objective {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct ShareLimit {
     share: f64,
-    /// `<=`: the share itself is allowed.
+    /// True for `<=`, which allows the share itself.
     is_inclusive: bool,
 }
 
-/// One of those that a summary has.
+/// A quantile that a summary has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quantile {
     P50,
@@ -56,7 +58,7 @@ enum Quantile {
     Max,
 }
 
-/// A condition that is none.
+/// The text is not a valid condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not an objective: expected p50, p90, p95, p99, p99.9, p99.99, max or mean below a duration (p99<100ms), \
@@ -64,7 +66,7 @@ enum Quantile {
 )]
 pub struct ObjectiveError(String);
 
-/// Conditions that a run can be held to, but no search.
+/// The conditions can be checked for a run but are not the goal of a search.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot search for the limit of {objective}: {why}")]
 pub struct UnsearchableObjective {
@@ -72,7 +74,7 @@ pub struct UnsearchableObjective {
     why: &'static str,
 }
 
-/// An objective beside what was measured.
+/// An objective with the measured figure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckedObjective {
     /// The condition, such as `p99 < 250ms`.
@@ -85,8 +87,8 @@ pub struct CheckedObjective {
     pub measured_text: String,
     /// True if the figure meets the condition.
     pub is_met: bool,
-    /// The same figure from the real send, if that meets a condition that the figure from the intended instant misses: the time between the
-    /// two is this generator's own delay, or a wait for a place.
+    /// The service time, if it meets a condition that the response time misses. The difference is the delay of this generator, or
+    /// a wait for a free connection.
     pub met_by_service_time: Option<String>,
 }
 
@@ -112,7 +114,7 @@ impl FromStr for Objectives {
 
 fn objective(text: &str) -> Option<Objective> {
     let (figure, limit) = text.split_once('<')?;
-    // At the resolution of a nanosecond `<=` says what `<` does. Shares are exact: 1 of 1,000 is 0.1 %.
+    // At a resolution of one nanosecond, `<=` equals `<`. Shares are exact: 1 of 1,000 is 0.1 %.
     let is_inclusive = limit.starts_with('=');
     let (figure, limit) = (figure.trim(), joined(limit.strip_prefix('=').unwrap_or(limit)));
     let below = || parse_duration(&limit).ok().map(nanos);
@@ -136,7 +138,7 @@ fn objective(text: &str) -> Option<Objective> {
     Some(Objective::Quantile { quantile, below: below()? })
 }
 
-/// `250 ms` as `250ms`: a number and its unit may be apart, two numbers may not.
+/// Joins a number and its unit, such as `250 ms` to `250ms`. Two numbers stay apart.
 fn joined(text: &str) -> String {
     let pieces = text.split_whitespace();
     pieces.fold(String::new(), |mut whole, piece| {
@@ -147,7 +149,7 @@ fn joined(text: &str) -> String {
     })
 }
 
-/// `0.1%` or `0.001`. A plain `1` is no share: it would mean 100 %, and whoever types it means 1 %.
+/// Parses a share, such as `0.1%` or `0.001`. A plain `1` is invalid: it would mean 100 %, but the user probably means 1 %.
 fn share(text: &str) -> Option<f64> {
     let Some(percent) = text.strip_suffix('%') else {
         return text.trim().parse().ok().filter(|share: &f64| (0.0..1.0).contains(share));
@@ -173,7 +175,7 @@ impl Quantile {
         }
     }
 
-    /// The share of answers that may be slower; none for the largest.
+    /// Returns the share of responses that may be slower; none for the maximum.
     fn beyond(self) -> Option<f64> {
         match self {
             Self::P50 => Some(0.5),
@@ -186,7 +188,8 @@ impl Quantile {
         }
     }
 
-    /// Says that a run has fewer requests than the quantile leaves aside: then the quantile is its slowest request. Empty for a run that has enough.
+    /// Returns a note if a run has too few requests for the quantile, which is then its slowest request. The note is empty
+    /// otherwise.
     fn sample_note(self, offered: u64) -> String {
         let least = self.beyond().map_or(0.0, |share| (1.0 / share).round());
         if offered == 0 || offered as f64 >= least {
@@ -221,7 +224,7 @@ impl Quantile {
 }
 
 impl ShareLimit {
-    /// A share below any other counts as none: `errors<0` allows no error.
+    /// Returns whether a share meets the limit. Zero meets every limit, so `errors<0` allows no error.
     fn is_met(self, ratio: f64) -> bool {
         // 0.1 % divided by 100 may be a hair away from 1 divided by 1,000.
         let is_equal = (ratio - self.share).abs() <= 4.0 * f64::EPSILON * self.share;
@@ -235,7 +238,7 @@ impl fmt::Display for ShareLimit {
     }
 }
 
-/// The measured side of an objective.
+/// The measured figure for an objective.
 struct MeasuredFigure {
     is_met: bool,
     figure: Option<ObjectiveFigure>,
@@ -243,7 +246,7 @@ struct MeasuredFigure {
 }
 
 impl Objective {
-    /// Holds it against a run. Other objectives may bound errors.
+    /// Checks the objective for a run. `has_error_bound` is true if another objective limits errors.
     fn check(&self, summary: &Summary, has_error_bound: bool) -> CheckedObjective {
         let judged = &summary.slo;
         let good = summary.response_time_by_class.get(OutcomeClass::Good.name());
@@ -267,7 +270,7 @@ impl Objective {
                 bad_share(ratio, limit, &wrong_answers(summary))
             }
         };
-        // A run without a hit meets nothing.
+        // A run without a request meets nothing.
         let offered = judged.offered > 0;
         let is_met = is_met && offered;
         let met_by_service_time = self.service_time(summary).filter(|_| !is_met && offered);
@@ -290,7 +293,7 @@ impl Objective {
     }
 }
 
-/// Whether a share of bad requests is within its limit.
+/// Checks a share of bad requests against its limit.
 fn bad_share(ratio: f64, limit: ShareLimit, reason: &str) -> MeasuredFigure {
     MeasuredFigure {
         is_met: limit.is_met(ratio),
@@ -299,7 +302,7 @@ fn bad_share(ratio: f64, limit: ShareLimit, reason: &str) -> MeasuredFigure {
     }
 }
 
-/// The commonest reason of wrong answers, if there are any: their status does not tell.
+/// Returns a note with the most frequent reason of wrong answers, which their status does not show; empty without wrong answers.
 fn wrong_answers(summary: &Summary) -> String {
     let count = summary.wrong_answers.values().copied().fold(0, u64::saturating_add);
     let commonest = summary.wrong_answers.iter().max_by_key(|(_, count)| **count);
@@ -309,7 +312,7 @@ fn wrong_answers(summary: &Summary) -> String {
 }
 
 impl Objective {
-    /// The quantile from the real send, if it meets the bound and all requests up to the quantile had a good response.
+    /// Returns the quantile of the service time, if it meets the limit and all requests up to the quantile had a good response.
     fn service_time(&self, summary: &Summary) -> Option<String> {
         let Self::Quantile { quantile, below } = *self else { return None };
         quantile.of(&summary.slo)?;
@@ -318,8 +321,8 @@ impl Objective {
     }
 }
 
-/// Returns whether a latency is below its bound. Where a failed request stands at its place, the text says whether good responses alone were in
-/// time: then failures are the only reason of the miss.
+/// Checks a latency against its limit. If a failed request stands at its place, the text says whether the good responses alone
+/// met the limit: then failures are the only reason of the miss.
 fn in_time(
     latency: Option<Nanos>,
     good_alone: Option<Nanos>,
@@ -345,7 +348,7 @@ fn in_time(
     MeasuredFigure { is_met, figure: latency.map(ObjectiveFigure::Latency), text }
 }
 
-/// A figure with as few digits, at least three, as leave it on its own side of a bound.
+/// Rounds a figure to few digits, at least three, so that it stays on its side of the bound.
 fn rounded(figure: f64, bound: f64) -> f64 {
     let written = |digits: usize| format!("{figure:.digits$e}").parse().unwrap_or(figure);
     (2..15)
@@ -370,12 +373,12 @@ fn time(ns: Nanos) -> String {
 }
 
 fn percent(of_one: f64) -> String {
-    // Ten digits hide that 0.1 % is no round number in binary.
+    // Ten digits hide that 0.1 % is not exact in binary.
     format!("{} %", (of_one * 1e12).round() / 1e10)
 }
 
 impl Objectives {
-    /// Holds all conditions against a run.
+    /// Checks all conditions for a run.
     #[must_use]
     pub fn check(&self, summary: &Summary) -> Vec<CheckedObjective> {
         let has_error_bound = self.0.iter().any(|objective| matches!(objective, Objective::Errors(_)));
@@ -390,8 +393,8 @@ impl Objectives {
         self.0.iter().any(|objective| matches!(objective, Objective::WrongAnswers(_)))
     }
 
-    /// Returns the goal of a search: one bound on a quantile, one on errors, or both. Without an objective for errors, the bound on errors is one in
-    /// a thousand ([`SearchGoal::ERRORS_ONLY`]).
+    /// Returns the goal of a search: one bound on a quantile, one on errors, or both. Without an objective for errors, the bound
+    /// on errors is one in a thousand ([`SearchGoal::ERRORS_ONLY`]).
     ///
     /// # Errors
     /// [`UnsearchableObjective`].
@@ -464,7 +467,7 @@ mod tests {
 
     use super::*;
 
-    /// So many good answers of 1 ms and so many failures that took no time, of so many hits.
+    /// Returns a summary with this many good responses of 1 ms, failures that took no time, and scheduled requests.
     fn summary(good: u64, failed: u64, scheduled: u64, fault: RequestFault) -> Summary {
         let mut total = LoadStats { sent: good + failed, ..LoadStats::default() };
         for hit in 0..good + failed {
@@ -494,7 +497,7 @@ mod tests {
         checked
     }
 
-    /// The text of a latency objective that good responses of 1 ms would meet.
+    /// Returns the text of a latency objective that good responses of 1 ms would meet.
     fn failures_alone(count: &str) -> String {
         format!(
             "missed only because {count} requests had no good response and count as slower than any limit; good \
@@ -502,7 +505,7 @@ mod tests {
         )
     }
 
-    /// One reason gave two misses: `p99` and `errors`.
+    /// Regression: one reason was reported as two misses, `p99` and `errors`.
     #[test]
     fn a_latency_that_only_failures_miss_says_so_and_one_that_is_slow_too_says_that() {
         let limited = summary(19, 181, 200, RequestFault::Timeout);
@@ -580,7 +583,7 @@ mod tests {
         assert_eq!(rounded(0.0, 0.001), 0.0);
     }
 
-    /// Refused connections are quick.
+    /// A refused connection takes nearly no time.
     #[test]
     fn a_hit_without_a_good_answer_is_slower_than_any_bound() {
         for fault in [
@@ -607,7 +610,7 @@ mod tests {
         );
     }
 
-    /// A p99 of five requests was reported like one of a million.
+    /// Regression: a p99 of five requests was reported like one of a million.
     #[test]
     fn a_percentile_of_too_few_requests_says_so() {
         let measured = |count| {
@@ -645,7 +648,7 @@ mod tests {
         }
     }
 
-    /// The last `--slo` silently replaced the others, so a gate of two flags checked only one.
+    /// Regression: the last `--slo` silently replaced the others, so a check with two flags tested only one.
     #[test]
     fn the_conditions_of_a_repeated_flag_all_hold() {
         let each = ["p99<1s", "errors<1%"].map(|text| text.parse::<Objectives>().unwrap());

@@ -1,5 +1,5 @@
-//! The tasks and results of generators on other machines, as data: [`load`] for a load, [`search`] for a search and an inquiry, and [`segments`] for
-//! an experiment that compares variants.
+//! The tasks and results of generators on other machines, as data: [`load`] for a load, [`search`] for a search and an inquiry,
+//! and [`segments`] for an experiment that compares variants.
 //!
 //! The program in a pod writes the results. The coordinator reads them and adds the parts up. This module knows no pods and no line format.
 

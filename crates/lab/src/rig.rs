@@ -1,11 +1,22 @@
-//! Carries out a search and an inquiry on a real target: sessions of the load engine, one load after the other.
+//! Runs a search and an inquiry on a real target, with sessions of the load engine and one load after the other.
 //!
-//! A [`LocalDriver`] sends loads and reports its observations. [`seawall_search`] and [`seawall_cause`] choose the loads. The parts: `blocks`
-//! makes the blocks of a trial, `trial_details` its summary, `outage_detector` detects a target that is gone, `closed_loop` sends for clients that
-//! wait for their responses, `experiments` makes the observations of an inquiry, and `validity` gives the reasons why a load is invalid.
-//! `sessions` has the sessions, `load_share` one generator's part of a common load, `idle_connections` the idle connections, and `null_server` the test
-//! server for the calibration. A [`StopSwitch`] ends everything. The tool's `find` calls this module; [`crate::isolate`] sends through the same
-//! sessions and searches its variants with [`LocalDriver`]s.
+//! A [`LocalDriver`] sends loads and reports its observations. [`seawall_search`] and [`seawall_cause`] choose the loads. The
+//! parts:
+//!
+//! - `blocks` makes the blocks of a trial, and `blocks_by_send_time` makes them from the send times.
+//! - `trial_details` makes the summary of a trial.
+//! - `outage_detector` detects a target that is gone.
+//! - `closed_loop` sends for clients that wait for their responses.
+//! - `experiments` makes the observations of an inquiry.
+//! - `validity` and `send_bursts` give the reasons why a load is invalid.
+//! - `sessions` has the sessions.
+//! - `load_share` is one generator's part of a common load.
+//! - `idle_connections` opens connections without requests.
+//! - `null_server` is the test server for the calibration.
+//! - [`StopSwitch`] ends everything.
+//!
+//! The tool's `find` calls this module. [`crate::isolate`] sends through the same sessions and searches its variants with
+//! [`LocalDriver`]s.
 
 mod blocks;
 mod blocks_by_send_time;
@@ -64,42 +75,43 @@ use seawall_probe::LocalFiles;
 use seawall_probe::files::HostFiles;
 use seawall_probe::net::{self, PORT_RANGE_PATH};
 
-/// Told of the blocks of an offer whenever there is another, while it goes on.
+/// Receives the blocks of a running trial after each new block.
 pub type TrialObserver = Box<dyn FnMut(&TrialSpec, &[BlockCounts]) + Send>;
 
-/// Carries out offers and experiments.
+/// Runs trials and experiments on a real target from this machine.
 pub struct LocalDriver {
     sessions: SessionPool,
     spacing: ArrivalSpacing,
     bound: Option<Duration>,
-    /// Connections for which there are descriptors, to all targets together.
+    /// The connections for which there are descriptors, to all targets together.
     room: usize,
     stop: StopSwitch,
     observer: Option<TrialObserver>,
-    /// Loads so far: each has chance of its own.
+    /// The number of loads so far. Each load has its own random numbers.
     loads: u64,
-    /// The index of the first request of the next load. Trials continue through the list, because a limit can show only when all targets are in use.
+    /// The index of the first request of the next load. Trials continue through the list, because a limit can show only when all
+    /// targets are in use.
     next_request: u64,
     /// The share of the load that this generator sends.
     share: LoadShare,
-    /// Most requests a second that clients got through, who wait for their answers.
+    /// The most requests per second that clients who wait for their responses have reached.
     fastest: f64,
 }
 
-/// Longest wait for figures before it is looked whether there is anything else to do.
+/// The longest wait for an interval before the loop checks for other work.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Room in flight beyond what ends an offer, in seconds of its rate: that it is damage is known after three blocks.
+/// The room in flight above the limit of a trial, in seconds of its rate. The trial notices damage only after three blocks.
 const MARGIN: f64 = 0.5;
-/// The same of an offer without much of a rate, in requests.
+/// The least room in flight above the limit of a trial, in requests, for low rates.
 const LEAST_MARGIN: f64 = 64.0;
 
 impl LocalDriver {
-    /// Of a kit, whose offers arrive spaced like this; answers later than the bound, from when they were due, are late. Raises the
-    /// soft limit of open files. Sends nothing.
+    /// Creates a driver for a setup and an arrival process. Responses later than `bound` after their due time are late. It raises
+    /// the soft limit of open files and sends nothing.
     ///
     /// # Errors
-    /// The system refuses that.
+    /// The system refuses the limit.
     pub fn new(
         mut kit: SessionConfig,
         spacing: ArrivalSpacing,
@@ -121,13 +133,13 @@ impl LocalDriver {
         })
     }
 
-    /// Tells of each offer while it goes on.
+    /// Passes the blocks of each running trial to an observer.
     #[must_use]
     pub fn with_observer(self, observer: TrialObserver) -> Self {
         Self { observer: Some(observer), ..self }
     }
 
-    /// Has somebody else's switch end everything.
+    /// Uses another switch to end everything.
     #[must_use]
     pub fn with_stop(self, stop: StopSwitch) -> Self {
         Self { stop, ..self }
@@ -145,16 +157,16 @@ impl LocalDriver {
         self.sessions.config()
     }
 
-    /// Has names looked up and a thread started, so that the first load need not wait for that.
+    /// Looks names up and starts a thread, so that the first load need not wait.
     ///
     /// # Errors
-    /// There is no session to be had, in words.
+    /// The reason, in words, why no session can be opened.
     pub fn prepare(&mut self) -> Result<(), String> {
         self.sessions.plain_session(0.0).map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// A part of an offer that other rigs have other parts of, and its figures beside what was seen. Requests sent and in flight are this
-    /// part's alone, and whoever knows all parts decides when it was enough.
+    /// Runs one part of a trial that other generators send, too, and returns its figures as well. The sent requests and those in
+    /// flight are those of this part. The coordinator sees all parts and decides when to stop.
     pub fn run_trial_part(&mut self, offer: &TrialSpec, part: &LoadPart) -> (TrialObservation, LoadStats) {
         self.share = LoadShare::of(part);
         let mut total = LoadStats::default();
@@ -163,8 +175,8 @@ impl LocalDriver {
         (seen, total)
     }
 
-    /// A part of an experiment that other rigs have other parts of. Its hits count from the first instant of all parts. The silence
-    /// before a load of bursts is for whoever names that instant.
+    /// Runs one part of an experiment that other generators send, too. The times of its requests count from the start of all
+    /// parts. The coordinator that sets the start also waits before a load of bursts.
     pub fn run_experiment_part(&mut self, experiment: &Experiment, part: &LoadPart) -> ExperimentObservation {
         self.share = LoadShare::of(part);
         let watched = self.run_experiment(experiment);
@@ -183,7 +195,7 @@ impl LocalDriver {
         LoadSpec { first_request: self.next_request, ..load }
     }
 
-    /// The next load goes on after what this one has sent. Other rigs that send parts of it have sent about as much.
+    /// Continues the request list after this load. Other generators have sent about as much of it as this one.
     fn go_on_after(&mut self, sent: &LoadStats) {
         let whole = sent.completed as f64 * self.share.part_count();
         self.next_request = self.next_request.wrapping_add(whole as u64);
@@ -244,7 +256,7 @@ impl LocalDriver {
         self.go_on_after(&carried.outcome.total);
         *total = carried.outcome.total;
         let blocks = blocks.into_complete();
-        // Whoever has all parts of a trial decides on it, and has their blocks by when requests were due.
+        // The coordinator decides about a trial in parts, and it has their blocks by due time.
         let is_asked = delay.is_some() && against.is_none() && !self.share.is_part();
         let sent = if is_asked { launched.blocks_if_same_verdict(&own, &blocks) } else { None };
         let (delay, late) = if sent.is_some() { (delay, None) } else { (None, delay) };
@@ -299,7 +311,7 @@ impl LocalDriver {
         })
     }
 
-    /// So many connections to the target that carry nothing.
+    /// Opens this many connections to the target, which carry no requests.
     fn open_idle_connections(&self, connections: usize) -> Result<IdleConnections, SessionError> {
         if connections == 0 {
             return Ok(IdleConnections::default());
@@ -310,8 +322,8 @@ impl LocalDriver {
         Ok(IdleConnections::open(*address, connections.min(self.room / MAX_SESSIONS), &self.stop))
     }
 
-    /// Returns the reason why a load says nothing about the target, in words. The second text says by how much this machine was late, if that is
-    /// much.
+    /// Returns the reason why a load says nothing about the target. The second text says how late this machine was, if it was too
+    /// late.
     fn invalid_reasons(
         &self,
         carried: &TrialResult,
@@ -319,7 +331,8 @@ impl LocalDriver {
         no_port: u64,
     ) -> [Option<String>; 2] {
         let room = self.room as u64;
-        // With room for more, the target has had as many at once as it may have, and what came after that waited for its answers.
+        // With enough room, the target gets as many requests at once as allowed. With less room, the others wait for its
+        // responses.
         let few = most_in_flight > room as f64 && !self.session_config().multiplexes();
         let (limits, total) = (ValidityLimits::new(self.bound, few.then_some(room)), &carried.outcome.total);
         [limits.invalid_reason(&carried.judgement, total, no_port), limits.delay_reason(total)]
@@ -333,7 +346,7 @@ impl LocalDriver {
         error.to_string()
     }
 
-    /// Runs an offer and measures its duration; the result is empty if everything is to stop.
+    /// Runs a trial and measures its duration; the result is empty if everything is to stop.
     fn timed(
         &mut self,
         try_it: impl FnOnce(&mut Self) -> Result<TrialObservation, SessionError>,
@@ -381,11 +394,12 @@ impl LocalDriver {
     }
 }
 
-/// Clients of each thread in the calibration: fewer leave it waiting, many more only queue.
+/// The clients per thread in the calibration. With fewer clients the thread waits, and more clients only queue.
 const CLIENTS: usize = 16;
 /// The duration of the calibration.
 const CALIBRATION: Duration = Duration::from_secs(1);
-/// In an open loop a thread that had nothing to spare would be late for half of its requests: of what a closed one can do, so much.
+/// The share of the closed-loop rate that counts as the generator's capacity. In an open loop at full capacity, a thread would be
+/// late for half of its requests.
 const SHARE: f64 = 0.7;
 
 fn plain(url: &str) -> Option<(PreparedRequest, Weight)> {
@@ -393,19 +407,19 @@ fn plain(url: &str) -> Option<(PreparedRequest, Weight)> {
     Some((PreparedRequest::new(&asked, &RequestFraming::default()).ok()?, Weight::default()))
 }
 
-/// The ports from which this machine connects; none where it does not say so.
+/// Returns the ports from which this machine connects; none if unknown.
 fn port_range() -> Option<RangeInclusive<u16>> {
     LocalFiles.read(PORT_RANGE_PATH).ok().and_then(|text| net::parse_port_range(&text))
 }
 
-/// True if a trial is bad by its errors.
+/// Returns whether a trial is bad by its errors.
 fn fails(offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
     let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return false };
     let evidence = TrialEvidence::of(offer.rate, blocks, &standard);
     evidence.errors.value() > standard.goal.max_error_share && standard.judge(&evidence) == TrialVerdict::Bad
 }
 
-/// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
+/// Returns the load of a trial. It ends a moment after the last block of the trial.
 fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
     let blocks = (offer.max_duration.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
     let until = StopCondition {
@@ -420,15 +434,15 @@ fn offered(offer: &TrialSpec, schedule: &Schedule) -> LoadSpec {
 /// The progress of a load.
 #[derive(Clone, Copy)]
 pub(crate) struct LoadProgress<'p> {
-    /// Hits that ended since this was told last.
+    /// The requests that ended since the last report.
     pub(crate) completed_requests: &'p [CompletedRequest],
-    /// Until when all that ended is known.
+    /// The time up to which all ended requests are known.
     pub(crate) known_until: Nanos,
     pub(crate) control: &'p Control,
 }
 
-/// Carries a load out; nothing more is sent as soon as `enough` says so. What is outstanding then is given up to the millisecond, where
-/// the engine looks ten times a second: a bucket that was just emptied fills meanwhile.
+/// Runs a load until `enough` returns true. Then it aborts outstanding requests at once: the engine alone looks only ten times a
+/// second, and an emptied token bucket would refill meanwhile.
 pub(crate) fn run_load(
     session: &mut LoadSession,
     load: &LoadSpec,
@@ -465,7 +479,7 @@ pub(crate) fn run_load(
     Ok(carriage.finish(None))
 }
 
-/// Requests that were due by then and have not ended; in a closed loop those in flight.
+/// Returns the requests that were due and have not ended; in a closed loop, those in flight.
 pub(crate) fn unanswered(load: &LoadSpec, progress: LoadProgress<'_>, ended: u64) -> u64 {
     match &load.arrivals {
         ArrivalModel::Open(schedule) => {

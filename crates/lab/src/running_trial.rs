@@ -1,7 +1,7 @@
-//! One load carried out to its end: the trial, and the machine watched beside it, until there is a judgement.
+//! Runs one load to its end and watches the machine meanwhile; the result is a judgement.
 //!
-//! Whoever carries loads out does it with this, so that a trial of a search is judged as an attack is. What is done with an interval,
-//! and when sending ends, is the caller's. Called by the tool and by [`crate::rig`].
+//! The tool runs an attack with this module, and [`crate::rig`] runs the trials of a search, so both are judged alike. The caller
+//! handles the intervals and decides when sending ends.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::machine::{MachineMonitor, TrialTimes};
 use crate::objective::Objectives;
 use seawall_probe::LocalFiles;
 
-/// A load under way. Dropping it aborts it.
+/// A running load. Dropping it aborts the load.
 pub struct RunningTrial<'s> {
     trial: LoadTrial<'s>,
     clock: RunClock,
@@ -28,27 +28,27 @@ pub struct RunningTrial<'s> {
 /// The result of waiting for a running trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrialProgress {
-    /// There is another [`RunningTrial::interval`].
+    /// A further interval has ended: see [`RunningTrial::interval`].
     Interval,
-    /// There is none yet.
+    /// No further interval has ended yet.
     Pending,
-    /// All of it was told.
+    /// All intervals were returned.
     Finished,
 }
 
 /// The result of a trial.
 #[derive(Debug)]
 pub struct TrialResult {
-    /// The measured figures.
+    /// The outcome of the trial.
     pub outcome: RunOutcome,
-    /// The figures made of it.
+    /// The figures that were computed from the outcome.
     pub summary: Summary,
     /// The judgement on these figures.
     pub judgement: Judgement,
 }
 
 impl<'s> RunningTrial<'s> {
-    /// Of a trial that has just begun, of which what is due in the warm-up does not count.
+    /// Wraps a trial that has just started. Requests that are due in the warm-up do not count.
     #[must_use]
     pub fn new(trial: LoadTrial<'s>, warm_up: Duration) -> Self {
         let clock = RunClock::start();
@@ -57,7 +57,7 @@ impl<'s> RunningTrial<'s> {
         Self { trial, clock, machine }
     }
 
-    /// The hand on it.
+    /// Returns the controller of the load.
     #[must_use]
     pub fn control(&self) -> Control {
         self.trial.control()
@@ -69,7 +69,7 @@ impl<'s> RunningTrial<'s> {
         self.trial.began_unix_ns()
     }
 
-    /// Waits for the next interval, so long at most, and looks at the machine when it is time to.
+    /// Waits at most this long for the next interval, and samples the machine when that is due.
     pub fn wait(&mut self, patience: Duration) -> TrialProgress {
         match self.trial.next_interval(patience.min(self.machine.next_interval_timeout(now(self.clock)))) {
             CollectorEvent::Interval(_) => {
@@ -91,7 +91,7 @@ impl<'s> RunningTrial<'s> {
         }
     }
 
-    /// Sees it to its end, interval by interval.
+    /// Runs the load to its end and passes each interval to `each`.
     pub fn run_to_end(&mut self, mut each: impl FnMut(&IntervalStats)) {
         loop {
             match self.wait(Duration::MAX) {
@@ -102,13 +102,13 @@ impl<'s> RunningTrial<'s> {
         }
     }
 
-    /// The interval that was heard of last; an empty one before that.
+    /// Returns the last interval; an empty one before the first.
     #[must_use]
     pub fn interval(&self) -> &IntervalStats {
         self.trial.last_interval()
     }
 
-    /// Waits for the end, and judges.
+    /// Waits for the end and judges the trial.
     #[must_use]
     pub fn finish(self, objectives: Option<&Objectives>) -> TrialResult {
         let Self { trial, clock, machine } = self;

@@ -1,10 +1,10 @@
-//! Was it the generator? What a trial's own figures say about that.
+//! Judges the generator by the figures of a trial.
 //!
-//! A reason is never blamed on the target. What the machine says beside it (CPU, throttling, ports) is
-//! [`seawall_probe`]'s; [`crate::judgement`] joins the two.
+//! These reasons never count against the target. [`seawall_probe`] judges the machine (CPU, throttling, ports), and
+//! [`crate::judgement`] joins both.
 //!
-//! Thresholds: send lag as in Treadmill and lancet (a p99 above a millisecond, or above 5 % of the median response
-//! time, colours the tail that one wanted to measure).
+//! The thresholds for the send lag are those of Treadmill and Lancet: a p99 above one millisecond, or above 5 % of the median
+//! response time, distorts the measured tail.
 
 use std::time::Duration;
 
@@ -42,8 +42,8 @@ pub fn reasons_against_interval(stretch: &IntervalStats, threads: usize) -> Vec<
     lagged(stats).into_iter().chain(stood).collect()
 }
 
-/// A lag beyond which times are coloured. Requests that were given up took as long as we waited for them, so only good answers
-/// say what is little.
+/// Returns the lag above which the measured times are distorted. Only good responses count, because a timed-out request takes as
+/// long as its timeout.
 fn bound(good: &LatencyHistogram) -> Nanos {
     LEAST_LAG.max(good.quantile(0.5) / 20)
 }
@@ -55,7 +55,7 @@ fn send_lag(outcome: &RunOutcome) -> Option<VerdictReason> {
 
 /// Returns a description of the send lag if it matters.
 fn lagged(stats: &LoadStats) -> Option<String> {
-    // Of fewer, the 99th percentile is the largest, and one late send would speak for all.
+    // With fewer requests, the 99th percentile is the largest lag, so one late request would count for all.
     let (share, name) = if stats.generator_lag.count() < 100 { (0.5, "median") } else { (0.99, "p99") };
     let own = stats.generator_lag.quantile(share);
     let bound = bound(&stats.class(OutcomeClass::Good).response_time);
@@ -65,7 +65,8 @@ fn lagged(stats: &LoadStats) -> Option<String> {
     })
 }
 
-/// Hits that were due and not sent, if they are more than 1 %; those that were given up for want of room or time included.
+/// Returns the requests that were due and not sent, if they are more than 1 %. Requests that were dropped for lack of room or
+/// time count, too.
 fn missed(outcome: &RunOutcome) -> Option<u64> {
     let given_up = [RequestFault::Dropped, RequestFault::Shed].map(|fault| outcome.total.fault_count(fault));
     let unsent = outcome.unsent().saturating_sub(cut_off(outcome));
@@ -73,8 +74,8 @@ fn missed(outcome: &RunOutcome) -> Option<u64> {
     outcome.scheduled.filter(|scheduled| missed > scheduled / 100).map(|_| missed)
 }
 
-/// Hits that were due within the grace before somebody ended the run: at the end of its schedule it would have sent them. Of half a
-/// second, two hits were more than 1 %.
+/// Returns the requests that were due within the grace period before an early stop. At the regular end of its schedule, the
+/// generator would have sent them. In half a second, two requests are more than 1 %.
 fn cut_off(outcome: &RunOutcome) -> u64 {
     let (Some(_), Some(scheduled)) = (outcome.stop_reason, outcome.scheduled) else { return 0 };
     let share = u128::from(nanos(DEFAULT_GRACE).min(outcome.counted_duration)) * u128::from(scheduled);
@@ -82,18 +83,19 @@ fn cut_off(outcome: &RunOutcome) -> u64 {
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
 
-/// True if more than 1 % of the due requests were not sent. The findings about the machine say whether this machine was the cause.
+/// Returns true if more than 1 % of the due requests were not sent. The findings about the machine say whether this machine was
+/// the cause.
 #[must_use]
 pub fn has_missed_sends(outcome: &RunOutcome) -> bool {
     missed(outcome).is_some()
 }
 
-/// Hits that were never sent although there was room for them in flight, or nobody can say whether there was: a bound in
-/// flight is reached as well by who comes too late to read the answers, and who does is late for his own clock.
+/// Returns the reason if requests were not sent although the limit in flight left room, or if the generator was late for its own
+/// clock. A late generator also reaches the limit in flight, because it reads responses late.
 fn not_sent(outcome: &RunOutcome) -> Option<VerdictReason> {
     let scheduled = outcome.scheduled?;
     let missed = missed(outcome)?;
-    // Not the response time, which is long where hits wait for room.
+    // The response time is long if requests wait for room.
     let bound = bound(&outcome.total.class(OutcomeClass::Good).service_time);
     let late = outcome.total.scheduler_lag.quantile(0.5);
     let was_late = late > bound;
@@ -196,7 +198,8 @@ mod tests {
         assert_eq!(checks(total), ["send-lag"], "most are late");
     }
 
-    /// Held to 50m of CPU it sent a third, and 1 % of the time at the bound excused that.
+    /// Regression: a generator limited to 50m of CPU sent a third of the requests, and 1 % of the time at the limit in flight
+    /// excused that.
     #[test]
     fn a_bound_in_flight_excuses_no_generator_that_was_late_for_its_own_clock() {
         let missed = |scheduler_lag: Nanos, dropped: u64| {

@@ -1,4 +1,4 @@
-//! The words for what speaks against a generator, whoever found it out.
+//! The verdict on a generator and its reasons, for all checks.
 
 use std::borrow::Cow;
 
@@ -28,14 +28,14 @@ pub struct VerdictReason {
 }
 
 impl VerdictReason {
-    /// A reason.
+    /// Creates a reason.
     #[must_use]
     pub fn new(check: &'static str, verdict: GeneratorVerdict, measured: String) -> Self {
         Self { check: Cow::Borrowed(check), verdict, measured }
     }
 }
 
-/// The worst verdict of all reasons; valid without any.
+/// Returns the worst verdict of all reasons; valid without reasons.
 #[must_use]
 pub fn worst(reasons: &[VerdictReason]) -> GeneratorVerdict {
     reasons.iter().map(|reason| reason.verdict).max().unwrap_or(GeneratorVerdict::Valid)

@@ -1,7 +1,8 @@
-//! The accounts of one thread for the requests of a trial: figures, the tally for the error budget, and records if the run writes them.
+//! The accounting of one thread for the requests of a trial: figures, the counts for the error budget, and records if the run
+//! writes them.
 //!
-//! The loop says what happened and when; what of it counts is decided here. At the end of each interval the figures go to
-//! the collector, which hands an empty box back, so that no thread waits for another.
+//! The send loop reports what happened and when; this module decides what counts. At the end of each interval the thread sends
+//! its figures to the collector, which sends an empty [`LoadStats`] back, so that no thread waits for another.
 
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -18,35 +19,35 @@ use crate::stats::{FinishedRequest, LoadStats};
 use crate::target_outcomes::MAX_TARGETS;
 use crate::transport::response_parser::ReceivedResponse;
 
-/// The rules of the accounts, which are the same for all threads of a trial. Its instants are session time.
+/// The settings of the accounting, which are the same for all threads of a trial. All instants are session time.
 #[derive(Debug, Clone)]
 pub(crate) struct AccountingConfig {
     /// The start of the trial.
     pub(crate) begins: Nanos,
-    /// Hits due before this are sent and not counted.
+    /// The end of the warm-up. Requests that are due before it are sent and not counted.
     pub(crate) warm_up_end: Nanos,
     /// The planned end of the schedule.
     pub(crate) end: Nanos,
-    /// A closed loop has no lag.
+    /// True for a closed loop, whose requests have no send lag.
     pub(crate) is_closed_loop: bool,
-    /// Outcomes are told apart by status, too.
+    /// True to count outcomes by target and status, too.
     pub(crate) by_outcome: bool,
-    /// Bytes of each body that a record says.
+    /// The maximum number of body bytes in a record.
     pub(crate) max_body: usize,
-    /// Called with the length of a body that is longer.
+    /// The function that is called with the length of each body that is longer than `max_body`.
     pub(crate) warn_of_cut_body: Option<fn(u64)>,
-    /// Answers of each outcome that are kept.
+    /// The maximum number of responses that are kept of each outcome.
     pub(crate) samples_per_outcome: usize,
-    /// Each hit is handed over with the interval in which it ended.
+    /// True to report each completed request with the interval in which the request ended.
     pub(crate) per_request_outcomes: bool,
-    /// Records say what carried them.
+    /// True to write the timings of the connection into each record.
     pub(crate) connection_timings: bool,
-    /// Name of the attack in the records.
+    /// The name of the attack in the records.
     pub(crate) attack_name: String,
 }
 
 impl AccountingConfig {
-    /// Returns the outcome of a request, in the time of the trial.
+    /// Converts the outcome of a request to the time of the trial.
     fn fate(
         &self,
         finished: &FinishedRequest,
@@ -81,11 +82,11 @@ pub(crate) struct SenderReport {
     pub(crate) stats: Box<LoadStats>,
     /// The end of the interval of these figures.
     pub(crate) interval_end: Nanos,
-    /// The thread has ended then.
+    /// True if the thread has ended.
     pub(crate) ended: bool,
 }
 
-/// The way to the collector and back.
+/// The channels between a thread and the collector.
 #[derive(Debug)]
 pub(crate) struct CollectorLink {
     pub(crate) sender_index: usize,
@@ -93,9 +94,9 @@ pub(crate) struct CollectorLink {
     pub(crate) spare_stats: Receiver<Box<LoadStats>>,
 }
 
-/// The books of one thread.
+/// The accounting of one thread.
 pub(crate) struct Accounting {
-    /// Figures since they were last handed over.
+    /// The figures since the last report to the collector.
     pub(crate) stats: Box<LoadStats>,
     counting: AccountingConfig,
     clock: RunClock,
@@ -105,7 +106,7 @@ pub(crate) struct Accounting {
     collection: CollectorLink,
 }
 
-/// Outcomes so far, and those that are not good.
+/// The number of outcomes so far, and the number of those that are not good.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct OutcomeTally {
     pub(crate) done: u64,
@@ -134,13 +135,13 @@ impl Accounting {
         self.tally
     }
 
-    /// The schedule is over, by then at the latest.
+    /// Sets the end of the schedule to `at` if `at` is earlier than the present end.
     pub(crate) fn set_schedule_end(&mut self, at: Nanos) {
         self.counting.end = self.counting.end.min(at);
     }
 
-    /// A hit is sent; there has been room since then, and with it so many are in flight. Returns its generator lag:
-    /// [`CompletedRequest::generator_lag`].
+    /// Records that a request is sent, with the number of requests in flight. `room_since` is the time since which the in-flight
+    /// bound has not been reached. Returns the request's generator lag, see [`CompletedRequest::generator_lag`].
     #[inline]
     pub(crate) fn record_launch(
         &mut self,
@@ -161,18 +162,18 @@ impl Accounting {
         generator_lag
     }
 
-    /// The warm-up is over when it is due.
+    /// True if the request is due after the warm-up.
     #[inline]
     fn counts(&self, hit: Arrival) -> bool {
         hit.due >= self.counting.warm_up_end
     }
 
-    /// The in-flight bound has been reached since then.
+    /// Adds the time since `since`, during which the in-flight bound was reached. The warm-up is excluded.
     pub(crate) fn record_saturation(&mut self, since: Nanos, now: Nanos) {
         self.stats.saturated_time += now.saturating_sub(since.max(self.counting.warm_up_end));
     }
 
-    /// The transport has done something, and so many connections had been opened before.
+    /// During the warm-up, sets the connection count back to `connections`, so that connections opened then are not counted.
     #[inline]
     pub(crate) fn exclude_warm_up_connections(&mut self, connections: u64, now: Nanos) {
         if now < self.counting.warm_up_end {
@@ -180,17 +181,17 @@ impl Accounting {
         }
     }
 
-    /// A hit is sent where a redirect leads.
+    /// Counts a redirect that is followed.
     pub(crate) fn record_redirect(&mut self, hit: Arrival) {
         self.stats.redirects += u64::from(self.counts(hit));
     }
 
-    /// A hit is sent again.
+    /// Counts a retry.
     pub(crate) fn record_retry(&mut self, hit: Arrival) {
         self.stats.retried += u64::from(self.counts(hit));
     }
 
-    /// The clock is looked at that should have been looked at then, and each `every` since.
+    /// Records the scheduler lag of a look at the clock that was due at `due`, and of the looks that were due each `every` since.
     pub(crate) fn record_scheduler_lag(&mut self, due: Nanos, now: Nanos, every: Nanos) {
         let all = (due..=now).step_by(usize::try_from(every).unwrap_or(usize::MAX));
         for due in all.filter(|&due| due >= self.counting.warm_up_end) {
@@ -198,7 +199,7 @@ impl Accounting {
         }
     }
 
-    /// The first byte of a flight's request leaves.
+    /// Records that the first byte of a request was sent.
     #[inline]
     pub(crate) fn record_sent(&mut self, flight: &InFlightRequest, at: Nanos) {
         if self.counts(flight.arrival) {
@@ -214,7 +215,7 @@ impl Accounting {
         }
     }
 
-    /// The last byte of a flight's request was handed to the system.
+    /// Records that the last byte of a request was handed to the system.
     #[inline]
     pub(crate) fn record_written(&mut self, flight: &InFlightRequest, now: Nanos) {
         if self.counts(flight.arrival) {
@@ -222,7 +223,7 @@ impl Accounting {
         }
     }
 
-    /// A flight has ended.
+    /// Records the outcome of a request that was in flight.
     pub(crate) fn record_finished(
         &mut self,
         flight: &mut InFlightRequest,
@@ -233,7 +234,7 @@ impl Accounting {
         if !self.counts(flight.arrival) {
             return;
         }
-        // As with vegeta, a result is about what was asked for, wherever the answer came from.
+        // As in vegeta, a result is about the original request, even if a redirect led to another origin.
         let request = supply.request(flight.original_request.as_ref().unwrap_or(&flight.request));
         let finished = finished(flight, request, outcome, end);
         if finished.sent_at.is_none() {
@@ -245,7 +246,7 @@ impl Accounting {
             Err(RequestFault::WrongAnswer(_)) => self.record_wrong_answer(flight),
             Err(fault) => self.stats.keep_failure_example(fault, request),
         }
-        // Targets that are read during the run count as one, and none has a first answer.
+        // Targets that are read during the run count as one, and have no first response.
         let is_listed = !supply.is_read_during_run();
         let other = outcome.is_ok() && is_listed && self.lengths.is_other(flight.target, finished.bytes_in);
         self.stats.length_mismatch += u64::from(other);
@@ -289,7 +290,7 @@ impl Accounting {
         }
     }
 
-    /// A hit has ended without a flight: counted and recorded, so that nothing goes missing in silence.
+    /// Counts and records a request that ended without being sent.
     pub(crate) fn record_never_sent(
         &mut self,
         hit: Arrival,
@@ -343,14 +344,14 @@ impl Accounting {
         }
     }
 
-    /// Lets the records out that there are.
+    /// Hands the pending records to the writer.
     pub(crate) fn flush_records(&mut self) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
         }
     }
 
-    /// Figures go to the collector when it has an empty box to put in their place; otherwise they wait.
+    /// Sends the figures to the collector if an empty [`LoadStats`] is available to replace them; otherwise keeps them.
     pub(crate) fn hand_over_stats(&mut self, to: Nanos, ended: bool) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush();
@@ -361,7 +362,7 @@ impl Accounting {
         let empty = if ended { Some(Box::default()) } else { spare.try_recv().ok() };
         if let Some(empty) = empty {
             let stats = std::mem::replace(&mut self.stats, empty);
-            // The collector outlives the threads; without it nobody asks for figures.
+            // The collector outlives the threads; without it the figures are not needed.
             let _ = harvest.send(SenderReport { sender_index: *sender, stats, interval_end: to, ended });
         }
     }
@@ -376,7 +377,7 @@ impl OutcomeTally {
     }
 }
 
-/// Body lengths by target, to notice answers that differ from the first.
+/// Body lengths by target, to detect responses whose length differs from the first one.
 #[derive(Debug, Default)]
 struct BodyLengths(Vec<Option<u64>>);
 

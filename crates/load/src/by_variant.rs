@@ -1,13 +1,13 @@
 //! The outcomes of the requests of each variant, for a limited number of variants.
 //!
-//! Filled only for targets that have a variant ([`crate::variant`]), by the books of each thread.
+//! Filled only for targets that have a variant ([`crate::variant`]), by the accounting of each thread.
 
 use serde::{Deserialize, Serialize};
 
 use crate::request_fault::OutcomeClass;
 use crate::stats::{FinishedRequest, RequestTimes};
 
-/// Figures of variants. Of each beyond the first [`MOST`] there are none of its own: they stand under `others`.
+/// The figures of each variant. Variants beyond the first [`MOST`] share the entry `others`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatsByVariant(Vec<(String, VariantTotals)>);
 
@@ -17,20 +17,20 @@ pub struct StatsByVariant(Vec<(String, VariantTotals)>);
 pub struct VariantTotals {
     /// Requests whose outcome is known, including those that were never sent.
     pub completed: u64,
-    /// Responses with a status from 200 to 399.
+    /// Responses with a status from 200 to 399 that are not wrong answers.
     pub good: u64,
     /// The times of requests with a good response.
     pub times: RequestTimes,
 }
 
-/// Variants told apart.
+/// The maximum number of variants that are counted separately.
 const MOST: usize = 32;
 
 /// The name under which all further variants are counted.
 const OTHERS: &str = "others";
 
 impl StatsByVariant {
-    /// Names and figures, in the order in which they came up.
+    /// Returns names and figures, in the order in which the variants appeared.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &VariantTotals)> {
         self.0.iter().map(|(name, figures)| (name.as_str(), figures))
     }
@@ -47,7 +47,7 @@ impl StatsByVariant {
         }
     }
 
-    /// Adds what another thread, or another second, counted.
+    /// Adds the figures of another thread or another interval.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (name, theirs) in &other.0 {
             let ours = self.of(name);
@@ -57,7 +57,8 @@ impl StatsByVariant {
         }
     }
 
-    /// Of counts without times: name, requests done, good answers. None of more than are told apart.
+    /// Makes figures from counts without times: name, completed requests, good responses. Returns `None` if there are too many
+    /// variants.
     pub(crate) fn from_counts(counts: Vec<(String, u64, u64)>) -> Option<Self> {
         let of = |(name, done, good)| {
             (name, VariantTotals { completed: done, good, times: RequestTimes::default() })
@@ -65,7 +66,7 @@ impl StatsByVariant {
         (counts.len() <= MOST + 1).then(|| Self(counts.into_iter().map(of).collect()))
     }
 
-    /// The times of each.
+    /// Returns the times of each variant.
     pub(crate) fn times_mut(&mut self) -> impl Iterator<Item = &mut RequestTimes> {
         self.0.iter_mut().map(|(_, figures)| &mut figures.times)
     }

@@ -1,7 +1,8 @@
-//! Adds up what the threads of a run hand over, interval by interval.
+//! Adds up the figures that the threads of a run report, interval by interval.
 //!
-//! Threads hand over at the same instants, each when it gets there; an interval is told when all have. A thread that found
-//! no empty box at one of those instants hands over more at the next: the interval is as much longer then, and says so.
+//! The threads report at the same instants, each when it gets there. The collector reports an interval when all threads have
+//! reported. A thread that has no empty [`LoadStats`] at such an instant reports more at the next one: that interval is longer,
+//! and its end says so.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
@@ -14,11 +15,11 @@ use crate::stats::LoadStats;
 /// The result of waiting for an interval.
 #[derive(Debug)]
 pub enum CollectorEvent<'r> {
-    /// The next one.
+    /// The next interval.
     Interval(&'r IntervalStats),
-    /// None within the time that was given.
+    /// No interval was complete within the given time.
     Timeout,
-    /// The run has ended, and all of it was told.
+    /// The run has ended and all intervals were reported.
     Ended,
 }
 
@@ -31,9 +32,9 @@ pub(crate) struct Collector {
     busy_poll: Vec<Nanos>,
     total: LoadStats,
     current: IntervalStats,
-    /// `current` was told, and is to be begun anew.
+    /// True if `current` was reported and must be cleared.
     told: bool,
-    /// Nothing was added to `current` yet.
+    /// True if nothing was added to `current` yet.
     untouched: bool,
 }
 
@@ -41,16 +42,16 @@ pub(crate) struct Collector {
 #[derive(Debug)]
 struct Thread {
     spare: Sender<Box<LoadStats>>,
-    /// Up to when it has handed over.
+    /// The end of the last interval that the thread has reported.
     to: Nanos,
     ended: bool,
-    /// Most requests in flight, in the present interval and ever.
+    /// The maximum number of requests in flight, in the current interval (`peak`) and in all intervals (`highest`).
     peak: u64,
     highest: u64,
 }
 
 impl Collector {
-    /// Of threads that take empty boxes at these ends.
+    /// Makes a collector that sends each empty [`LoadStats`] back through `spares`, one sender per thread.
     pub(crate) fn new(
         harvest: Receiver<SenderReport>,
         spares: Vec<Sender<Box<LoadStats>>>,
@@ -63,7 +64,7 @@ impl Collector {
         Self { harvest, threads, busy_poll, total, current, told: false, untouched: true }
     }
 
-    /// Waits for the next interval, but no longer than this for any thread.
+    /// Waits for the next interval, at most `patience` for each thread.
     pub(crate) fn next(&mut self, patience: Duration) -> CollectorEvent<'_> {
         self.begin();
         let to = loop {
@@ -73,7 +74,7 @@ impl Collector {
             match self.harvest.recv_timeout(patience) {
                 Ok(harvest) => self.add_sender_report(harvest),
                 Err(RecvTimeoutError::Timeout) => return CollectorEvent::Timeout,
-                // Threads that panicked; what the others handed over is told.
+                // Threads have panicked; the figures of the others are reported.
                 Err(RecvTimeoutError::Disconnected) => {
                     self.threads.iter_mut().for_each(|one| one.ended = true);
                 }
@@ -85,7 +86,7 @@ impl Collector {
         self.close_interval(to)
     }
 
-    /// Takes the sum of all intervals.
+    /// Takes the sum of all reported intervals and leaves an empty one.
     pub(crate) fn total(&mut self) -> LoadStats {
         std::mem::take(&mut self.total)
     }
@@ -95,12 +96,12 @@ impl Collector {
         &self.total
     }
 
-    /// The last interval that was told.
+    /// Returns the interval that [`Self::next`] reported last; after a timeout the value is incomplete.
     pub(crate) fn last_interval(&self) -> &IntervalStats {
         &self.current
     }
 
-    /// CPU time that each thread had spent on busy polling at the end of the last interval.
+    /// Returns the CPU time that each thread had spent on busy polling at the end of the last interval.
     pub(crate) fn busy_poll_times(&self) -> &[Nanos] {
         &self.busy_poll
     }
@@ -124,8 +125,8 @@ impl Collector {
         }
     }
 
-    /// Adds what a thread handed over to what the others did. This runs beside the senders, on a core that the target may
-    /// need: the first to come is taken as it is, for the cleared figures of the last interval.
+    /// Adds the report of a thread to the current interval. This work takes CPU time that the target may need, so the first
+    /// report is swapped with the cleared figures instead of added to them.
     fn add_sender_report(
         &mut self,
         SenderReport { sender_index: sender, mut stats, interval_end: to, ended }: SenderReport,
@@ -145,11 +146,11 @@ impl Collector {
             self.current.stats.completed_requests.append(&mut stats.completed_requests);
             stats.clear();
         }
-        // A thread that has ended needs no empty box.
+        // A thread that has ended needs no empty figures, so that an error does not matter.
         let _ = thread.spare.send(stats);
     }
 
-    /// Until when all have handed over, if that is one instant.
+    /// Returns the instant up to which all threads have reported, if it is the same instant.
     fn complete(&self) -> Option<Nanos> {
         let last = |threads: &mut dyn Iterator<Item = &Thread>| threads.map(|thread| thread.to).max();
         let ended = last(&mut self.threads.iter().filter(|thread| thread.ended)).unwrap_or(0);
@@ -157,7 +158,7 @@ impl Collector {
             return Some(ended);
         };
         let all = self.threads.iter().all(|thread| thread.ended || thread.to == to);
-        // What a thread counted just before it ended must not be told of an interval before.
+        // Figures that a thread counted just before it ended must not be reported with an earlier interval.
         (all && ended <= to).then_some(to)
     }
 
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
     use crate::clock::SECOND;
 
-    /// A collector, and the threads' end of it.
+    /// Returns a collector, and the sender for the reports of its threads.
     fn of(threads: usize) -> (Collector, Sender<SenderReport>) {
         let (sender, harvest) = channel();
         let spares = (0..threads).map(|_| channel().0).collect();
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Seconds and counts of everything that can be told by now.
+    /// Returns start, end and counts of each interval that can be reported now.
     fn told(collector: &mut Collector) -> Vec<(Nanos, Nanos, u64, u64)> {
         let mut told = Vec::new();
         while let CollectorEvent::Interval(IntervalStats { from, to, stats }) = collector.next(Duration::ZERO)

@@ -1,7 +1,7 @@
-//! The configuration of a run as data: the plan without what it sends. It stands in the documents of `attack`.
+//! The configuration of a run as data, without the requests. It is part of the documents of `attack`.
 //!
-//! Headers, bodies and URLs are left out, because secrets may stand in them. Fields hold nanoseconds, and documents seconds. A bound
-//! that is not set is `null`.
+//! Headers, bodies and URLs are left out, because they may contain secrets. Fields hold nanoseconds, and documents seconds. A
+//! limit that is not set is `null`.
 
 use serde::Serialize;
 
@@ -11,8 +11,8 @@ use crate::request_source::RequestSource;
 use crate::schedule::{ArrivalModel, ArrivalSpacing, ProfileStage, RateShape};
 use crate::sender::SaturationPolicy;
 
-/// The version of the documents that `attack` writes: the summary and the time series. A key that changes its meaning or goes makes
-/// the next version; a new key does not.
+/// The version of the documents that `attack` writes: the summary and the time series. A new version is needed when a key changes
+/// its meaning or is removed; a new key needs none.
 pub const DOCUMENT_VERSION: u32 = 1;
 
 /// The configuration of a run.
@@ -28,21 +28,21 @@ pub struct RunConfig {
     pub arrivals: Option<String>,
     /// The part of the requests that this generator sends, such as `2/3`.
     pub shard: String,
-    /// Time after which nothing more is sent.
+    /// The time after which no more requests are sent.
     #[serde(rename = "duration_seconds", with = "crate::duration_json")]
     pub duration: Option<Nanos>,
-    /// Number of requests of all shards after which nothing more is sent.
+    /// The number of requests of all shards after which no more requests are sent.
     pub requests: Option<u64>,
     /// The time at the start whose requests are not counted.
     #[serde(rename = "warm_up_seconds", with = "crate::duration_json")]
     pub warm_up: Nanos,
-    /// Most requests in flight. In a closed loop: the number of clients.
+    /// The maximum number of requests in flight. In a closed loop: the number of clients.
     pub max_in_flight: usize,
     /// The treatment of a request that is due when the in-flight bound is reached: `queue` or `drop`.
     pub on_saturation: &'static str,
-    /// Most threads that send.
+    /// The maximum number of sending threads.
     pub threads: usize,
-    /// A thread busy-polls waits shorter than this.
+    /// A thread busy-polls if it waits for less than this time.
     #[serde(rename = "busy_poll_seconds", with = "crate::duration_json")]
     pub busy_poll: Nanos,
     /// The length of an interval.
@@ -62,36 +62,36 @@ pub struct StageConfig {
     pub duration: Option<Nanos>,
 }
 
-/// The part of a [`TransportOptions`] that changes figures.
+/// The settings of [`TransportOptions`] that change figures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReportedTransport {
-    /// Time for a complete response, from the send.
+    /// The time limit for a complete response, counted from the send.
     #[serde(rename = "timeout_seconds", with = "crate::duration_json")]
     pub timeout: Option<Nanos>,
-    /// Time for a complete response, from the intended instant.
+    /// The time limit for a complete response, counted from the intended instant.
     #[serde(rename = "deadline_seconds", with = "crate::duration_json")]
     pub deadline: Option<Nanos>,
-    /// Most redirects that are followed.
+    /// The maximum number of redirects that are followed.
     pub redirects: Option<u32>,
-    /// A request is sent again if the server closed its idle connection.
+    /// True if a request is sent again after the server closed its idle connection.
     pub retries: bool,
-    /// Connections are used again.
+    /// True if connections are reused.
     pub keep_alive: bool,
-    /// Most connections per origin.
+    /// The maximum number of connections per origin.
     pub connections: Option<usize>,
-    /// Number of requests after which a connection is closed.
+    /// The number of requests after which a connection is closed.
     pub requests_per_connection: Option<u64>,
-    /// Age after which a connection carries no more requests.
+    /// The age after which a connection carries no more requests.
     #[serde(rename = "max_connection_age_seconds", with = "crate::duration_json")]
     pub max_connection_age: Option<Nanos>,
-    /// A TLS handshake may choose HTTP/2.
+    /// True if a TLS handshake may choose HTTP/2.
     pub http2: bool,
-    /// HTTP/2 is spoken without TLS.
+    /// True if HTTP/2 is used without TLS.
     pub h2c: bool,
 }
 
 impl RunConfig {
-    /// Of a plan, before it runs.
+    /// Returns the configuration of a plan.
     #[must_use]
     pub fn of(plan: &RunPlan) -> Self {
         let (stages, arrivals) = match &plan.load.arrivals {
@@ -143,7 +143,7 @@ impl ReportedTransport {
     }
 }
 
-/// The largest number stands for none.
+/// Converts a limit; the maximum number means that there is no limit.
 fn bound(most: u64) -> Option<u64> {
     Some(most).filter(|&most| most != u64::MAX)
 }

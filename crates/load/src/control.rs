@@ -17,9 +17,9 @@ use crate::schedule::{ArrivalModel, Schedule, ScheduleShard};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RunCommand {
     Run,
-    /// Send nothing more, wait for what is in flight.
+    /// Send nothing more; wait for the requests in flight.
     Drain,
-    /// End now.
+    /// End now; requests in flight are aborted.
     Abort,
 }
 
@@ -29,26 +29,26 @@ pub(crate) enum RunCommand {
 pub enum RunStopReason {
     /// [`Control::drain`] or [`Control::abort`] was called.
     Commanded,
-    /// Too many errors.
+    /// The error budget was exceeded.
     ErrorBudget,
-    /// Nobody reads the results any more.
+    /// The reader of the results has gone.
     Results,
 }
 
 /// The number of errors after which a run ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ErrorBudget {
-    /// This many.
+    /// More errors than this number.
     Count(u64),
-    /// This share of all outcomes, once there are a hundred.
+    /// More errors than this share of all outcomes, once there are at least 100 outcomes.
     Share(f64),
 }
 
-/// Outcomes before a share of them means anything.
+/// The minimum number of outcomes before the share of errors is checked.
 const FEWEST: u64 = 100;
 
 impl ErrorBudget {
-    /// True when a run should end for it.
+    /// True if the run must end because of its errors.
     fn is_spent(self, done: u64, errors: u64) -> bool {
         let telling = matches!(self, Self::Count(_)) || done >= FEWEST;
         telling && self.is_exceeded(done, errors)
@@ -62,30 +62,31 @@ impl ErrorBudget {
     }
 }
 
-/// Read by every thread each turn; written a few times in a run.
+/// The shared state. Every thread reads it in each turn of its loop; it is written a few times per run.
 #[derive(Debug)]
 pub(crate) struct ControlState {
     command: AtomicU8,
     /// The time of the first command, in run time, and its reason; unset before the command.
     ended: OnceLock<(Nanos, RunStopReason)>,
     errors: Option<ErrorBudget>,
-    /// Threads that hand out no more hits.
+    /// The number of threads that have come to the end of their schedule.
     over: AtomicUsize,
     revision: AtomicU64,
-    /// A lock, because it changes as a whole and rarely; threads take it only when the revision has moved.
+    /// The live settings. They are behind a lock because they change together and rarely; a thread takes the lock only if the
+    /// revision has changed.
     steered: Mutex<LiveSettings>,
     shard: ScheduleShard,
     wakers: Vec<SenderWaker>,
     clock: RunClock,
     pub(crate) gauges: Vec<Gauges>,
-    /// The link to senders on other machines, which get every change of a setting.
+    /// The link to senders on other machines, which receive each change of a setting.
     afar: Option<RemoteLink>,
 }
 
-/// Those who send are elsewhere.
+/// The link to senders on other machines.
 #[derive(Debug)]
 struct RemoteLink {
-    /// They are told a change so long before.
+    /// The time between sending a change and its taking effect.
     notice: Nanos,
     changes: Sender<RemoteCommand>,
 }
@@ -93,17 +94,17 @@ struct RemoteLink {
 /// A change of the settings of a run whose senders are on other machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RemoteCommand {
-    /// Another rate, from that time of the run on.
+    /// Changes the rate from this time of the run on.
     Rate(RequestRate, Nanos),
-    /// So many clients of a closed loop.
+    /// Sets the number of clients of a closed loop.
     Clients(NonZero<usize>),
-    /// A pause, from that time of the run on.
+    /// Pauses from this time of the run on.
     Pause(Nanos),
-    /// Its end.
+    /// Ends the pause from this time of the run on.
     Resume(Nanos),
-    /// Nothing more is to be sent; what is in flight is waited for.
+    /// Sends nothing more and waits for the requests in flight.
     Drain,
-    /// The end.
+    /// Ends the run now.
     Abort,
 }
 
@@ -111,14 +112,14 @@ pub enum RemoteCommand {
 #[derive(Debug, Clone)]
 pub(crate) struct LiveSettings {
     pub(crate) arrivals: Arc<ArrivalModel>,
-    /// Most requests in flight.
+    /// The maximum number of requests in flight.
     pub(crate) max_in_flight: usize,
-    /// Nothing is due.
+    /// True during a pause, in which no request is due.
     pub(crate) paused: bool,
 }
 
-/// The gauges that one thread writes ten times a second. Each value has a cache line of its own, so that the stores of one thread do not slow other
-/// threads.
+/// The gauges that one thread writes ten times a second. Each thread's gauges have cache lines of their own, so that the stores
+/// of one thread do not slow other threads.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Gauges {
@@ -137,7 +138,7 @@ impl Gauges {
     }
 }
 
-/// Changes of rate take effect this much later, so that every thread knows before.
+/// The time by which changes of the schedule are announced ahead, so that every thread knows them in time.
 const NOTICE: Nanos = SECOND / 20;
 
 impl ControlState {
@@ -160,10 +161,10 @@ impl ControlState {
         }
     }
 
-    /// Tells those who send, if they are elsewhere.
+    /// Sends a change to the senders on other machines, if there are any.
     fn send_remote_command(&self, change: RemoteCommand) {
         if let Some(afar) = &self.afar {
-            // Whoever carried it there is gone, and with him the run.
+            // An error means that the receiver has gone, and the run with it.
             let _ = afar.changes.send(change);
         }
     }
@@ -193,7 +194,7 @@ impl ControlState {
         self.ended.get().copied()
     }
 
-    /// A thread has come to the end of the schedule, or was told of an end.
+    /// Records that a thread has come to the end of its schedule or was told to end.
     pub(crate) fn mark_thread_over(&self) {
         self.over.fetch_add(1, Ordering::Relaxed);
     }
@@ -203,15 +204,15 @@ impl ControlState {
         self.over.load(Ordering::Relaxed) >= self.gauges.len()
     }
 
-    /// Ends the run if it has spent its errors. Called by each thread after it has published its gauges.
+    /// Ends the run if it has exceeded its error budget. Each thread calls this after it has published its gauges.
     pub(crate) fn enforce_error_budget(&self) {
         if self.errors.is_some() && self.ended.get().is_none() && self.errors_exceed(ErrorBudget::is_spent) {
             self.issue_command(RunCommand::Drain, RunStopReason::ErrorBudget);
         }
     }
 
-    /// Returns the reason why the run ended before its schedule did, once every thread has ended. A run that spent its errors after the last look at
-    /// them, or in fewer outcomes than a share is looked at for, has spent them all the same.
+    /// Returns the reason why the run ended before its schedule did, once every thread has ended. The error budget is checked
+    /// again here: the last errors may have come after the last check, or before there were enough outcomes for a share.
     pub(crate) fn early_end_reason(&self) -> Option<RunStopReason> {
         let why = self.requested_stop().map(|(_, why)| why);
         why.or_else(|| self.errors_exceed(ErrorBudget::is_exceeded).then_some(RunStopReason::ErrorBudget))
@@ -222,7 +223,7 @@ impl ControlState {
         self.errors.is_some_and(|budget| exceeds(budget, done, errors))
     }
 
-    /// All outcomes, and those that are not good.
+    /// Returns the number of outcomes, and the number of those that are not good.
     fn outcomes(&self) -> (u64, u64) {
         let sum = |gauge: fn(&Gauges) -> &AtomicU64| -> u64 {
             self.gauges.iter().map(|gauges| gauge(gauges).load(Ordering::Relaxed)).sum()
@@ -245,7 +246,7 @@ impl ControlState {
         self.steered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is steered, and has every thread look at it.
+    /// Changes the live settings and wakes every thread.
     fn change_settings<R>(&self, change: impl FnOnce(&mut LiveSettings) -> R) -> R {
         let mut steered = self.lock();
         let result = change(&mut steered);
@@ -255,14 +256,14 @@ impl ControlState {
         result
     }
 
-    /// The soonest instant of which every thread hears before.
+    /// Returns the earliest instant that every thread learns of in time.
     fn soonest(&self) -> Nanos {
         let notice = self.afar.as_ref().map_or(NOTICE, |afar| afar.notice);
         self.clock.now().saturating_add(notice)
     }
 
-    /// Changes the schedule from that instant on. False in a closed loop, which has none, and where the schedule is over: nobody would
-    /// send what it made due.
+    /// Changes the schedule from `from` on. Returns false in a closed loop, which has no schedule, and when the schedule is over,
+    /// because no thread would send the requests.
     fn reschedule(
         &self,
         steered: &mut LiveSettings,
@@ -278,48 +279,48 @@ impl ControlState {
     }
 }
 
-/// Steers a run from outside. Cheap to clone.
+/// The controller of a run. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Control(pub(crate) Arc<ControlState>);
 
 impl Control {
-    /// No new requests; those in flight are waited for.
+    /// Stops sending and waits for the requests in flight.
     pub fn drain(&self) {
         self.0.issue_command(RunCommand::Drain, RunStopReason::Commanded);
     }
 
-    /// The end: what is in flight is counted as aborted.
+    /// Ends the run now; requests in flight are counted as aborted.
     pub fn abort(&self) {
         self.0.issue_command(RunCommand::Abort, RunStopReason::Commanded);
     }
 
-    /// Nobody reads the results any more.
+    /// Ends the run because the reader of the results has gone.
     pub(crate) fn end_without_reader(&self) {
         self.0.issue_command(RunCommand::Drain, RunStopReason::Results);
     }
 
-    /// True once the run has been told to end.
+    /// True once a command to end was given.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.0.current_command() != RunCommand::Run
     }
 
-    /// True once nothing more is sent, whether it was told to end or has come to its end.
+    /// True once a command to end was given, or every sender has come to the end of its schedule.
     #[must_use]
     pub fn has_stopped_sending(&self) -> bool {
         self.is_ending() || self.0.is_over()
     }
 
-    /// Another rate from now on, of the whole where this run has a shard. False in a closed loop, which has none, and when nothing
-    /// more is sent.
+    /// Changes the rate from now on. With a shard, `rate` is the rate of the whole schedule. Returns false in a closed loop,
+    /// which has no rate, and when the schedule is over.
     #[must_use]
     pub fn set_rate(&self, rate: RequestRate) -> bool {
         self.set_rate_from(self.earliest_change_time(), rate)
     }
 
-    /// The same from that instant of the run on, whenever it is: generators that change at the same one go on sending shards of one
-    /// schedule. Who hears of it [too late](Self::lateness_of_change) still changes from there on, so that no hit is sent twice or by nobody: what
-    /// was due since then is late.
+    /// Changes the rate from `from` on, which may be in the past. Generators that change at the same instant go on sending shards
+    /// of one schedule. A sender that learns of the change [too late](Self::lateness_of_change) still applies it from `from` on,
+    /// so that each request is sent exactly once: requests that were due since then are late.
     #[must_use]
     pub fn set_rate_from(&self, from: Nanos, rate: RequestRate) -> bool {
         let has_changed = self.0.change_settings(|steered| {
@@ -331,20 +332,20 @@ impl Control {
         has_changed
     }
 
-    /// The soonest instant of the run from which a change can be made that every thread hears of before.
+    /// Returns the earliest time of the run for a change that every thread learns of in time.
     #[must_use]
     pub fn earliest_change_time(&self) -> Nanos {
         self.0.soonest()
     }
 
-    /// Returns the time by which a change from `from` on would be too late; zero if it is in time.
+    /// Returns the time by which a change from `from` on would be late; 0 if it is in time.
     #[must_use]
     pub fn lateness_of_change(&self, from: Nanos) -> Nanos {
         self.earliest_change_time().saturating_sub(from)
     }
 
-    /// So many clients in a closed loop from now on: what is in flight beyond that is waited for. False where there is a
-    /// rate, of which the hits would have nowhere to go.
+    /// Sets the number of clients of a closed loop from now on. Requests in flight beyond that number are completed. Returns
+    /// false in an open loop.
     #[must_use]
     pub fn set_concurrency(&self, clients: NonZero<usize>) -> bool {
         let has_changed = self.0.change_settings(|steered| {
@@ -358,13 +359,13 @@ impl Control {
         has_changed
     }
 
-    /// Nothing is due from now on, until [`Control::resume`]; what is in flight goes on. The end of the schedule stays where
-    /// it is, and what would have been due is not made up for.
+    /// Pauses the schedule until [`Control::resume`]; requests in flight go on. The end of the schedule does not move, and
+    /// requests that would have been due are not sent later.
     pub fn pause(&self) {
         self.pause_from(self.earliest_change_time());
     }
 
-    /// The same from that instant of the run on; of a closed loop, which has no schedule, from now on.
+    /// Pauses the schedule from `from` on; a closed loop, which has no schedule, pauses at once.
     pub fn pause_from(&self, from: Nanos) {
         self.0.change_settings(|steered| {
             steered.paused = true;
@@ -373,12 +374,12 @@ impl Control {
         self.0.send_remote_command(RemoteCommand::Pause(from));
     }
 
-    /// The end of a pause.
+    /// Ends a pause.
     pub fn resume(&self) {
         self.resume_from(self.earliest_change_time());
     }
 
-    /// The same from that instant of the run on; of a closed loop from now on.
+    /// Ends a pause from `from` on; in a closed loop, at once.
     pub fn resume_from(&self, from: Nanos) {
         self.0.change_settings(|steered| {
             steered.paused = false;
@@ -393,20 +394,21 @@ impl Control {
         self.0.lock().paused
     }
 
-    /// Most requests in flight.
+    /// Returns the maximum number of requests in flight.
     #[must_use]
     pub fn concurrency(&self) -> usize {
         self.0.lock().max_in_flight
     }
 
-    /// Requests of which the outcome is known, and those of them that are not good, as of the last tenth of a second.
+    /// Returns the number of requests whose outcome is known, and the number of those that are not good, as of the last tenth of
+    /// a second.
     #[must_use]
     pub fn completed_and_errors(&self) -> (u64, u64) {
         self.0.outcomes()
     }
 
-    /// Returns the number of requests of this run that are due before an instant. The run ends at `end`, after `hits` requests of the whole, or at a
-    /// command, whichever comes first. A closed loop has no such number.
+    /// Returns the number of requests of this run that are due before `at`. The run ends at `end`, after `hits` requests of the
+    /// whole schedule, or at a command, whichever comes first. Returns `None` in a closed loop.
     #[must_use]
     pub fn due_before(&self, at: Nanos, end: Option<Nanos>, hits: Option<u64>) -> Option<u64> {
         let arrivals = self.0.arrivals();
@@ -416,7 +418,7 @@ impl Control {
         Some(self.0.shard.requests_among(schedule.hits_before(at).min(hits.unwrap_or(u64::MAX))))
     }
 
-    /// The rate of this run's schedule at this moment, in hits per second; none in a closed loop.
+    /// Returns the present rate of this run's schedule, in requests per second; `None` in a closed loop.
     #[must_use]
     pub fn offered_rate(&self) -> Option<f64> {
         match &*self.0.arrivals() {
@@ -427,31 +429,33 @@ impl Control {
         }
     }
 
-    /// Requests in flight, as of the last tenth of a second.
+    /// Returns the number of requests in flight, as of the last tenth of a second.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.0.gauges.iter().map(|gauges| gauges.in_flight.load(Ordering::Relaxed)).sum()
     }
 
-    /// Open connections, as of the last tenth of a second.
+    /// Returns the number of connections, open or being opened, as of the last tenth of a second.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.0.gauges.iter().map(|gauges| gauges.connections.load(Ordering::Relaxed)).sum()
     }
 
-    /// Time since the run began.
+    /// Returns the time since the run began.
     #[must_use]
     pub fn elapsed(&self) -> Nanos {
         self.0.clock.now()
     }
 }
 
-/// A run whose senders are elsewhere: what can be done with its [`Control`] is as of a run here, and told to whoever carries it there.
+/// The state of a run whose senders are on other machines. Its [`Control`] works like that of a local run and sends each change
+/// through a channel.
 #[derive(Debug, Clone)]
 pub struct RemoteControl(Arc<ControlState>);
 
 impl RemoteControl {
-    /// Of a load that begins when this clock shows `at`. Those who send are told of a change so long before it.
+    /// Makes the control state of a load that begins when `clock` shows `at`. Each change is sent `notice` before it takes
+    /// effect.
     #[must_use]
     pub fn new(
         load: &LoadSpec,
@@ -465,13 +469,13 @@ impl RemoteControl {
         Self(Arc::new(ControlState { gauges, afar, ..shared }))
     }
 
-    /// The hand on it.
+    /// Returns the controller of the run.
     #[must_use]
     pub fn control(&self) -> Control {
         Control(Arc::clone(&self.0))
     }
 
-    /// Publishes the gauges of all senders: requests in flight, open connections, outcomes, and the outcomes that are not good.
+    /// Publishes the gauges of all senders: requests in flight, connections, outcomes, and the outcomes that are not good.
     pub fn publish(&self, in_flight: usize, connections: usize, done: u64, errors: u64) {
         if let Some(gauges) = self.0.gauges.first() {
             gauges.publish(in_flight, connections, done, errors);
@@ -479,7 +483,7 @@ impl RemoteControl {
         self.0.enforce_error_budget();
     }
 
-    /// All have come to the end of the schedule, or were told of an end.
+    /// Records that all senders have come to the end of the schedule or were told to end.
     pub fn mark_sending_stopped(&self) {
         self.0.mark_thread_over();
     }

@@ -1,9 +1,9 @@
-//! Names to addresses by DNS servers that the user names (`-resolvers`), past the system's own.
+//! Resolves names with DNS servers that the user names (`-resolvers`), instead of the system's own.
 //!
-//! A stub resolver of the smallest kind: A and AAAA at once, UDP first and TCP when an answer was cut, each server in turn,
-//! two rounds. Search domains are those of the system (resolv.conf(5)), because names like `my-service` mean nothing
-//! without them. Messages are written and read by `domain`, which knows DNS and no sockets: its own resolver needs an
-//! async runtime, and this one runs on the resolver's thread and may block.
+//! This is a minimal stub resolver: it asks for A and AAAA at once, over UDP first and over TCP when a response was truncated. It
+//! asks each server in turn, in two rounds. Search domains are those of the system (resolv.conf(5)), because names like
+//! `my-service` mean nothing without them. The crate `domain` writes and reads messages; it knows DNS and no sockets. Its own
+//! resolver needs an async runtime; this one runs on the resolver's thread and may block.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
@@ -23,10 +23,10 @@ use crate::request_fault::NameFault;
 /// The time limit for one response of one server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Times that each server is asked.
+/// The number of times that each server is asked.
 const ROUNDS: usize = 2;
 
-/// Servers that are asked, in turn from lookup to lookup.
+/// The servers, which are asked in turn from lookup to lookup.
 #[derive(Debug, Default)]
 pub struct DnsServers {
     addresses: Vec<SocketAddr>,
@@ -34,31 +34,31 @@ pub struct DnsServers {
     search: SearchDomains,
 }
 
-/// The domains that are tried after a name.
+/// The domains that are appended to a name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct SearchDomains {
     domains: Vec<String>,
-    /// Names with this many dots are tried as they are first.
+    /// A name with at least this number of dots is first tried as it is.
     dots: usize,
 }
 
 impl DnsServers {
-    /// These servers, and the search domains of the text of a resolv.conf.
+    /// Makes a resolver from server addresses and the text of a resolv.conf, which has the search domains.
     #[must_use]
     pub fn new(addresses: Vec<SocketAddr>, resolv_conf: &str) -> Self {
         Self { addresses, next: AtomicUsize::new(0), search: SearchDomains::parse(resolv_conf) }
     }
 
-    /// True when the system is to be asked.
+    /// True if there are no servers, so that the system's resolver is used.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 
-    /// The addresses of a name, IPv4 first; at least one.
+    /// Returns the addresses of a name, IPv4 first; at least one.
     ///
     /// # Errors
-    /// [`NameFault::NoHost`] if there is none, [`NameFault::NoAnswer`] if a question to that end was not answered.
+    /// [`NameFault::NoHost`] if there is none, [`NameFault::NoAnswer`] if a query had no response.
     pub fn lookup(&self, name: &str) -> Result<Vec<IpAddr>, NameFault> {
         let mut why = NameFault::NoHost;
         for name in self.search.candidates(name) {
@@ -77,14 +77,14 @@ impl DnsServers {
     /// Asks for each record type and returns the first server's response for each type.
     fn ask(&self, name: &str) -> Answers {
         if query(0, name, Rtype::A).is_none() {
-            // A name that fits no question is nobody's.
+            // A name that cannot be in a query has no addresses.
             return KINDS.map(|_| Some(Vec::new()));
         }
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let mut answers = Answers::default();
         for turn in 0..ROUNDS * self.addresses.len() {
             let server = self.addresses[(first + turn) % self.addresses.len()];
-            // What it could not say the next one is asked for.
+            // If this server fails, the next one is asked.
             let _ = exchange(server, name, &mut answers);
             if answers.iter().all(Option::is_some) {
                 break;
@@ -94,10 +94,10 @@ impl DnsServers {
     }
 }
 
-/// The kinds of addresses, in the order in which they are used.
+/// The record types, in the order in which their addresses are used.
 const KINDS: [Rtype; 2] = [Rtype::A, Rtype::AAAA];
 
-/// The addresses of each kind, if a server has said them.
+/// The addresses of each record type; `None` without a response.
 type Answers = [Option<Vec<IpAddr>>; 2];
 
 impl SearchDomains {
@@ -117,7 +117,7 @@ impl SearchDomains {
         search
     }
 
-    /// The names to ask for, in order.
+    /// Returns the names to ask for, in order.
     fn candidates(&self, name: &str) -> Vec<String> {
         if let Some(absolute) = name.strip_suffix('.') {
             return vec![absolute.to_owned()];
@@ -132,11 +132,11 @@ impl SearchDomains {
     }
 }
 
-/// A question, with the length in front that TCP needs.
+/// A query, with the length in front that TCP needs.
 type Query = StreamTarget<Vec<u8>>;
 
-/// Asks one server for all that has no answer, over TCP where the answer over UDP was cut. What is said fills the answers, also
-/// if the rest fails.
+/// Asks one server for each record type that has no response yet, and again over TCP if a response over UDP was truncated.
+/// Responses are kept even if a later step fails.
 fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result<()> {
     let clock = RunClock::start();
     let socket = towards(server)?;
@@ -151,7 +151,8 @@ fn exchange(server: SocketAddr, name: &str, answers: &mut Answers) -> io::Result
         let datagram = receive(&socket, left(clock, PATIENCE)?)?;
         let at =
             pending.iter().position(|(_, _, query)| datagram.get(..2) == query.as_dgram_slice().get(..2));
-        // A datagram that answers no question, such as a late answer to an earlier one, is passed over, as resolvers do.
+        // A datagram that is not a response to one of the queries, such as a late response to an earlier query, is ignored, as
+        // resolvers do.
         let Some(at) = at else { continue };
         let (place, kind, query) = pending.swap_remove(at);
         answers[place] = match read(&datagram, &query, kind) {
@@ -188,14 +189,14 @@ fn receive(socket: &UdpSocket, patience: Duration) -> io::Result<Vec<u8>> {
     Ok(buffer)
 }
 
-/// Returns the rest of a time limit.
+/// Returns the remaining time of a time limit.
 fn left(since: RunClock, patience: Duration) -> io::Result<Duration> {
     let left = patience.checked_sub(Duration::from_nanos(since.now())).filter(|left| !left.is_zero());
     Ok(left.ok_or(io::ErrorKind::TimedOut)?)
 }
 
-/// With a length in front of each message (RFC 1035 section 4.2.2). The patience is for the whole answer, not for each of
-/// the pieces in which it comes.
+/// Asks a server over TCP, with a length in front of each message (RFC 1035 section 4.2.2). `patience` limits the whole exchange,
+/// not each read.
 fn over_tcp(server: SocketAddr, query: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
     let clock = RunClock::start();
     let mut stream = TcpStream::connect_timeout(&server, patience)?;
@@ -219,7 +220,7 @@ fn over_tcp(server: SocketAddr, query: &[u8], patience: Duration) -> io::Result<
     Ok(answer)
 }
 
-/// A question with recursion desired; `None` if the name fits no question.
+/// Makes a query with recursion desired; `None` if the name cannot be in a query.
 fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
     let name: Name<Vec<u8>> = name.parse().ok()?;
     let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();
@@ -232,13 +233,14 @@ fn query(id: u16, name: &str, kind: Rtype) -> Option<Query> {
 /// A server's response.
 #[derive(Debug, PartialEq, Eq)]
 enum DnsReply {
-    /// None, if the name does not exist or has no address of this kind.
+    /// The addresses; empty if the name does not exist or has no address of this kind.
     Addresses(Vec<IpAddr>),
-    /// To be asked for over TCP.
+    /// The response was truncated, so the query must be repeated over TCP.
     Truncated,
 }
 
-/// Reads an answer; `None` if it is none, is another question's, or says that the server failed.
+/// Reads a response. Returns `None` if the message is not a response, belongs to another query, or reports a failure of the
+/// server.
 fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<DnsReply> {
     let message = Message::from_slice(message).ok()?;
     if !message.is_answer(Message::from_slice(query.as_dgram_slice()).ok()?) {
@@ -247,7 +249,7 @@ fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<DnsReply> {
     if message.header().tc() {
         return Some(DnsReply::Truncated);
     }
-    // Anything else is a server that could not say.
+    // Any other code means that the server could not answer.
     if !matches!(message.header().rcode(), Rcode::NOERROR | Rcode::NXDOMAIN) {
         return None;
     }
@@ -258,7 +260,7 @@ fn read(message: &[u8], query: &Query, kind: Rtype) -> Option<DnsReply> {
     addresses.ok().map(DnsReply::Addresses)
 }
 
-/// The addresses in an answer. Aliases need not be followed: a recursive server sends the addresses along.
+/// Returns the addresses in a response. Aliases need not be followed: a recursive server sends their addresses along.
 fn records<'a, Data: ParseRecordData<'a, [u8]>>(
     message: &'a Message<[u8]>,
     address: impl Fn(Data) -> IpAddr,
@@ -279,7 +281,7 @@ mod tests {
     /// The function by which a test server responds to a question.
     type Reply = fn(&[u8]) -> Vec<u8>;
 
-    /// Answers so many questions over UDP, and each whose answer is marked as cut again over TCP.
+    /// Starts a server that responds to `questions` queries over UDP, and over TCP to each query whose response is truncated.
     fn server(questions: usize, udp: Reply, tcp: Reply) -> (SocketAddr, JoinHandle<()>) {
         let (socket, listener) = both_at_one_port();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -298,7 +300,7 @@ mod tests {
         (address, thread)
     }
 
-    /// A port that is free for UDP may be taken for TCP, so another is tried.
+    /// Binds one port for UDP and TCP. A port that is free for UDP may be taken for TCP, so another is tried.
     fn both_at_one_port() -> (UdpSocket, TcpListener) {
         let mut tries = (0..100).map(|_| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -320,7 +322,7 @@ mod tests {
         stream.write_all(&answer).unwrap();
     }
 
-    /// An alias, then an address of the kind that was asked for, under the alias's name.
+    /// Makes a response with an alias and then an address of the requested type, under the alias's name.
     fn reply(query: &[u8]) -> Vec<u8> {
         let kind = query[query.len() - 3];
         let mut reply = query.to_vec();
@@ -335,7 +337,7 @@ mod tests {
         reply
     }
 
-    /// The right answer with some bytes written over.
+    /// Makes the correct response with some bytes overwritten.
     fn spoilt(query: &[u8], spoil: &[(usize, u8)]) -> Vec<u8> {
         let mut reply = reply(query);
         spoil.iter().for_each(|&(at, byte)| reply[at] = byte);
@@ -383,7 +385,7 @@ mod tests {
         }
     }
 
-    /// A late answer to an earlier question, say. Each failed the lookup.
+    /// A late response to an earlier query is an example. Each such datagram used to fail the lookup.
     #[test]
     fn a_stray_datagram_fails_no_lookup() {
         let strays: [(&str, Reply); 3] = [
@@ -412,7 +414,7 @@ mod tests {
         }
     }
 
-    /// The second question was asked when the first had its answer.
+    /// The second query used to wait for the response to the first.
     #[test]
     fn both_kinds_are_asked_for_before_either_is_answered() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -424,7 +426,7 @@ mod tests {
                 let (length, peer) = socket.recv_from(&mut buffer).unwrap();
                 (buffer[..length].to_vec(), peer)
             });
-            // In the other order.
+            // The responses come in the other order.
             for (question, peer) in questions.iter().rev() {
                 socket.send_to(&reply(question), peer).unwrap();
             }
@@ -439,7 +441,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // The longest answer there is, announced, and its bytes one by one, until nobody wants any more.
+            // The longest possible response is announced, and its bytes come one by one until the client gives up.
             stream.write_all(&[0xff, 0xff]).unwrap();
             stream.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
             let mut pause = [0; 64];
@@ -448,7 +450,7 @@ mod tests {
             }
         });
         let error = over_tcp(address, b"a question", Duration::from_millis(50)).unwrap_err();
-        // The system calls the last of the waits by its own name.
+        // The system reports the last of the timeouts with its own error.
         assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
         server.join().unwrap();
     }
@@ -465,7 +467,7 @@ mod tests {
 
     #[test]
     fn search_domains_that_end_in_a_dot_were_never_asked_for() {
-        // Knows no other names.
+        // This server knows no other names.
         let knows: Reply =
             |query| if query[12..].starts_with(b"\x01a\x03svc\0") { reply(query) } else { Vec::new() };
         let (address, thread) = server(2, knows, reply);
@@ -478,7 +480,7 @@ mod tests {
     fn a_server_that_is_not_there_was_a_host_that_is_not_there() {
         let (address, thread) = server(1, |query| spoilt(query, &[(3, 0x83), (7, 0)]), reply);
         let knows_nothing = DnsServers::new(vec![address], "");
-        // The second question finds nobody.
+        // The second query gets no response.
         assert_eq!(knows_nothing.lookup("a.example."), Err(NameFault::NoAnswer));
         thread.join().unwrap();
         let (address, thread) = server(2, |query| spoilt(query, &[(3, 0x83), (7, 0)]), reply);
@@ -552,7 +554,7 @@ mod tests {
     }
 
     proptest! {
-        /// Behind a header and a question that are right, because those guard everything else.
+        /// The header and the question are correct, because they are checked before everything else.
         #[test]
         fn no_answer_is_too_strange(counts: [u8; 6], rest in prop::collection::vec(any::<u8>(), 0..600)) {
             let mut message = asked().as_dgram_slice().to_vec();
@@ -560,7 +562,7 @@ mod tests {
             message[6..12].copy_from_slice(&counts);
             message.extend_from_slice(&rest);
             if let Some(DnsReply::Addresses(addresses)) = read_a(&message) {
-                // Each takes at least a name of one byte, ten bytes of header and four of address.
+                // Each record takes at least a name of one byte, ten bytes of header and four of address.
                 prop_assert!(addresses.len() * 15 <= rest.len());
             }
             let _ = read_a(&rest);

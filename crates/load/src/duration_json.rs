@@ -1,23 +1,23 @@
 //! Durations as JSON: whole nanoseconds in memory, a number of seconds in a document.
 //!
-//! The number is written and read as decimal text, never as a float, so each nanosecond survives a round trip. A reader
-//! that has only 64-bit floats gets the exact nanosecond up to 97 days. Fields take it with
-//! `#[serde(rename = "…_seconds", with = "crate::duration_json")]`.
+//! The number is written and read as decimal text, never as a float, so each nanosecond survives a round trip. A reader that has
+//! only 64-bit floats gets the exact nanosecond up to 97 days. Fields use it with `#[serde(rename = "…_seconds", with =
+//! "crate::duration_json")]`.
 
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-/// Decimals of a second.
+/// The number of decimals of a second.
 const DECIMALS: usize = 9;
 
 /// A number of nanoseconds that JSON holds as seconds.
 pub trait Nanoseconds: Sized {
-    /// The JSON number of seconds, or `null`.
+    /// Returns the JSON number of seconds, or `null`.
     fn to_json(&self) -> String;
 
-    /// The value of a JSON number of seconds. `None` if the text is out of range.
+    /// Reads a JSON number of seconds. Returns `None` if the value is out of range.
     fn from_json(text: &str) -> Option<Self>;
 }
 
@@ -31,7 +31,7 @@ impl Nanoseconds for u128 {
         text.trim_end_matches('0').to_owned()
     }
 
-    /// Decimals beyond the nanosecond are rounded.
+    /// Reads a JSON number of seconds. Decimals beyond the nanosecond are rounded.
     fn from_json(text: &str) -> Option<Self> {
         let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -84,7 +84,7 @@ impl<T: Nanoseconds> Nanoseconds for Option<T> {
 /// Writes nanoseconds as a number of seconds.
 ///
 /// # Errors
-/// Those of the serializer.
+/// Returns the errors of the serializer.
 pub fn serialize<T: Nanoseconds, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
     RawValue::from_string(value.to_json()).map_err(S::Error::custom)?.serialize(serializer)
 }
@@ -92,7 +92,7 @@ pub fn serialize<T: Nanoseconds, S: Serializer>(value: &T, serializer: S) -> Res
 /// Reads nanoseconds from a number of seconds.
 ///
 /// # Errors
-/// Those of the deserializer, or a value that is not a number of seconds in range.
+/// Returns the errors of the deserializer, and an error if the value is not a number of seconds in range.
 pub fn deserialize<'de, T: Nanoseconds, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     let text = Box::<RawValue>::deserialize(deserializer)?;
     T::from_json(text.get()).ok_or_else(|| D::Error::custom(format!("not a number of seconds: {text}")))

@@ -1,4 +1,4 @@
-//! The engine by one name: a [`RunPlan`] in, a [`LoadTrial`] out, an [`RunOutcome`] of it.
+//! The engine in one place: a [`RunPlan`] starts a [`LoadTrial`], and the trial ends with a [`RunOutcome`].
 
 pub use crate::collector::CollectorEvent;
 pub use crate::plan::{

@@ -1,8 +1,8 @@
 //! Conditions that a response must meet to count as good: `--expect`, and `# expect=…` of a target.
 //!
 //! [`Expectation`] parses one condition, [`ExpectationSet`] holds all conditions of a target. [`check`] tests a response while it
-//! arrives: the transport feeds it, [`crate::request_lifecycle`] asks it for the verdict. This module knows no connection and no statistics. A
-//! response whose status is outside 200 to 399 is an error already, so no condition is tested on it.
+//! arrives: the transport feeds it, [`crate::request_lifecycle`] asks it for the verdict. This module knows no connection and no
+//! statistics. A response whose status is outside 200 to 399 is an error already, so no condition is tested on it.
 
 pub(crate) mod check;
 pub(crate) mod grpc;
@@ -22,7 +22,7 @@ pub use self::parse::ExpectationError;
 /// One condition, such as `body~ok`. The grammar is that of [`GRAMMAR`].
 #[derive(Debug, Clone)]
 pub struct Expectation {
-    /// As written.
+    /// The condition as the user wrote it.
     source: String,
     condition: Condition,
     /// The error text for a response that fails the condition. The text is bounded and contains no part of the response.
@@ -49,7 +49,7 @@ enum TextTest {
     Matches(Regex),
 }
 
-/// Both ends are included.
+/// A range of body lengths; both ends are included.
 #[derive(Debug, Clone)]
 struct LengthTest(RangeInclusive<u64>);
 
@@ -62,7 +62,7 @@ impl PartialEq for Expectation {
 impl Eq for Expectation {}
 
 impl Expectation {
-    /// The condition as the user wrote it.
+    /// Returns the condition as the user wrote it.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -114,13 +114,13 @@ impl TextTest {
 pub struct ExpectationSet(Vec<Expectation>);
 
 impl ExpectationSet {
-    /// `None` without a condition.
+    /// Makes a set of conditions; `None` if there are none.
     #[must_use]
     pub fn new(conditions: Vec<Expectation>) -> Option<Arc<Self>> {
         (!conditions.is_empty()).then(|| Arc::new(Self(conditions)))
     }
 
-    /// The conditions of `set` followed by one more.
+    /// Returns the conditions of `set` followed by `more`.
     #[must_use]
     pub fn with(set: Option<&Arc<Self>>, more: Expectation) -> Arc<Self> {
         let mut conditions = set.map_or_else(Vec::new, |set| set.0.clone());
@@ -128,7 +128,7 @@ impl ExpectationSet {
         Arc::new(Self(conditions))
     }
 
-    /// The conditions.
+    /// Returns the conditions in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Expectation> {
         self.0.iter()
     }

@@ -1,13 +1,13 @@
-//! Places of a closed loop that a failure has left and that stay empty for a while.
+//! The clients of a closed loop that pause after a failure.
 //!
-//! A client that is refused at once and asks again at once loads a target that refuses a thousand times more than one that answers.
-//! One thread's; the sender counts them as it counts what is in flight. Knows no clock.
+//! A client that is refused at once and asks again at once would load a refusing target a thousand times more than one that
+//! responds. Each thread has its own table; the sender counts paused clients like requests in flight. Reads no clock.
 
 use std::collections::VecDeque;
 
 use crate::clock::Nanos;
 
-/// The places, by when they are free again: as all rest equally long, that is the order in which they came.
+/// The end of each pause. All pauses are equally long, so the ends are in order.
 #[derive(Debug)]
 pub(crate) struct PausedSlots {
     time: Nanos,
@@ -15,12 +15,12 @@ pub(crate) struct PausedSlots {
 }
 
 impl PausedSlots {
-    /// None yet; each is to rest that long.
+    /// Makes an empty table whose pauses last `time`.
     pub(crate) fn new(time: Nanos) -> Self {
         Self { time, until: VecDeque::new() }
     }
 
-    /// A place was left by a failure; `false` if it does not rest.
+    /// Begins a pause after a failure; returns `false` if the pause has no length.
     #[inline]
     pub(crate) fn begin(&mut self, now: Nanos) -> bool {
         if self.time > 0 {
@@ -29,7 +29,7 @@ impl PausedSlots {
         self.time > 0
     }
 
-    /// Frees the places whose rest is over. Returns true if there was at least one.
+    /// Ends the pauses that are over. Returns true if there was at least one.
     #[inline]
     pub(crate) fn free_expired(&mut self, now: Nanos) -> bool {
         let before = self.len();
@@ -39,13 +39,13 @@ impl PausedSlots {
         self.len() < before
     }
 
-    /// Returns the number of resting places.
+    /// Returns the number of paused clients.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.until.len()
     }
 
-    /// Returns the time when the next place is free again.
+    /// Returns the time when the next pause ends.
     #[inline]
     pub(crate) fn next_expiry(&self) -> Nanos {
         self.until.front().copied().unwrap_or(Nanos::MAX)

@@ -1,8 +1,9 @@
-//! The requests in flight on one thread, and which of them expires first.
+//! The requests in flight on one thread, in the order in which they expire.
 //!
-//! A table of fixed slots that are used again, buffers included, threaded by a list in order of expiry. Requests expire
-//! a constant time after their send, so a new one nearly always belongs at the list's end: adding, removing and finding
-//! the first cost a constant, whatever is in flight. Exact to the nanosecond where a timer wheel would round.
+//! A table of fixed slots that are reused with their buffers, and a list of the slots in order of expiry. Requests expire a
+//! constant time after their send, so a new request nearly always belongs at the end of the list. Adding, removing and finding
+//! the first request take constant time for any number of requests. The table is exact to the nanosecond, where a timer wheel
+//! would round.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::schedule::Arrival;
 use crate::transport::response_parser::ReceivedResponse;
 use crate::transport::{ArrivalTime, RequestLocation};
 
-/// Names a slot and its present user.
+/// The key of a request in flight: its slot, and the generation of the slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct InFlightKey {
     slot: u32,
@@ -23,31 +24,31 @@ pub(crate) struct InFlightKey {
 /// A reference to the request in flight.
 #[derive(Debug, Clone)]
 pub(crate) enum RequestRef {
-    /// One of the run's list.
+    /// The index of a request in the run's list.
     Listed(usize),
-    /// Its own: lazily read, filled from a template, or what a redirect made of one.
+    /// A request that is not in the list: read during the run, filled from a template, or made by a redirect.
     Owned(Arc<PreparedRequest>),
 }
 
-/// One request, from the instant the schedule handed it out to its outcome.
+/// One request, from the time when the schedule returns it to its outcome.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     pub(crate) arrival: Arrival,
     pub(crate) request: RequestRef,
     /// The request that was sent first, if a redirect was followed.
     pub(crate) original_request: Option<RequestRef>,
-    /// Index of its target in the statistics.
+    /// The index of its target in the statistics.
     pub(crate) target: usize,
     /// The time by which this machine sent the request late.
     pub(crate) generator_lag: Nanos,
     /// The time when the first byte of the request left.
     pub(crate) sent_at: Option<Nanos>,
     pub(crate) first_byte: Option<Nanos>,
-    /// The connection that took it on last, if that is to be told.
+    /// The connection that carried it last, if the run keeps connection timings.
     pub(crate) connection_timings: Option<ConnectionTimings>,
     /// The time when the request is given up.
     pub(crate) expires: Nanos,
-    /// The trial that it belongs to.
+    /// The number of the trial that it belongs to.
     trial: u64,
     pub(crate) location: RequestLocation,
     pub(crate) redirects: u32,
@@ -66,7 +67,7 @@ struct Slot {
 }
 
 impl InFlightRequest {
-    /// The first byte of its answer came.
+    /// Records the arrival of the first byte of the response.
     #[inline]
     pub(crate) fn begin_answer(&mut self, at: ArrivalTime) {
         let sent = self.sent_at.unwrap_or(at.seen);
@@ -80,14 +81,14 @@ impl InFlightRequest {
     }
 }
 
-/// All of them.
+/// The table of all requests in flight on one thread.
 #[derive(Debug)]
 pub(crate) struct InFlightTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     first: u32,
     last: u32,
-    /// The trial that new ones belong to.
+    /// The number of the trial that new requests belong to.
     trial: u64,
 }
 
@@ -99,7 +100,7 @@ impl InFlightTable {
         Self { slots: Vec::new(), free: Vec::new(), first: NONE, last: NONE, trial: 0 }
     }
 
-    /// The next ones belong to this trial.
+    /// Sets the trial that new requests belong to.
     pub(crate) fn begin_trial(&mut self, trial: u64) {
         self.trial = trial;
     }
@@ -110,7 +111,7 @@ impl InFlightTable {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a slot.
+    /// Adds a request and returns its key.
     pub(crate) fn insert(
         &mut self,
         hit: Arrival,
@@ -153,14 +154,14 @@ impl InFlightTable {
         (self.slots.len() - 1) as u32
     }
 
-    /// Lets one expire later.
+    /// Moves the expiry of a request to a later time.
     pub(crate) fn postpone_expiry(&mut self, key: InFlightKey, expires: Nanos) {
         self.unlink(key.slot);
         self.get_mut(key).expires = expires;
         self.link(key.slot);
     }
 
-    /// Gives the slot back. The flight's buffers stay in it.
+    /// Removes a request. Its buffers stay in the slot.
     pub(crate) fn remove(&mut self, key: InFlightKey) {
         self.unlink(key.slot);
         let entry = &mut self.slots[key.slot as usize];
@@ -178,7 +179,7 @@ impl InFlightTable {
         slot.used && slot.generation == key.generation && slot.flight.trial == self.trial
     }
 
-    /// The flight of a key that its holder has not let go.
+    /// Returns the request of a key that was not removed.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: InFlightKey) -> &mut InFlightRequest {
         &mut self.slots[key.slot as usize].flight
@@ -190,18 +191,18 @@ impl InFlightTable {
         self.slots.get(self.first as usize).map_or(Nanos::MAX, |slot| slot.flight.expires)
     }
 
-    /// One that has expired by `now`.
+    /// Returns a request that has expired by `now`.
     pub(crate) fn expired(&self, now: Nanos) -> Option<InFlightKey> {
         self.first_to_expire().filter(|_| self.first_expiry() <= now)
     }
 
-    /// Any one, the first to expire.
+    /// Returns the request that expires first.
     pub(crate) fn first_to_expire(&self) -> Option<InFlightKey> {
         let slot = self.slots.get(self.first as usize)?;
         Some(InFlightKey { slot: self.first, generation: slot.generation })
     }
 
-    /// Puts a slot behind all that expire no later.
+    /// Inserts a slot behind all slots that expire at the same time or earlier.
     fn link(&mut self, slot: u32) {
         let expires = self.slots[slot as usize].flight.expires;
         let mut earlier = self.last;

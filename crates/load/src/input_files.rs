@@ -1,57 +1,58 @@
-//! Files that a plan is made of, read in one place.
+//! Reads the files that a plan is made of, in one place.
 //!
-//! Targets name files of bodies, templates files of rows, flags those of certificates: whoever sends a load from elsewhere must have all of
-//! them, and nobody but their readers knows which they are. So readers are handed a [`InputFiles`], which reads, and keeps what it has read if
-//! that is asked for: what was checked is what is sent, even where a file has changed since.
+//! Targets name files of bodies, templates name files of rows, and flags name files of certificates. A controller that sends a
+//! load from other machines must send all of these files, and only their readers know which they are. So each reader gets an
+//! [`InputFiles`], which reads files and, on request, keeps their contents. The load then sends the bytes that were checked, even
+//! if a file has changed since.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read as _, stdin};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Reads files by name. Clones keep what they read in one place.
+/// Reads files by name. Clones keep their files in one place.
 #[derive(Debug, Clone, Default)]
 pub struct InputFiles(Option<Arc<Mutex<CapturedInputs>>>);
 
 /// The inputs that were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CapturedInputs {
-    /// Each file once, in the order in which they were read first.
+    /// The files, each once, in the order in which they were read first.
     pub files: Vec<CapturedFile>,
-    /// Standard input to its end, if it was read.
+    /// The whole standard input, if it was read.
     pub stdin: Option<Vec<u8>>,
 }
 
-/// A file.
+/// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedFile {
-    /// As the user spelled it.
+    /// The path as the user wrote it.
     pub path: PathBuf,
-    /// All that is in it.
+    /// The whole content.
     pub bytes: Vec<u8>,
 }
 
 impl InputFiles {
-    /// Keeps what it reads.
+    /// Makes a reader that keeps the files it reads.
     #[must_use]
     pub fn capturing() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// All bytes of a file.
+    /// Reads a whole file.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let bytes = std::fs::read(&path)?;
         self.capture(path.as_ref(), &bytes);
         Ok(bytes)
     }
 
-    /// A file to be read as it goes on; as a whole at once where it is kept.
+    /// Opens a file for reading. If this value keeps files, the whole file is read at once.
     ///
     /// # Errors
-    /// It cannot be opened, or read.
+    /// The file cannot be opened or read.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<Box<dyn BufRead + Send>> {
         if self.0.is_some() {
             return Ok(Box::new(Cursor::new(self.read(path)?)));
@@ -59,10 +60,10 @@ impl InputFiles {
         Ok(Box::new(BufReader::new(File::open(path)?)))
     }
 
-    /// Standard input, in the same way.
+    /// Opens standard input. If this value keeps files, the whole input is read at once.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Standard input cannot be read.
     pub fn stdin(&self) -> io::Result<Box<dyn BufRead + Send>> {
         let Some(kept) = &self.0 else { return Ok(Box::new(BufReader::new(stdin()))) };
         let mut bytes = Vec::new();
@@ -71,10 +72,10 @@ impl InputFiles {
         Ok(Box::new(Cursor::new(bytes)))
     }
 
-    /// Keeps what somebody has read of a file.
+    /// Keeps the content of a file that was read elsewhere.
     pub fn capture(&self, path: &Path, bytes: &[u8]) {
         let Some(kept) = &self.0 else { return };
-        // Held for as long as it takes to push: a lock, because readers of one plan may be on any thread.
+        // A lock, because the readers of one plan may be on any thread. It is held only for a push.
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.files.iter().any(|named| named.path == path) {
             kept.files.push(CapturedFile { path: path.to_owned(), bytes: bytes.to_owned() });

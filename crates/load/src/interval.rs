@@ -1,10 +1,10 @@
-//! Exact figures from one instant of a run to another, as data: to be written down, read again, and added up.
+//! Exact figures from one instant of a run to another, as data that can be written, read again, and added up.
 //!
-//! What everybody is fed with who shows a run while it goes on: the live view, Prometheus, the HDR log. Intervals add up in two
-//! directions: *along* the run, one after the other, and *across* generators that each sent a shard of one schedule from one
-//! start on. Both lose nothing: histograms are sums.
+//! The live view, Prometheus metrics and the HDR log read intervals while a run goes on. Intervals add up in two directions:
+//! *along* the run, one after the other, and *across* generators that each send a shard of one schedule with the same start. Both
+//! lose nothing, because histograms are sums.
 //!
-//! Where there is little room for them, such as in the log of a pod, they are told as [`CompactInterval`] ones.
+//! A [`CompactInterval`] holds an interval where there is little room, such as in the log of a pod.
 
 mod brief;
 
@@ -17,7 +17,7 @@ pub use self::brief::CompactInterval;
 use crate::clock::Nanos;
 use crate::stats::LoadStats;
 
-/// The figures of a stretch of a run.
+/// The figures of one interval of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "brief::IntervalJson")]
 pub struct IntervalStats {
@@ -27,11 +27,11 @@ pub struct IntervalStats {
     /// The end of the interval, counted from the start of the run. Figures of that instant are in the next interval.
     #[serde(rename = "end_seconds", with = "crate::duration_json")]
     pub to: Nanos,
-    /// The figures of what happened in the interval.
+    /// The figures of the interval.
     pub stats: LoadStats,
 }
 
-/// Intervals that do not follow each other.
+/// The error of intervals that do not follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an interval begins at {found} ns, but the interval before it ends at {expected} ns")]
 pub struct IntervalGap {
@@ -42,10 +42,10 @@ pub struct IntervalGap {
 }
 
 impl IntervalStats {
-    /// Adds what the same generator measured next.
+    /// Adds the next interval of the same generator.
     ///
     /// # Errors
-    /// [`IntervalGap`] where that is not what follows; nothing was added then.
+    /// [`IntervalGap`] if `next` does not start at the end of this interval, or ends before it starts; nothing was added then.
     pub fn extend(&mut self, next: &Self) -> Result<(), IntervalGap> {
         if next.from != self.to || next.to < next.from {
             return Err(IntervalGap { expected: self.to, found: next.from });
@@ -55,18 +55,19 @@ impl IntervalStats {
         Ok(())
     }
 
-    /// Adds what another generator measured at the same time. Most in flight is the sum of what each had at most.
+    /// Adds the figures of another generator for the same time. The maximum in flight becomes the sum of both maximums.
     fn beside(&mut self, other: &Self) {
         self.to = self.to.max(other.to);
         self.stats.merge_concurrent(&other.stats);
     }
 }
 
-/// One run of what several generators measured, each from the same start on and without a gap, an interval at a time.
+/// Merges the intervals of several generators into those of one run, one at a time. Each generator has the same start and no
+/// gaps.
 ///
-/// An interval of the result ends where one of every generator does, or with the last of them; where one has longer
-/// intervals than another, the result has those. Ends, or is not to be asked again, after a [`IntervalGap`]: the intervals of one do
-/// not follow each other from the start on.
+/// An interval of the result ends where an interval of each generator ends, or with the last generator; if generators have
+/// intervals of different lengths, the result has the longer ones. After an [`IntervalGap`] error, the iterator must not be used
+/// any more: the intervals of one generator do not follow each other from the start on.
 #[derive(Debug)]
 pub struct IntervalsMerge<I: Iterator<Item = IntervalStats>> {
     lines: Vec<Peekable<I>>,
@@ -74,17 +75,17 @@ pub struct IntervalsMerge<I: Iterator<Item = IntervalStats>> {
 }
 
 impl<I: Iterator<Item = IntervalStats>> IntervalsMerge<I> {
-    /// Of generators, each with its intervals in order.
+    /// Makes a merge of several generators, each with its intervals in order.
     pub fn new(generators: impl IntoIterator<Item = I>) -> Self {
         Self { lines: generators.into_iter().map(Iterator::peekable).collect(), from: 0 }
     }
 
-    /// The interval that ends there, or where whoever goes on beyond does.
+    /// Returns the next interval, which ends at `to`, or later if an interval of a generator goes beyond `to`.
     fn until(&mut self, mut to: Nanos) -> Result<IntervalStats, IntervalGap> {
         let from = self.from;
         let empty = IntervalStats { from, to: from, ..IntervalStats::default() };
         let mut parts = vec![empty; self.lines.len()];
-        // Whoever has an interval that goes on beyond the present end moves it.
+        // An interval that goes beyond the present end moves the end.
         while let Some((line, part)) = self.lines.iter_mut().zip(&mut parts).find_map(|(line, part)| {
             line.peek().is_some_and(|next| next.from < to || next.to <= to).then_some((line, part))
         }) {
@@ -109,10 +110,10 @@ impl<I: Iterator<Item = IntervalStats>> Iterator for IntervalsMerge<I> {
     }
 }
 
-/// All that [`IntervalsMerge`] makes of them.
+/// Returns all intervals of an [`IntervalsMerge`].
 ///
 /// # Errors
-/// [`IntervalGap`] where the intervals of one do not follow each other from the start on.
+/// [`IntervalGap`] if the intervals of one generator do not follow each other from the start on.
 pub fn merge(generators: Vec<Vec<IntervalStats>>) -> Result<Vec<IntervalStats>, IntervalGap> {
     IntervalsMerge::new(generators.into_iter().map(Vec::into_iter)).collect()
 }
@@ -262,7 +263,7 @@ mod tests {
             let merged = merge(shards).unwrap();
             prop_assert_eq!(&merged, &whole);
 
-            // Whatever the interval of each, all of it is there.
+            // Nothing is lost, whatever the interval length of each generator is.
             let mixed = (0..of).map(|index| {
                 let length = length * (1 + index % 3);
                 measured(ScheduleShard::new(index, of).unwrap(), hits, seed, length)

@@ -1,7 +1,7 @@
-//! A second's figures as numbers to show: rates, quantiles and counts, of the second and of the run so far.
+//! The figures of each second as numbers to show: rates, quantiles and counts, of the second and of the run so far.
 //!
-//! The model of everything that shows a run while it goes on, fed with [`IntervalStats`]s; knows no terminal, no line of text and
-//! no page. Rates are counts over the time in which the senders counted them.
+//! All live views of a run share this model, which is built from [`IntervalStats`]; it knows no terminal, no text and no page.
+//! Rates are counts over the time in which the senders counted them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,15 +20,15 @@ pub struct RunInfo {
     pub load: String,
     /// The end of the schedule, if it has one.
     pub end: Option<Nanos>,
-    /// Hits in all, if that is a rule.
+    /// The number of requests after which the run ends, if there is such a limit.
     pub max_requests: Option<u64>,
-    /// Most in flight.
+    /// The maximum number of requests in flight.
     pub max_in_flight: usize,
-    /// Hits have an instant at which they are due, so they may lag behind it.
+    /// True if each request has an instant at which it is due, so that it can be late.
     pub is_open_loop: bool,
-    /// The rate can be changed here.
+    /// True if the rate can be changed here.
     pub steerable: bool,
-    /// Hits before this are not counted.
+    /// The end of the warm-up; requests that are due before it are not counted.
     pub warm_up: Nanos,
 }
 
@@ -39,14 +39,14 @@ pub struct RunStatus {
     pub elapsed: Nanos,
     /// Requests in flight.
     pub in_flight: usize,
-    /// Open connections.
+    /// Connections that are open or being opened.
     pub connections: usize,
-    /// Nothing more is sent.
+    /// True if no more requests are sent.
     pub ending: bool,
 }
 
 impl RunStatus {
-    /// Of a run whose schedule ends then.
+    /// Reads the state of a run whose schedule ends at `end`.
     #[must_use]
     pub fn of(control: &Control, end: Option<Nanos>) -> Self {
         let elapsed = control.elapsed();
@@ -55,26 +55,26 @@ impl RunStatus {
     }
 }
 
-/// A second, and the run so far.
+/// The figures of one second, and of the run so far.
 #[derive(Debug, Clone, Default)]
 pub struct LiveRow {
-    /// As of the end of the second.
+    /// The state at the end of the second.
     pub status: RunStatus,
     /// The length of this row, which is about a second.
     pub length: Nanos,
-    /// Due, per second; none in a closed loop.
+    /// Due requests per second; `None` in a closed loop.
     pub offered_rate: Option<f64>,
-    /// Sent before and ended now, well or badly, per second.
+    /// Sent requests that ended in this second, with or without a good response, per second.
     pub achieved_rate: f64,
-    /// Answered well, per second.
+    /// Good responses per second.
     pub goodput: f64,
-    /// Times of the second.
+    /// The times of the second.
     pub latencies: LatencyBreakdown,
-    /// Times of the run so far.
+    /// The times of the run so far.
     pub run_latencies: LatencyBreakdown,
     /// Requests sent so far.
     pub total_sent: u64,
-    /// Requests of which the outcome is known so far.
+    /// Requests so far whose outcome is known.
     pub total_completed: u64,
     /// The errors so far, the most frequent first.
     pub errors: Vec<ErrorCount>,
@@ -83,53 +83,53 @@ pub struct LiveRow {
 /// One kind of failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErrorCount {
-    /// A status or the engine's name.
+    /// The status, or the engine's name of the failure.
     pub kind: String,
-    /// In the run so far.
+    /// The count in the run so far.
     pub count: u64,
-    /// Of which in the last second.
+    /// The count in the last second.
     pub last_second_count: u64,
 }
 
 impl LiveRow {
-    /// Outcomes that are not good.
+    /// Returns the number of outcomes that are not good.
     #[must_use]
     pub fn total_failed(&self) -> u64 {
         self.errors.iter().map(|error| error.count).sum()
     }
 
-    /// Whether requests ended, and none of them had a connection.
+    /// True if requests ended and none of them had a connection.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         self.total_sent == 0 && self.total_completed > 0
     }
 }
 
-/// The three distributions that stand side by side.
+/// The distributions of response time, service time and send lag.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LatencyBreakdown {
-    /// From the intended instant.
+    /// The time from the intended instant to the end.
     pub response: Quantiles,
-    /// From the send.
+    /// The time from the send to the end.
     pub service: Quantiles,
-    /// Between the two.
+    /// The time from the intended instant to the send.
     pub lag: Quantiles,
 }
 
 /// A distribution in five numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Quantiles {
-    /// Nothing was recorded if this is 0.
+    /// The number of values; if it is 0, the other fields mean nothing.
     pub count: u64,
-    /// Half are no larger.
+    /// The median.
     pub p50: Nanos,
-    /// 90 % are no larger.
+    /// The 90th percentile.
     pub p90: Nanos,
-    /// 99 % are no larger.
+    /// The 99th percentile.
     pub p99: Nanos,
-    /// 99.9 % are no larger.
+    /// The percentile 99.9.
     pub p999: Nanos,
-    /// The largest.
+    /// The largest value.
     pub max: Nanos,
 }
 
@@ -146,7 +146,7 @@ impl From<&LatencyHistogram> for Quantiles {
     }
 }
 
-/// Adds intervals up: to seconds, and to the run so far.
+/// Adds intervals up to seconds, and to the run so far.
 #[derive(Debug, Default)]
 pub struct LiveRowBuilder {
     second: IntervalStats,
@@ -158,8 +158,8 @@ pub struct LiveRowBuilder {
 }
 
 impl LiveRowBuilder {
-    /// The row that ends with this interval, which follows the one before it; none while that is less than a second. `due` says
-    /// how many hits were due before an instant, where hits are due at all ([`Control::due_before`]).
+    /// Adds an interval, which must follow the one before it. Returns a row once the intervals since the last row make up a
+    /// second. `due` returns the number of requests that were due before an instant, in an open loop ([`Control::due_before`]).
     pub fn add_interval(
         &mut self,
         interval: &IntervalStats,
@@ -236,14 +236,14 @@ fn three(times: &RequestTimes, lag: &LatencyHistogram) -> LatencyBreakdown {
     }
 }
 
-/// The last rows; more than any terminal is wide.
+/// The last rows, more than any terminal is wide.
 #[derive(Debug, Default)]
 pub struct LiveRowHistory(VecDeque<LiveRow>);
 
 const KEPT: usize = 512;
 
 impl LiveRowHistory {
-    /// One more; the oldest goes when there is no room.
+    /// Adds a row and drops the oldest one if there is no room.
     pub fn push(&mut self, row: LiveRow) {
         if self.0.len() == KEPT {
             self.0.pop_front();
@@ -251,13 +251,13 @@ impl LiveRowHistory {
         self.0.push_back(row);
     }
 
-    /// The newest, if any.
+    /// Returns the newest row, if any.
     #[must_use]
     pub fn last(&self) -> Option<&LiveRow> {
         self.0.back()
     }
 
-    /// A figure of the newest `count` rows, oldest first.
+    /// Returns a figure of the newest `count` rows, oldest first.
     pub fn series(&self, count: usize, figure: impl Fn(&LiveRow) -> u64) -> Vec<u64> {
         self.0.iter().skip(self.0.len().saturating_sub(count)).map(figure).collect()
     }
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
     use crate::stats::FinishedRequest;
 
-    /// So many answered within a stretch, one of them with 503.
+    /// Returns an interval with this number of responses, one of them with status 503.
     fn interval(from: Nanos, to: Nanos, answers: u64) -> IntervalStats {
         let mut stats = LoadStats { sent: answers, ..LoadStats::default() };
         for answer in 0..answers {

@@ -1,7 +1,7 @@
 //! A latency distribution with a stated error, in memory that does not grow with the number of values.
 //!
 //! Quantiles come from its buckets; count, sum and extremes are exact. Adding loses nothing, so parts of a run, and runs of
-//! several generators, sum up to the whole. Used by whoever keeps times; knows nothing of requests.
+//! several generators, sum up to the whole. This module knows nothing of requests.
 
 use std::ops::RangeInclusive;
 
@@ -28,8 +28,8 @@ impl Precision {
 
 /// A distribution of nanoseconds: an HDR histogram, with count, sum, smallest and largest kept exactly.
 ///
-/// Takes no memory until the first value; then a few kilobytes to some hundred, by the largest value and the precision,
-/// never by the count. Adding two spreads loses nothing.
+/// Takes no memory until the first value. Then it takes from a few to some hundred kilobytes, by the largest value and the
+/// precision, never by the count. Merging two distributions of the same precision loses nothing.
 #[derive(Debug, Clone, Default)]
 pub struct Distribution {
     precision: Precision,
@@ -41,13 +41,13 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// Nothing yet.
+    /// Makes an empty distribution.
     #[must_use]
     pub fn new(precision: Precision) -> Self {
         Self { precision, ..Self::default() }
     }
 
-    /// Adds a value. A negative one (a clock that was set back) counts as zero among the quantiles.
+    /// Adds a value. A negative value (from a clock that was set back) counts as zero in the quantiles.
     pub fn record(&mut self, ns: i64) {
         self.min = if self.count == 0 { ns } else { self.min.min(ns) };
         self.max = if self.count == 0 { ns } else { self.max.max(ns) };
@@ -60,8 +60,8 @@ impl Distribution {
         debug_assert!(recorded.is_ok(), "a histogram that resizes itself accepts every value");
     }
 
-    /// Adds all values of another one. If that is the less precise one, its error is kept. More values than can be counted
-    /// are not added: those that are there stay right.
+    /// Adds all values of another distribution. If the other one is less precise, its error stays. If the sum of both counts does
+    /// not fit, nothing is added.
     pub fn merge(&mut self, other: &Self) {
         let Some(theirs) = other.buckets.as_ref().filter(|_| other.count > 0) else { return };
         let Some(count) = self.count.checked_add(other.count) else { return };
@@ -75,7 +75,7 @@ impl Distribution {
         debug_assert!(added.is_ok(), "a histogram that resizes itself accepts every value");
     }
 
-    /// Forgets all values and keeps the memory.
+    /// Removes all values and keeps the memory.
     pub fn clear(&mut self) {
         let buckets = self.buckets.take().map(|mut buckets| {
             buckets.reset();
@@ -84,7 +84,7 @@ impl Distribution {
         *self = Self { precision: self.precision, buckets, ..Self::default() };
     }
 
-    /// Makes room for values up to `most`, so that they take no memory any more when they come.
+    /// Allocates memory for values up to `most`, so that adding them allocates none.
     pub(crate) fn reserve(&mut self, most: u64) {
         let precision = self.precision;
         let buckets = self.buckets.get_or_insert_with(|| histogram(precision));
@@ -99,33 +99,33 @@ impl Distribution {
         self.count
     }
 
-    /// Their sum.
+    /// Returns the sum of all values.
     #[must_use]
     pub fn sum(&self) -> i128 {
         self.sum
     }
 
-    /// The smallest; 0 without any.
+    /// Returns the smallest value; 0 without values.
     #[must_use]
     pub fn min(&self) -> i64 {
         self.min
     }
 
-    /// The largest; 0 without any.
+    /// Returns the largest value; 0 without values.
     #[must_use]
     pub fn max(&self) -> i64 {
         self.max
     }
 
-    /// The mean, cut to whole nanoseconds; 0 without any.
+    /// Returns the mean, cut to whole nanoseconds; 0 without values.
     #[must_use]
     pub fn mean(&self) -> i64 {
         let mean = self.sum.checked_div(i128::from(self.count)).unwrap_or(0);
         i64::try_from(mean).unwrap_or(i64::MAX)
     }
 
-    /// The value that the share `q` of all values does not exceed: of `n` sorted values the one at rank `ceil(q n)`,
-    /// overstated by the precision at most, never understated. The ends (0 and 1) are exact.
+    /// Returns the value that the share `q` of all values does not exceed: the one at rank `ceil(q n)` of `n` sorted values. The
+    /// result exceeds the true value by at most the precision and is never below it. The ends (0 and 1) are exact.
     #[must_use]
     pub fn quantile(&self, q: f64) -> i64 {
         let Some(buckets) = &self.buckets else { return 0 };
@@ -136,7 +136,7 @@ impl Distribution {
         i64::try_from(value).unwrap_or(i64::MAX).clamp(self.min, self.max)
     }
 
-    /// Of buckets made elsewhere, and what is known exactly beside them; none if that does not fit together.
+    /// Makes a distribution from buckets and their exact sum and extremes; `None` if these do not fit together.
     pub(crate) fn from_buckets(
         buckets: Histogram<u64>,
         precision: Precision,
@@ -154,7 +154,7 @@ impl Distribution {
         fits.then_some(Self { precision, buckets: Some(buckets), count, sum, min, max })
     }
 
-    /// The histogram itself, if there is any value.
+    /// Returns the histogram, if there is any value.
     pub(crate) fn histogram(&self) -> Option<&Histogram<u64>> {
         self.buckets.as_ref().filter(|_| self.count > 0)
     }
@@ -166,7 +166,7 @@ impl Distribution {
     }
 }
 
-/// Room that was made beforehand is no difference.
+/// Two distributions are equal if their values are equal; reserved memory does not matter.
 impl PartialEq for Distribution {
     fn eq(&self, other: &Self) -> bool {
         let known = |spread: &Self| (spread.precision, spread.count, spread.sum, spread.min, spread.max);
@@ -174,7 +174,7 @@ impl PartialEq for Distribution {
     }
 }
 
-/// From a histogram of nanoseconds made elsewhere: its buckets exactly; sum, smallest and largest as precise as those.
+/// Copies the buckets of a histogram of nanoseconds exactly; sum, smallest and largest are only as precise as the buckets.
 impl From<&Histogram<u64>> for Distribution {
     fn from(values: &Histogram<u64>) -> Self {
         let count = values.len();
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!((spread.count(), spread.max()), (1, 1_000_000));
     }
 
-    /// Quantiles against sorting, with the error that the precision states, on a long-tailed set.
+    /// Compares quantiles with those of sorted values, within the stated error, for a long-tailed set.
     #[test]
     fn quantiles_keep_their_stated_error() {
         for (precision, error) in [(Precision::Two, 0.01), (Precision::Three, 0.001)] {

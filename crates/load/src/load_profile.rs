@@ -1,10 +1,10 @@
-//! Load over time as people write it: stages in words, separated by commas.
+//! Parses the load over time as users write it: stages in words, separated by commas.
 //!
 //! `hold 100/s for 30s, ramp 100/s to 1000/s for 1m, step 100/s to 500/s by 100/s every 10s,
 //! sine 500/s by 200/s every 1m for 5m, replay offsets.txt`
 //!
-//! A file that is replayed has an offset per line, from the start of its stage: a duration, or a plain number of
-//! milliseconds as in h2load's `--timing-script-file`. Called by the tool; makes [`ProfileStage`]s and nothing else.
+//! A file that is replayed has an offset per line, from the start of its stage: a duration, or a plain number of milliseconds as
+//! in h2load's `--timing-script-file`. Called by the tool; makes [`ProfileStage`]s and nothing else.
 
 use std::io::BufRead;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::schedule::{ProfileStage, RateShape};
 /// The reason why a text is not a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Not one of the sentences.
+    /// The text does not match the form of any stage.
     #[error(
         "{0:?} is not a stage: expected `hold RATE [for TIME]`, `ramp RATE to RATE for TIME`, \
          `step RATE to RATE by RATE every TIME`, `sine RATE by RATE every TIME for TIME` or `replay FILE`"
     )]
     Stage(String),
-    /// A word in it is no rate or no duration.
+    /// A word in the stage is not a valid rate or duration.
     #[error("{stage:?}: {reason}")]
     Word {
         /// The stage.
@@ -31,7 +31,7 @@ pub enum ProfileError {
         /// The mistake.
         reason: RateParseError,
     },
-    /// A stage that asks for nothing, or for less than nothing.
+    /// A stage that is well-formed but invalid, such as one without a duration before another stage.
     #[error("{stage:?}: {reason}")]
     InvalidStage {
         /// The stage.
@@ -39,28 +39,28 @@ pub enum ProfileError {
         /// The mistake.
         reason: &'static str,
     },
-    /// The file of offsets.
+    /// The file of offsets is invalid or cannot be read.
     #[error("{file}:{line}: {reason}")]
     Offsets {
-        /// Its name.
+        /// The name of the file.
         file: String,
-        /// From 1.
+        /// The line, from 1; 0 for the file as a whole.
         line: usize,
         /// The mistake.
         reason: String,
     },
 }
 
-/// More steps than anybody waits for; also what a tiny `by` could make of a large `to`.
+/// The maximum number of steps. A tiny `by` with a large `to` would make too many.
 const MOST_STEPS: f64 = 10_000.0;
 
-/// Recorded offsets that are kept in memory: 8 bytes each.
+/// The maximum number of recorded offsets that are kept in memory, 8 bytes each.
 const MOST_OFFSETS: usize = 1 << 27;
 
-/// Reads a profile; `open` opens the files it names.
+/// Parses a profile; `open` opens the files that it names.
 ///
 /// # Errors
-/// The first [`ProfileError`].
+/// Returns the first [`ProfileError`].
 pub fn parse<R: BufRead>(
     text: &str,
     open: impl Fn(&str) -> std::io::Result<R>,
@@ -81,7 +81,7 @@ pub fn parse<R: BufRead>(
     Ok(stages)
 }
 
-/// A ramp from nothing to nothing.
+/// A stage without requests: a ramp from 0 to 0.
 const PAUSE: RateShape = RateShape::Ramp { from: 0.0, to: 0.0 };
 
 fn stage<R: BufRead>(
@@ -130,7 +130,7 @@ fn stage<R: BufRead>(
     }
 }
 
-/// A ramp may start or end at nothing.
+/// Parses the start or end rate of a ramp, which may be 0.
 fn speed(sentence: &str, word: &str) -> Result<f64, ProfileError> {
     if is_nothing(word) {
         return Ok(0.0);
@@ -156,7 +156,7 @@ fn lasting(shape: RateShape, length: Duration) -> ProfileStage {
     ProfileStage { shape, length: Some(nanos(length)) }
 }
 
-/// Every rate from the first to the last, upwards or downwards.
+/// Returns a stage for each rate from the first to the last, upwards or downwards.
 fn steps(
     sentence: &str,
     [from, to, by]: [RequestRate; 3],
@@ -207,7 +207,7 @@ fn replay<R: BufRead>(
 fn offset(word: &str) -> Option<Nanos> {
     let milliseconds =
         if word.ends_with(|c: char| c.is_ascii_digit()) { format!("{word}ms") } else { word.to_owned() };
-    // The last nanosecond of all is when a stage may end, not when a hit may be due.
+    // The largest value can be the end of a stage, but not the due time of a request.
     parse_duration(&milliseconds).ok().map(nanos).filter(|&offset| offset < Nanos::MAX)
 }
 

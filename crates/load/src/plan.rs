@@ -1,7 +1,7 @@
-//! The plan of a run: what to send, when and how, and which results are written.
+//! The plan of a run: the requests, their times, their transport, and the results to write.
 //!
-//! All rules of a run are values here, checked by who made them; nothing reads flags, files or the terminal. Made by the
-//! tool's `attack` and the search methods, taken by [`crate::session`].
+//! All rules of a run are values here, checked by the code that made them; nothing reads flags, files or the terminal. Made by
+//! the tool's `attack` and the search methods, used by [`crate::session`].
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::sender::{SaturationPolicy, SenderConfig};
 use crate::variant::VariantProtocol;
 
-/// Everything a run is: a session and the load of its one trial.
+/// The plan of a whole run: a session and the load of its one trial.
 #[derive(Debug)]
 pub struct RunPlan {
     /// The session.
@@ -31,23 +31,23 @@ pub struct RunPlan {
     pub load: LoadSpec,
 }
 
-/// Intervals are no shorter than this: each costs the senders a wake-up, and the collector as much work as any other.
+/// The minimum length of an interval. Each interval costs the senders a wake-up and the collector a constant amount of work.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The length of intervals by default.
+/// The default length of an interval.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// More lateness of this machine than this at the very end is not made up for.
+/// The default for [`LoadSpec::grace`].
 pub const DEFAULT_GRACE: Duration = Duration::from_millis(100);
 
 impl RunPlan {
-    /// One thread, up to 64 requests in flight, everything else as vegeta has it.
+    /// Makes a plan with one thread, up to 64 requests in flight, and the defaults of vegeta for everything else.
     #[must_use]
     pub fn new(source: RequestSource, arrivals: ArrivalModel) -> Self {
         Self { session: SessionSetup::new(source), load: LoadSpec::new(arrivals, 64) }
     }
 
-    /// The two parts. No more threads are started than there are requests in flight.
+    /// Returns the two parts. The number of threads is limited to the number of requests in flight.
     #[must_use]
     pub fn split(self) -> (SessionSetup, LoadSpec) {
         let Self { session: setup, load } = self;
@@ -64,15 +64,15 @@ pub struct SessionSetup {
     pub transport: TransportOptions,
     /// The framing of requests.
     pub framing: RequestFraming,
-    /// Threads that send; no more are started than there are connections to share.
+    /// The maximum number of sending threads; no more are started than there are connections to share.
     pub threads: usize,
-    /// A thread busy-polls waits shorter than this, because a sleep ends late. Zero under a CPU quota, which busy polling uses up, and
-    /// where no core is left for the target.
+    /// A thread busy-polls if it waits for less than this time, because a sleep ends late. Use 0 under a CPU quota, which busy
+    /// polling uses up, and if no CPU is left for the target.
     pub busy_poll: Duration,
 }
 
 impl SessionSetup {
-    /// One thread, everything else as vegeta has it.
+    /// Makes a session with one thread and the defaults of vegeta for everything else.
     #[must_use]
     pub fn new(source: RequestSource) -> Self {
         Self {
@@ -85,50 +85,51 @@ impl SessionSetup {
     }
 }
 
-/// One load on what a session holds.
+/// The load of one trial.
 #[derive(Debug, Clone)]
 pub struct LoadSpec {
-    /// Name of the attack in the records.
+    /// The name of the attack in the records.
     pub name: String,
     /// The times at which requests are due.
     pub arrivals: ArrivalModel,
-    /// The request of the session's list with which the first hit begins. A trial that goes on where the one before it ended sends what has
-    /// not been sent yet. Without effect on what is read during the run.
+    /// The index in the session's list of the first request. A trial can so continue where the one before it ended. It has no
+    /// effect on an input that is read during the run.
     pub first_request: u64,
-    /// The part of the arrivals that this run sends. Their rates, and the numbers in [`LoadSpec::until`], are those of the whole.
+    /// The part of the arrivals that this run sends. Rates, and the numbers in [`LoadSpec::until`], are those of the whole.
     pub shard: ScheduleShard,
-    /// The start of the schedule, in nanoseconds since the Unix epoch; none starts at once.
+    /// The start of the schedule, in nanoseconds since the Unix epoch. `None` starts at once.
     pub start_unix_ns: Option<i64>,
     /// The condition that stops sending, apart from the schedule's own end and from [`crate::control::Control`].
     pub until: StopCondition,
-    /// Errors after which the trial ends.
+    /// The number of errors after which the trial ends.
     pub error_budget: Option<ErrorBudget>,
     /// The limit of requests in flight, and the treatment of further requests.
     pub in_flight: InFlightLimit,
-    /// In a closed loop: how long a failure keeps its place in flight, in which nothing is sent then. Without it a target that refuses at
-    /// once is asked as often as this machine can.
+    /// In a closed loop: the time for which a failed request keeps its place in flight, during which the client sends nothing.
+    /// With 0, a target that refuses at once gets requests as fast as this machine can send them.
     pub failure_pause: Duration,
-    /// Hits due before this are sent, and neither counted nor recorded.
+    /// The length of the warm-up. Requests that are due in it are sent, and neither counted nor recorded.
     pub warm_up: Duration,
-    /// The time after the end of the schedule in which requests are sent that are late because of this machine. Requests that are late because the
-    /// in-flight bound was reached are not sent after the end, so that the run ends on time.
+    /// The time after the end of the schedule in which requests are sent that are late because of this machine. Requests that are
+    /// late because the in-flight bound was reached are not sent after the end, so that the run ends on time.
     pub grace: Duration,
-    /// The time for which late responses are awaited after the last request; requests in flight after that time are aborted. Without a value, each
-    /// request is awaited until its own timeout.
+    /// The time for which late responses are awaited after the last request; requests in flight after that time are aborted.
+    /// Without a value, each request is awaited until its own timeout.
     pub drain_timeout: Option<Duration>,
-    /// [`crate::stats::LoadStats::outcomes`] are filled, for some nanoseconds per request.
+    /// True to fill [`crate::stats::LoadStats::outcomes`], which takes some nanoseconds per request.
     pub by_outcome: bool,
-    /// So many answers of each outcome are kept in [`crate::stats::LoadStats::sample_responses`], for a copy of each head and the start of each body.
+    /// The maximum number of responses of each outcome that are kept in [`crate::stats::LoadStats::sample_responses`]. Each costs
+    /// a copy of its head and of the start of its body.
     pub samples_per_outcome: usize,
-    /// Each interval has what became of every hit that ended in it ([`crate::stats::LoadStats::completed_requests`]), for a hundred bytes each and as
-    /// much time as a record takes to fill.
+    /// True to report the outcome of each request ([`crate::stats::LoadStats::completed_requests`]). This takes a hundred bytes
+    /// per request and as much time as filling a record.
     pub per_request_outcomes: bool,
     /// The length of an interval of the figures; at least [`MIN_INTERVAL`].
     pub interval: Duration,
 }
 
 impl LoadSpec {
-    /// Everything as vegeta has it.
+    /// Makes a load with the defaults of vegeta.
     #[must_use]
     pub fn new(arrivals: ArrivalModel, in_flight: usize) -> Self {
         Self {
@@ -192,7 +193,7 @@ impl LoadSpec {
         planned.unwrap_or(Nanos::MAX).min(self.until.stop_time)
     }
 
-    /// Returns the rules of the accounts, in session time.
+    /// Returns the settings of the accounting, in session time, for a trial that starts at `begins`.
     pub(crate) fn accounting_config(&self, begins: Nanos) -> AccountingConfig {
         AccountingConfig {
             begins,
@@ -210,10 +211,10 @@ impl LoadSpec {
     }
 }
 
-/// The in-flight bound.
+/// The limit of requests in flight.
 #[derive(Debug, Clone, Copy)]
 pub struct InFlightLimit {
-    /// Most requests in flight.
+    /// The maximum number of requests in flight.
     pub limit: usize,
     /// The treatment of a request for which there is no room.
     pub on_saturation: SaturationPolicy,
@@ -222,44 +223,46 @@ pub struct InFlightLimit {
 /// The transport of requests.
 #[derive(Debug, Clone)]
 pub struct TransportOptions {
-    /// For a whole answer, from the send, and before that for a connection; none waits for ever.
+    /// The time limit for a complete response, counted from the send. A request also waits at most this time for a connection.
+    /// `None` means no limit.
     pub timeout: Option<Duration>,
-    /// For a whole answer, from the intended instant.
+    /// The time limit for a complete response, counted from the intended instant.
     pub deadline: Option<Duration>,
-    /// Redirects to follow; none takes a redirect as the answer.
+    /// The maximum number of redirects to follow. `None` takes a redirect as the response.
     pub redirects: Option<u32>,
-    /// True if a request is sent again after the server closed its idle connection, or reported that it did not process the request.
+    /// True if a request is sent again after the server closed its idle connection, or reported that it did not process the
+    /// request.
     pub retries_enabled: bool,
-    /// Connections are used again, unless a variant says otherwise.
+    /// True if connections are reused, unless a variant says otherwise.
     pub keep_alive: bool,
-    /// Most connections per origin.
+    /// The maximum number of connections per origin.
     pub max_connections: usize,
-    /// Most idle connections per origin.
+    /// The maximum number of idle connections per origin.
     pub max_idle_connections: usize,
-    /// Requests after which a connection is closed.
+    /// The number of requests after which a connection is closed.
     pub requests_per_connection: u64,
-    /// Age after which a connection carries no more requests.
+    /// The age after which a connection carries no more requests.
     pub max_connection_age: Option<Duration>,
-    /// Source addresses, used in turn; none leaves it to the system.
+    /// The source addresses, used in turn. If empty, the system chooses.
     pub source_addresses: Vec<IpAddr>,
     /// The places to which connections go instead of the targets' own addresses.
     pub dial: DialOptions,
-    /// TLS, if any target wants it.
+    /// The TLS configuration; `None` if no target needs TLS.
     pub tls: Option<Arc<ClientConfig>>,
-    /// HTTP/2 as the handshake has it, or without TLS and without asking.
+    /// The HTTP/2 settings.
     pub http2: Http2Options,
 }
 
-/// HTTP/2.
+/// The HTTP/2 settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Http2Options {
-    /// It may come out of a TLS handshake; the TLS configuration offers it.
+    /// True if a TLS handshake may choose HTTP/2; the TLS configuration offers it.
     pub over_tls: bool,
-    /// Requests without TLS use it with prior knowledge (h2c).
+    /// True if requests without TLS use HTTP/2 with prior knowledge (h2c).
     pub prior_knowledge: bool,
-    /// Most streams on one connection.
+    /// The maximum number of streams on one connection.
     pub max_streams: usize,
-    /// Connections per origin and thread as long as their streams suffice.
+    /// The number of connections per origin and thread, as long as their streams suffice.
     pub connections: usize,
 }
 
@@ -311,11 +314,11 @@ pub struct ResultsOutput {
     pub format: ResultFormat,
     /// The output.
     pub output: Box<dyn Write + Send>,
-    /// Bytes of each body to keep.
+    /// The maximum number of body bytes to keep in a record.
     pub max_body: usize,
-    /// Called with the length of a body of which less is kept, for each such body and on any thread.
+    /// The function that is called with the length of each body that is longer than `max_body`, on any thread.
     pub warn_of_cut_body: Option<fn(u64)>,
-    /// Each record says what carried it; gob has no place for that.
+    /// True to write the timings of the connection into each record; gob has no place for them.
     pub connection_timings: bool,
     /// The behaviour of a sender when the output is slower than the run.
     pub on_slow_output: SlowOutputPolicy,

@@ -1,8 +1,8 @@
-//! Readiness, a precise alarm and a wake-up call, over epoll(7), timerfd(2) and eventfd(2).
+//! Waits for sockets, for an exact time, and for a wake-up call, with epoll(7), timerfd(2) and eventfd(2).
 //!
-//! Sockets are registered once, edge-triggered, and never touched again: a short read is the sign that a socket is
-//! drained (epoll(7), question 9). The alarm is a timerfd and not epoll's own timeout, because that one is in
-//! milliseconds before Linux 5.11 and subject to the timer slack after it; a timerfd is exact in both.
+//! Sockets are registered once, edge-triggered, and never changed: a short read shows that a socket is drained (epoll(7),
+//! question 9). The alarm is a timerfd and not epoll's own timeout, which has a resolution of milliseconds before Linux 5.11 and
+//! is subject to timer slack after it; a timerfd is exact in both.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -21,19 +21,19 @@ use crate::transport::socket::keep_kernel_timestamping;
 /// The events of a poll.
 pub(crate) use rustix::event::epoll::{Event, EventFlags};
 
-/// Tokens that are no socket's.
+/// The tokens that do not belong to a socket.
 const ALARM: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
-/// Most events taken at once: between two events there is always a look at the schedule, but a batch also delays
-/// what became ready after it.
+/// The maximum number of events of one poll. The sender looks at the schedule between two events, but a batch also delays sockets
+/// that become ready after it.
 const BATCH: usize = 256;
 
-/// A step of the loop takes some ten microseconds. A thread that has not looked at the clock for longer was asleep, or without a CPU, and
-/// what it reads next may have waited for it.
+/// The maximum time between two looks at the clock of a thread that runs. A step of the loop takes some ten microseconds. After a
+/// longer time the thread was asleep or without a CPU, and the data that it reads next may have waited.
 const STEP: Nanos = 100_000;
 
-/// One thread's view of readiness.
+/// The poller of one thread.
 #[derive(Debug)]
 pub(crate) struct EventPoller {
     epoll: OwnedFd,
@@ -43,12 +43,13 @@ pub(crate) struct EventPoller {
     /// The time when the alarm rings; in the past if it has rung.
     armed: Nanos,
     lateness: ReaderLateness,
-    /// Held, not used.
+    /// The socket that keeps kernel timestamps on; it is only kept open.
     _stamping: Option<OwnedFd>,
 }
 
-/// Tells whether data waited before this thread read it: this thread did not look at the clock for long, in this batch of events or in the batch
-/// before. The question to the kernel when it received some bytes costs a twentieth of a request, so a thread that is always busy does not ask.
+/// Tells whether data waited before this thread read it. That is so if the thread did not look at the clock for long, in this
+/// batch of events or in the batch before. Asking the kernel for the arrival time costs a twentieth of a request, so a thread
+/// that is always busy does not ask.
 #[derive(Debug, Default)]
 struct ReaderLateness {
     looked: Cell<Nanos>,
@@ -80,7 +81,7 @@ impl SenderWaker {
     }
 }
 
-/// Returns the token of the socket that an event belongs to; none if the event belongs to no socket.
+/// Returns the token of the socket that an event belongs to; `None` if the event belongs to no socket.
 pub(crate) fn token(event: &Event) -> Option<u64> {
     Some(event.data.u64()).filter(|&token| token < WAKE)
 }
@@ -114,7 +115,7 @@ impl EventPoller {
         &self.clock
     }
 
-    /// The time, looked at by the loop.
+    /// Returns the time, and notes that the thread looked at the clock.
     #[inline]
     pub(crate) fn check_time(&self) -> Nanos {
         let now = self.clock.now();
@@ -128,17 +129,17 @@ impl EventPoller {
         self.lateness.batches.get() > 0
     }
 
-    /// Room for one batch.
+    /// Makes a buffer for one batch of events.
     pub(crate) fn new_event_buffer() -> Vec<Event> {
         Vec::with_capacity(BATCH)
     }
 
-    /// Watches a socket until it is closed.
+    /// Registers a socket until it is closed.
     pub(crate) fn watch(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
     }
 
-    /// Reports a socket again that has not been drained.
+    /// Makes epoll report a socket again that has not been drained.
     pub(crate) fn watch_again(&self, socket: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         epoll::modify(&self.epoll, socket, epoll::EventData::new_u64(token), watched())
     }
@@ -148,7 +149,7 @@ impl EventPoller {
         self.collect(events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    /// Waits until something is ready, or until `until` or shortly before (an earlier alarm is left as it is).
+    /// Waits until an event is ready, or until `until` or shortly before; an earlier alarm is left as it is.
     pub(crate) fn wait(&mut self, events: &mut Vec<Event>, now: Nanos, until: Nanos) -> io::Result<()> {
         if until < self.armed || self.armed <= now {
             let value = Itimerspec {
@@ -189,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Data that came meanwhile is in the next batch at the latest.
+    /// Data that came in the meantime is in the next batch at the latest.
     #[test]
     fn a_thread_that_was_away_is_late_with_this_batch_and_the_next() {
         let lateness = ReaderLateness::default();

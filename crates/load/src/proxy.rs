@@ -18,26 +18,26 @@ pub struct ProxyRules {
     http: Option<HttpProxy>,
     https: Option<HttpProxy>,
     exceptions: Vec<Exception>,
-    /// Named by the environment: loopback is an exception.
+    /// True if the environment named the proxies: loopback is an exception then.
     from_environment: bool,
 }
 
-/// An HTTP proxy.
+/// An HTTP proxy, with the headers that are sent to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HttpProxy {
     /// The address of the proxy.
     pub address: HostPort,
-    /// `Proxy-Authorization`, if its URL has credentials; ends with a line end.
+    /// The `Proxy-Authorization` header with its line end, if the proxy's URL has credentials; else empty.
     authorization: String,
-    /// Other headers of CONNECT requests, each with its line end.
+    /// The other headers of CONNECT requests, each with its line end.
     headers: String,
 }
 
-/// An exception, for which no proxy is used.
+/// An exception: a host for which no proxy is used.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Exception {
     Everything,
-    /// The name and what is below it, or only what is below it.
+    /// A domain and its subdomains, or only its subdomains.
     Domain {
         name: String,
         itself: bool,
@@ -50,7 +50,7 @@ enum Exception {
     },
 }
 
-/// A proxy that cannot be used.
+/// The reason why a proxy cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a supported proxy: expected http://[user:password@]host[:port]")]
 pub struct ProxyError(String);
@@ -75,7 +75,7 @@ impl ProxyRules {
         })
     }
 
-    /// One proxy for everything.
+    /// Makes rules that send all requests through one proxy.
     ///
     /// # Errors
     /// [`ProxyError`].
@@ -91,7 +91,7 @@ impl ProxyRules {
         }
     }
 
-    /// The proxy for an origin, if its requests go through one.
+    /// Returns the proxy for an origin, if its requests go through one.
     #[must_use]
     pub fn for_origin(&self, origin: &Origin) -> Option<&HttpProxy> {
         let proxy = if origin.tls { &self.https } else { &self.http };
@@ -102,7 +102,7 @@ impl ProxyRules {
         proxy.as_ref().filter(|_| !excepted)
     }
 
-    /// True when nothing ever goes through a proxy.
+    /// True if no request goes through a proxy.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.http.is_none() && self.https.is_none()
@@ -110,7 +110,7 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// A URL, or `host:port`, as Go takes it.
+    /// Parses a URL, or `host:port`, as Go does.
     fn parse(text: &str) -> Result<Self, ProxyError> {
         let bad = || ProxyError(text.to_owned());
         let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -134,13 +134,13 @@ impl HttpProxy {
         Ok(Self { address: (host, port), authorization, headers: String::new() })
     }
 
-    /// The CONNECT request that opens the way to an origin (RFC 9110 section 9.3.6).
+    /// Returns the CONNECT request that opens a tunnel to an origin (RFC 9110 section 9.3.6).
     pub(crate) fn connect_request(&self, origin: &Origin) -> Vec<u8> {
         let Self { authorization, headers, .. } = self;
         format!("CONNECT {origin} HTTP/1.1\r\nHost: {origin}\r\n{authorization}{headers}\r\n").into_bytes()
     }
 
-    /// The header that a request without a tunnel carries to the proxy, with its line end; empty if none.
+    /// Returns the header that a request without a tunnel carries to the proxy, with its line end; empty if there is none.
     pub(crate) fn authorization(&self) -> &str {
         &self.authorization
     }
@@ -182,7 +182,7 @@ impl Exception {
     }
 }
 
-/// `host:port`, where a bare IPv6 address has no port.
+/// Splits `host:port`; a bare IPv6 address has no port.
 fn split_port(text: &str) -> (&str, Option<u16>) {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port.parse().ok()),
@@ -191,7 +191,7 @@ fn split_port(text: &str) -> (&str, Option<u16>) {
 }
 
 fn same_network(a: IpAddr, b: IpAddr, bits: u8) -> bool {
-    // A shift by the whole width leaves nothing to differ in.
+    // A shift by the whole width leaves no bits that can differ.
     let prefix =
         |address: u128, width: u32| address.checked_shr(width.saturating_sub(u32::from(bits))).unwrap_or(0);
     match (a, b) {

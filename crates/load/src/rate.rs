@@ -1,7 +1,7 @@
-//! Rates and durations as vegeta's users write them: `50/1s`, `3/10s`, `1.5`, `700/m`; `1h2m3.5s`.
+//! Rates and durations in the syntax of vegeta: `50/1s`, `3/10s`, `1.5`, `700/m`; `1h2m3.5s`.
 //!
-//! A rate is kept as two whole numbers, so that a schedule made of it has no rounding of its own. What a program has computed,
-//! such as 220.00000000000003, is rounded to twelve digits and becomes the nearest rate that they hold.
+//! A rate is kept as two whole numbers, so that its schedule has no rounding of its own. A computed rate, such as
+//! 220.00000000000003, is rounded to twelve digits and becomes the nearest rate that these numbers can hold.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::clock::{Nanos, SECOND};
 
-/// So many hits in so many nanoseconds; neither is zero.
+/// A rate: a number of requests in a number of nanoseconds; neither is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestRate {
     hits: u64,
@@ -19,48 +19,48 @@ pub struct RequestRate {
 /// The reason why a text is not a rate or a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RateParseError {
-    /// Not `N` or `N/unit`.
+    /// The text is not `N` or `N/unit`.
     #[error("{0:?} is not a rate: expected N or N/unit, such as 50, 0.5/s, 3/10s or 700/m")]
     Rate(String),
-    /// More than the engine's arithmetic holds.
+    /// The rate exceeds the range of the engine's arithmetic.
     #[error("{0:?} is too large: a rate has at most 2^40 requests and a period of at most 30 days")]
     RateTooLarge(String),
-    /// Not a Go duration.
+    /// The text is not a Go duration.
     #[error("{0:?} is not a duration: expected a number with a unit, such as 300ms, 1.5h or 1m30s")]
     Duration(String),
 }
 
-/// Largest parts: their products fit 128 bits with a fraction to spare, for runs of decades.
+/// The maximum values of both parts. Their products fit 128 bits with room for a fraction, for runs of decades.
 const MOST_HITS: u64 = 1 << 40;
 const LONGEST_PERIOD: Nanos = 30 * 86_400 * SECOND;
 
 impl RequestRate {
-    /// `hits` in every `period`; `None` when either is zero or beyond the arithmetic.
+    /// Makes a rate of `hits` requests in every `period`; `None` if either is zero or out of range.
     #[must_use]
     pub fn new(hits: u64, period: Nanos) -> Option<Self> {
         let fits = (1..=MOST_HITS).contains(&hits) && (1..=LONGEST_PERIOD).contains(&period);
         fits.then_some(Self { hits, period })
     }
 
-    /// Hits in one [`RequestRate::period`].
+    /// Returns the number of requests in one [`RequestRate::period`].
     #[must_use]
     pub fn hits(self) -> u64 {
         self.hits
     }
 
-    /// Nanoseconds in which [`RequestRate::hits`] are due.
+    /// Returns the nanoseconds in which [`RequestRate::hits`] requests are due.
     #[must_use]
     pub fn period(self) -> Nanos {
         self.period
     }
 
-    /// Hits per second.
+    /// Returns the number of requests per second.
     #[must_use]
     pub fn requests_per_second(self) -> f64 {
         self.hits as f64 * SECOND as f64 / self.period as f64
     }
 
-    /// The rate nearest to so many hits per second, to a thousandth of a hit.
+    /// Returns the rate that is nearest to this number of requests per second, to a thousandth of a request.
     #[must_use]
     pub fn from_per_second(hits: f64) -> Option<Self> {
         (hits.is_finite() && hits > 0.0)
@@ -70,7 +70,7 @@ impl RequestRate {
 }
 
 impl RequestRate {
-    /// In words that [`FromStr`] makes the same rate of: hits, and the nanoseconds in which they are due.
+    /// Returns a text that [`FromStr`] parses to the same rate: requests, and the nanoseconds in which they are due.
     #[must_use]
     pub fn to_exact_string(self) -> String {
         format!("{}/{}ns", self.hits, self.period)
@@ -83,7 +83,7 @@ impl fmt::Display for RequestRate {
     }
 }
 
-/// `-rate`: a number, or as fast as the in-flight bound allows.
+/// The value of `-rate`: a number, or as fast as the in-flight bound allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RateSetting {
     /// An open loop at this rate.
@@ -95,7 +95,7 @@ pub enum RateSetting {
 impl FromStr for RateSetting {
     type Err = RateParseError;
 
-    /// vegeta's `-rate` (flags.go `rateFlag`), with fractions, and with `infinity` meaning what it says.
+    /// Parses vegeta's `-rate` (flags.go `rateFlag`), with fractions, and with `infinity`.
     fn from_str(text: &str) -> Result<Self, RateParseError> {
         let malformed = || RateParseError::Rate(text.to_owned());
         if text == "infinity" {
@@ -128,14 +128,14 @@ impl FromStr for RequestRate {
     }
 }
 
-/// More digits before and after the point than any rate has; together they fit 128 bits.
+/// The maximum numbers of digits before and after the point; together they fit 128 bits.
 const MOST_DIGITS: (usize, usize) = (14, 24);
 
-/// Digits that count. A double has between 15 and 17, of which the last are what its computation left over: at
-/// 220.00000000000003/s one hit more would be due in a second than was meant.
+/// The number of significant digits. A double has between 15 and 17, of which the last can be errors of a computation:
+/// 220.00000000000003/s would send one request more in a second than intended.
 const SIGNIFICANT: usize = 12;
 
-/// `1.50` as 150 and 100.
+/// Parses a decimal: `1.50` becomes 150 and 100.
 fn decimal(text: &str) -> Option<(u128, u128)> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = format!("{whole}{fraction}");
@@ -147,8 +147,8 @@ fn decimal(text: &str) -> Option<(u128, u128)> {
     Some(((value + unit / 2) / unit, 10u128.pow((fraction.len() - surplus) as u32)))
 }
 
-/// The rate of so many hits in so many nanoseconds, as it is if its parts fit; else the last of its continued fraction's
-/// convergents whose parts do, which no fraction of smaller parts comes nearer than.
+/// Returns the rate of `hits` in `period` if both fit; else the last convergent of its continued fraction whose parts fit. No
+/// fraction with smaller parts is nearer.
 fn nearest(hits: u128, period: u128) -> Option<RequestRate> {
     let rate = |hits, period| RequestRate::new(u64::try_from(hits).ok()?, u64::try_from(period).ok()?);
     if let Some(exact) = rate(hits, period) {
@@ -173,7 +173,7 @@ fn convergent(times: u128, last: u128, before: u128) -> Option<u128> {
     times.checked_mul(last)?.checked_add(before)
 }
 
-/// Go's duration syntax (`time.ParseDuration`), not negative. A bare `0` needs no unit.
+/// Parses Go's duration syntax (`time.ParseDuration`), without negative values. A bare `0` needs no unit.
 ///
 /// # Errors
 /// [`RateParseError::Duration`].

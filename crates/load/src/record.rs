@@ -1,28 +1,28 @@
-//! One answered (or failed) request, as vegeta 12 writes it down.
+//! One completed request as vegeta 12 writes it.
 //!
-//! The engine's writer thread keeps one [`Record`], clears it and fills it again for every request, so that
-//! recording allocates nothing once its buffers have grown. [`crate::results`] turns records into bytes and back;
-//! [`crate::timeline`] sums them. This module knows no format and no socket.
+//! The engine's writer thread keeps one [`Record`], clears it and fills it again for every request, so that recording allocates
+//! nothing once its buffers have grown. [`crate::results`] turns records into bytes and back; [`crate::timeline`] sums them. This
+//! module knows no format and no socket.
 //!
-//! The fields and their meaning are vegeta's (`lib/results.go`), with one sharper promise: `timestamp` is the instant
-//! at which the request was *due*, and `latency_ns` runs from that instant, so a late generator cannot hide.
+//! The fields and their meaning are vegeta's (`lib/results.go`), with one stricter rule: `timestamp` is the instant at which the
+//! request was *due*, and `latency_ns` runs from that instant, so that the figures show a late generator.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One request and what came of it.
+/// One request and its outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Name of the attack, `-name`.
+    /// The name of the attack, `-name`.
     pub attack: String,
-    /// Position in the attack, from 0.
+    /// The number of the request in the attack, from 0.
     pub seq: u64,
-    /// Status code; 0 when no answer came.
+    /// The status code; 0 without a response.
     pub code: u16,
     /// The time when the request was due.
     pub timestamp: ZonedTimestamp,
-    /// From [`Record::timestamp`] to the last byte of the answer or to the failure. Signed because the formats are.
+    /// The time from [`Record::timestamp`] to the last byte of the response or to the failure. Signed because the formats are.
     pub latency_ns: i64,
     /// Bytes of the request body.
     pub bytes_out: u64,
@@ -32,14 +32,14 @@ pub struct Record {
     pub error: String,
     /// The kept part of the response body.
     pub body: Vec<u8>,
-    /// There is a body and it is empty, where an absent one was never written down: Go's empty slice and its nil, which
-    /// JSON tells apart. Never true beside a body.
+    /// True if there is a body and it is empty, unlike an absent body. Go has an empty slice and nil, which JSON distinguishes.
+    /// Never true beside a body.
     pub empty_body: bool,
-    /// Request method.
+    /// The request method.
     pub method: String,
-    /// Request URL.
+    /// The request URL.
     pub url: String,
-    /// Response headers; absent when there was no response.
+    /// The response headers; absent without a response.
     pub headers: ResponseHeaders,
     /// The connection that carried the request, if the run records connections. vegeta has no such field.
     pub connection: RecordedConnection,
@@ -51,30 +51,30 @@ pub enum RecordedConnection {
     /// The run does not record connections.
     #[default]
     ConnectionNotRecorded,
-    /// It never had a connection.
+    /// The request never had a connection.
     None,
-    /// This; of several, because it was sent again or redirected, the last.
+    /// The timings of the connection; if the request was sent again or redirected, those of its last connection.
     Timings(ConnectionTimings),
 }
 
-/// The connection of a request when it took the request on, and the request's first byte. Times are in nanoseconds.
+/// The state of a connection when it took the request, and the time of the first response byte. Times are in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectionTimings {
     /// The number of the connection in the run, from 1, in the order in which connections were begun.
     pub connection_id: u64,
-    /// Requests that the connection carried before this one.
+    /// The number of requests that the connection carried before this one.
     pub reuse_count: u64,
-    /// Time since the connection last carried a request, or was opened. 0 if it carried another request.
+    /// The time since the connection last carried a request, or was opened. 0 if it carried another request at the same time.
     #[serde(rename = "idle_seconds", with = "crate::duration_json")]
     pub idle: u64,
-    /// Time that the TCP handshake took.
+    /// The duration of the TCP handshake.
     #[serde(rename = "connect_seconds", with = "crate::duration_json")]
     pub connect: u64,
-    /// Time that the TLS handshake took. `None` without TLS.
+    /// The duration of the TLS handshake. `None` without TLS.
     #[serde(rename = "tls_seconds", with = "crate::duration_json")]
     pub tls: Option<u64>,
-    /// Time from the first byte of the request to the first byte of the response. `None` if no byte came.
+    /// The time from the first byte of the request to the first byte of the response. `None` if no byte came.
     #[serde(rename = "first_byte_seconds", with = "crate::duration_json")]
     pub first_byte: Option<u64>,
 }
@@ -98,7 +98,7 @@ impl Record {
         self.connection = RecordedConnection::ConnectionNotRecorded;
     }
 
-    /// True when vegeta counts it as a success: status 200..=399.
+    /// True if vegeta counts the request as a success: status 200..=399.
     #[must_use]
     pub fn is_success(&self) -> bool {
         (200..400).contains(&self.code)
@@ -111,10 +111,10 @@ impl Record {
     }
 }
 
-/// An instant with the zone it was written in.
+/// An instant with the time zone in which it was written.
 ///
-/// Equality is that of Go's `==` after a round trip: same instant *and* same zone. Go's zero time (year 1, UTC) is
-/// representable, because vegeta omits it from gob and so every reader must be able to produce it.
+/// Equality is that of Go's `==` after a round trip: same instant *and* same zone. Go's zero time (year 1, UTC) is representable,
+/// because vegeta omits it from gob and so every reader must be able to produce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZonedTimestamp {
     seconds: i64,
@@ -133,7 +133,7 @@ pub enum Zone {
 }
 
 impl Zone {
-    /// Seconds east of UTC.
+    /// Returns the offset in seconds east of UTC.
     #[must_use]
     pub fn seconds_east(self) -> i32 {
         match self {
@@ -143,60 +143,60 @@ impl Zone {
     }
 }
 
-/// Seconds between 0001-01-01 and 1970-01-01, both UTC (Go's `unixToInternal`, time/time.go).
+/// The seconds between 0001-01-01 and 1970-01-01, both UTC (Go's `unixToInternal`, time/time.go).
 pub(crate) const YEAR_ONE_TO_UNIX: i64 = 62_135_596_800;
 const NANOS: i64 = 1_000_000_000;
 
 impl Default for ZonedTimestamp {
-    /// Go's zero time: 0001-01-01T00:00:00Z.
+    /// Returns Go's zero time: 0001-01-01T00:00:00Z.
     fn default() -> Self {
         Self { seconds: -YEAR_ONE_TO_UNIX, nanos: 0, zone: Zone::Utc }
     }
 }
 
 impl ZonedTimestamp {
-    /// From nanoseconds since the Unix epoch.
+    /// Converts nanoseconds since the Unix epoch.
     #[must_use]
     pub fn from_unix_ns(ns: i64, zone: Zone) -> Self {
         Self { seconds: ns.div_euclid(NANOS), nanos: ns.rem_euclid(NANOS).unsigned_abs() as u32, zone }
     }
 
-    /// From seconds since the Unix epoch and nanoseconds after it; `None` when `nanos` is not below 10^9.
+    /// Converts seconds since the Unix epoch and nanoseconds after them; `None` if `nanos` is not below 10^9.
     #[must_use]
     pub fn from_unix(seconds: i64, nanos: u32, zone: Zone) -> Option<Self> {
         (i64::from(nanos) < NANOS).then_some(Self { seconds, nanos, zone })
     }
 
-    /// Nanoseconds since the Unix epoch; wide enough for every instant the formats can carry.
+    /// Returns the nanoseconds since the Unix epoch; the type is wide enough for every instant of the formats.
     #[must_use]
     pub fn unix_ns(self) -> i128 {
         i128::from(self.seconds) * i128::from(NANOS) + i128::from(self.nanos)
     }
 
-    /// Whole seconds since the Unix epoch, rounded down.
+    /// Returns the whole seconds since the Unix epoch, rounded down.
     #[must_use]
     pub fn unix_seconds(self) -> i64 {
         self.seconds
     }
 
-    /// Nanoseconds after [`ZonedTimestamp::unix_seconds`].
+    /// Returns the nanoseconds after [`ZonedTimestamp::unix_seconds`].
     #[must_use]
     pub fn subsec_nanos(self) -> u32 {
         self.nanos
     }
 
-    /// The zone it was written in.
+    /// Returns the time zone in which the instant was written.
     #[must_use]
     pub fn zone(self) -> Zone {
         self.zone
     }
 }
 
-/// Response headers: names in byte order, the values of one name in the order they came.
+/// Response headers: names in byte order, the values of one name in the order in which they came.
 ///
-/// Absent (no response: Go's nil map) is distinct from present without any, as in the formats.
-/// One arena for all the text, so that clearing and refilling costs no allocation. Values are bytes, because HTTP
-/// lets servers send Latin-1. A name without any value comes from files alone: no server can send one.
+/// Absent headers (no response: Go's nil map) differ from present but empty ones, as in the formats. One buffer holds all the
+/// text, so that clearing and refilling allocates nothing. Values are bytes, because HTTP lets servers send Latin-1. A name
+/// without a value can come only from a file: a server cannot send one.
 #[derive(Clone, Default)]
 pub struct ResponseHeaders {
     present: bool,
@@ -212,7 +212,7 @@ struct Entry {
     kind: Kind,
 }
 
-/// A name has values, or it is bare: one entry that is no value.
+/// The kind of an entry: a value of a name, or a bare name without a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Value,
@@ -221,31 +221,31 @@ enum Kind {
 }
 
 impl ResponseHeaders {
-    /// A response's headers, none yet. [`Self::default`] is the absence of a response.
+    /// Makes the empty headers of a response. [`Self::default`] means that there was no response.
     #[must_use]
     pub const fn new_present() -> Self {
         Self { present: true, text: Vec::new(), entries: Vec::new() }
     }
 
-    /// There was a response, even if it has no header.
+    /// Marks that there was a response, even if it has no header.
     pub fn mark_present(&mut self) {
         self.present = true;
     }
 
-    /// True when there was no response.
+    /// True if there was no response.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         !self.present
     }
 
-    /// Makes them absent and keeps the memory.
+    /// Makes the headers absent and keeps the memory.
     pub fn clear(&mut self) {
         self.present = false;
         self.text.clear();
         self.entries.clear();
     }
 
-    /// Adds a header exactly as spelled.
+    /// Adds a header with its name as it is spelled.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.present = true;
         let start = self.text.len();
@@ -284,7 +284,7 @@ impl ResponseHeaders {
         self.finish(start, value);
     }
 
-    /// Puts the entry whose name starts at `start` where it belongs: behind the last one of the same name.
+    /// Moves the entry whose name starts at `start` behind the last entry of the same name.
     fn finish(&mut self, start: usize, value: &[u8]) {
         let split = self.text.len();
         self.text.extend_from_slice(value);
@@ -297,23 +297,23 @@ impl ResponseHeaders {
         self.entries.insert(at, Entry { name: start, value: split, end: self.text.len(), kind });
     }
 
-    /// True when there is none.
+    /// True if there are no headers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Every name and value, one pair per value.
+    /// Returns every name and value, one pair per value.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let values = self.entries.iter().filter(|e| e.kind == Kind::Value);
         values.map(|e| (&self.text[e.name..e.value], &self.text[e.value..e.end]))
     }
 
-    /// Every name once, with its values; without a list if that is Go's nil.
+    /// Returns every name once, with its values, or without a list for Go's nil.
     pub fn groups(&self) -> impl Iterator<Item = (&[u8], Option<impl ExactSizeIterator<Item = &[u8]>>)> {
         let name = |e: &Entry| &self.text[e.name..e.value];
         self.entries.chunk_by(move |a, b| name(a) == name(b)).map(move |run| {
-            // A bare name stands first; values that came after it make it one like any other.
+            // A bare name is the first entry of its name; values that came after it make it like any other name.
             let values = &run[usize::from(run[0].kind != Kind::Value)..];
             let nil = values.is_empty() && run[0].kind == Kind::Nil;
             (name(&run[0]), (!nil).then(|| values.iter().map(|e| &self.text[e.value..e.end])))
@@ -348,12 +348,13 @@ impl fmt::Debug for ResponseHeaders {
     }
 }
 
-/// RFC 9110 section 5.6.2.
+/// True for a token character of RFC 9110 section 5.6.2.
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Upper case at the start and after each hyphen, lower case elsewhere (Go's `textproto.CanonicalMIMEHeaderKey`).
+/// Changes a name to upper case at the start and after each hyphen, and to lower case elsewhere (Go's
+/// `textproto.CanonicalMIMEHeaderKey`).
 pub(crate) fn canonicalise(name: &mut [u8]) {
     let mut upper = true;
     for byte in name {

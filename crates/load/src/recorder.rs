@@ -1,9 +1,9 @@
-//! Records on their way from the senders to the results: batches that are used again, and one thread that writes.
+//! Carries records from the senders to the results output: batches that are reused, and one thread that writes.
 //!
-//! A sender fills a [`Record`] in place and never touches the output. All batches are made before the run and go round in
-//! turn, so that memory does not grow with the first stall of the output, and no sender makes one while hits are due. What
-//! happens when the writer holds them all is the run's [`SlowOutputPolicy`]; once the run is to end at once, nobody waits longer
-//! than a [`WriterTimeout`] lasts.
+//! A sender fills a [`Record`] in place and never touches the output. All batches are made before the run and circulate, so that
+//! memory does not grow when the output stalls and no sender allocates while requests are due. The [`SlowOutputPolicy`] of the
+//! run decides what a sender does when the writer holds all batches. Once the run is to end at once, no thread waits longer than
+//! its [`WriterTimeout`].
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,29 +16,29 @@ use crate::plan::ResultsOutput;
 use crate::record::Record;
 use crate::results::{EncodeError, Encoder, ResultFormat};
 
-/// Records in a batch, and bytes of bodies after which a batch is full anyway.
+/// The number of records in a batch, and the number of body bytes after which a batch is full anyway.
 const BATCH: usize = 256;
 const BATCH_BODIES: usize = 1 << 20;
 
-/// Batches per sender: 8192 records, at 20,000/s the writer may stand still for 0.4 s before senders feel it. Of some 700
-/// bytes each, which bounds what a run with results holds beyond one without.
+/// The number of batches per sender: 8192 records. At 20,000/s the writer may stall for 0.4 s before the sender notices. A record
+/// takes some 700 bytes, which bounds the extra memory of a run with results.
 const BATCHES: usize = 32;
 
-/// A buffer larger than this is given back to the system after use.
+/// A buffer larger than this is freed after use.
 const LARGE: usize = 64 << 10;
 
 /// The behaviour of a sender when every batch waits for the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SlowOutputPolicy {
-    /// Waits. No record is lost; the time is in the lag of what is sent late, and counted.
+    /// Waits. No record is lost; the wait counts as lag of the requests that are sent late, and is also counted on its own.
     #[default]
     Wait,
-    /// Goes on without the record. The schedule is kept; lost records are counted.
+    /// Goes on without the record. The schedule is kept, and lost records are counted.
     Drop,
 }
 
-/// For how long the results are waited for. As long as it takes, until the run is to end at once: then their reader gets
-/// a little more time, in which one that reads takes all there is, and one that stands still does not hold the program.
+/// The time for which a thread waits for the results output. There is no limit until the run is to end at once; then a little
+/// time remains. A reader that reads gets all records in that time, and a reader that has stopped does not block the program.
 #[derive(Debug, Clone)]
 pub(crate) struct WriterTimeout {
     shared: Arc<ControlState>,
@@ -67,7 +67,7 @@ impl WriterTimeout {
     }
 }
 
-/// Some records of one sender.
+/// A batch of records of one sender.
 #[derive(Debug)]
 pub(crate) struct RecordBatch {
     records: Vec<Record>,
@@ -76,7 +76,7 @@ pub(crate) struct RecordBatch {
     home: Sender<RecordBatch>,
 }
 
-/// A sender's end.
+/// The sender's end of the recording.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     current: Option<RecordBatch>,
@@ -84,8 +84,9 @@ pub(crate) struct Recorder {
     empty: Receiver<RecordBatch>,
     on_slow_output: SlowOutputPolicy,
     patience: WriterTimeout,
-    /// Time spent waiting for the writer, and records lost to it.
+    /// The time that this sender waited for the writer.
     pub(crate) output_blocked_time: Nanos,
+    /// The number of records that were dropped.
     pub(crate) lost: u64,
 }
 
@@ -104,7 +105,7 @@ impl Recorder {
         Self { current: None, full, empty, on_slow_output, patience, output_blocked_time: 0, lost: 0 }
     }
 
-    /// Has the next record filled.
+    /// Fills the next record.
     #[inline]
     pub(crate) fn record(&mut self, fill: impl FnOnce(&mut Record)) {
         if self.current.is_none() {
@@ -123,7 +124,7 @@ impl Recorder {
         }
     }
 
-    /// Hands over what there is, so that a reader of the results need not wait for a batch to fill.
+    /// Hands over the records so far, so that a reader of the results need not wait for a full batch.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = self.current.take_if(|batch| batch.used > 0) {
             // The writer outlives the senders; if it is gone, so are the batches, and records are counted as lost.
@@ -144,7 +145,7 @@ impl Recorder {
         batch
     }
 
-    /// The next batch that comes back, as long as there is patience.
+    /// Returns the next batch that comes back, or `None` after the timeout.
     fn next_empty(&mut self) -> Option<RecordBatch> {
         while self.patience.is_left() {
             match self.empty.recv_timeout(WriterTimeout::CHECK_INTERVAL) {
@@ -169,16 +170,17 @@ impl RecordWriter {
         let ((batches, receiver), (sender, written)) = (channel(), channel());
         let on_slow_output = results.on_slow_output;
         std::thread::Builder::new().name("results".into()).spawn(move || {
-            // Nobody reads the results any more: there is no point in going on.
+            // The reader of the results has gone, so the run ends.
             let failed = || control.end_without_reader();
-            // A run that did not wait for the end does not ask.
+            // An error means that the run did not wait for the result.
             let _ = sender.send(write_all(&receiver, results.format, results.output, failed));
         })?;
         Ok(Self { batches, on_slow_output, result_receiver: written })
     }
 }
 
-/// Waits for the writer's result. In a run that is to end at once, a blocked `write` cannot be cancelled, so the writer's thread is left running.
+/// Waits for the writer's result. If the run is to end at once, a blocked `write` cannot be cancelled, so the writer's thread is
+/// left running.
 pub(crate) fn await_writer(
     writer: &Receiver<Result<u64, EncodeError>>,
     mut patience: WriterTimeout,
@@ -194,8 +196,8 @@ pub(crate) fn await_writer(
     }
     Err(EncodeError::Unread)
 }
-/// Writes batches until the last sender is gone. An output that fails is reported once, and what comes after it is
-/// taken and thrown away, so that no sender waits for it.
+/// Writes batches until the last sender is gone. A failed output is reported once, and later batches are dropped, so that no
+/// sender waits.
 fn write_all(
     batches: &Receiver<RecordBatch>,
     format: ResultFormat,
@@ -221,7 +223,7 @@ fn write_all(
     outcome
 }
 
-/// The next batch; what is buffered goes out before waiting for it.
+/// Returns the next batch; buffered bytes are flushed before waiting for it.
 fn next(
     batches: &Receiver<RecordBatch>,
     encoder: &mut Encoder<impl Write>,
@@ -249,7 +251,7 @@ fn give_back(mut batch: RecordBatch) {
     }
     (batch.used, batch.bodies) = (0, 0);
     let home = batch.home.clone();
-    // Its sender may have ended.
+    // An error means that the sender has ended.
     let _ = home.send(batch);
 }
 

@@ -1,11 +1,10 @@
-//! A target made ready to send: its bytes, where it goes, and what its answer must be matched with.
+//! A target prepared for sending: the bytes of the request, its origin, and the conditions on its response.
 //!
-//! All checks of a target happen here, once, before the first byte is sent; a [`PreparedRequest`] is sendable. Sending one
-//! costs the loop nothing but a `write` of bytes that exist already.
+//! All checks of a target happen here, once, before the first byte is sent; a [`PreparedRequest`] can be sent. Sending one costs
+//! the send loop only a `write` of bytes that exist already.
 //!
-//! What goes on the wire and what vegeta would send: the same request line, `Host`, body and given headers (spelling
-//! kept, repeats kept). Not sent are `Accept-Encoding: gzip`, which makes vegeta count inflated bytes, and
-//! `X-Vegeta-Seq`.
+//! The request line, `Host`, body and given headers are those that vegeta sends (spelling kept, repeats kept). Two headers of
+//! vegeta are not sent: `Accept-Encoding: gzip`, which makes vegeta count inflated bytes, and `X-Vegeta-Seq`.
 
 mod head;
 mod shape;
@@ -31,13 +30,13 @@ use crate::variant::Variant;
 /// The origin of a request, to which its connection is made and under which the connection is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Origin {
-    /// https or http.
+    /// True for https, false for http.
     pub tls: bool,
-    /// Name or address, without brackets.
+    /// The name or address, without brackets.
     pub host: String,
-    /// TCP port.
+    /// The TCP port.
     pub port: u16,
-    /// The way there, if it is not the run's own.
+    /// The variant of the target, if it has one.
     pub variant: Option<Arc<Variant>>,
 }
 
@@ -47,7 +46,7 @@ impl Origin {
         (self.tls, &self.host, self.port) == (other.tls, &other.host, other.port)
     }
 
-    /// The name that a certificate of its server must have.
+    /// Returns the name that the certificate of the server must have.
     pub(crate) fn server_name(&self) -> &str {
         self.variant.as_ref().and_then(|variant| variant.server_name.as_deref()).unwrap_or(&self.host)
     }
@@ -66,18 +65,18 @@ impl fmt::Display for Origin {
 /// The reason why a target cannot become a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestBuildError {
-    /// Not an absolute URL.
+    /// The URL is not an absolute URL.
     #[error("bad URL {url:?}: {reason}")]
     Url {
-        /// As written; the beginning of a long one.
+        /// The URL as written; the beginning of a long one.
         url: String,
         /// The mistake.
         reason: String,
     },
-    /// A scheme that this engine does not speak.
+    /// The engine does not support the scheme.
     #[error("bad URL {0:?}: expected http:// or https://")]
     Scheme(String),
-    /// A header that HTTP does not allow.
+    /// HTTP does not allow the header.
     #[error("bad header {0:?}: the name must be a token, and the value must have no control characters")]
     Header(String),
 }
@@ -95,28 +94,28 @@ pub struct RequestFraming {
     pub chunked: bool,
     /// `-keepalive=false`: ask for the connection to be closed.
     pub close: bool,
-    /// The run may speak HTTP/2.
+    /// True if the run may use HTTP/2.
     pub http2: bool,
-    /// But not without TLS, so that targets of the scheme http need no head for it.
+    /// True if HTTP/2 is used only with TLS, so that targets of the scheme http need no HTTP/2 head.
     pub http2_needs_tls: bool,
-    /// A request that goes to a proxy without a tunnel names its whole URL (RFC 9112 section 3.2.2).
+    /// The proxies of the run. A request that goes to a proxy without a tunnel contains its whole URL (RFC 9112 section 3.2.2).
     pub proxies: Arc<ProxyRules>,
 }
 
-/// A target ready to send. Small, because a list may have millions of them: what they have in common is shared.
+/// A target that can be sent. Small, because a list may have millions of them, which share their common parts.
 #[derive(Debug, Clone)]
 pub struct PreparedRequest {
     shape: Arc<RequestShape>,
-    /// The URL as written, and behind it everything that goes to the socket.
+    /// The URL as written, followed by everything that goes to the socket.
     text: Bytes,
     url_length: u32,
     path_length: u32,
-    /// Bytes of its body, as the record says it.
+    /// The length of its body, as the record shows it.
     pub body_length: u64,
 }
 
 impl PreparedRequest {
-    /// Checks and assembles.
+    /// Checks a target and makes a request of it.
     ///
     /// # Errors
     /// [`RequestBuildError`].
@@ -128,7 +127,7 @@ impl PreparedRequest {
         request.with_text(Bytes::from(text))
     }
 
-    /// All but the text, which is left in `text`.
+    /// Makes the request without its text, which is left in `text`.
     fn assemble(
         shape: Arc<RequestShape>,
         target: &Target,
@@ -158,14 +157,14 @@ impl PreparedRequest {
         })
     }
 
-    /// Returns the conditions on the response, beside its status.
+    /// Returns the conditions on the response, apart from its status.
     #[inline]
     #[must_use]
     pub fn expected(&self) -> Option<&Arc<ExpectationSet>> {
         self.shape.expect.as_ref()
     }
 
-    /// The same with its text, which HTTP/2 must be able to send, too, if the run may speak it.
+    /// Sets the text. If the run may use HTTP/2, checks that HTTP/2 can send the path.
     fn with_text(mut self, text: Bytes) -> Result<Self, RequestBuildError> {
         self.text = text;
         if let Some(http2) = &self.shape.http2_head {
@@ -175,17 +174,17 @@ impl PreparedRequest {
         Ok(self)
     }
 
-    /// Method, as the record says it.
+    /// Returns the method, as the record shows it.
     #[inline]
     #[must_use]
     pub fn method(&self) -> &str {
         &self.shape.method
     }
 
-    /// URL, as the record says it.
+    /// Returns the URL, as the record shows it.
     #[must_use]
     pub fn url(&self) -> &str {
-        // It was a string.
+        // The bytes come from a string, so the conversion does not fail.
         std::str::from_utf8(&self.text[..self.url_length as usize]).unwrap_or_default()
     }
 
@@ -203,36 +202,36 @@ impl PreparedRequest {
         self.shape.close
     }
 
-    /// Everything that goes to the socket.
+    /// Returns everything that goes to the socket.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.text[self.url_length as usize..]
     }
 
-    /// The path of the request line.
+    /// Returns the path of the request line.
     fn path(&self) -> Bytes {
         let start =
             self.url_length as usize + self.shape.method.len() + 1 + self.shape.absolute_form_prefix.len();
         self.text.slice(start..start + self.path_length as usize)
     }
 
-    /// The body without its framing.
+    /// Returns the body without its framing.
     fn body(&self) -> Bytes {
         let length = usize::try_from(self.body_length).unwrap_or_default();
         let end = self.text.len() - if self.shape.chunked && length > 0 { CHUNKED_END.len() } else { 0 };
         self.text.slice(end - length..end)
     }
 
-    /// The same for HTTP/2, if the run may speak it.
+    /// Returns head and body for HTTP/2, if the run may use it.
     pub(crate) fn http2_request(&self) -> Option<(http::Request<()>, Bytes)> {
         let head = self.shape.http2_head.as_ref()?.with_path(self.path()).ok()?;
         Some((head, self.body()))
     }
 
-    /// True if Go's client considers it harmless to send the request twice (net/http `Request.isReplayable`). Such a request is sent again if the
-    /// server closed an idle connection just when the request was written. RFC 9110 (section 9.2.2) also calls PUT and DELETE idempotent, but Go's
-    /// client repeats them only if a header says so.
+    /// True if Go's client considers it harmless to send the request twice (net/http `Request.isReplayable`). Such a request is
+    /// sent again if the server closed an idle connection just when the request was written. RFC 9110 (section 9.2.2) also calls
+    /// PUT and DELETE idempotent, but Go's client repeats them only if a header says so.
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         let says_so = |(name, _): &(String, String)| {
@@ -242,7 +241,7 @@ impl PreparedRequest {
             || self.shape.headers.iter().any(says_so)
     }
 
-    /// The target that it was made of, but for the weight.
+    /// Returns the target of which the request was made, without its weight.
     fn target(&self) -> Target {
         Target {
             method: self.method().to_owned(),
@@ -255,7 +254,7 @@ impl PreparedRequest {
         }
     }
 
-    /// The same target in this style, and with another method if one is given.
+    /// Makes the request for the same target with other framing, and with another method if one is given.
     pub(crate) fn reframed(
         &self,
         style: &RequestFraming,
@@ -268,12 +267,12 @@ impl PreparedRequest {
         Self::new(&target, style)
     }
 
-    /// The request that a redirect asks for, as Go's client makes it (net/http `Client.do`, `redirectBehavior`): 301, 302
-    /// and 303 become GET (HEAD stays) without a body and what described it, 307 and 308 keep both. Credentials go to the
-    /// same host and those below it. A `Host` that the target gave stays with a location that names no other.
+    /// Returns the request that a redirect asks for, as Go's client makes it (net/http `Client.do`, `redirectBehavior`). The
+    /// statuses 301, 302 and 303 change the method to GET (HEAD stays) and drop the body with its headers; 307 and 308 keep both.
+    /// Credentials go to the same host and its subdomains. A `Host` that the target gave stays if the location names no other.
     ///
     /// # Errors
-    /// [`RequestBuildError`] when the location is no URL of ours.
+    /// [`RequestBuildError`] if the location is not a URL that the engine can use.
     pub fn redirected(
         &self,
         status: u16,
@@ -293,7 +292,7 @@ impl PreparedRequest {
         }
         let origin = UrlAuthority::of(split_url(&target.url)?.0, &target.url)?.origin;
         let same_place = origin.is_same_place(self.origin());
-        // A scheme or an authority says where to go; what has neither goes where this one went.
+        // A location with a scheme or an authority names its host; any other location goes to the same host.
         if Url::parse(location).is_ok() || !same_place {
             target.headers.retain(|(name, _)| !is_one_of(name, &["host"]));
         }
@@ -307,18 +306,19 @@ impl PreparedRequest {
     }
 }
 
-/// Headers that go to nobody but whom they were meant for (Go net/http `makeHeadersCopier`).
+/// Headers that go only to their original host and its subdomains (Go net/http `makeHeadersCopier`).
 const CREDENTIALS: [&str; 6] =
     ["authorization", "cookie", "cookie2", "www-authenticate", "proxy-authorization", "proxy-authenticate"];
 
-/// Headers that go with the body (the same).
+/// Headers that describe a body (Go net/http `makeHeadersCopier`).
 const OF_BODIES: [&str; 4] = ["content-encoding", "content-language", "content-location", "content-type"];
 
 fn is_one_of(name: &str, names: &[&str]) -> bool {
     names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// True if a host equals another host or is a subdomain of it (Go net/http `isDomainOrSubdomain`). An IP address has no subdomains.
+/// True if a host equals another host or is a subdomain of it (Go net/http `isDomainOrSubdomain`). An IP address has no
+/// subdomains.
 fn is_same_or_below(host: &str, parent: &str) -> bool {
     let below = || host.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'));
     host == parent || !host.contains(':') && below()
@@ -453,7 +453,7 @@ mod tests {
             .to_string()
     }
 
-    /// It was refused by a limit that nothing named, and printed whole.
+    /// Such a URL used to be refused by an unnamed limit, and was printed whole.
     #[test]
     fn a_url_above_the_limit_is_refused_with_the_limit_and_the_beginning_of_it() {
         let url = format!("http://a/{}", "é".repeat(50_000));
@@ -467,7 +467,7 @@ mod tests {
         }
     }
 
-    /// It was "invalid IPv6 address".
+    /// The error text used to be "invalid IPv6 address".
     #[test]
     fn an_ipv6_zone_is_refused_by_name() {
         for url in ["http://[fe80::1%25eth0]/", "https://[fe80::1%eth0]:8443/x"] {

@@ -14,69 +14,69 @@ use crate::transport::response_parser::{HEAD_LIMITS, MOST_INTERIM, MOST_LINES};
 /// The reason why a request got no complete response, or a wrong response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
-    /// No address for the name.
+    /// The name has no address.
     Resolve(NameFault),
-    /// No connection: the system's reason.
+    /// The connection could not be opened, for this reason of the system.
     Connect(io::ErrorKind),
-    /// This side could not make a socket: out of files or ports.
+    /// This machine could not make a socket: it is out of files or ports.
     Local(io::ErrorKind),
-    /// The same from the source address that the user named: not this machine's, or out of ports, or (unsupported)
-    /// of the other family.
+    /// This machine could not make a socket with the source address that the user named: the address is not this machine's, is
+    /// out of ports, or (unsupported) is of the other family.
     SourceAddress(IpAddr, io::ErrorKind),
-    /// The TLS handshake or a record failed.
+    /// The TLS handshake or a TLS record failed.
     Tls(TlsFault),
-    /// A proxy refused the tunnel, with this status; without an answer it is 0.
+    /// A proxy refused the tunnel with this status; 0 without a response.
     Proxy(u16),
     /// The connection broke while the request was on it.
     Broken(io::ErrorKind),
-    /// The server closed the connection before the first byte of its answer.
+    /// The server closed the connection before the first byte of its response.
     ClosedEarly,
-    /// The server closed the connection within its answer.
+    /// The server closed the connection within its response.
     Truncated,
-    /// A response head that is no HTTP.
+    /// The response head is not valid HTTP.
     Head(ResponseError),
-    /// A body whose chunks are broken.
+    /// The chunks of a response body are invalid.
     Body,
     /// An HTTP/2 stream or connection error.
     Http2,
-    /// A server that was to speak HTTP/2 answered in HTTP/1.
+    /// The server responded in HTTP/1, but HTTP/2 was expected.
     NotHttp2,
-    /// An HTTP/2 server has not looked at the request, and says so (RFC 9113, section 8.7).
+    /// The HTTP/2 server reported that it did not process the request (RFC 9113, section 8.7).
     RefusedStream,
-    /// More redirects than allowed.
+    /// There were more redirects than allowed.
     TooManyRedirects,
-    /// A redirect to what is no URL of ours.
+    /// The location of a redirect is not a URL that the engine can use.
     BadLocation,
-    /// A template that, filled for this hit, is no request.
+    /// The filled template is not a valid request.
     Template,
-    /// No complete answer within `-timeout` of the send.
+    /// There was no complete response within `-timeout` of the send.
     Timeout,
-    /// No connection within `-timeout`: none could be opened in time, or none became free.
+    /// There was no connection within `-timeout`: none could be opened in time, or none became free.
     NoConnection,
-    /// No complete answer within `--deadline` of the intended instant.
+    /// There was no complete response within `--deadline` of the intended instant.
     Deadline,
-    /// Too late to be worth sending: `--deadline` had passed before there was room.
+    /// The request was not sent, because `--deadline` had passed before there was room.
     Shed,
-    /// Never sent, because the in-flight bound was reached and the policy is to drop.
+    /// The request was not sent, because the in-flight bound was reached and the policy is to drop.
     Dropped,
-    /// Cut off by a second signal.
+    /// The request was aborted by a command to end at once, such as a second signal, or after the drain timeout.
     Aborted,
-    /// A complete answer with a good status that does not meet a condition of `--expect`, or a gRPC call that failed.
+    /// The response is complete and has a good status, but fails a condition of `--expect`, or is a failed gRPC call.
     WrongAnswer(WrongAnswer),
 }
 
 /// The mistake in a complete response whose status is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WrongAnswer {
-    /// It fails a condition on this part of it.
+    /// The response fails a condition on this part of it.
     Condition(ExpectationSubject),
-    /// It is too long for a regular expression or a JSON pointer.
+    /// The body is too long for a regular expression or a JSON pointer.
     BodyTooLong,
-    /// Its `grpc-status` is this code.
+    /// The `grpc-status` is this code.
     Grpc(u8),
-    /// Its `grpc-status` is not a code of gRPC.
+    /// The `grpc-status` is not a code of gRPC.
     UnknownGrpcStatus,
-    /// It is gRPC and has no `grpc-status`.
+    /// The response is gRPC and has no `grpc-status`.
     NoGrpcStatus,
 }
 
@@ -123,13 +123,13 @@ impl fmt::Display for WrongAnswer {
 /// The reason why a name has no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameFault {
-    /// The DNS servers that the user named know of none.
+    /// The DNS servers that the user named know no address.
     NoHost,
-    /// None of them answered.
+    /// The DNS servers that the user named did not respond.
     NoAnswer,
-    /// The system found none, and does not say which of the two it was.
+    /// The system found no address; it does not report whether the name is unknown or no server responded.
     System,
-    /// So many names were being looked up that it was not asked for.
+    /// Too many names were being looked up, so this one was not.
     Busy,
 }
 
@@ -140,28 +140,28 @@ pub enum TlsFault {
     Certificate(CertificateFault),
     /// The server sent this alert (RFC 8446, section 6).
     Alert(AlertDescription),
-    /// The server answered, and not in TLS.
+    /// The server responded without TLS.
     Plaintext,
-    /// The server closed during the handshake.
+    /// The server closed the connection during the handshake.
     Closed,
-    /// Anything else against the protocol.
+    /// Another violation of the protocol.
     Protocol,
 }
 
 /// A mistake in a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CertificateFault {
-    /// There is none.
+    /// The server sent no certificate.
     Missing,
-    /// Nobody trusted issued it.
+    /// The issuer is not trusted.
     Untrusted,
-    /// For another name.
+    /// The certificate is for another name.
     Name,
-    /// Its time is over.
+    /// The certificate has expired.
     Expired,
-    /// Its time is to come.
+    /// The certificate is not valid yet.
     NotYetValid,
-    /// Anything else.
+    /// Another mistake in the certificate.
     Unusable,
 }
 
@@ -203,7 +203,7 @@ impl From<&rustls::Error> for TlsFault {
     }
 }
 
-/// The alert's name as RFC 8446 spells it, and what it means for the client where one can say.
+/// Returns the alert's name as RFC 8446 spells it, with its meaning for the client if it is known.
 fn alert(alert: AlertDescription) -> Cow<'static, str> {
     use AlertDescription as Alert;
     let known = match alert {
@@ -230,32 +230,32 @@ fn alert(alert: AlertDescription) -> Cow<'static, str> {
 /// The classes of outcomes that reports distinguish. Latencies of one class never mix with another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutcomeClass {
-    /// Status 200 to 399.
+    /// A complete response with a status from 200 to 399 and no wrong answer.
     Good,
-    /// Any other status.
+    /// A complete response with any other status.
     BadStatus,
-    /// Given up by us: its latency is a lower bound.
+    /// The client gave the request up: its latency is a lower bound.
     TimedOut,
-    /// No complete answer for another reason.
+    /// There was no complete response for another reason.
     Failed,
-    /// A complete answer with a good status and the wrong content.
+    /// A complete response with a good status and the wrong content.
     WrongAnswer,
 }
 
 impl OutcomeClass {
-    /// All, in the order of their discriminants.
+    /// All classes, in the order of their discriminants.
     pub const ALL: [Self; 5] = [Self::Good, Self::BadStatus, Self::TimedOut, Self::Failed, Self::WrongAnswer];
 
     /// The number of classes.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// The class of an answer.
+    /// Returns the class of a complete response that is not a wrong answer.
     #[must_use]
     pub fn of_status(status: u16) -> Self {
         if (200..400).contains(&status) { Self::Good } else { Self::BadStatus }
     }
 
-    /// The word for it in reports.
+    /// Returns the name of the class in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -272,10 +272,11 @@ impl RequestFault {
     /// The number of kinds, without their details.
     pub const KIND_COUNT: usize = NAMES.len();
 
-    /// Those of requests that were never handed to a connection.
+    /// Faults of requests that were not even to be sent: shed, dropped, or without a valid filled template. `NoConnection` is not
+    /// one of them.
     pub const NOT_ATTEMPTED: [Self; 3] = [Self::Shed, Self::Dropped, Self::Template];
 
-    /// The class it belongs to.
+    /// Returns the class of the fault.
     #[must_use]
     pub fn class(self) -> OutcomeClass {
         match self {
@@ -285,13 +286,13 @@ impl RequestFault {
         }
     }
 
-    /// False when the request was not even to be sent, so that it has no time at all.
+    /// True unless the request was shed, dropped or not a valid request; a request that got no connection counts as true.
     #[must_use]
     pub fn was_attempted(self) -> bool {
         !Self::NOT_ATTEMPTED.contains(&self)
     }
 
-    /// Its place in [`RequestFault::KIND_COUNT`].
+    /// Returns the index of the kind, below [`RequestFault::KIND_COUNT`].
     #[must_use]
     pub fn kind_index(self) -> usize {
         match self {
@@ -320,7 +321,7 @@ impl RequestFault {
         }
     }
 
-    /// The name of a kind, for counters and labels.
+    /// Returns the name of a kind, for counters and labels.
     #[must_use]
     pub fn name(kind: usize) -> &'static str {
         NAMES.get(kind).copied().unwrap_or("other")
@@ -373,7 +374,7 @@ impl fmt::Display for RequestFault {
             Self::Resolve(NameFault::System) => {
                 f.write_str("lookup: no such host, or no response from the system's DNS servers")
             }
-            // Only a Unix socket has a path.
+            // Only the path of a Unix socket can be missing.
             Self::Connect(io::ErrorKind::NotFound) => {
                 f.write_str("connect: no Unix socket at the path of --unix-socket")
             }
@@ -456,7 +457,8 @@ mod tests {
         assert_eq!(kinds, (0..RequestFault::KIND_COUNT).collect::<Vec<_>>());
     }
 
-    /// "tls: the server sent an alert" hid which, and "connect: entity not found" of what.
+    /// The texts used to hide facts: "tls: the server sent an alert" did not name the alert, "connect: entity not found" not the
+    /// entity.
     #[test]
     fn texts_name_the_fact_and_the_next_step() {
         let said = |fault: RequestFault| fault.to_string();

@@ -30,7 +30,7 @@ impl SenderLoop {
         self.run_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 
-    /// Has the transport do something, and looks after what it tells.
+    /// Runs an action of the transport and handles the events that it reports.
     #[inline]
     pub(crate) fn run_transport(
         &mut self,
@@ -42,7 +42,7 @@ impl SenderLoop {
         }
     }
 
-    /// The same where [`SenderLoop::run_transport`] is at work.
+    /// Runs an action of the transport while [`SenderLoop::run_transport`] handles events.
     #[inline]
     fn instruct(
         &mut self,
@@ -56,7 +56,8 @@ impl SenderLoop {
         self.accounting.exclude_warm_up_connections(connections, now);
     }
 
-    /// Handles an event of a request in flight. Later events must not have earlier times. Events of requests of an earlier trial are in no figures.
+    /// Handles an event of a request in flight. Later events must not have earlier times. Events of requests of an earlier trial
+    /// are ignored.
     #[inline]
     fn handle_request_event(&mut self, event: RequestEvent) {
         if !self.flights.is_current(event.key()) {
@@ -81,7 +82,8 @@ impl SenderLoop {
         }
     }
 
-    /// A flight's timeout counts from its first send: what it waited for a connection was not the server's time.
+    /// Records that a request was sent. Its timeout counts from its first send, because its wait for a connection was not the
+    /// server's time.
     #[inline]
     fn record_sent(&mut self, key: InFlightKey, at: Nanos) {
         let flight = self.flights.get_mut(key);
@@ -97,7 +99,7 @@ impl SenderLoop {
         }
     }
 
-    /// A flight with a complete answer is done or redirected.
+    /// Ends a request with a complete response, or follows its redirect.
     fn finish_answered(&mut self, key: InFlightKey, at: ArrivalTime) {
         // The figures of the interval before have been handed over.
         let interval_begins = self.state.interval_end.saturating_sub(self.config.interval);
@@ -163,7 +165,7 @@ impl SenderLoop {
         self.finish(key, Err(fault), self.state.now);
     }
 
-    /// Gives up what has taken too long.
+    /// Gives up the requests that have expired.
     #[inline]
     pub(crate) fn expire(&mut self) {
         while let Some(key) = self.flights.expired(self.state.now) {
@@ -183,7 +185,7 @@ impl SenderLoop {
         self.finish(key, Err(fault), self.state.now);
     }
 
-    /// Counts, records and forgets a flight, which may have ended before this thread came to know.
+    /// Counts, records and removes a request. `end` may be earlier than now.
     fn finish(&mut self, key: InFlightKey, outcome: Result<u16, RequestFault>, end: Nanos) {
         let flight = self.flights.get_mut(key);
         self.accounting.record_finished(flight, outcome, end, &self.requests);

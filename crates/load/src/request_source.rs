@@ -13,35 +13,35 @@ use crate::schedule::ScheduleShard;
 use crate::target::{Target, TargetError, TargetReader, Weight};
 use crate::template::{Template, TemplateReader};
 
-/// Requests read ahead per thread.
+/// The number of requests that are read ahead per thread.
 const AHEAD: usize = 1024;
 
-/// Weights above this many places are scaled by nobody: the list says what it says.
+/// The maximum sum of weights; larger weights are not scaled down, and the list is refused.
 const MOST_PLACES: u64 = 1 << 24;
 
 /// The requests of a run, all known before it begins.
 #[derive(Debug, Clone)]
 pub struct RequestList {
     requests: Arc<[PreparedRequest]>,
-    /// For each request the template it is a sample of, if it is one; empty when none is.
+    /// The template of each request that is a sample of one; empty if there are no templates.
     templates: Arc<[Option<Template>]>,
-    /// Indexes in the order of one round; empty when everything weighs the same.
+    /// The indices in the order of one round; empty if all weights are equal.
     order: Arc<[u32]>,
 }
 
-/// A list that cannot be run.
+/// The reason why a list cannot be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestListError {
-    /// Nothing to send.
+    /// The list has no requests.
     #[error("no targets to attack")]
     Empty,
-    /// The weights add up to more places than the engine keeps.
+    /// The sum of the weights exceeds the engine's limit.
     #[error("the weights of the targets add up to {0}, more than {MOST_PLACES}")]
     WeightsTooLarge(u64),
 }
 
 impl RequestList {
-    /// Requests with their weights.
+    /// Makes a list of requests with their weights.
     ///
     /// # Errors
     /// [`RequestListError`].
@@ -49,7 +49,7 @@ impl RequestList {
         Self::with_templates(weighted, Vec::new())
     }
 
-    /// The same, where some are samples of a template in the same place of the second list.
+    /// Makes a list of requests, some of which are samples of the template at the same index of `templates`.
     ///
     /// # Errors
     /// [`RequestListError`].
@@ -75,8 +75,8 @@ impl RequestList {
         })
     }
 
-    /// The same requests in an order of their own, over and over, whatever their weights; none where that is empty, or names one that is
-    /// not there. For who compares requests and must not send them in turn: what follows what would be part of the comparison.
+    /// Returns a list that repeats the same requests in this order, whatever their weights; `None` if the order is empty or
+    /// contains an invalid index. Comparisons of requests use it, because the fixed order of a round would influence the result.
     #[must_use]
     pub fn with_order(&self, order: Vec<u32>) -> Option<Self> {
         let is_there = |&index: &u32| (index as usize) < self.requests.len();
@@ -84,7 +84,7 @@ impl RequestList {
         fits.then(|| Self { order: order.into(), ..self.clone() })
     }
 
-    /// The same requests framed in this style, and with another method if one is given. A body stays what it is.
+    /// Returns the same requests with other framing, and with another method if one is given. Bodies do not change.
     ///
     /// # Errors
     /// [`RequestBuildError`].
@@ -99,7 +99,7 @@ impl RequestList {
         Ok(Self { requests: requests?.into(), templates, order: Arc::clone(&self.order) })
     }
 
-    /// The requests in the order they were given.
+    /// Returns the requests in the order in which they were given.
     #[must_use]
     pub fn requests(&self) -> &[PreparedRequest] {
         &self.requests
@@ -115,8 +115,8 @@ impl RequestList {
     }
 }
 
-/// One round in which each index has its share of places, evenly spread: place `j` of a target with weight `w` wants
-/// to stand at `(2j + 1) / 2w` of the round.
+/// Returns one round in which each index has its share of places, evenly spread: place `j` of a target with weight `w` belongs at
+/// `(2j + 1) / 2w` of the round.
 fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
     let mut places: Vec<(u64, u32)> = (0u32..)
         .zip(weights)
@@ -133,14 +133,14 @@ fn interleave(weights: &[u32], total: u64) -> Vec<u32> {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a run has one such value and moves it only a few times")]
 pub enum RequestSource {
-    /// Read before the run, used in turn.
+    /// A list that was read before the run; its requests are used in turn.
     List(RequestList),
-    /// Read during the run, each used once; the run ends with the input.
+    /// An input that is read during the run; each request is used once, and the run ends with the input.
     Lazy(RequestReader),
 }
 
 impl RequestSource {
-    /// The requests that are known before the run.
+    /// Returns the requests that are known before the run.
     pub(crate) fn listed(&self) -> &[PreparedRequest] {
         match self {
             Self::List(list) => list.requests(),
@@ -148,7 +148,8 @@ impl RequestSource {
         }
     }
 
-    /// True if a request can need TLS. If no listed target needs TLS, only a redirect can, and the first such redirect waits until TLS is set up.
+    /// True if a request can need TLS. If no listed target needs TLS, only a redirect can, and the first such redirect waits
+    /// until TLS is set up.
     pub(crate) fn may_need_tls(&self) -> bool {
         match self {
             Self::List(list) => list.requests().iter().any(|request| request.origin().tls),
@@ -160,25 +161,25 @@ impl RequestSource {
 /// A request with its weight, and the template that it is a sample of.
 type SuppliedRequest = (PreparedRequest, Weight, Option<Template>);
 
-/// Targets on their way from an input to requests.
+/// Reads targets from an input and makes requests of them.
 #[derive(Debug)]
 pub struct RequestReader {
     reader: TargetReader,
     style: RequestFraming,
-    /// Placeholders mean something.
+    /// The reader of templates, if placeholders are filled.
     templates: Option<TemplateReader>,
-    /// Targets so far.
+    /// The number of targets so far.
     read: u64,
 }
 
 impl RequestReader {
-    /// Requests of this style from the targets of this input.
+    /// Makes a reader of this input for requests with this framing.
     #[must_use]
     pub fn new(reader: TargetReader, style: RequestFraming, templates: Option<TemplateReader>) -> Self {
         Self { reader, style, templates, read: 0 }
     }
 
-    /// The whole input as a list.
+    /// Reads the whole input as a list.
     ///
     /// # Errors
     /// The first mistake, or an input that makes no list.
@@ -187,7 +188,7 @@ impl RequestReader {
         let mut builder = RequestBuilder::new(self.style.clone());
         while let Some((request, weight, template)) = self.next_made_by(|target, _| builder.build(target))? {
             requests.push((request, weight));
-            // None where no target is a template.
+            // The list of templates is empty if no target is a template.
             if self.templates.is_some() {
                 templates.push(template);
             }
@@ -195,7 +196,7 @@ impl RequestReader {
         Ok(RequestList::with_templates(requests, templates)?)
     }
 
-    /// The next request; of a template, the one that its place in the input fills.
+    /// Reads the next request; for a template, the request that its place in the input fills.
     fn next_request(&mut self) -> Result<Option<SuppliedRequest>, TargetError> {
         self.next_made_by(PreparedRequest::new)
     }
@@ -222,15 +223,15 @@ impl RequestReader {
 /// The reason why an input is not a list of requests.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestInputError {
-    /// A bad line.
+    /// A line is invalid.
     #[error(transparent)]
     Mistake(#[from] TargetError),
-    /// Lines that make no list.
+    /// The lines do not make a list.
     #[error(transparent)]
     List(#[from] RequestListError),
 }
 
-/// A view of the source for each thread, and where to ask whether it ended.
+/// Makes the request source of each thread, and for an input that is read during the run, a receiver of its end.
 pub(crate) fn split_source(
     source: RequestSource,
     style: &RequestFraming,
@@ -251,33 +252,34 @@ pub(crate) fn split_source(
     let (sender, exhausted) = channel();
     std::thread::Builder::new().name("targets".into()).spawn(move || {
         if let Some(exhausted) = feed_all(intake, &feeds, shard) {
-            // Before the feeds are dropped, so that a thread that ends for it ends after it. A trial that has ended does not ask.
+            // The end is sent before the feeds are dropped, so that it is there when the threads end. A trial that has ended does
+            // not read it.
             let _ = sender.send(exhausted);
         }
     })?;
     Ok((supplies, Some(exhausted)))
 }
 
-/// One thread's view of the source.
+/// The request source of one thread.
 #[derive(Debug)]
 pub(crate) struct SenderRequests {
     style: RequestFraming,
-    /// Empty when requests come from a queue.
+    /// The list; empty if requests come from a queue.
     list: RequestList,
-    /// Added to a hit's number: where in the list the trial begins.
+    /// The index in the list where the trial begins, which is added to each request's number.
     first: u64,
     queue: Option<Queue>,
-    /// A request may have conditions on its response.
+    /// True if a request may have conditions on its response.
     expects: bool,
 }
 
-/// A request that was read for the hit with this number.
+/// A request that was read during the run, with its number.
 type Numbered = (u64, Arc<PreparedRequest>);
 
 #[derive(Debug)]
 struct Queue {
     requests: Receiver<Numbered>,
-    /// The one reached last.
+    /// The request that was reached last.
     front: Option<Numbered>,
     hungry: Arc<AtomicBool>,
 }
@@ -285,7 +287,7 @@ struct Queue {
 /// The availability of a request for the next arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestAvailability {
-    /// It can be picked.
+    /// The request is available.
     Ready,
     /// The input has not been read that far.
     NotYet,
@@ -309,20 +311,20 @@ impl SenderRequests {
         self.list.index(seq.wrapping_add(self.first))
     }
 
-    /// Nothing to send.
+    /// Makes a source without requests.
     pub(crate) fn none(style: &RequestFraming) -> Self {
         let list = RequestList { requests: Arc::default(), templates: Arc::default(), order: Arc::default() };
         Self::from_list(list, style)
     }
 
-    /// Goes on to the request of a hit, past those of hits that were never sent. Hits come in order.
+    /// Goes on to the request with this number and skips requests that were never sent. Numbers must rise.
     #[inline]
     pub(crate) fn advance_to(&mut self, seq: u64) -> RequestAvailability {
         self.queue.as_mut().map_or(RequestAvailability::Ready, |queue| queue.reach(seq))
     }
 
-    /// The request of a hit that was reached, and the target under which it counts; none when the filled template is no
-    /// request.
+    /// Returns the request with this number, which was reached, and the index of its target in the statistics. `None` if the
+    /// filled template is not a valid request.
     #[inline]
     pub(crate) fn select_request(&self, seq: u64) -> Option<(RequestRef, usize)> {
         if let Some(queue) = &self.queue {
@@ -335,13 +337,13 @@ impl SenderRequests {
         }
     }
 
-    /// The target under which a hit counts, whatever became of its request.
+    /// Returns the index in the statistics of the target of a request, even if the request is invalid.
     #[inline]
     pub(crate) fn target(&self, seq: u64) -> usize {
         if self.queue.is_some() { 0 } else { self.index(seq) }
     }
 
-    /// The variant of a hit that was reached, whatever became of its request.
+    /// Returns the variant of a request that was reached, even if the request is invalid.
     pub(crate) fn variant(&self, seq: u64) -> Option<&str> {
         let request = match &self.queue {
             Some(queue) => &*queue.front.as_ref()?.1,
@@ -355,7 +357,7 @@ impl SenderRequests {
         Some(RequestRef::Owned(Arc::new(request)))
     }
 
-    /// The request of a flight. Indexes come from [`SenderRequests::select_request`] alone.
+    /// Returns the request of a reference, which must come from [`SenderRequests::select_request`].
     #[inline]
     pub(crate) fn request<'r>(&'r self, which: &'r RequestRef) -> &'r PreparedRequest {
         match which {
@@ -399,7 +401,7 @@ impl Queue {
         RequestAvailability::Ready
     }
 
-    /// Says that this thread waits, then looks again: a request that came in between would wake nobody.
+    /// Notes that this thread waits, then looks again: a request that came in between would not wake the thread.
     #[cold]
     fn ask(&self) -> Result<Numbered, TryRecvError> {
         self.hungry.store(true, Ordering::SeqCst);
@@ -407,16 +409,16 @@ impl Queue {
     }
 }
 
-/// The other end of a thread's queue.
+/// The sending end of a thread's queue.
 #[derive(Debug)]
 struct Feed {
     requests: SyncSender<Numbered>,
     hungry: Arc<AtomicBool>,
-    /// Dropped after `requests`: the thread looks when it is woken.
+    /// The alarm is dropped after `requests`, so that the thread sees the end of the queue when it wakes.
     alarm: Alarm,
 }
 
-/// Wakes a thread when it is dropped, too: it must notice that nothing more comes.
+/// Wakes a thread, also when it is dropped: the thread must notice that no more requests come.
 #[derive(Debug)]
 struct Alarm(SenderWaker);
 
@@ -427,7 +429,7 @@ impl Drop for Alarm {
 }
 
 impl Feed {
-    /// A queue: one end for the thread that `waker` wakes, the other for [`feed_all`].
+    /// Makes a queue: one end for the thread that `waker` wakes, the other for [`feed_all`].
     fn new(style: &RequestFraming, waker: SenderWaker) -> (Self, SenderRequests) {
         let (sender, requests) = sync_channel(AHEAD);
         let hungry = Arc::new(AtomicBool::new(false));
@@ -438,7 +440,7 @@ impl Feed {
         )
     }
 
-    /// False when the thread has ended.
+    /// Sends a request to the thread; false if the thread has ended.
     fn give(&self, numbered: Numbered) -> bool {
         let given = self.requests.send(numbered).is_ok();
         if self.hungry.swap(false, Ordering::SeqCst) {
@@ -448,17 +450,17 @@ impl Feed {
     }
 }
 
-/// An input that was read to its end.
+/// The end of an input that was read during the run.
 #[derive(Debug)]
 pub(crate) struct InputEnd {
-    /// The number of requests of the input; no arrival with a higher number has a request.
+    /// The number of requests of the input. Arrivals with this number or a higher one have no request.
     pub(crate) requests: u64,
-    /// The bad line that it ended with.
+    /// The bad line that ended the input.
     pub(crate) mistake: Option<TargetError>,
 }
 
-/// Reads the whole input, request `k` for the thread of hit `k`, if that is in this shard. None when the threads ended
-/// first.
+/// Reads the whole input and sends request `k` to the thread of arrival `k`, if that is in this shard. Returns `None` if a thread
+/// ended first.
 fn feed_all(mut intake: RequestReader, feeds: &[Feed], shard: ScheduleShard) -> Option<InputEnd> {
     for requests in 0.. {
         let thread = shard.thread_of(requests, feeds.len() as u64);
@@ -546,7 +548,7 @@ mod tests {
         assert_eq!(list(&[]).unwrap_err(), RequestListError::Empty);
         assert!(matches!(list(&[u32::MAX, 1]), Err(RequestListError::WeightsTooLarge(_))));
     }
-    /// It was woken before that, found nothing, and slept until something else woke it.
+    /// The thread used to be woken before the end, found nothing, and slept until another wake-up.
     #[test]
     fn a_thread_that_is_woken_by_the_end_of_its_queue_finds_it() {
         let mut poller = EventPoller::new(RunClock::start()).unwrap();

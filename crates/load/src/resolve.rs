@@ -1,6 +1,6 @@
-//! The way from an origin to the addresses of its connections, by the user's settings and the system's resolver.
+//! Finds the addresses for an origin's connections, by the user's settings and the system's resolver.
 //!
-//! Lookups run on threads of their own: one takes as long as it takes and must hold up neither a sender nor the next lookup.
+//! Lookups run on threads of their own: a lookup has no time limit and must not block a sender or the next lookup.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -21,28 +21,28 @@ use crate::transport::socket::PeerAddress;
 /// A host and a port.
 pub type HostPort = (String, u16);
 
-/// The user's wishes about where connections go.
+/// The user's settings for the addresses of connections.
 #[derive(Debug, Clone, Default)]
 pub struct DialOptions {
-    /// Everything goes to this Unix socket.
+    /// The Unix socket to which all connections go, if it is set.
     pub unix_socket: Option<PathBuf>,
-    /// Instead of this place, one of these, in turn. Names in requests and certificates stay as they are.
+    /// The replacements of a host and port, used in turn. Names in requests and certificates do not change.
     pub connect_to: HashMap<HostPort, Vec<HostPort>>,
-    /// Some requests go through these.
+    /// The proxies through which some requests go.
     pub proxies: Arc<ProxyRules>,
-    /// DNS servers to ask instead of the system.
+    /// The DNS servers to use instead of the system's resolver.
     pub dns_servers: Arc<DnsServers>,
-    /// For how long found addresses are used.
+    /// The lifetime of addresses that were found.
     pub address_lifetime: AddressLifetime,
 }
 
-/// For how long found addresses are used for new connections.
+/// The time for which addresses are used for new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AddressLifetime {
-    /// To the end of the run.
+    /// Until the end of the run.
     #[default]
     Run,
-    /// This long; then they are asked for again, and used until there is an answer.
+    /// For this long. Then they are looked up again, and used until there is a response.
     For(Duration),
     /// For one connection.
     Connection,
@@ -69,13 +69,13 @@ impl DialOptions {
     /// Returns the addresses of connections to an origin: all addresses that it has now, and none for a Unix socket.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is no address.
     pub fn addresses(&self, origin: &Origin) -> Result<Vec<SocketAddr>, NameFault> {
         let tcp = |address| if let PeerAddress::Tcp(address) = address { Some(address) } else { None };
         Ok(self.lookup(origin)?.into_iter().filter_map(tcp).collect())
     }
 
-    /// The addresses of an origin, if nobody has to be asked for them.
+    /// Returns the addresses of an origin, if they are known without a lookup.
     pub(crate) fn known_addresses(&self, origin: &Origin) -> Option<Vec<PeerAddress>> {
         if let Some(path) = &self.unix_socket {
             return Some(vec![PeerAddress::Unix(path.clone())]);
@@ -83,7 +83,7 @@ impl DialOptions {
         self.places(origin).iter().map(literal).collect()
     }
 
-    /// All addresses of an origin, in the order of its places and then in the system's.
+    /// Looks up all addresses of an origin, in the order of its places and then in the system's.
     pub(crate) fn lookup(&self, origin: &Origin) -> LookupResult {
         if let Some(known) = self.known_addresses(origin) {
             return Ok(known);
@@ -103,7 +103,7 @@ impl DialOptions {
         Ok(found.into_iter().map(|ip| PeerAddress::Tcp(SocketAddr::new(ip, place.1))).collect())
     }
 
-    /// The CONNECT request that opens the way to an origin, if there must be one.
+    /// Returns the CONNECT request that opens a tunnel to an origin, if a tunnel is needed.
     pub(crate) fn connect_request(&self, origin: &Origin) -> Option<Vec<u8>> {
         let proxy = self
             .proxies_for(origin)
@@ -123,18 +123,18 @@ fn system((host, port): &HostPort) -> LookupResult {
     Ok(found.map(PeerAddress::Tcp).collect())
 }
 
-/// Addresses, at least one, or why there is none.
+/// At least one address, or the reason why there is none.
 pub(crate) type LookupResult = Result<Vec<PeerAddress>, NameFault>;
 
-/// An answer: where the origin is.
+/// The result of a lookup, with its origin.
 pub(crate) struct ResolvedOrigin {
     pub(crate) origin: Origin,
-    /// The time of the question.
+    /// The time of the request for the lookup.
     pub(crate) asked_at: Nanos,
     pub(crate) found: LookupResult,
 }
 
-/// A question, and where its answer goes.
+/// A request for a lookup, and the channel for its result.
 pub(crate) struct LookupRequest {
     pub(crate) origin: Origin,
     pub(crate) asked_at: Nanos,
@@ -142,21 +142,21 @@ pub(crate) struct LookupRequest {
     pub(crate) waker: SenderWaker,
 }
 
-/// Most lookups at once: at 20 ms each, 1,600 in a second. Each has a descriptor of those that are kept from connections.
+/// The maximum number of lookups at once: at 20 ms each, 1,600 in a second. Each has one of the descriptors that are reserved
+/// from connections.
 const MOST: usize = 32;
 
 /// The state that the lookup threads share.
 struct ResolverPool {
     dial: Arc<DialOptions>,
-    /// A lock that the one holds who waits for the next question.
+    /// The requests for lookups. The thread that waits for the next one holds the lock.
     questions: Mutex<Receiver<LookupRequest>>,
     threads: AtomicUsize,
-    /// Threads that do nothing.
+    /// The number of idle threads.
     idle: AtomicUsize,
 }
 
-/// Starts the first thread, which gets as many others as there are lookups at once; they end when the last sender of
-/// questions is gone.
+/// Starts the first lookup thread. It starts further ones as lookups overlap; all end when the last sender of requests is gone.
 pub(crate) fn spawn(dial: Arc<DialOptions>) -> std::io::Result<Sender<LookupRequest>> {
     let (sender, questions) = channel();
     let questions = Mutex::new(questions);
@@ -182,7 +182,7 @@ impl ResolverPool {
         while let Some(question) = bureau.next() {
             let nobody_listens = bureau.idle.fetch_sub(1, Ordering::SeqCst) == 1;
             if nobody_listens && bureau.threads.load(Ordering::SeqCst) < MOST {
-                // Without another the next question waits for this one.
+                // If no thread can be started, the next lookup waits for this one.
                 let _ = Self::hire(bureau);
             }
             bureau.answer(question);
@@ -196,7 +196,7 @@ impl ResolverPool {
 
     fn answer(&self, LookupRequest { origin, asked_at: at, reply, waker }: LookupRequest) {
         let found = self.dial.lookup(&origin);
-        // The asker may have ended in the meantime.
+        // The receiver may have ended in the meantime.
         let _ = reply.send(ResolvedOrigin { origin, asked_at: at, found });
         waker.wake();
     }

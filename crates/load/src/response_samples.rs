@@ -1,54 +1,55 @@
-//! A few answers of each outcome as they came, so that a figure that surprises can be looked at.
+//! A few responses of each outcome as they came, so that a surprising figure can be examined.
 //!
-//! Kept only if [`crate::engine::LoadSpec::samples_per_outcome`] asks for it, the first of each second and thread, and bounded in every direction,
-//! because a server chooses what it says. Knows no names: outcomes are those of [`crate::target_outcomes`].
+//! Samples are kept only if [`crate::engine::LoadSpec::samples_per_outcome`] asks for them: the first ones of each interval and
+//! thread. Their number and size are bounded, because a server chooses its responses. The outcomes are those of
+//! [`crate::target_outcomes`].
 
 use crate::clock::Nanos;
 use crate::request_fault::RequestFault;
 use crate::target_outcomes::RequestOutcome;
 use crate::transport::response_parser::ReceivedResponse;
 
-/// Bytes kept of a body.
+/// The maximum number of body bytes that are kept.
 pub const MAX_BODY_BYTES: usize = 1024;
 
-/// Bytes kept of a head.
+/// The maximum number of head bytes that are kept.
 const HEAD: usize = 4096;
 
-/// Outcomes told apart.
+/// The maximum number of outcomes that are distinguished.
 const MOST_OUTCOMES: usize = 32;
 
-/// One answer, or what there was of it.
+/// One response, or the part of it that came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponseSample {
     /// The outcome of the request.
     pub outcome: RequestOutcome,
     /// The time when the request ended, in the time of the trial.
     pub at: Nanos,
-    /// The status of the answer, also of one that was cut; 0 if there was none.
+    /// The status of the response, also if it was truncated; 0 without a response.
     pub status: u16,
-    /// Its header lines by name, each with CRLF, the first 4 KiB of them.
+    /// Its header lines by name, each with CRLF, up to 4 KiB.
     pub head: Vec<u8>,
-    /// The first bytes of its body, [`MAX_BODY_BYTES`] at most.
+    /// The first bytes of its body, at most [`MAX_BODY_BYTES`].
     pub body: Vec<u8>,
-    /// The failure in words, if it is one.
+    /// The fault, if the request failed.
     pub fault: Option<RequestFault>,
 }
 
-/// The samples of a stretch of time.
+/// The samples of an interval.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResponseSamples {
-    /// Of each outcome.
+    /// The maximum number of samples of each outcome.
     most: usize,
     samples: Vec<ResponseSample>,
 }
 
 impl ResponseSamples {
-    /// In the order in which they were kept.
+    /// Returns the samples in the order in which they were kept.
     pub fn iter(&self) -> impl Iterator<Item = &ResponseSample> {
         self.samples.iter()
     }
 
-    /// Keeps an answer, unless there are so many of its outcome.
+    /// Keeps a response, unless there are enough samples of its outcome.
     pub(crate) fn keep(
         &mut self,
         most: usize,
@@ -74,11 +75,11 @@ impl ResponseSamples {
 
     fn wants(&self, kind: RequestOutcome) -> bool {
         let of_its_kind = self.samples.iter().filter(|sample| sample.outcome == kind).count();
-        // As many samples as all outcomes may have bounds the outcomes, too.
+        // The maximum number of samples also bounds the number of outcomes.
         of_its_kind < self.most && self.samples.len() < MOST_OUTCOMES * self.most
     }
 
-    /// Adds what another thread, or another second, kept.
+    /// Adds the samples of another thread or another interval.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.most = self.most.max(other.most);
         for sample in &other.samples {

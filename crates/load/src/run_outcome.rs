@@ -1,7 +1,7 @@
-//! The outcome of a run: its figures for each second, and their sums.
+//! The outcome of a run: the sums of its figures, and how it ended.
 //!
-//! Only figures and their meaning; how they were gathered is [`crate::session`]'s business. Read by [`crate::summary`]
-//! and by whoever judges a run.
+//! This module has only figures and their meaning; [`crate::session`] gathers them. [`crate::summary`] and the code that judges a
+//! run read it.
 
 use crate::clock::Nanos;
 use crate::control::RunStopReason;
@@ -13,46 +13,47 @@ use crate::target::TargetError;
 /// The outcome of a run.
 #[derive(Debug)]
 pub struct RunOutcome {
-    /// All that was measured.
+    /// The sum of all figures.
     pub total: LoadStats,
-    /// Hits that the schedule made due after the warm-up and before the end, or the command to end; none in a closed
-    /// loop.
+    /// The number of requests that were due after the warm-up and before the end of the schedule, or the command to end; `None`
+    /// in a closed loop.
     pub scheduled: Option<u64>,
     /// The start of the run, in nanoseconds since the Unix epoch.
     pub began_unix_ns: i64,
-    /// For how long hits were counted: from the end of the warm-up to the end of the schedule or the command to end.
+    /// The time in which requests were counted: from the end of the warm-up to the end of the schedule or the command to end.
     pub counted_duration: Nanos,
-    /// The time that the hits of a constant rate stand for, each for the time to the next: at one hit in 2 s three of them take 6 s, even if
-    /// the run ends after 5.
+    /// The time that the requests of a constant rate stand for, each for the time to the next: at one request in 2 s, three
+    /// requests take 6 s, even if the run ends after 5.
     pub rate_window: Option<Nanos>,
-    /// The schedule was over because all of its requests were due, and not because its time was.
+    /// True if the schedule ended because all of its requests were due, and not because its time was over.
     pub ended_by_count: bool,
-    /// From the end of the warm-up to the end of the last thread.
+    /// The time from the end of the warm-up to the end of the last thread.
     pub elapsed: Nanos,
-    /// Records written, or why not all were.
+    /// The number of written records, or the reason why not all were written.
     pub records_written: Result<u64, EncodeError>,
-    /// A bad line in an input that was read during the run; the run ended there.
+    /// The bad line in an input that was read during the run; the run ended there.
     pub input_error: Option<TargetError>,
     /// The reason why the run ended before its schedule, if it did.
     pub stop_reason: Option<RunStopReason>,
-    /// Threads that sent.
+    /// The number of sending threads.
     pub threads: usize,
 }
 
-/// The requests that were unfinished at the end of a trial. They count in the figures of this trial and not in those of the next trial.
+/// The requests that were unfinished at the end of a trial. They count in the figures of this trial and not in those of the next
+/// trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnfinishedRequests {
-    /// Hits that were due and never sent.
+    /// Requests that were due and never sent.
     pub backlog: u64,
-    /// Requests that were sent in time and came to an end, well or badly, after the schedule: in no rate.
+    /// Requests that were sent in time and ended after the schedule. They are in no rate.
     pub late: AfterSchedule,
-    /// Requests that were given up because the trial was to end, some of them among the late.
+    /// Requests that were aborted at the end of the trial; some of them are also in `late`.
     pub aborted: u64,
 }
 
 impl RunOutcome {
-    /// Figures that were counted over this time by one thread, of a load that began at the epoch and that nothing scheduled or cut short:
-    /// what stands in for the rest where the figures alone are known.
+    /// Makes an outcome from figures alone, as if one thread had counted them over this time, without a schedule and without an
+    /// early end.
     #[must_use]
     pub fn from_stats(total: LoadStats, over: Nanos) -> Self {
         Self {
@@ -70,7 +71,8 @@ impl RunOutcome {
         }
     }
 
-    /// Hits that were due and never sent because the run was over, dropped and shed ones not included.
+    /// Returns the number of requests that were due and not sent because the run was over. Dropped and shed requests are
+    /// excluded.
     #[must_use]
     pub fn unsent(&self) -> u64 {
         self.scheduled.map_or(0, |scheduled| scheduled.saturating_sub(requests_handed_out(&self.total)))
@@ -83,14 +85,14 @@ impl RunOutcome {
         UnfinishedRequests { backlog: self.unsent(), late: self.total.after_schedule, aborted }
     }
 
-    /// Hits that the schedule made due; in a closed loop those that there was room for.
+    /// Returns the number of requests that the schedule made due; in a closed loop, of those for which a client was free.
     #[must_use]
     pub fn offered_requests(&self) -> u64 {
         self.scheduled.unwrap_or_else(|| requests_handed_out(&self.total))
     }
 }
 
-/// Hits that were sent, waited in vain, dropped, shed or no request.
+/// Returns the number of requests that were sent, waited in vain for a connection, or were dropped, shed or invalid.
 #[must_use]
 pub fn requests_handed_out(total: &LoadStats) -> u64 {
     let never_sent = RequestFault::NOT_ATTEMPTED.map(|fault| total.fault_count(fault));

@@ -1,12 +1,12 @@
-//! The loop: one thread, its sockets, its share of a trial's schedule, its figures.
+//! The send loop: one thread, its sockets, its share of a trial's schedule, its figures.
 //!
-//! Three values meet here and know nothing of each other: the [`ScheduleCursor`] says which hit is due, the
-//! [`SenderConfig`] say how long it may take and when the run is over, the [`ConnectionPool`] moves bytes. Open and closed loop,
-//! recorded or not, one target or many: the same few functions run. Nothing is shared with the other threads but
-//! [`ControlState`], which is read, and the number of the next hit where the loop is closed.
+//! The loop joins three values that know nothing of each other: the [`ScheduleCursor`] returns the request that is due, the
+//! [`SenderConfig`] has the time limits and the end of the run, and the [`ConnectionPool`] moves bytes. The same few functions
+//! run an open or a closed loop, with or without records, for one target or many. The thread shares with other threads only
+//! [`ControlState`], which it reads, and in a closed loop the number of the next request.
 //!
-//! In the steady state a request costs one write, one read, two looks at the clock and a handful of histogram
-//! increments; nothing is allocated.
+//! In the steady state a request costs one write, one read, two looks at the clock and a handful of histogram increments; nothing
+//! is allocated.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::session::share;
 use crate::transport::pool::ConnectionPool;
 use crate::transport::response_parser::CaptureOptions;
 
-/// Due hits sent in one go before answers are looked at again.
+/// The maximum number of due requests that are sent before the thread looks at responses again.
 const BURST: usize = 64;
 
 /// The interval at which results, gauges and commands are handled.
@@ -34,12 +34,12 @@ const TICK: Nanos = SECOND / 10;
 pub(crate) struct SenderConfig {
     /// The start of the trial.
     pub(crate) begins: Nanos,
-    /// Most requests in flight.
+    /// The maximum number of requests in flight of this thread.
     pub(crate) max_in_flight: usize,
     pub(crate) on_saturation: SaturationPolicy,
-    /// From the send.
+    /// The time limit for a complete response, counted from the send.
     pub(crate) timeout: Nanos,
-    /// From the intended instant.
+    /// The time limit for a complete response, counted from the intended instant.
     pub(crate) deadline: Nanos,
     /// The end of the schedule.
     pub(crate) end: Nanos,
@@ -51,9 +51,9 @@ pub(crate) struct SenderConfig {
     pub(crate) failure_pause: Nanos,
     /// True if requests are sent again that Go's client would send again.
     pub(crate) retries_enabled: bool,
-    /// Redirects followed for one hit; `None` takes a redirect as the answer.
+    /// The maximum number of redirects of a request; `None` takes a redirect as the response.
     pub(crate) redirects: Option<u32>,
-    /// A thread busy-polls waits shorter than this.
+    /// The thread busy-polls if it waits for less than this time.
     pub(crate) busy_poll: Nanos,
     /// The length of an interval.
     pub(crate) interval: Nanos,
@@ -62,16 +62,16 @@ pub(crate) struct SenderConfig {
 /// The treatment of a request that is due while the in-flight bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SaturationPolicy {
-    /// It waits for room; its response time runs from when it was due.
+    /// The request waits for room; its response time runs from the instant when it was due.
     #[default]
     Queue,
-    /// It is not sent, and counted.
+    /// The request is not sent, and is counted as dropped.
     Drop,
 }
 
 /// One thread's part of a trial.
 pub(crate) struct SenderTask {
-    /// The thread's.
+    /// The index of the thread.
     pub(crate) index: usize,
     /// The trial's number in its session.
     pub(crate) trial: u64,
@@ -107,22 +107,23 @@ pub(crate) struct LoopState {
     next_tick: Nanos,
     /// The time of the next report of figures.
     pub(crate) interval_end: Nanos,
-    /// Since when there has been room in flight.
+    /// The time since which there has been room in flight.
     pub(crate) room_since: Nanos,
-    /// Since when the in-flight bound is reached.
+    /// The time since which the in-flight bound is reached.
     pub(crate) saturated_since: Option<Nanos>,
-    /// A due hit whose request has not been read yet.
+    /// A due request that has not been read yet.
     held: Option<Arrival>,
-    /// Since when there are no more hits.
+    /// The time since which no more requests are sent.
     over: Option<Nanos>,
     revision: u64,
 }
 
-/// A turn of spinning takes about a microsecond; what takes longer was spent without a CPU.
+/// The maximum time of a turn of busy polling that is counted. A turn takes about a microsecond; a longer one was spent without a
+/// CPU.
 const SPIN_STEP: Nanos = 5_000;
 
 impl SenderLoop {
-    /// A part of a trial on what the thread has from the trials before.
+    /// Makes the send loop of a trial from the thread's connections and tables of earlier trials.
     pub(crate) fn new(
         part: SenderTask,
         clock: RunClock,
@@ -162,7 +163,8 @@ impl SenderLoop {
         }
     }
 
-    /// Runs to the end of the schedule, or to a command, and to the last answer; gives back what outlives the trial.
+    /// Runs to the end of the schedule, or to a command, and to the last response. Returns the connections and tables for the
+    /// next trial.
     pub(crate) fn run(mut self) -> (ConnectionPool<EventPoller>, InFlightTable) {
         let mut events = EventPoller::new_event_buffer();
         while !self.is_finished() {
@@ -200,7 +202,8 @@ impl SenderLoop {
         }
     }
 
-    /// Figures to the collector. Where it has no empty box yet, they stay for the end of the next interval.
+    /// Reports figures to the collector. Without an empty [`LoadStats`](crate::stats::LoadStats), they stay for the end of the
+    /// next interval.
     #[cold]
     fn end_interval(&mut self) {
         let LoopState { now, interval_end, .. } = self.state;
@@ -213,7 +216,7 @@ impl SenderLoop {
         self.state.over.is_some() && self.flights.len() == 0
     }
 
-    /// Sleeps until something can happen. Waits too short to sleep are spent polling.
+    /// Waits until an event, or until the next planned action. Waits that are too short for a sleep are spent polling.
     fn wait(&mut self, events: &mut Vec<Event>) {
         self.refresh();
         let LoopState { now, next_due, next_tick, interval_end, over, .. } = self.state;
@@ -235,7 +238,7 @@ impl SenderLoop {
         }
     }
 
-    /// An epoll set that cannot be waited for is a broken program, not a load result: end the run.
+    /// Ends the run if polling failed: that is a defect of the program, not a load result.
     fn check(&self, polled: rustix::io::Result<()>) {
         if polled.is_err() {
             self.control_state.issue_command(RunCommand::Abort, RunStopReason::Commanded);
@@ -254,7 +257,7 @@ impl SenderLoop {
         }
     }
 
-    /// Goes on as it is steered now.
+    /// Applies changed settings.
     #[cold]
     fn apply_settings(&mut self, steered: LiveSettings) {
         let LiveSettings { arrivals, max_in_flight: in_flight, paused } = steered;
@@ -266,13 +269,13 @@ impl SenderLoop {
         self.state.next_due = 0;
     }
 
-    /// True if the in-flight bound is reached. Resting places count.
+    /// True if the in-flight bound is reached. Paused clients count as requests in flight.
     #[inline]
     fn is_full(&self) -> bool {
         self.flights.len() + self.paused_slots.len() >= self.config.max_in_flight
     }
 
-    /// Places that have rested for long enough are free again.
+    /// Ends the pauses of failed clients that are over.
     #[inline]
     fn rested(&mut self) {
         if self.paused_slots.free_expired(self.state.now) {
@@ -280,7 +283,7 @@ impl SenderLoop {
         }
     }
 
-    /// There is room in flight.
+    /// Notes that there is room in flight again.
     #[inline]
     pub(crate) fn end_saturation(&mut self) {
         if let Some(since) = self.state.saturated_since.take() {
@@ -298,7 +301,7 @@ impl SenderLoop {
         }
     }
 
-    /// Sends what is due.
+    /// Sends the requests that are due.
     #[inline]
     fn send_due_requests(&mut self) {
         if self.state.now < self.state.next_due || self.state.over.is_some() {
@@ -320,7 +323,7 @@ impl SenderLoop {
         }
     }
 
-    /// The next hit that has a request, which it uses up whatever becomes of it.
+    /// Returns the next request that has been read. The request is used up, whatever its outcome.
     #[inline]
     fn next_hit(&mut self) -> NextArrival {
         let next = match self.state.held.take() {
@@ -342,7 +345,8 @@ impl SenderLoop {
         }
     }
 
-    /// The schedule counts from the beginning of the trial, the loop from that of the session.
+    /// Returns the next request of the schedule. The schedule counts from the start of the trial, the loop from that of the
+    /// session.
     #[inline]
     fn next_due(&mut self) -> NextArrival {
         let begins = self.config.begins;
@@ -365,7 +369,7 @@ impl SenderLoop {
         self.end_at(self.control_state.requested_stop().map_or(now, |(at, _)| at));
     }
 
-    /// Nothing more is sent; what is answered after this instant of the trial came late.
+    /// Stops sending. Responses that come after this instant of the trial count as late.
     fn end_at(&mut self, at: Nanos) {
         if self.state.over.is_none() {
             self.state.over = Some(self.state.now);
@@ -374,15 +378,16 @@ impl SenderLoop {
         self.accounting.set_schedule_end(at.saturating_add(self.config.begins));
     }
 
-    /// After the end of the schedule nothing is sent that waited for room, and nothing at all after the grace: the run
-    /// ends on time. What was not sent is counted by the engine.
+    /// True if a request must not be sent any more. After the end of the schedule, requests that waited for room are not sent,
+    /// and after the grace period no requests at all, so that the run ends on time. The engine counts the requests that were not
+    /// sent.
     fn is_too_late(&self, hit: Arrival) -> bool {
         let LoopState { now, room_since, .. } = self.state;
         let end = self.config.end;
         now >= end && (hit.due < room_since || now - end >= self.config.grace)
     }
 
-    /// The in-flight bound is reached: hits wait in the schedule, where they cost nothing, or are dropped.
+    /// Handles a reached in-flight bound: requests wait in the schedule, where they cost nothing, or are dropped.
     #[cold]
     fn be_busy(&mut self) {
         self.state.saturated_since.get_or_insert(self.state.now);
@@ -417,7 +422,7 @@ impl SenderLoop {
         }
     }
 
-    /// Ten times a second: results out, gauges up.
+    /// Flushes records and publishes gauges, ten times a second.
     #[inline]
     fn tick(&mut self) {
         let LoopState { now, next_tick, .. } = self.state;
@@ -440,7 +445,7 @@ impl SenderLoop {
         self.control_state.enforce_error_budget();
     }
 
-    /// A thread that has no share of a closed loop any more looks at the schedule here alone.
+    /// Ends the schedule of a thread that has no clients of a closed loop any more: only this function checks its end.
     fn end_without_room(&mut self) {
         let now = self.state.now.saturating_sub(self.config.begins);
         if self.config.max_in_flight == 0 && self.cursor.is_over(now) {

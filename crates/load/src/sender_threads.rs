@@ -1,7 +1,7 @@
-//! The threads of a session: each keeps its connections from one trial to the next, and looks after them in between.
+//! The threads of a session: each keeps its connections from one trial to the next, and maintains them in between.
 //!
-//! A thread does what it is told, one thing after the other: its part of a trial, which is [`SenderLoop`]'s to carry out.
-//! Which trials there are, and what becomes of their figures, is [`crate::session`]'s business.
+//! A thread carries out its commands one after the other. [`SenderLoop`] carries out the thread's part of a trial.
+//! [`crate::session`] decides about trials and their figures.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -19,17 +19,18 @@ use crate::transport::pool::ConnectionPool;
 
 /// A command for a thread.
 pub(crate) enum SenderCommand {
-    /// To have connections of each route open, and to say how many of all stand then.
+    /// Opens connections of each route and replies with the number of all open connections.
     Warm {
-        /// Of each route.
+        /// The number of connections of each route.
         connections: usize,
         answer: ReplyChannel,
     },
-    /// To carry out a part of a trial.
+    /// Carries out a part of a trial.
     Trial(Box<SenderTask>),
 }
 
-/// The channel on which a thread reports its number of open connections, and the latest time for the report, by the clock of the session.
+/// The channel on which a thread reports its number of open connections, and the latest time for the report, by the clock of the
+/// session.
 #[derive(Debug, Clone)]
 pub(crate) struct ReplyChannel {
     pub(crate) reply: Sender<usize>,
@@ -39,7 +40,7 @@ pub(crate) struct ReplyChannel {
 /// The interval at which a thread without a trial checks its connections.
 const LOOK: Nanos = SECOND / 10;
 
-/// One of the threads, as the session holds it.
+/// A thread as the session holds it.
 #[derive(Debug)]
 pub(crate) struct SenderThread {
     orders: Option<Sender<SenderCommand>>,
@@ -48,7 +49,7 @@ pub(crate) struct SenderThread {
 }
 
 impl SenderThread {
-    /// Starts a thread that has these connections.
+    /// Starts a thread with these connections.
     pub(crate) fn spawn(
         index: usize,
         clock: RunClock,
@@ -74,14 +75,14 @@ impl SenderThread {
         self.waker.clone()
     }
 
-    /// False when the thread is gone.
+    /// Sends a command; false if the thread has ended.
     pub(crate) fn send(&self, order: SenderCommand) -> bool {
         let told = self.orders.as_ref().is_some_and(|orders| orders.send(order).is_ok());
         self.waker.wake();
         told
     }
 
-    /// It ends with what it was told last.
+    /// Makes the thread end after its last command.
     pub(crate) fn stop(&mut self) {
         self.orders = None;
         self.waker.wake();
@@ -91,7 +92,7 @@ impl SenderThread {
 impl Drop for SenderThread {
     fn drop(&mut self) {
         self.stop();
-        // A thread that panicked has said so on standard error.
+        // A thread that panicked has written the reason to standard error.
         self.thread.take().map(JoinHandle::join);
     }
 }
@@ -104,7 +105,7 @@ struct IdleSender {
     orders: Receiver<SenderCommand>,
     /// The channel of the caller that waits for open connections.
     warming: Option<ReplyChannel>,
-    /// Nothing is sent here.
+    /// An empty source of requests.
     supply: SenderRequests,
     /// The costs of connections that no request asked for.
     stats: Box<LoadStats>,
@@ -114,7 +115,7 @@ impl IdleSender {
     fn serve(mut self) {
         let mut events = EventPoller::new_event_buffer();
         while let Some(part) = self.next_part(&mut events) {
-            // Who did not wait for it to end does without.
+            // A caller that still waits for open connections gets no reply.
             self.warm(0, None);
             let Self { clock, pool, flights, orders, warming, supply, stats } = self;
             let (pool, flights) = SenderLoop::new(*part, clock, pool, flights).run();
@@ -122,13 +123,13 @@ impl IdleSender {
         }
     }
 
-    /// Looks after the connections until there is a part to carry out; none when the session is over.
+    /// Maintains the connections until there is a part of a trial to carry out; `None` when the session is over.
     fn next_part(&mut self, events: &mut Vec<Event>) -> Option<Box<SenderTask>> {
         loop {
             match self.orders.try_recv() {
                 Ok(SenderCommand::Trial(part)) => return Some(part),
                 Ok(SenderCommand::Warm { connections, answer }) => {
-                    // Those that have ended by now are lacking.
+                    // Connections that have ended by now must be replaced, too.
                     self.poll_idle_connections(events).ok()?;
                     self.warm(connections, Some(answer));
                 }
@@ -139,12 +140,12 @@ impl IdleSender {
         }
     }
 
-    /// Says how many connections stand when all do that will, or when it is time.
+    /// Replies with the number of open connections once all attempts have ended, or at the deadline.
     fn answer(&mut self) {
         let (clock, pool) = (&self.clock, &self.pool);
         let due = |answer: &mut ReplyChannel| !pool.is_warming() || clock.now() >= answer.deadline;
         if let Some(ReplyChannel { reply, .. }) = self.warming.take_if(due) {
-            // Who asked may have lost patience.
+            // The caller may have stopped waiting.
             let _ = reply.send(pool.established());
         }
     }
@@ -155,7 +156,8 @@ impl IdleSender {
         self.run_transport(|pool, desk| pool.warm(connections, now, desk));
     }
 
-    /// A connection that the server closes is let go now, and not by the first hit that would have had it.
+    /// Handles events of idle connections, so that a connection that the server closes is removed now, and not by the first
+    /// request that would have used it.
     fn poll_idle_connections(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<()> {
         let now = self.clock.now();
         self.pool.network.wait(events, now, now + LOOK)?;
@@ -171,7 +173,7 @@ impl IdleSender {
         Ok(())
     }
 
-    /// Nothing is told of flights, because there are none.
+    /// Runs an action of the transport. It reports no events of requests, because there are no requests in flight.
     fn run_transport(
         &mut self,
         act: impl FnOnce(&mut ConnectionPool<EventPoller>, &mut TransportContext<'_>),

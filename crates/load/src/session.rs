@@ -1,9 +1,9 @@
-//! The resources that live longer than one load: threads, connections and names. A session carries out trials, one after the other.
+//! The resources that live longer than one load: threads, connections and names. A session carries out trials, one after the
+//! other.
 //!
-//! The caller (the tool's `attack`, the search methods) describes a [`SessionSetup`], opens a [`LoadSession`], and has it carry out a
-//! [`LoadSpec`] as a [`LoadTrial`] as often as it likes; [`start`] does all of it for a single trial. What is asked is
-//! [`crate::plan`]'s business; how threads keep their connections [`crate::sender_threads`]'s; what a trial measures
-//! [`crate::trial`]'s.
+//! The caller (the tool's `attack`, the search methods) describes a [`SessionSetup`], opens a [`LoadSession`], and starts each
+//! [`LoadSpec`] as a [`LoadTrial`]; [`start`] does all of it for a single trial. [`crate::plan`] has the settings,
+//! [`crate::sender_threads`] the threads and their connections, and [`crate::trial`] the measurements of a trial.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,18 +37,18 @@ pub enum TrialStartError {
     /// The system refused a thread or a descriptor.
     #[error("cannot start the run: {0}")]
     System(#[from] io::Error),
-    /// The trial before has used them up.
+    /// The trial before has used up the targets.
     #[error("-lazy reads each target once, which is enough for one trial only")]
     TargetsUsedUp,
-    /// The instant at which the trial was to start has passed, or is too near to be ready for it.
+    /// The start time has passed, or is too early for the preparation of the trial. The value is the difference.
     #[error("the start time is {0:.3?} too early for the preparation of the run; give a later time")]
     Late(Duration),
-    /// It panicked, and has said why on standard error.
+    /// A sender thread panicked and has written the reason to standard error.
     #[error("a sender thread panicked")]
     SenderDied,
 }
 
-/// Opens a session for one trial. The first hit is due some milliseconds later, when every thread is there.
+/// Opens a session for one trial. The first request is due some milliseconds later, when every thread is ready.
 ///
 /// # Errors
 /// [`TrialStartError`]; nothing has been sent then.
@@ -56,12 +56,12 @@ pub fn start(plan: RunPlan, results: Option<ResultsOutput>) -> Result<LoadTrial<
     let (setup, load) = plan.split();
     let mut session = LoadSession::open(setup)?;
     let course = session.begin(&load, results)?;
-    // Connections end with the trial, and not when somebody asks what it came to.
+    // Connections end with the trial, even if the caller reads its outcome later.
     session.hands.iter_mut().for_each(SenderThread::stop);
     Ok(LoadTrial { session: SessionRef::Owned(Box::new(session)), state: course })
 }
 
-/// Time given to each thread to be there, its batches made, before the first hit is due.
+/// The time for each thread to start and to allocate its batches before the first request is due.
 const MUSTER: Duration = Duration::from_millis(5);
 
 /// The time limit for opening connections that have no limit of their own.
@@ -70,18 +70,18 @@ const WARMING: Duration = Duration::from_secs(30);
 /// The additional time for the response of a thread, which checks its connections ten times a second.
 const ANSWERING: Duration = Duration::from_secs(5);
 
-/// Threads, connections and names. Dropping it ends the threads and with them the connections.
+/// The threads, connections and names of a session. Dropping it ends the threads and with them the connections.
 pub struct LoadSession {
     hands: Vec<SenderThread>,
     clock: RunClock,
-    /// None once it has been read.
+    /// The source of requests; `None` after an input was read.
     source: Option<RequestSource>,
     style: RequestFraming,
     travel: TransportOptions,
     busy_poll: Duration,
     /// The durations of the lookups before the first trial, which counts them.
     lookups: LatencyHistogram,
-    /// Trials begun.
+    /// The number of trials that were begun.
     trials: u64,
     total: LoadStats,
 }
@@ -114,10 +114,10 @@ impl LoadSession {
         Ok(Self { hands, clock, source, style, travel, busy_poll, lookups, trials, total })
     }
 
-    /// Opens connections of every origin on the list before any hit asks for them, as many as are lacking to `each`, within
-    /// the limits of [`TransportOptions`]; over HTTP/2 as many as [`Http2Options::connections`](crate::plan::Http2Options) says. Waits
-    /// for them, for as long as a request may take and for all of them together, and returns how many stand then: fewer if the server
-    /// does not take them.
+    /// Opens connections to every origin on the list before the first request: up to `each` per origin, within the limits of
+    /// [`TransportOptions`]; over HTTP/2 as many as [`Http2Options::connections`](crate::plan::Http2Options) says. Waits for all
+    /// of them together, for as long as one request may take. Returns the number of open connections, which is smaller if the
+    /// server does not accept all.
     ///
     /// # Errors
     /// [`TrialStartError::SenderDied`].
@@ -139,9 +139,9 @@ impl LoadSession {
         each.sum()
     }
 
-    /// Begins a trial, whose first hit is due some milliseconds later. Its cursor, rules and books are its own; threads,
-    /// connections and names are what the trials before have left. Of a trial with fewer requests in flight than there are
-    /// threads, only so many threads have a part.
+    /// Begins a trial, whose first request is due some milliseconds later. It has its own cursor, settings and accounting, and
+    /// uses the threads, connections and names of earlier trials. If the trial has fewer requests in flight than there are
+    /// threads, only that number of threads takes part.
     ///
     /// # Errors
     /// [`TrialStartError`]; nothing has been sent then.
@@ -154,13 +154,13 @@ impl LoadSession {
         Ok(LoadTrial { session: SessionRef::Borrowed(self), state: course })
     }
 
-    /// All that its trials have measured, those that were dropped included.
+    /// Returns the sum of the figures of all ended trials, including those that were dropped.
     #[must_use]
     pub fn total(&self) -> &LoadStats {
         &self.total
     }
 
-    /// A trial has ended.
+    /// Adds the figures of a trial that has ended.
     pub(crate) fn add_trial_stats(&mut self, trial: &LoadStats) {
         self.total.merge(trial);
     }
@@ -199,7 +199,7 @@ impl LoadSession {
         parts.trial = self.trials;
         parts.configure_records(max_body, records_carriage, warn_of_cut_body);
         parts.record_sender = writer.as_ref().map(|writer| (writer.batches.clone(), writer.on_slow_output));
-        // Not before: what is read is used up, and a load that came late may be asked for again.
+        // The source is taken last: an input is used up by it, and a load that came too late may be started again.
         let source = next(&mut self.source)?;
         let (supplies, exhausted) = split_source(source, &self.style, load.shard, &wakers)?;
         for (hand, supply) in hands.iter().zip(supplies) {
@@ -209,7 +209,7 @@ impl LoadSession {
                 return Err(TrialStartError::SenderDied);
             }
         }
-        // What was looked up before is counted where it was needed first.
+        // The lookups before the first trial are counted in that trial.
         let beforehand =
             LoadStats { lookup: std::mem::take(&mut self.lookups), ..*LoadStats::preallocated() };
         let mut course = TrialState::new(load, parts, (shared, clock), beforehand);
@@ -219,7 +219,7 @@ impl LoadSession {
     }
 }
 
-/// Returns the number of open connections of the next thread that responds by `by`; none is 0.
+/// Returns the number of open connections of the next thread that responds by `by`; 0 if none responds.
 fn heard(standing: &Receiver<usize>, by: Nanos, clock: RunClock) -> Result<usize, TrialStartError> {
     match standing.recv_timeout(Duration::from_nanos(by.saturating_sub(clock.now()))) {
         Ok(standing) => Ok(standing),
@@ -278,7 +278,7 @@ impl SenderThreadBuilder<'_> {
     }
 }
 
-/// The part of a whole number that falls to one of several; no limit stays no limit.
+/// Returns the share of a whole number for one of several threads; no limit stays no limit.
 pub(crate) fn share(whole: usize, index: usize, of: usize) -> usize {
     if whole == usize::MAX { whole } else { whole / of + usize::from(index < whole % of) }
 }
@@ -295,13 +295,13 @@ fn making(travel: &TransportOptions, dial: Arc<DialOptions>) -> ConnectorConfig 
     }
 }
 
-/// Bytes kept of each body; none where heads are not kept either.
+/// Returns the number of body bytes to keep; `None` if heads are not kept either.
 fn kept_of_bodies(results: Option<&ResultsOutput>, samples: usize) -> Option<usize> {
     let sampled = (samples > 0).then_some(response_samples::MAX_BODY_BYTES);
     results.map(|results| results.max_body).max(sampled)
 }
 
-/// The addresses of everything on the list, looked up before the clock of the run starts.
+/// Returns the addresses of all origins on the list, looked up before the clock of the run starts.
 fn known_addresses(
     source: &RequestSource,
     dial: &DialOptions,

@@ -1,13 +1,14 @@
 //! The figures of a run, in memory that does not grow with the run.
 //!
-//! Each thread fills a [`LoadStats`] of its own and hands it over once a second; the collector adds them up. Latencies are
-//! kept per [`OutcomeClass`], in nanoseconds, in HDR histograms of three significant digits (stated error 0.1 %). Targets are not told
-//! apart here, where each would cost a third of a megabyte per class, thread and box: results do, and [`TargetOutcomes`].
+//! Each thread fills a [`LoadStats`] of its own and reports it at the end of each interval; the collector adds the reports up.
+//! Latencies are kept per [`OutcomeClass`], in nanoseconds, in HDR histograms of three significant digits (stated error 0.1 %).
+//! Targets are not distinguished here, where each would cost a third of a megabyte per class and thread: records and
+//! [`TargetOutcomes`] distinguish them.
 //!
-//! Three figures stand side by side for every request: *service time* (from the real send), *response time* (from the
-//! intended instant) and *send lag* (between the two). A request that timed out is in its histograms with the time at which
-//! it was given up. One that timed out before it had a connection has a response time and no service time. One that failed before it had
-//! a connection, or that was not even to be sent, has neither and is only counted.
+//! Every request has three figures: *service time* (from the real send), *response time* (from the intended instant) and *send
+//! lag* (between the two). A request that timed out is in its histograms with the time at which it was given up. If it timed out
+//! before it had a connection, it has a response time and no service time. A request that failed before it had a connection, or
+//! that was not even to be sent, has neither and is only counted.
 
 mod histogram;
 mod json;
@@ -29,7 +30,7 @@ pub use histogram::LatencyHistogram;
 pub use status_counts::StatusCounts;
 pub use wrong_answers::WrongAnswerCounts;
 
-/// The two times of one class.
+/// The service times and response times of a group of requests: a class, a variant or all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestTimes {
@@ -51,23 +52,23 @@ impl RequestTimes {
     }
 }
 
-/// Everything one thread measured in one stretch of time, or all threads in all of it.
+/// The figures of one thread in an interval, or of all threads in a run.
 ///
-/// Requests that are due in the warm-up are excluded, and so is all that happens before its end, with two exceptions:
-/// [`LoadStats::busy_poll_time`], which stands beside the CPU time of the whole trial, and the times of lookups and handshakes, most of
-/// which a warm-up is for.
+/// Requests that are due in the warm-up are excluded, and so is all that happens before its end, with two exceptions.
+/// [`LoadStats::busy_poll_time`] includes the warm-up, like the CPU time of the whole trial. The times of lookups and handshakes
+/// include it, because most of them occur in a warm-up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadStats {
-    /// Requests of which a first byte left.
+    /// Requests whose first byte was sent.
     pub sent: u64,
-    /// Requests that never got a connection: they ended while they waited for one.
+    /// Requests that ended before their first byte was sent, such as those that waited for a connection in vain.
     pub no_connection: u64,
     /// Requests whose outcome is known, including those that were never sent.
     pub completed: u64,
     /// Sent requests that ended after the schedule.
     pub after_schedule: AfterSchedule,
-    /// Responses by status without wrong answers, `[0]` is 100.
+    /// Responses by status, without wrong answers; `[0]` is status 100.
     pub statuses: StatusCounts,
     /// Failed requests by [`RequestFault::kind_index`].
     #[serde(with = "json::failures")]
@@ -87,7 +88,7 @@ pub struct LoadStats {
     pub bytes_out: u64,
     /// Connections opened, after the warm-up.
     pub connections: u64,
-    /// Requests sent again because the server had closed an idle connection or had not looked at them.
+    /// Requests sent again because the server had closed an idle connection or had not processed them.
     pub retried: u64,
     /// Redirects followed.
     pub redirects: u64,
@@ -104,22 +105,22 @@ pub struct LoadStats {
     /// CPU time spent on busy polling, summed over the threads. The warm-up is included.
     #[serde(rename = "busy_poll_seconds", with = "crate::duration_json")]
     pub busy_poll_time: Nanos,
-    /// Most requests in flight at once. [`LoadStats::merge`] keeps the larger, which is right for stretches of time;
-    /// the engine adds threads up.
+    /// The maximum number of requests in flight. [`LoadStats::merge`] keeps the larger one, which is right for intervals that
+    /// follow each other; the engine adds the threads up.
     pub in_flight_peak: u64,
     /// The time from the intended to the real send. A request that never got a connection counts with its wait for one.
     pub send_lag: LatencyHistogram,
     /// The send lag of requests that had room when they were due: this generator caused it. Requests that waited for room are
     /// excluded, because when the response that made room could have been read is unknown.
     pub generator_lag: LatencyHistogram,
-    /// The delay with which a sending thread looked at its clock, which it does ten times a second while it sends. The lag does not depend on what is
-    /// in flight.
+    /// The delay with which a sending thread looked at its clock, which it does ten times a second while it sends. The lag does
+    /// not depend on the requests in flight.
     pub scheduler_lag: LatencyHistogram,
     /// Name lookups that were made for a request.
     pub lookup: LatencyHistogram,
-    /// TCP handshake of each connection, those of the warm-up included.
+    /// The duration of the TCP handshake of each connection, including those in the warm-up.
     pub connect: LatencyHistogram,
-    /// TLS handshake of each connection, those of the warm-up included.
+    /// The duration of the TLS handshake of each connection, including those in the warm-up.
     pub tls: LatencyHistogram,
     /// The time from the send until the last byte of the request was handed to the system.
     pub write: LatencyHistogram,
@@ -127,17 +128,17 @@ pub struct LoadStats {
     pub first_byte: LatencyHistogram,
     /// The time from the first to the last byte of the response.
     pub body: LatencyHistogram,
-    /// By target and status; empty unless the plan asks for it.
+    /// Outcomes by target and status; empty unless the plan asks for them.
     pub outcomes: TargetOutcomes,
-    /// By variant, for targets that have one.
+    /// Outcomes by variant, for targets that have one.
     pub variants: StatsByVariant,
-    /// Some answers of each outcome; none unless the plan asks for them.
+    /// Some responses of each outcome; none unless the plan asks for them.
     ///
-    /// No part of the figures as data: what a server said may be secret, and intervals hold no head and no body.
+    /// They are not part of the figures as data: responses may be secret, so intervals contain no head and no body.
     #[serde(skip)]
     pub sample_responses: ResponseSamples,
-    /// The outcome of each request that ended in an interval; empty unless the load asks for it, and empty in every sum of intervals. Threads one
-    /// after the other, each in the order in which they ended.
+    /// The outcome of each request that ended in an interval. It is empty unless the load asks for it, and empty in every sum of
+    /// intervals. The requests of one thread follow those of another, each in the order in which they ended.
     #[serde(skip)]
     pub completed_requests: Vec<CompletedRequest>,
     /// Times by [`OutcomeClass`].
@@ -158,17 +159,17 @@ pub struct AfterSchedule {
 /// One finished request.
 #[derive(Debug, Clone, Copy)]
 pub struct FinishedRequest {
-    /// Index of its target.
+    /// The index of its target.
     pub target: usize,
-    /// The status of its complete answer, or why there is none.
+    /// The status of its complete response, or the reason why there is none.
     pub outcome: Result<u16, RequestFault>,
-    /// Intended instant.
+    /// The intended instant.
     pub due: Nanos,
-    /// Real send, unless it ended before that.
+    /// The time of the send; `None` if the request ended before it.
     pub sent_at: Option<Nanos>,
-    /// First byte of the answer, if one came.
+    /// The time of the first byte of the response, if one came.
     pub first_byte: Option<Nanos>,
-    /// Last byte, or the failure.
+    /// The time of the last byte, or of the failure.
     pub end: Nanos,
     /// Bytes of the response body.
     pub bytes_in: u64,
@@ -176,7 +177,7 @@ pub struct FinishedRequest {
     pub bytes_out: u64,
 }
 
-/// Every counter of a [`LoadStats`] that adds up: its value, or what is borrowed of it as asked.
+/// Lists every counter of a [`LoadStats`] that adds up, by value or borrowed.
 macro_rules! counters {
     ($stats:expr $(, $($borrowed:tt)+)?) => {
         [
@@ -219,7 +220,8 @@ impl LoadStats {
                 fault.class()
             }
         };
-        // A failure without a connection takes nanoseconds and would read as a fast response. A wait that timed out is a lower bound.
+        // A failure without a connection takes nanoseconds and would read as a fast response. A wait that timed out is a lower
+        // bound.
         if finished.sent_at.is_none() && class == OutcomeClass::Failed {
             return;
         }
@@ -243,7 +245,7 @@ impl LoadStats {
         });
     }
 
-    /// Counts the reason of a wrong answer, which [`LoadStats::record_finished`] is told without it.
+    /// Counts a wrong answer by its reason and status, which [`LoadStats::record_finished`] does not know.
     pub(crate) fn record_wrong_answer(&mut self, status: u16, reason: &str) {
         self.wrong_answers.record(reason, 1);
         self.wrong_answer_statuses.record(status, 1);
@@ -251,13 +253,14 @@ impl LoadStats {
         self.failure_examples[kind].get_or_insert_with(|| format!("wrong-answer: {reason}").into());
     }
 
-    /// The times of a class.
+    /// Returns the times of a class.
     #[must_use]
     pub fn class(&self, class: OutcomeClass) -> &RequestTimes {
         &self.classes[class as usize]
     }
 
-    /// The times of everything that was sent: a failure is in it with the time it took, never left out.
+    /// Returns the times of all classes: all sent requests and, in the response times, requests that timed out without a
+    /// connection.
     #[must_use]
     pub fn all_times(&self) -> RequestTimes {
         let mut sum = RequestTimes::default();
@@ -265,28 +268,28 @@ impl LoadStats {
         sum
     }
 
-    /// Counts one that ended after the schedule, too.
+    /// Counts a request that ended after the schedule.
     pub(crate) fn record_after_schedule(&mut self, finished: &FinishedRequest) {
         let good = finished.outcome.is_ok_and(|status| OutcomeClass::of_status(status) == OutcomeClass::Good);
         self.after_schedule.completed += u64::from(finished.sent_at.is_some());
         self.after_schedule.good += u64::from(good);
     }
 
-    /// Requests that were sent and came to an end, well or badly.
+    /// Returns the number of sent requests that ended, with or without a good response.
     #[must_use]
     pub fn sent_and_ended(&self) -> u64 {
         let never_sent = RequestFault::NOT_ATTEMPTED.into_iter().map(|fault| self.fault_count(fault));
         never_sent.fold(self.completed.saturating_sub(self.no_connection), u64::saturating_sub)
     }
 
-    /// Complete answers with a status from 200 to 399.
+    /// Returns the number of complete responses with a status from 200 to 399, without wrong answers.
     #[must_use]
     pub fn good(&self) -> u64 {
         let good = self.statuses.iter().filter(|(status, _)| (200..400).contains(status));
         good.map(|(_, count)| count).fold(0, u64::saturating_add)
     }
 
-    /// All complete responses by status: wrong answers are counted with the status that the server sent.
+    /// Returns all complete responses by status: wrong answers are counted with the status that the server sent.
     #[must_use]
     pub fn status_codes(&self) -> StatusCounts {
         let mut all = self.statuses.clone();
@@ -294,14 +297,14 @@ impl LoadStats {
         all
     }
 
-    /// Failures of one kind.
+    /// Returns the number of failures of this kind.
     #[must_use]
     pub fn fault_count(&self, fault: RequestFault) -> u64 {
         self.failures[fault.kind_index()]
     }
 
-    /// Adds what another thread, or another second, measured, single hits not included. Sums end at what a counter holds: figures that were read may
-    /// be anybody's.
+    /// Adds the figures of another thread or another interval, without the outcomes of single requests. Counters saturate,
+    /// because figures that were read from a file can have any value.
     pub fn merge(&mut self, other: &Self) {
         let counters = self.counters_mut().into_iter().zip(other.counters());
         counters.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
@@ -324,14 +327,14 @@ impl LoadStats {
         self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.merge(theirs));
     }
 
-    /// Adds what another generator measured at the same time: what each had in flight at most was there together.
+    /// Adds the figures of another generator for the same time. The maximums in flight are added.
     pub fn merge_concurrent(&mut self, other: &Self) {
         let peak = self.in_flight_peak.saturating_add(other.in_flight_peak);
         self.merge(other);
         self.in_flight_peak = peak;
     }
 
-    /// The largest of all counters, histograms not included: whoever reads figures can tell whether anybody measured them.
+    /// Returns the largest of all counters, without histograms. A reader can reject figures that are too large to be real.
     #[must_use]
     pub fn largest_counter(&self) -> u64 {
         let own = self.counters().into_iter().chain(self.failures).chain([self.in_flight_peak]);
@@ -342,7 +345,8 @@ impl LoadStats {
         own.chain(statuses).chain(wrong).chain(outcomes).chain(variants).max().unwrap_or(0)
     }
 
-    /// Empty, with room for what every request and every connection records, so that the first ones do not pay for it.
+    /// Makes empty figures and allocates the histograms that every request and every connection uses, so that the first requests
+    /// are not slower.
     pub(crate) fn preallocated() -> Box<Self> {
         let mut stats = Box::<Self>::default();
         stats.reserve();
@@ -358,7 +362,7 @@ impl LoadStats {
         [service_time, response_time].into_iter().for_each(LatencyHistogram::reserve);
     }
 
-    /// Forgets everything and keeps the memory.
+    /// Removes all figures and keeps the memory.
     pub fn clear(&mut self) {
         self.histograms_mut().into_iter().for_each(LatencyHistogram::clear);
         self.classes.iter_mut().for_each(RequestTimes::clear);
@@ -386,12 +390,12 @@ impl LoadStats {
         };
     }
 
-    /// Those that add up.
+    /// Returns the counters that add up.
     fn counters(&self) -> [u64; 15] {
         counters!(self)
     }
 
-    /// The same, in the same order.
+    /// Returns the counters that add up, in the same order, for changes.
     fn counters_mut(&mut self) -> [&mut u64; 15] {
         counters!(self, &mut)
     }
@@ -467,7 +471,7 @@ mod tests {
         assert_eq!(stats.class(OutcomeClass::TimedOut).response_time.max(), 1_000);
     }
 
-    /// A name that was not found in 198 ns was the median response time.
+    /// A name that was not found in 198 ns used to be the median response time.
     #[test]
     fn a_failure_without_a_connection_is_in_no_latency_and_a_wait_that_timed_out_is() {
         let mut stats = LoadStats::default();
@@ -497,7 +501,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<LoadStats>(&json).unwrap(), stats);
     }
 
-    /// Files of intervals that were written before there were conditions.
+    /// Files of intervals that were written before there were conditions can still be read.
     #[test]
     fn figures_without_wrong_answers_do_not_mention_them() {
         let json = serde_json::to_string(&LoadStats::default()).unwrap();
@@ -516,7 +520,7 @@ mod tests {
         assert_eq!((times.response_time.max(), times.service_time.count(), stats.bytes_out), (1_000, 0, 0));
     }
 
-    /// As whoever forges a file of intervals may say.
+    /// A forged file of intervals can have such counters.
     #[test]
     fn sums_that_no_counter_holds_end_at_its_end() {
         let mut most = LoadStats {

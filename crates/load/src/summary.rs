@@ -1,8 +1,8 @@
 //! The summary of a run as data: rates, quantiles and counts. It does not judge whether the generator can be believed.
 //!
-//! A summary is made once, at the end, of a [`RunOutcome`]. The search methods read its fields, the tool prints it. Fields hold
-//! nanoseconds, and the document of `attack --summary=json` seconds. Rates are per second over [`Summary::duration`]: requests that
-//! ended later are in no rate, but in [`Summary::after_schedule`].
+//! A summary is made once, at the end, of a [`RunOutcome`]. The search methods read its fields, and the tool prints it. Fields
+//! hold nanoseconds, and the document of `attack --summary=json` seconds. Rates are per second over [`Summary::duration`]:
+//! requests that ended later are in no rate, but in [`Summary::after_schedule`].
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Summary {
     pub offered_rate: f64,
     /// Sent requests per second that ended, with or without a good response.
     pub achieved_rate: f64,
-    /// Responses per second with a status from 200 to 399.
+    /// Responses per second with a status from 200 to 399 that are not wrong answers.
     pub goodput: f64,
     /// Requests that ended between the end of the schedule and the end of the run. They are in no rate.
     pub after_schedule: AfterSchedule,
@@ -38,11 +38,11 @@ pub struct Summary {
     pub offered: u64,
     /// Requests sent.
     pub sent: u64,
-    /// Responses with a status from 200 to 399.
+    /// Responses with a status from 200 to 399 that are not wrong answers.
     pub good: u64,
     /// Requests that were due and not sent, including those that were dropped or shed.
     pub not_sent: u64,
-    /// Requests that never got a connection.
+    /// Requests that ended before their first byte was sent, such as those that waited for a connection in vain.
     pub no_connection: u64,
     /// The share of offered requests without a good response, from 0 to 1.
     pub error_ratio: f64,
@@ -56,7 +56,8 @@ pub struct Summary {
     pub send_lag: Latencies,
     /// The send lag of requests that had room when they were due: this generator caused it.
     pub generator_lag: Latencies,
-    /// The delay with which sending threads looked at their clock, ten times a second, whatever was in flight.
+    /// The delay with which sending threads looked at their clock, ten times a second. It does not depend on the requests in
+    /// flight.
     pub scheduler_lag: Latencies,
     /// Response times by class of outcome, of classes that have any.
     pub response_time_by_class: BTreeMap<&'static str, Latencies>,
@@ -71,11 +72,11 @@ pub struct Summary {
     pub wrong_answers: BTreeMap<String, u64>,
     /// The error text of one failure of each kind.
     pub failure_examples: BTreeMap<&'static str, String>,
-    /// Most requests in flight at once (the sum of the peaks of all threads).
+    /// The maximum number of requests in flight (the sum of the maximums of all threads).
     pub in_flight_peak: u64,
     /// Connections opened.
     pub connections: u64,
-    /// Requests sent again because the server had closed an idle connection or had not looked at them.
+    /// Requests sent again because the server had closed an idle connection or had not processed them.
     pub retried: u64,
     /// Redirects followed.
     pub redirects: u64,
@@ -103,7 +104,7 @@ pub struct Summary {
 pub struct VariantSummary {
     /// Requests whose outcome is known.
     pub completed: u64,
-    /// Responses with a status from 200 to 399.
+    /// Responses with a status from 200 to 399 that are not wrong answers.
     pub good: u64,
     /// Times of good responses from the intended instant to the end.
     pub response_time: Latencies,
@@ -243,7 +244,7 @@ pub struct LatenciesOfAllOffered {
 impl LatenciesOfAllOffered {
     fn new(good: &LatencyHistogram, offered: u64) -> Self {
         let offered = offered.max(good.count());
-        // Of whole parts, because 0.999 times a count may be a hair above a rank.
+        // The share is a ratio of whole numbers, because 0.999 times a count may be slightly above a rank.
         let quantile = |of_ten_thousand: u128| {
             let rank = (u128::from(offered) * of_ten_thousand).div_ceil(10_000);
             good.at_rank(u64::try_from(rank).unwrap_or(u64::MAX))
@@ -281,7 +282,7 @@ pub struct Phases {
 }
 
 impl Summary {
-    /// Sums up.
+    /// Makes the summary of an outcome.
     #[must_use]
     pub fn new(outcome: &RunOutcome) -> Self {
         let total = &outcome.total;
@@ -354,8 +355,8 @@ fn per_second(count: u64, over: Nanos) -> f64 {
     if over > 0 { count as f64 / (over as f64 / SECOND as f64) } else { 0.0 }
 }
 
-/// The rate of what came within the schedule. A run of so many requests has no time of its own: 20 requests may be due within 20 ns, so its
-/// rate is that of all answers until the last.
+/// Returns the rate of the requests that ended within the schedule. A run with a fixed number of requests has no time of its own:
+/// 20 requests may be due within 20 ns, so its rate is that of all responses until the last.
 fn rate_in_schedule(outcome: &RunOutcome, all: u64, late: u64, window: Nanos) -> f64 {
     if outcome.ended_by_count {
         return per_second(all, window.max(outcome.elapsed));

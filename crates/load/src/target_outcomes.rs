@@ -1,8 +1,8 @@
-//! Outcomes by target and status, in a few wide buckets: what a metrics endpoint shows while a run goes on.
+//! Outcomes by target and status, in a few wide buckets, for a metrics endpoint that shows a run while it goes on.
 //!
-//! [`crate::stats`] tells a few classes of outcome apart and keeps fine histograms of each; a scraper wants the exact
-//! status and eleven buckets. Filled by the senders only if [`crate::plan::LoadSpec::by_outcome`] asks for it. Knows no
-//! names: the caller has the list of targets. Bounded in every direction, because a server chooses its statuses.
+//! [`crate::stats`] distinguishes a few classes of outcomes and keeps fine histograms of each; a scraper needs the exact status
+//! and eleven buckets. The senders fill it only if [`crate::plan::LoadSpec::by_outcome`] asks for it. The module knows no names:
+//! the caller has the list of targets. All sizes are bounded, because a server chooses its statuses.
 
 mod json;
 
@@ -10,8 +10,8 @@ use crate::clock::{Nanos, SECOND};
 use crate::request_fault::RequestFault;
 use crate::stats::FinishedRequest;
 
-/// Upper bounds of the buckets: the default ones of Prometheus' Go client, which vegeta uses
-/// (`prometheus/client_golang`, `DefBuckets`). One more bucket holds what is above.
+/// The upper bounds of the buckets: the defaults of Prometheus' Go client, which vegeta uses (`prometheus/client_golang`,
+/// `DefBuckets`). One more bucket holds larger values.
 pub const BUCKET_BOUNDS: [Nanos; 11] = [
     SECOND / 200,
     SECOND / 100,
@@ -26,31 +26,32 @@ pub const BUCKET_BOUNDS: [Nanos; 11] = [
     SECOND * 10,
 ];
 
-/// Places for targets. One beyond them shares the last, so a million URLs cost no more than these.
+/// The maximum number of targets that are counted separately. Further targets share the last entry, so a million URLs cost no
+/// more.
 pub const MAX_TARGETS: usize = 64;
 
-/// Statuses told apart for one target.
+/// The maximum number of statuses that are counted separately for one target.
 const MOST_STATUSES: usize = 16;
 
 /// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestOutcome {
-    /// A complete answer with this status.
+    /// A complete response with this status.
     Status(u16),
-    /// A complete answer with a status for which there was no place left.
+    /// A complete response with a status beyond the maximum number of statuses.
     OtherStatus,
     /// A failure, by [`RequestFault::kind_index`].
     Fault(usize),
 }
 
-/// All requests to one target with one outcome.
+/// The requests to one target with one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutcomeCounts {
     /// The outcome.
     pub kind: RequestOutcome,
     /// The number of requests with this outcome.
     pub count: u64,
-    /// Response times of those that were sent, by [`BUCKET_BOUNDS`]; not cumulative.
+    /// The response times of the sent requests, by [`BUCKET_BOUNDS`]; not cumulative.
     pub buckets: [u64; BUCKET_BOUNDS.len() + 1],
     /// The sum of those response times, in nanoseconds.
     pub total_time: u128,
@@ -84,24 +85,24 @@ impl TargetOutcomes {
         }
     }
 
-    /// Adds what another thread, or another second, counted.
+    /// Adds the counts of another thread or another interval.
     pub fn merge(&mut self, other: &Self) {
         for (target, theirs) in other.filled() {
             self.outcome(target, theirs.kind).merge(theirs);
         }
     }
 
-    /// Forgets the counts and keeps the places.
+    /// Sets the counts to 0 and keeps the entries.
     pub(crate) fn clear(&mut self) {
         self.0.iter_mut().flatten().for_each(|outcome| *outcome = OutcomeCounts::new(outcome.kind));
     }
 
-    /// Target and outcome; the last of [`MAX_TARGETS`] stands for all that follow it.
+    /// Returns targets and outcomes; the last of [`MAX_TARGETS`] stands for all further targets.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &OutcomeCounts)> {
         self.0.iter().enumerate().flat_map(|(target, outcomes)| outcomes.iter().map(move |one| (target, one)))
     }
 
-    /// Those that were counted; there may be places of others.
+    /// Returns the outcomes that were counted, without entries whose count is 0.
     fn filled(&self) -> impl Iterator<Item = (usize, &OutcomeCounts)> {
         self.iter().filter(|(_, outcome)| outcome.count > 0)
     }
@@ -115,7 +116,7 @@ impl TargetOutcomes {
     }
 }
 
-/// Places that were kept are no difference, nor is their order.
+/// Two values are equal if their counts are equal; empty entries and the order of entries do not matter.
 impl PartialEq for TargetOutcomes {
     fn eq(&self, other: &Self) -> bool {
         let sorted = |outcomes: &Self| {
@@ -127,7 +128,7 @@ impl PartialEq for TargetOutcomes {
     }
 }
 
-/// The place of an outcome, made if there is room for one more status.
+/// Returns the index of the entry of an outcome, and adds the entry if there is room for one more status.
 fn place(outcomes: &mut Vec<OutcomeCounts>, kind: RequestOutcome) -> &mut OutcomeCounts {
     let at = find(outcomes, kind).unwrap_or_else(|| {
         let statuses = outcomes.iter().filter(|one| matches!(one.kind, RequestOutcome::Status(_))).count();
@@ -146,7 +147,7 @@ fn find(outcomes: &[OutcomeCounts], kind: RequestOutcome) -> Option<usize> {
 }
 
 impl OutcomeCounts {
-    /// Adds another's figures, to what a counter holds at most; the kind stays.
+    /// Adds the figures of another entry; counters saturate, and the kind stays.
     pub fn merge(&mut self, other: &Self) {
         let buckets = self.buckets.iter_mut().zip(other.buckets);
         buckets.for_each(|(ours, theirs)| *ours = ours.saturating_add(theirs));
@@ -156,7 +157,7 @@ impl OutcomeCounts {
         self.bytes_out = self.bytes_out.saturating_add(other.bytes_out);
     }
 
-    /// Of its counters.
+    /// Returns the largest of its counters.
     pub(crate) fn largest_counter(&self) -> u64 {
         self.buckets.into_iter().fold(self.count.max(self.bytes_in).max(self.bytes_out), u64::max)
     }

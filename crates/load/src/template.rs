@@ -1,17 +1,17 @@
-//! Requests that differ from hit to hit: counters, random values and rows of data files in a target's path, header values
+//! Requests that differ from one to the next: counters, random values and rows of data files in a target's path, header values
 //! and body.
 //!
-//! `{{seq}}` is the number of the hit; `{{random 1 100}}` a number between the two, both included; `{{hex 16}}` so many
-//! random digits; `{{uuid}}` a random UUID (RFC 9562, version 4); `{{row users.txt}}` line after line of a file, hit
-//! after hit, and from the start again; `{{pick users.txt}}` a random line, the same one everywhere in a request. What a hit gets
-//! depends on its number and on the seed alone, not on threads.
+//! `{{seq}}` is the number of the request; `{{random 1 100}}` a number between the two, both included; `{{hex 16}}` that number
+//! of random digits; `{{uuid}}` a random UUID (RFC 9562, version 4). `{{row users.txt}}` is a line of a file: the next one for
+//! each request, and from the start again. `{{pick users.txt}}` is a random line, the same one everywhere in a request. The
+//! values depend on the request's number and on the seed alone, not on threads.
 //!
-//! `{{row users.csv name}}` is a CSV column by its name in the first line; `{{row users.csv 2}}` by its number, and then the first line
-//! is data like all others; `{{row users.jsonl /user/name}}` a value of a JSON line. Values are written so that the server reads
-//! them as they stand in the file ([`escape`]); `{{raw row ...}}` sends them as they are.
+//! `{{row users.csv name}}` is a CSV column by its name in the first line. `{{row users.csv 2}}` is a column by its number; then
+//! the first line is data like all others. `{{row users.jsonl /user/name}}` is a value of a JSON line. Values are escaped so that
+//! the server reads them as they stand in the file ([`escape`]); `{{raw row ...}}` sends them unchanged.
 //!
-//! A filled target goes through all the checks of any other (a row may break a URL), which costs some microseconds per
-//! request; targets without placeholders cost nothing more.
+//! A filled target goes through all the checks of any other target (a row may break a URL), which costs some microseconds per
+//! request. Targets without placeholders cost nothing more.
 
 mod data;
 mod escape;
@@ -25,12 +25,12 @@ use crate::input_files::InputFiles;
 use crate::request::shorten;
 use crate::target::Target;
 
-/// A target with holes.
+/// A target with placeholders.
 #[derive(Debug, Clone)]
 pub struct Template {
     url: Vec<Piece>,
     headers: Vec<(String, Vec<Piece>)>,
-    /// None for a body without holes, such as one that is no text.
+    /// The body in pieces; `None` for a body without placeholders, such as one that is not text.
     body: Option<Vec<Piece>>,
     target: Target,
     seed: u64,
@@ -51,33 +51,33 @@ enum Piece {
 /// The reason why a text is not a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// Not one that is known.
+    /// The placeholder is unknown.
     #[error(
         "bad placeholder {0:?}: expected {{{{seq}}}}, {{{{random FROM TO}}}}, {{{{hex DIGITS}}}}, {{{{uuid}}}}, \
          {{{{row FILE [COLUMN]}}}} or {{{{pick FILE [COLUMN]}}}}, where COLUMN is a number from 1, a name in the first line of \
          a CSV file, or a pointer such as /user/name into JSON lines"
     )]
     Placeholder(String),
-    /// A data file that cannot be read, has no rows, or a row that cannot be sent.
+    /// A data file cannot be read, has no rows, or has a row that cannot be sent.
     #[error("bad placeholder: {file}: {reason}")]
     File {
-        /// Its name, with the line where one is to blame.
+        /// The name of the file, with the line if one is to blame.
         file: String,
         /// The mistake in the file.
         reason: String,
     },
-    /// The host decides about connections and may not change.
+    /// The host contains a placeholder, but it decides about connections and must not change.
     #[error("bad placeholder in {0:?}: the scheme and the host of a URL are fixed")]
     Host(String),
 }
 
-/// Most digits of one `{{hex}}`.
+/// The maximum number of digits of one `{{hex}}`.
 const MOST_DIGITS: usize = 4096;
 
 /// The start of a placeholder.
 pub(crate) const PLACEHOLDER_START: &str = "{{";
 
-/// Reads templates; keeps the data files that they name.
+/// Reads templates and keeps the data files that they name.
 #[derive(Debug, Default)]
 pub struct TemplateReader {
     seed: u64,
@@ -85,20 +85,20 @@ pub struct TemplateReader {
 }
 
 impl TemplateReader {
-    /// Random values repeat with the seed.
+    /// Makes a reader; the same seed gives the same random values.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, ..Self::default() }
     }
 
-    /// The same, which reads data files so.
+    /// Sets the reader of data files.
     #[must_use]
     pub fn with_files(mut self, files: InputFiles) -> Self {
         self.data.files = files;
         self
     }
 
-    /// The target's template; none if it has no placeholder.
+    /// Returns the target's template; `None` if it has no placeholder.
     ///
     /// # Errors
     /// [`TemplateError`].
@@ -120,7 +120,7 @@ impl TemplateReader {
                 .headers
                 .push((name.clone(), self.pieces(value, PlaceholderPlace::Uniform(Escape::Header))?));
         }
-        // A body that is no text has no placeholders.
+        // A body that is not text has no placeholders.
         if let Some(body) =
             std::str::from_utf8(&target.body).ok().filter(|body| body.contains(PLACEHOLDER_START))
         {
@@ -179,13 +179,13 @@ impl TemplateReader {
     }
 }
 
-/// The first word of a text and what follows it, both without spaces around them.
+/// Returns the first word of a text and the rest, both without spaces around them.
 fn first_word(text: &str) -> (&str, &str) {
     let text = text.trim();
     text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim()))
 }
 
-/// The column that is meant: none, a number from 1, a JSON pointer or a name, which may hold spaces.
+/// Parses the column of a placeholder: nothing, a number from 1, a JSON pointer, or a name, which may contain spaces.
 fn row_part(column: &str) -> Option<RowPart<'_>> {
     if column.is_empty() {
         return Some(RowPart::Line);
@@ -203,14 +203,14 @@ impl Template {
         pieces.any(|piece| !matches!(piece, Piece::Text(_)))
     }
 
-    /// The same with another method.
+    /// Returns the template with another method.
     #[must_use]
     pub fn with_method(mut self, method: &str) -> Self {
         method.clone_into(&mut self.target.method);
         self
     }
 
-    /// The target of one hit.
+    /// Returns the target of the request with this number.
     #[must_use]
     pub fn fill(&self, seq: u64) -> Target {
         // The golden ratio spreads neighbouring numbers over all seeds (as in splitmix64).
@@ -237,7 +237,7 @@ impl Template {
 }
 
 impl Piece {
-    /// `chosen` picks the same row everywhere in a request.
+    /// Appends the value of the piece. `chosen` picks the same row everywhere in a request.
     fn append(&self, out: &mut String, seq: u64, chosen: u64, random: &mut fastrand::Rng) {
         match self {
             Self::Text(text) => out.push_str(text),
@@ -330,7 +330,7 @@ mod tests {
         file
     }
 
-    /// A quoted field was cut at its comma, and a quote in it broke the JSON that went out.
+    /// A quoted field used to be cut at its comma, and a quote in it broke the JSON of the request.
     #[test]
     fn values_are_written_so_that_the_server_reads_them_as_they_stand_in_the_file() {
         let file = data("full name,quote\r\nbob,\"a, \"\"b\"\"\né/?&\"\r\n");

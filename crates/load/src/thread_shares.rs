@@ -1,4 +1,4 @@
-//! A trial dealt out: to each thread its share of the schedule and of the bound, and books of its own.
+//! Divides a trial between threads: each gets its share of the schedule and of the in-flight bound, and its own accounting.
 //!
 //! Made for one trial by [`crate::session`], and used up when every thread has its part.
 
@@ -22,7 +22,7 @@ pub(crate) struct SenderTaskBuilder {
     /// The trial's number in its session.
     pub(crate) trial: u64,
     size: usize,
-    /// The session's.
+    /// The clock of the session.
     clock: RunClock,
     shared: Arc<ControlState>,
     until: StopCondition,
@@ -31,17 +31,17 @@ pub(crate) struct SenderTaskBuilder {
     rules: SenderConfig,
     counting: AccountingConfig,
     keep: CaptureOptions,
-    /// The way to the thread that writes records, if anybody wants them.
+    /// The channel to the thread that writes records, if the run has results.
     pub(crate) record_sender: Option<(Sender<RecordBatch>, SlowOutputPolicy)>,
     to_collector: Sender<SenderReport>,
-    /// The reports of the threads.
+    /// The channel of the threads' reports.
     pub(crate) report_receiver: Receiver<SenderReport>,
-    /// The way back for what they handed over, by thread.
+    /// The channels on which each thread gets empty figures back, by thread.
     pub(crate) spare_stats_senders: Vec<Sender<Box<LoadStats>>>,
 }
 
 impl SenderTaskBuilder {
-    /// For so many threads, by the clock of the session.
+    /// Makes a builder for this number of threads, with the clock of the session.
     pub(crate) fn new(
         size: usize,
         load: &LoadSpec,
@@ -68,7 +68,7 @@ impl SenderTaskBuilder {
         }
     }
 
-    /// Records keep so many bytes of each body, and may say what carried them.
+    /// Sets the number of body bytes in a record, and whether records contain the timings of the connection.
     pub(crate) fn configure_records(
         &mut self,
         max_body: usize,
@@ -83,7 +83,7 @@ impl SenderTaskBuilder {
     pub(crate) fn next(&mut self, supply: SenderRequests) -> SenderTask {
         let index = self.spare_stats_senders.len();
         let (spare_sender, spare) = channel();
-        // One box is on its way while the other is being filled.
+        // One value is on its way while the other is being filled.
         let _ = spare_sender.send(LoadStats::preallocated());
         self.spare_stats_senders.push(spare_sender);
         let collection =
@@ -103,8 +103,8 @@ impl SenderTaskBuilder {
         }
     }
 
-    /// Returns the thread's position in the schedule. Requests that are read during the run are assigned in advance: every n-th request goes to one
-    /// thread.
+    /// Returns the thread's position in the schedule. Requests that are read during the run are assigned in advance: every n-th
+    /// request goes to one thread.
     fn cursor(&self, index: u64, supply: &SenderRequests) -> ScheduleCursor {
         let (first, stride) = self.shard.thread_offset_and_stride(index, self.size as u64);
         let cursor = ScheduleCursor::new(self.shared.arrivals(), self.until, first, stride);

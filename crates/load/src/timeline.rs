@@ -1,19 +1,19 @@
 //! A run over time in constant memory: the model behind the charts.
 //!
-//! A [`Timeline`] is a row per interval. It starts with fine intervals and doubles their width whenever the run has
-//! outgrown [`MAX_ROWS`], adding neighbours up; histograms add exactly, so nothing is lost but time resolution. It is fed
-//! with records (`report`, `plot`), which do not say what was really sent when; HDR logs beside them say how late that was. It
-//! refuses to know how anything is drawn. Quantiles are never averaged, rows never dropped.
+//! A [`Timeline`] has a row per interval. It starts with short intervals and doubles their width whenever the run exceeds
+//! [`MAX_ROWS`], adding neighbours up. Histograms add exactly, so only time resolution is lost. It is built from records
+//! (`report`, `plot`), which do not have the time of the real send; HDR logs beside them have the send lag. The module does not
+//! draw. Quantiles are never averaged, rows never dropped.
 
 use std::collections::BTreeMap;
 
 use crate::latency_distribution::Distribution;
 use crate::record::Record;
 
-/// Widest run in rows; 900 rows of an eighth of a second are almost two minutes, of a second a quarter of an hour.
+/// The maximum number of rows: 900 rows of an eighth of a second are almost two minutes, of a second a quarter of an hour.
 pub const MAX_ROWS: usize = 900;
 
-/// The first width of a row, in nanoseconds. Doubling it meets the whole second.
+/// The first width of a row, in nanoseconds. Doubling it reaches a whole second.
 pub const FINEST_NS: i128 = 125_000_000;
 
 /// A run, interval by interval.
@@ -26,23 +26,23 @@ pub struct Timeline {
 /// The events of one interval.
 #[derive(Debug, Clone, Default)]
 pub struct TimelineRow {
-    /// Requests that were due in it.
+    /// Requests that were due in the interval.
     pub offered: u64,
-    /// Requests that were given up in it and never sent.
+    /// Requests that were given up in the interval and never sent.
     pub dropped: u64,
-    /// Good answers that ended in it.
+    /// Good responses that ended in the interval.
     pub good: u64,
-    /// Bad answers and failures that ended in it.
+    /// Bad responses and failures that ended in the interval.
     pub errors: u64,
-    /// Sum of the due instants in it, each from the row's start, in nanoseconds.
+    /// The sum of the due instants in the interval, each from the row's start, in nanoseconds.
     due_ns: i128,
-    /// Sum of the instants of its answers and failures, likewise.
+    /// The sum of the end instants in the interval, each from the row's start, in nanoseconds.
     ended_ns: i128,
-    /// Response times of the requests *due* in it, good and bad.
+    /// The response times of the requests that were *due* in the interval, good and bad.
     pub response: Distribution,
-    /// The same from the real send; empty unless an HDR log filled it.
+    /// The service times, by the real send; empty unless an HDR log filled it.
     pub service: Distribution,
-    /// Real send minus due instant; empty unless an HDR log filled it.
+    /// The send lag; empty unless an HDR log filled it.
     pub lag: Distribution,
 }
 
@@ -56,7 +56,7 @@ impl Timeline {
     /// Adds one answered request: offered when it was due, good or bad when it ended.
     pub fn add_record(&mut self, record: &Record) {
         let (due, ended) = (record.timestamp.unix_ns(), record.end_unix_ns());
-        // Both first, for each may double the width.
+        // Room for both is made first, because each may double the width.
         self.make_room(due);
         self.make_room(ended);
         let width = self.width_ns;
@@ -70,7 +70,7 @@ impl Timeline {
         *outcome += 1;
     }
 
-    /// The row that covers an instant, made if need be.
+    /// Returns the row of an instant, and adds the row if it is missing.
     pub fn row_mut(&mut self, unix_ns: i128) -> &mut TimelineRow {
         self.make_room(unix_ns);
         self.rows.entry(unix_ns.div_euclid(self.width_ns)).or_default()
@@ -90,7 +90,7 @@ impl Timeline {
         last - first < MAX_ROWS as i128
     }
 
-    /// Adds each odd row to the even one in front of it.
+    /// Doubles the width of the rows; each odd row is added to the even row before it.
     pub fn double_row_width(&mut self) {
         for (at, mut row) in std::mem::take(&mut self.rows) {
             if at.rem_euclid(2) == 1 {
@@ -115,7 +115,7 @@ impl Timeline {
         }
     }
 
-    /// Width of a row in seconds.
+    /// Returns the width of a row in seconds.
     #[must_use]
     pub fn width_seconds(&self) -> f64 {
         self.width_ns as f64 / 1e9
@@ -134,14 +134,14 @@ impl Timeline {
         ends.map_or(0, |((first, _), (last, _))| usize::try_from(last - first + 1).unwrap_or(usize::MAX))
     }
 
-    /// Every row of the span in order, `None` where nothing happened.
+    /// Returns every row of the span in order; `None` for a row in which nothing happened.
     pub fn rows(&self) -> impl Iterator<Item = Option<&TimelineRow>> {
         let first = self.rows.first_key_value().map_or(0, |(first, _)| *first);
         (first..first + self.span_rows() as i128).map(|at| self.rows.get(&at))
     }
 
-    /// The mean number of requests in flight in each row: due and not yet ended (Little's law, exact whatever the
-    /// width of the rows). Requires that the rows were filled by [`Timeline::add_record`].
+    /// Returns the mean number of requests in flight in each row: due and not yet ended (Little's law, exact for any width of the
+    /// rows). Requires that the rows were filled by [`Timeline::add_record`].
     pub fn in_flight(&self) -> impl Iterator<Item = f64> {
         let width = self.width_ns;
         self.rows().scan(0_i128, move |open, row| {
@@ -149,7 +149,8 @@ impl Timeline {
             let Some(row) = row else { return Some(before as f64) };
             let (due, ended) = (i128::from(row.offered), i128::from(row.good + row.errors));
             *open += due - ended;
-            // What was open stayed so for the whole row; each due request adds the rest of it, each ended one takes it.
+            // Requests that were open stay so for the whole row; each due request adds the rest of the row, each ended one takes
+            // it.
             let area = *open * width - row.due_ns + row.ended_ns;
             Some(area as f64 / width as f64)
         })
@@ -157,7 +158,7 @@ impl Timeline {
 }
 
 impl TimelineRow {
-    /// Counts the row's instants from a start that lies so much earlier.
+    /// Moves the row's start back by this time, and adapts the sums of instants.
     fn shift(&mut self, by_ns: i128) {
         self.due_ns += by_ns * i128::from(self.offered);
         self.ended_ns += by_ns * i128::from(self.good + self.errors);

@@ -1,7 +1,7 @@
 //! The TLS settings of a run: client certificate, trusted issuers and session tickets.
 //!
-//! The provider is named, never found at run time. Trust is the system's bundle unless the user names files; only where
-//! there is no bundle, compiled-in roots stand in, so that the tool works in an empty image.
+//! The code names the provider and never looks for one at run time. Trusted issuers are those of the system's bundle unless the
+//! user names files. Without a bundle, compiled-in roots are used, so that the tool works in an empty image.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use crate::input_files::InputFiles;
 /// The TLS settings of connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// `-insecure`: any certificate will do.
+    /// True to accept any certificate (`-insecure`).
     pub insecure: bool,
-    /// `-root-certs`: PEM files instead of the system's bundle.
+    /// The PEM files to use instead of the system's bundle (`-root-certs`).
     pub roots: Vec<PathBuf>,
-    /// `-cert` and `-key`: PEM files with the chain and its key, which may be the same file.
+    /// The PEM files with the certificate chain and its key, which may be the same file (`-cert` and `-key`).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// `-session-tickets`: resume sessions.
+    /// True to resume sessions (`-session-tickets`).
     pub resume: bool,
-    /// `-http2`: offer h2 before http/1.1.
+    /// True to offer h2 before http/1.1 (`-http2`).
     pub http2: bool,
 }
 
 /// The reason why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsOptionsError {
-    /// A PEM file that cannot be read or holds nothing of use.
+    /// A PEM file cannot be read or contains nothing that can be used.
     #[error("{file}: {reason}")]
     File {
-        /// Its name.
+        /// The name of the file.
         file: PathBuf,
         /// The mistake in the file.
         reason: String,
     },
-    /// A certificate and a key that do not belong together, for instance.
+    /// The settings are inconsistent, for example a certificate and a key that do not belong together.
     #[error("TLS: {0}")]
     Config(#[from] rustls::Error),
 }
@@ -57,7 +57,7 @@ const BUNDLES: [&str; 5] = [
 ];
 
 impl TlsOptions {
-    /// The library's form of it.
+    /// Returns the configuration of the TLS library.
     ///
     /// # Errors
     /// [`TlsOptionsError`].
@@ -65,7 +65,7 @@ impl TlsOptions {
         self.config_with_files(&InputFiles::default())
     }
 
-    /// The same of files that are read so. The system's bundle is none of them.
+    /// Returns the configuration of the TLS library, with its files read through `files`. The system's bundle is read directly.
     ///
     /// # Errors
     /// [`TlsOptionsError`].
@@ -106,7 +106,7 @@ impl TlsOptions {
                 .into_iter()
                 .chain(BUNDLES.map(PathBuf::from))
                 .find_map(|file| certificates(&file, &InputFiles::default()).ok());
-            // A bundle may hold a certificate that this library does not parse; the others still count.
+            // A bundle may contain a certificate that this library does not parse; the others are still used.
             store.add_parsable_certificates(bundle.unwrap_or_default());
         }
         if store.is_empty() {
@@ -117,8 +117,8 @@ impl TlsOptions {
     }
 }
 
-/// The same that offers these protocols, and trusts anyone if so told. Sessions that it resumes were not verified then, so that it
-/// resumes none.
+/// Returns the configuration with these protocols and, with `insecure`, without verification of certificates. Then no sessions
+/// are resumed, because their certificates were not verified.
 pub(crate) fn with_protocols(
     config: &Arc<ClientConfig>,
     protocols: Option<&[&[u8]]>,
@@ -140,7 +140,7 @@ pub(crate) fn with_protocols(
 /// Seeds the provider's random numbers on this thread: gathering entropy for the first of them takes tens of milliseconds,
 /// which must not fall into the run.
 pub(crate) fn seed_random(config: &ClientConfig) {
-    // A provider without entropy says so at the first handshake.
+    // A provider without entropy fails at the first handshake.
     let _ = config.crypto_provider().secure_random.fill(&mut [0; 1]);
 }
 
@@ -165,8 +165,8 @@ fn private_key(file: &Path, files: &InputFiles) -> Result<PrivateKeyDer<'static>
     })
 }
 
-/// Verifies the server's certificate. Signatures are checked in any case, which costs what it costs in earnest: a measurement must not be faster than
-/// the real thing.
+/// Verifies the server's certificate. Signatures are checked even with `-insecure`, because a measurement must not be faster than
+/// a real connection.
 #[derive(Debug)]
 struct Verifier {
     provider: Arc<CryptoProvider>,
@@ -175,10 +175,10 @@ struct Verifier {
 
 #[derive(Debug)]
 enum Trust {
-    /// `-insecure`.
+    /// Accepts any certificate (`-insecure`).
     Anyone,
-    /// Certificates that someone trusted has issued, and those that the user trusts by name: a self-signed certificate in
-    /// `-root-certs` is good for itself, as it is in Go (crypto/x509 `Certificate.Verify`), where webpki wants an issuer.
+    /// Accepts certificates of trusted issuers, and those that the user names: a self-signed certificate in `-root-certs` is
+    /// valid itself, as in Go (crypto/x509 `Certificate.Verify`), while webpki requires an issuer.
     Issued { named: Vec<CertificateDer<'static>>, by: Arc<WebPkiServerVerifier> },
 }
 
@@ -259,7 +259,7 @@ mod tests {
         assert!(said.starts_with(&expected), "{said}");
     }
 
-    /// A certificate without `--key` was said to have no items in it.
+    /// The error for a certificate without `--key` used to be that the file has no items.
     #[test]
     fn where_there_is_no_key_the_flag_that_names_it_is() {
         let mut chain = tempfile::NamedTempFile::new().unwrap();

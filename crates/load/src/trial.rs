@@ -1,7 +1,7 @@
-//! A trial: one load on what a session holds, steered while it runs, with figures of its own.
+//! A trial: one load on a session, controlled while it runs, with figures of its own.
 //!
-//! Gathers what the threads of the session measured of it, and says what that came to. How the trial was set up is
-//! [`crate::session`]'s business, what the figures mean [`crate::run_outcome`]'s.
+//! Gathers the figures of the session's threads and makes the outcome of the trial. [`crate::session`] sets a trial up;
+//! [`crate::run_outcome`] defines the figures.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -21,7 +21,7 @@ use crate::session::LoadSession;
 use crate::stats::LoadStats;
 use crate::thread_shares::SenderTaskBuilder;
 
-/// A trial under way. Dropping it aborts it and waits for the threads to be done with it.
+/// A trial that runs. Dropping it aborts it and waits for the threads to end it.
 pub struct LoadTrial<'s> {
     pub(crate) session: SessionRef<'s>,
     pub(crate) state: TrialState,
@@ -36,14 +36,14 @@ pub(crate) enum SessionRef<'s> {
 /// The state of a trial beside its session.
 pub(crate) struct TrialState {
     control: Control,
-    /// Shows the time since the trial began.
+    /// A clock that shows the time since the trial began.
     clock: RunClock,
     warm_up: Nanos,
     /// The end of the schedule.
     end: Nanos,
     until: StopCondition,
     shard: ScheduleShard,
-    /// Threads that have a part in it.
+    /// The number of threads that take part.
     threads: usize,
     collector: Collector,
     pub(crate) writer_result: Option<Receiver<Result<u64, EncodeError>>>,
@@ -51,7 +51,7 @@ pub(crate) struct TrialState {
 }
 
 impl LoadTrial<'_> {
-    /// The hand on it: another rate, a pause, an end.
+    /// Returns the controller of the trial: change the rate, pause, end.
     #[must_use]
     pub fn control(&self) -> Control {
         self.state.control.clone()
@@ -68,21 +68,22 @@ impl LoadTrial<'_> {
         self.state.collector.next(patience)
     }
 
-    /// The interval that [`Self::next_interval`] told last; an empty one before that.
+    /// Returns the interval that [`Self::next_interval`] reported last; after a timeout the value is incomplete.
     #[must_use]
     pub fn last_interval(&self) -> &IntervalStats {
         self.state.collector.last_interval()
     }
 
-    /// CPU time that each thread spent on busy polling ([`SessionSetup::busy_poll`](crate::plan::SessionSetup::busy_poll)) from the start
-    /// until the end of that interval, in the order of the numbers that the threads have in their names.
+    /// Returns the CPU time that each thread spent on busy polling
+    /// ([`SessionSetup::busy_poll`](crate::plan::SessionSetup::busy_poll)) from the start until the end of that interval, in the
+    /// order of the numbers in the threads' names.
     #[must_use]
     pub fn busy_poll_times(&self) -> &[Nanos] {
         self.state.collector.busy_poll_times()
     }
 
-    /// Waits for the end and sums up. After [`Control::abort`] that is a matter of moments, whatever stands still; a
-    /// thread that writes to an output that does is left behind.
+    /// Waits for the end and returns the outcome. After [`Control::abort`] this takes moments, even if an output is blocked; a
+    /// thread that writes to a blocked output is left running.
     #[must_use]
     pub fn finish(mut self) -> RunOutcome {
         let outcome = self.state.finish();
@@ -99,17 +100,18 @@ impl LoadTrial<'_> {
 }
 
 impl Drop for LoadTrial<'_> {
-    /// Nobody wants to hear what it comes to, so it must not go on sending.
+    /// Aborts a trial that is dropped, so that it does not go on sending.
     fn drop(&mut self) {
         self.state.give_up();
-        // Empty if it was summed up.
+        // The sum is empty if the trial was finished before.
         let total = self.state.collector.total();
         self.session().add_trial_stats(&total);
     }
 }
 
 impl TrialState {
-    /// Of parts that the threads have; `beforehand` are figures that are no thread's. Results come on top.
+    /// Makes the state of a trial from the parts of its threads. `beforehand` are figures that belong to no thread. The caller
+    /// sets the results and the input.
     pub(crate) fn new(
         load: &LoadSpec,
         parts: SenderTaskBuilder,
@@ -133,12 +135,12 @@ impl TrialState {
 
     fn finish(&mut self) -> RunOutcome {
         self.hear_all();
-        // Not now: this thread may have been busy with something else, and a closed loop is as long as its last answer.
+        // The end is not the present time: this thread may have been busy, and a closed loop lasts until its last response.
         let ended = self.collector.end_time();
         let written = self.await_writer();
         let exhausted = self.input_end.take().and_then(|exhausted| exhausted.try_recv().ok());
         if let Some(exhausted) = &exhausted {
-            // As if their number had been known from the start.
+            // The number of requests is known now, as if it had been known from the start.
             self.until.hits = self.until.hits.min(exhausted.requests);
         }
         let end = self.end(ended);
@@ -157,13 +159,13 @@ impl TrialState {
         }
     }
 
-    /// Ends it at once, if it has not ended, and waits for all that belongs to it.
+    /// Ends the trial at once, if it has not ended, and waits for its threads and its results.
     fn give_up(&mut self) {
         if !self.collector.is_over() {
             self.control.abort();
             self.hear_all();
         }
-        // Results that cannot be written are nobody's any more.
+        // A failure to write results is not reported any more.
         let _ = self.await_writer();
     }
 
@@ -176,8 +178,8 @@ impl TrialState {
         self.writer_result.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
     }
 
-    /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and answered, some time
-    /// before. A closed loop has no planned end and goes on to its real end.
+    /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and
+    /// answered, some time before. A closed loop has no planned end and goes on to its real end.
     fn end(&self, ended: Nanos) -> Nanos {
         let told = self.control.0.requested_stop().map(|(at, _)| at.min(ended));
         let arrivals = self.control.0.arrivals();
@@ -198,7 +200,8 @@ impl TrialState {
         schedule.window_of_hits(self.warm_up.min(end), end, self.until.hits)
     }
 
-    /// A thread hears of a command or of another rate a moment later, and has handed out what was due in between.
+    /// Returns the number of requests that were due. A thread learns of a command or of another rate a moment later, so that it
+    /// may have sent more; then that number counts.
     fn scheduled(&self, end: Nanos) -> Option<u64> {
         let arrivals = self.control.0.arrivals();
         let ArrivalModel::Open(schedule) = &*arrivals else { return None };

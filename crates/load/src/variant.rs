@@ -1,8 +1,8 @@
-//! Ways of their own that some targets travel, so that one run can compare them: another address, another protocol, a new
-//! connection for each request or the same for all, around the proxy.
+//! The variants of targets, so that one run can compare them: another address, another protocol, a new connection for each
+//! request or the same for all, without the proxy.
 //!
-//! A variant is read with its target, is part of the [`crate::request::Origin`] that connections are kept under, and changes only
-//! what it names. It knows nothing of connections; [`crate::transport`] and [`crate::resolve`] ask it.
+//! A variant is read with its target and is part of the [`crate::request::Origin`] under which connections are kept. It changes
+//! only the settings that it names. It knows nothing of connections; [`crate::transport`] and [`crate::resolve`] read it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use serde::Deserialize;
 use crate::proxy::{ProxyError, ProxyRules};
 use crate::resolve::HostPort;
 
-/// One way. What it does not name is as the run has it.
+/// One variant. Settings that it does not name are those of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Variant {
     /// The name of the variant in figures.
     pub name: String,
-    /// Connections go here, whatever the URL says. Not those of a redirect to somewhere else.
+    /// The address to which connections go, whatever the URL says. Redirects to another host do not use it.
     pub address: Option<HostPort>,
-    /// The name that the server's certificate must have, and that the server is told.
+    /// The name that the server's certificate must have, and that the client sends to the server.
     pub server_name: Option<String>,
     /// The protocol.
     pub protocol: Option<VariantProtocol>,
-    /// Connections are used again, or each request has one of its own.
+    /// True if connections are reused, false if each request has its own.
     pub keep_alive: Option<bool>,
-    /// Any certificate will do.
+    /// True to accept any certificate.
     pub insecure: bool,
-    /// Instead of the run's; without any it goes around them.
+    /// The proxies to use instead of the run's; if empty, no proxy is used.
     pub proxies: Option<Arc<ProxyRules>>,
 }
 
@@ -37,13 +37,13 @@ pub struct Variant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VariantProtocol {
-    /// HTTP/1.1, and with TLS nothing else is offered.
+    /// HTTP/1.1; with TLS, no other protocol is offered.
     Http1,
-    /// HTTP/2, without TLS without asking.
+    /// HTTP/2; without TLS, it is used with prior knowledge.
     Http2,
 }
 
-/// A variant as a target says it.
+/// A variant as a target contains it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -59,13 +59,13 @@ struct Written {
 /// The reason why a variant is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariantError {
-    /// Figures need something to call it.
+    /// The name is empty or too long.
     #[error("a variant needs a name of 1 to {MOST_NAME} bytes")]
     Name,
-    /// Nowhere to go.
+    /// The address is not a host and port.
     #[error("{0:?} is not an address: expected host:port, such as 10.0.0.1:80 or [::1]:80")]
     Address(String),
-    /// No certificate has it.
+    /// The text is not a valid name of a certificate.
     #[error("{0:?} is not a valid TLS server name")]
     ServerName(String),
     /// A proxy that cannot be used.
@@ -73,7 +73,7 @@ pub enum VariantError {
     Proxy(#[from] ProxyError),
 }
 
-/// Longest name, in bytes.
+/// The maximum length of a name, in bytes.
 pub const MOST_NAME: usize = 64;
 
 impl TryFrom<Written> for Variant {
@@ -95,15 +95,15 @@ impl TryFrom<Written> for Variant {
     }
 }
 
-/// A proxy's URL, or `none`.
+/// Parses a proxy's URL, or `none`.
 ///
 /// # Errors
-/// It cannot be used.
+/// The proxy cannot be used.
 pub fn parse_proxy(url: &str) -> Result<ProxyRules, ProxyError> {
     if url == "none" { Ok(ProxyRules::default()) } else { ProxyRules::for_all(url) }
 }
 
-/// `host:port`, an IPv6 address in brackets; none of anything else.
+/// Parses `host:port`, with an IPv6 address in brackets; `None` for any other text.
 #[must_use]
 pub fn parse_host_port(text: &str) -> Option<HostPort> {
     let (host, port) = text.rsplit_once(':')?;
@@ -115,7 +115,7 @@ pub fn parse_host_port(text: &str) -> Option<HostPort> {
 }
 
 impl Variant {
-    /// The same for another host: what names this one does not lead there.
+    /// Returns the variant for another host: without its address and its server name.
     #[must_use]
     pub fn for_other_host(&self) -> Self {
         Self { address: None, server_name: None, ..self.clone() }

@@ -29,7 +29,7 @@ pub trait HostFiles {
     /// The system's error.
     fn names(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// The size of a file, from `stat`.
+    /// Returns the size of a file, from `stat`.
     ///
     /// # Errors
     /// The system's error.
@@ -114,7 +114,7 @@ impl fmt::Display for ProbeError {
 }
 
 impl ProbeError {
-    /// The reason why a file could not be read.
+    /// Returns the reason why a file could not be read.
     #[must_use]
     pub fn new(path: &str, error: &io::Error) -> Self {
         match error.kind() {
@@ -207,7 +207,7 @@ pub mod fake {
             self.0.borrow_mut().insert(path.to_owned(), None);
         }
 
-        /// The paths of all texts.
+        /// Returns the paths of all texts.
         #[must_use]
         pub fn paths(&self) -> Vec<String> {
             self.0.borrow().keys().cloned().collect()

@@ -132,12 +132,12 @@ fn counted_queue(senders: &ProbeResult<Vec<ThreadUsage>>) -> bool {
     senders.as_ref().is_ok_and(|senders| senders.iter().all(|sender| sender.waited.is_some()))
 }
 
-/// The percentage that `part` is of `whole`.
+/// Returns the percentage that `part` is of `whole`.
 fn percent(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole * 100.0 } else { 0.0 }
 }
 
-/// The seconds between two snapshots.
+/// Returns the seconds between two snapshots.
 fn seconds(before: &MachineSnapshot, after: &MachineSnapshot) -> f64 {
     after.at.saturating_sub(before.at).as_secs_f64()
 }

@@ -73,7 +73,7 @@ pub fn counter(text: &str, prefix: &str, name: &str) -> Option<u64> {
     values.split_ascii_whitespace().nth(place)?.parse().ok()
 }
 
-/// The sockets in TIME_WAIT, from `/proc/net/sockstat`.
+/// Returns the sockets in TIME_WAIT, from `/proc/net/sockstat`.
 #[must_use]
 pub fn parse_time_wait_count(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"))?;
@@ -93,7 +93,7 @@ pub fn parse_port_range(text: &str) -> Option<RangeInclusive<u16>> {
     (first <= last).then_some(first..=last)
 }
 
-/// The number of ports in the range.
+/// Returns the number of ports in the range.
 #[must_use]
 pub fn parse_port_count(text: &str) -> Option<u64> {
     parse_port_range(text).map(|range| range.len() as u64)
@@ -105,7 +105,7 @@ pub fn parse_number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// The speed of a link in bits per second, from `/sys/class/net/*/speed` in megabits. Links without a speed have -1.
+/// Returns the speed of a link in bits per second, from `/sys/class/net/*/speed` in megabits. Links without a speed have -1.
 #[must_use]
 pub fn parse_link_speed(text: &str) -> Option<u64> {
     parse_number(text).filter(|megabits| *megabits > 0).map(|megabits| megabits.saturating_mul(1_000_000))

@@ -70,8 +70,9 @@ impl OpenFileLimits {
     }
 }
 
-/// Whether processes of other users are hidden: `/proc` is mounted with `hidepid=2` (Linux `Documentation/filesystems/proc.rst`), and this
-/// process lacks CAP_SYS_PTRACE. The arguments are the texts of `/proc/self/mountinfo` and `/proc/self/status`.
+/// Returns whether processes of other users are hidden: `/proc` is mounted with `hidepid=2` (Linux
+/// `Documentation/filesystems/proc.rst`), and this process lacks CAP_SYS_PTRACE. The arguments are the texts of
+/// `/proc/self/mountinfo` and `/proc/self/status`.
 #[must_use]
 pub fn hides_processes(mounts: &str, status: &str) -> bool {
     let is_proc = |line: &&str| line.split(' ').nth(4) == Some("/proc");
@@ -90,7 +91,8 @@ pub fn hides_processes(mounts: &str, status: &str) -> bool {
 /// The number of the capability (`include/uapi/linux/capability.h`).
 const SYS_PTRACE: u32 = 19;
 
-/// The time in which at least one task was delayed, since the start of the machine or group: the `total` of the `some` line.
+/// Returns the time in which at least one task was delayed, since the start of the machine or group: the `total` of the `some`
+/// line.
 ///
 /// The averages on that line are not used, because earlier load affects them in a short run.
 #[must_use]

@@ -25,7 +25,7 @@ pub struct MachineSnapshot {
     pub cpu_pressure: ProbeResult<Pressure>,
     /// The time that tasks waited for memory.
     pub memory_pressure: ProbeResult<Pressure>,
-    /// The packets dropped before the network stack.
+    /// The dropped packets and exhausted receive budgets before the network stack.
     pub softnet: ProbeResult<Softnet>,
     /// The TCP error counters.
     pub tcp: ProbeResult<TcpStackCounters>,
@@ -120,7 +120,7 @@ impl MachineSnapshot {
     }
 }
 
-/// The control groups of another process with a CPU quota, innermost first.
+/// Returns the control groups of another process with a CPU quota, innermost first.
 ///
 /// # Errors
 /// The groups are unreadable or not visible to this process.
@@ -178,7 +178,7 @@ impl Groups {
         levels.filter_map(Result::transpose).collect()
     }
 
-    /// The pressure of the group, or of the machine if the group has none (version 1, or the root group).
+    /// Returns the pressure of the group, or of the machine if the group has none (version 1, or the root group).
     fn pressure(&self, files: &dyn HostFiles, of: &str) -> ProbeResult<Pressure> {
         let own = self.unified.as_ref().filter(|home| home.ancestors().nth(1).is_some());
         let own = own.and_then(|home| {
@@ -192,7 +192,7 @@ impl Groups {
     }
 }
 
-/// The quota of a group, if it has one. Missing files mean that this level cannot have a quota.
+/// Returns the quota of a group, if it has one. Missing files mean that this level cannot have a quota.
 fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> ProbeResult<Option<CgroupQuota>> {
     let path = |name| format!("{directory}/{name}");
     let quota = match version {
@@ -211,7 +211,7 @@ fn level(files: &dyn HostFiles, version: CgroupVersion, directory: &str) -> Prob
     Ok(Some(CgroupQuota { directory: directory.to_owned(), cores, throttling }))
 }
 
-/// The memory of a group, if it has a limit.
+/// Returns the memory of a group, if it has a limit.
 fn memory(
     files: &dyn HostFiles,
     version: CgroupVersion,

@@ -27,7 +27,7 @@ pub struct TcpSocket {
     pub remote: SocketAddr,
     /// The state.
     pub state: TcpState,
-    /// For a listener, the connections that wait for accept; for other sockets, the unread bytes.
+    /// The connections that wait for accept at a listener; the unread bytes of other sockets.
     pub receive_queue: u32,
 }
 

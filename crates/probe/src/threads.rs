@@ -57,7 +57,7 @@ impl ThreadTracker {
         Self { prefix, tracks: BTreeMap::new(), unread: None }
     }
 
-    /// The prefix of the tracked names.
+    /// Returns the prefix of the tracked names.
     #[must_use]
     pub fn prefix(&self) -> &'static str {
         self.prefix
@@ -83,7 +83,7 @@ impl ThreadTracker {
         }
     }
 
-    /// The use of each tracked thread.
+    /// Returns the use of each tracked thread.
     ///
     /// # Errors
     /// No thread was seen long enough.
@@ -114,7 +114,8 @@ impl Track {
 }
 
 impl Sample {
-    /// A kernel without `CONFIG_SCHED_INFO` may have the file with zeros.
+    /// Returns the scheduling statistics, if the kernel counts them. A kernel without `CONFIG_SCHED_INFO` may have the file with
+    /// zeros.
     fn counted(&self) -> Option<SchedStat> {
         self.sched.filter(|sched| !sched.on_cpu.is_zero() || self.cpu.is_zero())
     }

@@ -116,8 +116,8 @@ pub fn compare(before: &ComparedRun, after: &ComparedRun) -> Result<Comparison, 
     Ok(Comparison { change, ratio })
 }
 
-/// The interval of the ratio of two limits. The deviations of both add up like independent errors (Donner and Zou, "Closed-form confidence
-/// intervals for functions of the normal mean and standard deviation", 2012).
+/// Returns the interval of the ratio of two limits. The deviations of both add up like independent errors (Donner and Zou,
+/// "Closed-form confidence intervals for functions of the normal mean and standard deviation", 2012).
 fn ratio(before: &Bracket, after: &Bracket) -> Bracket {
     let point = after.estimate / before.estimate;
     let share = if before.relative_width().max(after.relative_width()) > WIDE { 1.0 } else { SHARE };

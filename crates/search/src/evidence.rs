@@ -1,6 +1,7 @@
 //! Reduces a trial to its evidence about growth, errors and lateness.
 //!
-//! These are pure sums over blocks. [`crate::limit_posterior`] derives limits from them, and [`crate::trial_verdict`] a verdict on a single trial.
+//! These are pure sums over blocks. [`crate::limit_posterior`] derives limits from them, and [`crate::trial_verdict`] a verdict
+//! on a single trial.
 
 use crate::observation::{
     BLOCK_SECONDS, BLOCKS_PER_CHUNK, BLOCKS_PER_SECOND, BlockCounts, mean_latency, sum,
@@ -17,13 +18,13 @@ pub struct Dispersion {
 }
 
 impl Dispersion {
-    /// The variance over the mean, shrunk towards a guess with the weight of this many observations.
+    /// Returns the variance over the mean, shrunk towards a guess with the weight of this many observations.
     #[must_use]
     pub fn shrunk(self, guess: f64, weight: f64) -> f64 {
         (self.sum + guess * weight) / (self.degrees_of_freedom + weight)
     }
 
-    /// The dispersion of both samples together.
+    /// Returns the dispersion of both samples together.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         Self {
@@ -68,27 +69,27 @@ impl Proportion {
         Self { count: all, total: whole, inflation }
     }
 
-    /// The share; 0 without trials.
+    /// Returns the share; 0 without trials.
     #[must_use]
     pub fn value(self) -> f64 {
         if self.total > 0.0 { self.count / self.total } else { 0.0 }
     }
 
-    /// The number of standard deviations above a bound.
+    /// Returns the number of standard deviations above a bound.
     #[must_use]
     pub fn deviations_above(self, bound: f64) -> f64 {
         let deviation = (self.inflation * self.total * bound * (1.0 - bound)).sqrt();
         if deviation > 0.0 { (self.count - self.total * bound) / deviation } else { 0.0 }
     }
 
-    /// The log-likelihood at the observed share, which is the maximum.
+    /// Returns the log-likelihood at the observed share, which is the maximum.
     #[must_use]
     pub fn max_ln_likelihood(self) -> f64 {
         let value = self.value().clamp(1e-9, 1.0 - 1e-9);
         self.count * value.ln() + (self.total - self.count) * (-value).ln_1p()
     }
 
-    /// The inflation for a comparison with a curve whose log-odds are uncertain by this variance.
+    /// Returns the inflation for a comparison with a curve whose log-odds are uncertain by this variance.
     #[must_use]
     pub fn inflation_with_doubt(self, doubt: f64) -> f64 {
         let value = self.value();
@@ -99,9 +100,9 @@ impl Proportion {
 /// The evidence of one trial.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TrialEvidence {
-    /// The sent rate in requests per second.
+    /// The sent rate in requests per second; the offered rate of a very short trial, or the number of clients in a closed loop.
     pub rate: f64,
-    /// The time from settling to the end, in seconds.
+    /// The seconds between the middle of the first three blocks after settling and the middle of the last three.
     pub seconds_after_settling: f64,
     /// The requests sent in that time.
     pub sent: f64,
@@ -189,7 +190,7 @@ impl TrialEvidence {
         }
     }
 
-    /// The requests left in flight, as a share of the sent requests.
+    /// Returns the requests left in flight, as a share of the sent requests.
     #[must_use]
     pub fn growth(&self) -> f64 {
         if self.sent > 0.0 { (self.in_flight_end - self.in_flight_settled) / self.sent } else { 0.0 }
@@ -222,7 +223,7 @@ fn held(blocks: &[BlockCounts], calm: f64) -> f64 {
     last.map_or(0.0, |at| (at + 1) as f64 * BLOCK_SECONDS)
 }
 
-/// The number of runs of blocks with late responses.
+/// Returns the number of runs of half seconds with late responses.
 fn bursts(blocks: &[BlockCounts]) -> f64 {
     let late: Vec<_> =
         blocks.chunks(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, |block| block.late) > 0.0).collect();
@@ -230,7 +231,7 @@ fn bursts(blocks: &[BlockCounts]) -> f64 {
     begins.count() as f64
 }
 
-/// The dispersion of the requests that end per half second.
+/// Returns the dispersion of the requests that end per half second.
 fn answers(blocks: &[BlockCounts]) -> Dispersion {
     let counts: Vec<_> =
         blocks.chunks_exact(BLOCKS_PER_CHUNK).map(|chunk| sum(chunk, BlockCounts::ended)).collect();

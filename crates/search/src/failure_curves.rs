@@ -41,7 +41,7 @@ impl FailureCurve {
         Self { weight, log_odds_variance: doubt * doubt, table }
     }
 
-    /// Both logarithms at a rate whose logarithm exceeds the limit's by `above`.
+    /// Returns both logarithms at a rate whose logarithm exceeds the limit's by `above`.
     #[must_use]
     pub fn log_shares_at(&self, above: f64) -> (f64, f64) {
         // The points are densest at the limit, where some curves bend.
@@ -53,8 +53,8 @@ impl FailureCurve {
     }
 }
 
-/// The curves of errors for this goal. A limiter predicts errors exactly, so its prior may be high: three trials that differ by 2 % refute
-/// it. Loss systems and queues are equally likely, and unknown kinds are half as likely.
+/// Returns the curves of errors for this goal. A limiter predicts errors exactly, so its prior may be high: three trials that
+/// differ by 2 % refute it. Loss systems and queues are equally likely, and unknown kinds are half as likely.
 #[must_use]
 pub fn error_curves(goal: f64) -> Vec<FailureCurve> {
     let excess =
@@ -64,14 +64,14 @@ pub fn error_curves(goal: f64) -> Vec<FailureCurve> {
     std::iter::once(excess).chain(places).chain(lines).chain(odds(goal, (0.5 / 8.0, 0.2))).collect()
 }
 
-/// The curves of lateness for this goal.
+/// Returns the curves of lateness for this goal.
 #[must_use]
 pub fn lateness_curves(goal: f64) -> Vec<FailureCurve> {
     odds(goal, (1.0, 0.1)).collect()
 }
 
-/// The curves of errors or lateness over the number of clients. One more client may be one too many and may come back sooner or later than
-/// the served clients.
+/// Returns the curves of errors or lateness over the number of clients. One more client may be one too many and may come back
+/// sooner or later than the served clients.
 #[must_use]
 pub fn client_curves(goal: f64) -> Vec<FailureCurve> {
     let steep = STEEP.iter().map(|slope| power(goal, (1.0, 0.1), *slope));
@@ -93,7 +93,7 @@ fn power(goal: f64, weight: (f64, f64), slope: f64) -> FailureCurve {
     FailureCurve::new(weight, |above| logistic(logit(goal) + slope * above))
 }
 
-/// A curve over the load, scaled so that it meets the goal at the limit.
+/// Returns a curve over the load, scaled so that it meets the goal at the limit.
 fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> FailureCurve {
     let (mut low, mut high) = (1e-6_f64, 1e6_f64);
     while high / low > 1.000_01 {
@@ -103,13 +103,13 @@ fn rising(weight: (f64, f64), goal: f64, share: impl Fn(f64) -> f64) -> FailureC
     FailureCurve::new(weight, |above| share(low * above.exp()))
 }
 
-/// The blocking probability at an offered load in erlangs (Erlang B, by its recursion).
+/// Returns the blocking probability at an offered load in erlangs (Erlang B, by its recursion).
 #[must_use]
 pub fn erlang(places: u32, load: f64) -> f64 {
     (1..=places).fold(1.0, |lost, place| load * lost / (f64::from(place) + load * lost))
 }
 
-/// The probability that the queue is full, at a load of the worker.
+/// Returns the probability that the queue is full, at a load of the worker.
 fn line(places: i32, load: f64) -> f64 {
     // Division by the largest term avoids overflow.
     if load <= 1.0 {

@@ -25,7 +25,7 @@ impl SearchGoal {
     /// The goal without latency: at most one error in a thousand requests.
     pub const ERRORS_ONLY: Self = Self { max_error_share: 0.001, late: None };
 
-    /// The largest share of late responses; 1 without a latency goal.
+    /// Returns the largest share of late responses; 1 without a latency goal.
     #[must_use]
     pub fn max_late_share(&self) -> f64 {
         self.late.map_or(1.0, |late| late.max_late_share)

@@ -1,8 +1,8 @@
 //! Finds the rate at which a target breaks: this crate chooses the next rate and evaluates the results.
 //!
-//! [`search::RateSearch`] is a procedure without sockets, threads or a clock. It gives the next [`trial_spec::TrialSpec`], takes a
-//! [`observation::TrialObservation`], and has a [`report::SearchReport`] at any time. [`target::search`] connects it to a target. [`closed_loop`] does
-//! the same for clients that wait for their responses.
+//! [`search::RateSearch`] is a procedure without sockets, threads or a clock. It gives the next [`trial_spec::TrialSpec`], takes
+//! a [`observation::TrialObservation`], and has a [`report::SearchReport`] at any time. [`target::search`] connects it to a
+//! target. [`closed_loop`] does the same for clients that wait for their responses.
 //!
 //! - [`evidence`] reduces a trial to its evidence about growth, errors and lateness.
 //! - [`trial_verdict`] judges a single trial.

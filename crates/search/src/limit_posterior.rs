@@ -23,19 +23,19 @@ pub struct WeightedEvidence {
     pub is_overloaded: bool,
 }
 
-/// A range of rates that contains a limit with the stated credibility, and an estimate.
+/// A range that contains a limit with the stated credibility, and an estimate; in requests per second, in clients, or as a ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bracket {
-    /// The lower bound in requests per second.
+    /// The lower bound.
     pub lower: f64,
-    /// The estimate in requests per second.
+    /// The estimate.
     pub estimate: f64,
-    /// The upper bound in requests per second.
+    /// The upper bound.
     pub upper: f64,
 }
 
 impl Bracket {
-    /// The distance between the bounds, as a share of the lower bound.
+    /// Returns the distance between the bounds, as a share of the lower bound.
     #[must_use]
     pub fn relative_width(&self) -> f64 {
         self.upper / self.lower - 1.0
@@ -110,7 +110,7 @@ pub enum LimitKind {
 }
 
 impl LimitKind {
-    /// Whether growth, errors and lateness count.
+    /// Returns whether growth, errors and lateness count.
     fn parts(self) -> [bool; 3] {
         match self {
             Self::Cliff => [true, true, false],
@@ -130,7 +130,7 @@ impl<'w> LimitPosterior<'w> {
         Self { curves, witnesses, answers, service, burst: burst(witnesses) }
     }
 
-    /// The bracket of a limit near this range. The bracket may exceed the range.
+    /// Returns the bracket of a limit near this range. The bracket may exceed the range.
     #[must_use]
     pub fn bracket(&self, of: LimitKind, range: (f64, f64)) -> Bracket {
         // A rate of 0 has no logarithm. A rest of a queue may be served faster than the offered rate.
@@ -156,7 +156,7 @@ impl<'w> LimitPosterior<'w> {
         posterior.bracket()
     }
 
-    /// An even grid with extra points at the limits of single trials, because a likelihood may be sharper than the grid.
+    /// Returns an even grid with extra points at the limits of single trials, because a likelihood may be sharper than the grid.
     fn grid(&self, low: f64, high: f64) -> Vec<f64> {
         let mut grid = even(low, high);
         for WeightedEvidence { evidence, .. } in self.witnesses.iter().filter(|witness| witness.weight > 0.0)
@@ -184,7 +184,7 @@ impl<'w> LimitPosterior<'w> {
         Posterior { grid, below }
     }
 
-    /// The log-likelihood of each capacity, averaged over dispersion and capacity noise.
+    /// Returns the log-likelihood of each capacity, averaged over dispersion and capacity noise.
     fn growth(&self, grid: &[f64]) -> Vec<f64> {
         let likely = DISPERSIONS.map(|dispersion| (dispersion, self.ln_dispersion(dispersion)));
         let most = likely.iter().map(|(_, ln)| *ln).fold(f64::NEG_INFINITY, f64::max);
@@ -206,7 +206,8 @@ impl<'w> LimitPosterior<'w> {
         grid.iter().map(|theta| of(theta.exp())).collect()
     }
 
-    /// The log-likelihood of a dispersion: squared deviations divided by the dispersion follow a chi-squared distribution.
+    /// Returns the log-likelihood of a dispersion: squared deviations divided by the dispersion follow a chi-squared
+    /// distribution.
     fn ln_dispersion(&self, dispersion: f64) -> f64 {
         let guess = (dispersion.ln() - GUESS.0) / GUESS.1;
         -(self.answers.degrees_of_freedom * dispersion.ln() + self.answers.sum / dispersion + guess * guess)
@@ -218,7 +219,7 @@ impl<'w> LimitPosterior<'w> {
         all.map(|witness| witness.weight * self.grown(&witness.evidence, theta, line).ln()).sum()
     }
 
-    /// The probability density of the requests left in flight, as a share of the sent ones.
+    /// Returns the probability density of the requests left in flight, as a share of the sent ones.
     fn grown(&self, evidence: &TrialEvidence, theta: f64, line: QueueModel) -> f64 {
         let QueueModel { dispersion, noise, part } = line;
         let TrialEvidence { rate, seconds_after_settling: seconds, sent, .. } = *evidence;
@@ -271,7 +272,8 @@ impl<'w> LimitPosterior<'w> {
     }
 }
 
-/// The mean number of late responses per burst, over all trials. A trial without late responses may have missed one such burst.
+/// Returns the mean number of late responses per burst, over all trials. A trial without late responses may have missed one such
+/// burst.
 fn burst(witnesses: &[WeightedEvidence]) -> f64 {
     let all = witnesses.iter().filter(|witness| witness.late_weight > 0.0 && !witness.is_overloaded);
     let (late, bursts) = all.fold((0.0, 0.0), |(late, bursts), witness| {
@@ -304,7 +306,7 @@ pub struct FailureCurves {
 }
 
 impl FailureCurves {
-    /// The curves for a goal.
+    /// Returns the curves for a goal.
     #[must_use]
     pub fn new(goal: &SearchGoal) -> Self {
         let lateness =
@@ -312,7 +314,7 @@ impl FailureCurves {
         Self { errors: failure_curves::error_curves(goal.max_error_share), lateness }
     }
 
-    /// The curves over the number of clients, where one more client may be the first without a place.
+    /// Returns the curves over the number of clients, where one more client may be the first without a place.
     #[must_use]
     pub fn closed(goal: &SearchGoal) -> Self {
         let lateness =
@@ -321,12 +323,12 @@ impl FailureCurves {
     }
 }
 
-/// The probability that the lower of two limits is below a point.
+/// Returns the probability that the lower of two limits is below a point.
 fn either(first: f64, second: f64) -> f64 {
     1.0 - (1.0 - first) * (1.0 - second)
 }
 
-/// The logarithm of the mean of numbers that are given by their logarithms.
+/// Returns the logarithm of the mean of numbers that are given by their logarithms.
 fn ln_mean(all: impl Iterator<Item = f64> + Clone) -> f64 {
     let most = all.clone().fold(f64::NEG_INFINITY, f64::max);
     if most == f64::NEG_INFINITY {
@@ -341,7 +343,7 @@ fn even(low: f64, high: f64) -> Vec<f64> {
     (0..POINTS).map(|at| low + (high - low) * at as f64 / (POINTS - 1) as f64).collect()
 }
 
-/// The cumulated probability at each grid point, by linear interpolation of the density.
+/// Returns the cumulated probability at each grid point, by linear interpolation of the density.
 fn cumulated(grid: &[f64], ln: &[f64]) -> Vec<f64> {
     let most = ln.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let mut sums = vec![0.0; ln.len()];
@@ -368,7 +370,7 @@ impl Posterior {
         self.grid[at - 1] + part * (self.grid[at] - self.grid[at - 1])
     }
 
-    /// The range that holds nearly all of the probability.
+    /// Returns the range that holds nearly all of the probability.
     fn reach(&self) -> (f64, f64) {
         (self.quantile(0.002), self.quantile(0.998))
     }

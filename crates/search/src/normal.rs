@@ -1,12 +1,13 @@
 //! The normal distribution and reflected Brownian motion, which `std` lacks.
 
-/// The density of the standard normal distribution.
+/// Returns the density of the standard normal distribution.
 #[must_use]
 pub fn density(z: f64) -> f64 {
     (-z * z / 2.0).exp() * 0.398_942_280_401_432_7
 }
 
-/// The probability that a standard normal draw is below `z`, to nearly the precision of a double, as in `seawall-isolate`.
+/// Returns the probability that a standard normal draw is below `z`, to nearly the precision of a double, as in
+/// `seawall-isolate`.
 #[must_use]
 pub fn cdf(z: f64) -> f64 {
     if z > 0.0 {
@@ -18,7 +19,7 @@ pub fn cdf(z: f64) -> f64 {
     }
 }
 
-/// The logarithm of [`cdf`], even where `cdf` itself underflows.
+/// Returns the logarithm of [`cdf`], even where `cdf` itself underflows.
 #[must_use]
 pub fn ln_cdf(z: f64) -> f64 {
     if z > -3.0 { cdf(z).ln() } else { -z * z / 2.0 - 0.918_938_533_204_672_7 + mills(-z).ln() }
@@ -35,7 +36,7 @@ fn series(z: f64) -> f64 {
     sum
 }
 
-/// The upper tail divided by the density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
+/// Returns the upper tail divided by the density for z ≥ 3, as Laplace's continued fraction (Abramowitz and Stegun, 26.2.14).
 fn mills(z: f64) -> f64 {
     (1..=60).rev().fold(z, |tail, step| z + f64::from(step) / tail).recip()
 }
@@ -52,8 +53,8 @@ pub struct ReflectedBrownian {
 }
 
 impl ReflectedBrownian {
-    /// The density of the position after this many seconds (Harrison, "Brownian Motion and Stochastic Flow Systems", 1985, section 1.8,
-    /// differentiated).
+    /// Returns the density of the position after this many seconds (Harrison, "Brownian Motion and Stochastic Flow Systems",
+    /// 1985, section 1.8, differentiated).
     #[must_use]
     pub fn density(self, at: f64, seconds: f64) -> f64 {
         let Self { from, drift, variance } = self;
@@ -68,13 +69,13 @@ impl ReflectedBrownian {
     }
 }
 
-/// The log-odds of a share.
+/// Returns the log-odds of a share.
 #[must_use]
 pub fn logit(share: f64) -> f64 {
     (share / (1.0 - share)).ln()
 }
 
-/// The share with these log-odds.
+/// Returns the share with these log-odds.
 #[must_use]
 pub fn logistic(odds: f64) -> f64 {
     1.0 / (1.0 + (-odds).exp())

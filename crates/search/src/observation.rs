@@ -34,7 +34,7 @@ pub struct BlockCounts {
 }
 
 impl BlockCounts {
-    /// The requests that ended.
+    /// Returns the requests that ended.
     #[must_use]
     pub fn ended(&self) -> u32 {
         self.good + self.errors
@@ -79,7 +79,7 @@ pub fn sum(blocks: &[BlockCounts], of: impl Fn(&BlockCounts) -> u32) -> f64 {
     blocks.iter().map(|block| f64::from(of(block))).sum()
 }
 
-/// The mean response time of good responses, in seconds; none without good responses.
+/// Returns the mean response time of good responses, in seconds; none without good responses.
 #[must_use]
 pub fn mean_latency(blocks: &[BlockCounts]) -> Option<f64> {
     let good = sum(blocks, |block| block.good);

@@ -45,14 +45,14 @@ const GUESS: f64 = 2.0;
 const NO_IDEA: f64 = 5.0;
 
 impl LimitEstimate {
-    /// Whether the limit lies between two rates. At low rates, single trials stay undecided, and only all of them together give a bracket.
-    /// It counts unless it is a guess.
+    /// Returns whether the limit lies between two rates. At low rates, single trials stay undecided, and only all of them
+    /// together give a bracket. It counts unless it is a guess.
     #[must_use]
     pub fn is_bracketed(&self) -> bool {
         self.is_within(GUESS)
     }
 
-    /// Whether the bracket is narrow enough to be more than a guess.
+    /// Returns whether the bracket is narrow enough to be more than a guess.
     #[must_use]
     pub(crate) fn is_roughly_bracketed(&self) -> bool {
         self.is_within(NO_IDEA)

@@ -61,7 +61,7 @@ impl Default for RateBounds {
 }
 
 impl RateBounds {
-    /// The highest rate, and the outcome if the target bears it.
+    /// Returns the highest rate, and the outcome if the target bears it.
     fn ceiling(&self) -> (f64, SearchOutcome) {
         let [max_rate, generator] =
             [self.max_rate, self.generator_max_rate].map(|rate| rate.unwrap_or(f64::INFINITY));
@@ -180,7 +180,7 @@ impl RateSearch {
         }
     }
 
-    /// The next step. The result stays the same until the caller records that step.
+    /// Returns the next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> SearchStep {
         while self.agenda.is_empty() && self.phase != Phase::Finished {
             self.plan();
@@ -227,7 +227,7 @@ impl RateSearch {
         self.reopen();
     }
 
-    /// The last trial.
+    /// Returns the last trial.
     #[must_use]
     pub fn last_trial(&self) -> Option<&RateTrial> {
         self.trials.last()
@@ -334,7 +334,7 @@ impl RateSearch {
         }
     }
 
-    /// A trial at a rate that stops as soon as its verdict is clear.
+    /// Returns a trial at a rate that stops as soon as its verdict is clear.
     fn trial(&self, purpose: TrialPurpose, rate: f64, most: Duration) -> TrialSpec {
         let rate = rate.min(self.bounds.ceiling().0);
         let little = rate * self.calm.map_or(0.0, |calm| calm.service);
@@ -357,7 +357,7 @@ const DAMAGE: f64 = 0.25;
 /// The time to wait for outstanding requests.
 const DRAIN: Duration = Duration::from_millis(600);
 
-/// Whether trials of this purpose are evidence about their rate.
+/// Returns whether trials of this purpose are evidence about their rate.
 fn counts(purpose: TrialPurpose) -> bool {
     !matches!(
         purpose,

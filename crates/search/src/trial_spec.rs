@@ -27,26 +27,26 @@ pub enum TrialPurpose {
     RepeatNow,
     /// Sends a rate above the bracket after a pause, to see whether an idle target bears more.
     AboveBracketAfterIdle,
-    /// Narrows the bracket of the knee.
+    /// Narrows the bracket of the knee; in a closed-loop search, finds the saturation.
     LatencyBreakingRate,
-    /// Overloads the target, then sends less, to see whether the target recovers.
+    /// Sends a lower rate directly after an overload trial, to see whether the target recovers.
     Recovery,
 }
 
 /// The rule that stops a trial between its least and most duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StopRule {
-    /// Stops at the end, or earlier if the trial does damage.
+    /// Stops at the longest duration, or earlier if the trial does damage or its verdict is bad.
     FullDuration(TrialCriteria),
     /// Stops as soon as the verdict is clear.
     Decided(TrialCriteria),
     /// Stops as soon as this share of half a second's requests fails or hangs.
     Fails(f64),
-    /// Stops as soon as the last three responses took at most this many seconds.
+    /// Stops as soon as the last three responses and the last half second were fast, within this many seconds per response.
     FastResponses(f64),
 }
 
-/// A trial with one rate or one number of requests in flight.
+/// A trial at one rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrialSpec {
     /// The purpose of the trial.
@@ -69,7 +69,7 @@ pub struct TrialSpec {
 const FEW: f64 = 50.0;
 
 impl TrialSpec {
-    /// Whether to stop sending. The caller asks after each complete block.
+    /// Returns whether to stop sending. The caller asks after each complete block.
     #[must_use]
     pub fn is_enough(&self, blocks: &[BlockCounts]) -> bool {
         let seconds = blocks.len() as f64 * BLOCK_SECONDS;
@@ -79,13 +79,14 @@ impl TrialSpec {
         seconds + BLOCK_SECONDS / 2.0 >= self.min_duration.as_secs_f64() && self.decided(blocks)
     }
 
-    /// Whether the trial has emptied the token bucket.
+    /// Returns whether the trial has emptied the token bucket.
     #[must_use]
     pub fn has_drained_burst(&self, blocks: &[BlockCounts]) -> bool {
         matches!(self.rule, StopRule::Fails(share) if fails(blocks, share))
     }
 
-    /// Whether the trial does damage: too many requests in flight for 0.2 s, or, after the first second, half of the last 0.2 s failed.
+    /// Returns whether the trial does damage: too many requests in flight for 0.2 s, or, after the first second, half of the last
+    /// 0.2 s failed.
     fn damages(&self, blocks: &[BlockCounts]) -> bool {
         // One short stall is not damage: the target serves the delayed requests afterwards.
         let last = &blocks[blocks.len().saturating_sub(3)..];
@@ -110,7 +111,7 @@ impl TrialSpec {
     }
 }
 
-/// Whether this share of the last half second's requests failed or has no response.
+/// Returns whether this share of the last half second's requests failed or has no response.
 fn fails(blocks: &[BlockCounts], share: f64) -> bool {
     let last = &blocks[blocks.len().saturating_sub(BLOCKS_PER_CHUNK)..];
     let (sent, errors) = (sum(last, |block| block.sent), sum(last, |block| block.errors));
@@ -124,8 +125,8 @@ fn fails(blocks: &[BlockCounts], share: f64) -> bool {
 /// missing, too, the target is still busy.
 const PATIENCE: usize = 5 * BLOCKS_PER_SECOND;
 
-/// Whether the target is calm: the last three responses and all of the last half second were quick, and few requests are outstanding. The
-/// last condition finds a busy server among several that gets few requests.
+/// Returns whether the target is calm: the last three responses and all of the last half second were quick, and few requests are
+/// outstanding. The last condition finds a busy server among several that gets few requests.
 fn calm(blocks: &[BlockCounts], within: f64) -> bool {
     if is_missed(&blocks[blocks.len().saturating_sub(PATIENCE)..], within) {
         return false;
@@ -157,7 +158,7 @@ fn is_missed(blocks: &[BlockCounts], within: f64) -> bool {
 mod tests {
     use super::*;
 
-    /// A block with these counts and this slowest response.
+    /// Returns a block with these counts and this slowest response.
     fn block(sent: u32, good: u32, slowest: f64) -> BlockCounts {
         BlockCounts { sent, good, slowest, ..BlockCounts::default() }
     }

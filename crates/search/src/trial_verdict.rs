@@ -1,7 +1,7 @@
 //! Judges a single trial as good, bad or undecided, with the failure mode of a bad one.
 //!
-//! The verdict ends a trial and appears in the report. The bracket comes from [`crate::limit_posterior`] instead, because just above a limit any
-//! affordable trial looks good.
+//! The verdict ends a trial and appears in the report. The bracket comes from [`crate::limit_posterior`] instead, because just
+//! above a limit any affordable trial looks good.
 
 use crate::evidence::{Dispersion, TrialEvidence};
 use crate::goal::SearchGoal;
@@ -35,7 +35,7 @@ pub enum FailureMode {
 }
 
 impl FailureMode {
-    /// Whether the target uses up an allowance that time refills. A pause before a trial would then improve its result.
+    /// Returns whether the target uses up an allowance that time refills. A pause before a trial would then improve its result.
     #[must_use]
     pub fn is_quota_like(self) -> bool {
         matches!(self, Self::Rejecting | Self::Hanging)
@@ -69,7 +69,7 @@ const FEW_ERRORS: f64 = 5.0;
 const DISPERSION: (f64, f64) = (0.7, 5.0);
 
 impl TrialCriteria {
-    /// The most requests in flight at a rate without a queue (Little's law with room for chance).
+    /// Returns the most requests in flight at a rate without a queue (Little's law with room for chance).
     #[must_use]
     pub fn max_unqueued_in_flight(&self, rate: f64) -> f64 {
         let little = rate * self.service_time;
@@ -94,7 +94,7 @@ impl TrialCriteria {
         }
     }
 
-    /// The standard deviation of [`TrialEvidence::growth`].
+    /// Returns the standard deviation of [`TrialEvidence::growth`].
     fn deviation(&self, evidence: &TrialEvidence) -> f64 {
         let sent = evidence.sent.max(1.0);
         let spread = Dispersion { ..evidence.response_dispersion };
@@ -110,7 +110,7 @@ impl TrialCriteria {
             && evidence.in_flight_slope > 0.4 * growth * evidence.rate
     }
 
-    /// The failure mode of a bad trial.
+    /// Returns the failure mode of a bad trial.
     #[must_use]
     pub fn failure_mode(&self, evidence: &TrialEvidence) -> FailureMode {
         let failing = evidence.errors.value() > self.goal.max_error_share;

@@ -23,7 +23,7 @@ pub struct Browser {
     last: u64,
 }
 
-/// What keeps it to the test, and to itself: a process as root has no sandbox of its own.
+/// Flags that isolate the browser from the network and from other tests. A process of root has no sandbox.
 const FLAGS: &str = "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-sync \
                      --disable-background-networking --disable-component-update --disable-default-apps --no-proxy-server \
                      --hide-scrollbars --remote-debugging-pipe";

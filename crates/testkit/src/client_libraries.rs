@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-/// One of them, by its path in the cache.
+/// Returns the path of this test part in the cache. Panics if `scripts/setup test-parts` has not installed it.
 pub fn cached_test_part_path(name: &str) -> PathBuf {
     let cache = std::env::var_os("SEAWALL_CACHE").map(PathBuf::from);
     let cache =

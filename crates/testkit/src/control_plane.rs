@@ -53,7 +53,7 @@ pub struct ControlPlane {
     door: Door,
 }
 
-/// Where the API server is asked, and at which address it listens for that.
+/// The address to which clients of the API server connect, and the address at which it listens.
 #[derive(Clone, Copy, Debug)]
 struct Door {
     asked: SocketAddr,
@@ -65,14 +65,14 @@ struct Door {
 pub struct ServiceProcess(Child);
 
 impl ControlPlane {
-    /// Storage alone; the API server's address is known and nobody listens there. All files are in the folder.
+    /// Starts the storage alone. The API server has its address, but does not listen yet. All files are in the folder.
     pub fn without_api_server(folder: &Path) -> Self {
         let listens = Ipv4Addr::LOCALHOST;
         Self::behind(folder, Door { asked: (listens, free_port()).into(), listens })
     }
 
-    /// The same for a node with this address: the API server will listen at all that the node has, on the port that the service
-    /// `kubernetes` has, so that the service's address need only be one of them.
+    /// Starts the storage for a node with this address. The API server will listen at all addresses of the node, on the port of
+    /// the service `kubernetes`, so that the address of the service need only be one of them.
     pub fn for_node(folder: &Path, node: Ipv4Addr) -> Self {
         Self::behind(folder, Door { asked: (node, 443).into(), listens: Ipv4Addr::UNSPECIFIED })
     }
@@ -134,22 +134,22 @@ impl ControlPlane {
         self.api_server.as_ref().unwrap().signal(Signal::CONT);
     }
 
-    /// Where the API server is asked.
+    /// The address of the API server.
     pub fn api_server_address(&self) -> SocketAddr {
         self.door.asked
     }
 
-    /// The same, of which the address is loopback's.
+    /// The port of the API server.
     pub fn api_server_port(&self) -> u16 {
         self.door.asked.port()
     }
 
-    /// Where the programs are.
+    /// The folder of the Kubernetes programs.
     pub fn programs_folder(&self) -> &Path {
         &self.programs
     }
 
-    /// What ServiceAccounts' tokens are signed with.
+    /// The path of the key that signs the tokens of ServiceAccounts.
     pub fn service_account_key_path(&self) -> PathBuf {
         self.folder.join("service-account.key")
     }
@@ -159,32 +159,32 @@ impl ControlPlane {
         self.folder.join("certificates/apiserver.crt")
     }
 
-    /// Whether that certificate has been written.
+    /// Returns true if the certificate of the API server has been written.
     pub fn has_certificate(&self) -> bool {
         fs::metadata(self.certificate_path()).is_ok_and(|file| file.len() > 0)
     }
 
-    /// What the API server wrote last, for whoever has waited for it in vain.
+    /// Returns the last 4000 bytes of the log of the API server, for messages of failed waits.
     pub fn api_server_log_tail(&self) -> String {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         log.get(log.len().saturating_sub(4000)..).unwrap_or(&log).to_owned()
     }
 
-    /// A kubeconfig file for whoever has this token, for an API server that may be behind another port.
+    /// Writes a kubeconfig file with this token, for an API server that may be behind another port.
     pub fn write_kubeconfig_with_port(&self, token: &str, port: u16) -> PathBuf {
         let path = self.folder.join(format!("kubeconfig-{port}"));
         fs::write(&path, self.kubeconfig_text(token, port)).unwrap();
         path
     }
 
-    /// One for whoever has this token, for this API server.
+    /// Writes a kubeconfig file with this token, for this API server.
     pub fn write_kubeconfig(&self, token: &str) -> PathBuf {
         let path = self.folder.join(format!("{token}.kubeconfig"));
         fs::write(&path, self.kubeconfig_for(token, self.door.asked)).unwrap();
         path
     }
 
-    /// What stands in such a file.
+    /// Returns the text of a kubeconfig file with this token and port.
     pub fn kubeconfig_text(&self, token: &str, port: u16) -> String {
         self.kubeconfig_for(token, SocketAddr::new(self.door.asked.ip(), port))
     }
@@ -229,7 +229,7 @@ impl Drop for ServiceProcess {
     }
 }
 
-/// Who may speak to the API server, as a file that it reads.
+/// Returns the token file of the API server: a line for each client.
 fn users() -> String {
     let node = format!("{KUBELET_TOKEN},system:node:{NODE_NAME},{NODE_NAME},system:nodes\n");
     let parts =
@@ -240,7 +240,7 @@ fn users() -> String {
     format!("{ADMIN_TOKEN},admin,admin,system:masters\n{person}{node}{parts}{loader}")
 }
 
-/// Where `scripts/kube/build` put the programs; a refusal where the world could be reached.
+/// Returns the folder into which `scripts/kube/build` put the programs. Panics if this network has a gateway.
 fn programs() -> PathBuf {
     let programs = std::env::var_os("SEAWALL_KUBE")
         .expect("run scripts/cluster-test or scripts/e2e, which set SEAWALL_KUBE");

@@ -27,14 +27,14 @@ pub struct CountingServer {
 /// Each on a lock of its own: connections of several callers do not wait for each other.
 type Callers = Mutex<BTreeMap<IpAddr, Arc<Mutex<CallerCounts>>>>;
 
-/// What came from one address so far.
+/// The connections and requests that came from one address so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallerCounts {
     /// Connections, those without a request among them.
     pub connections: u64,
     /// Whole requests.
     pub requests: u64,
-    /// When the first of them and the last were there.
+    /// The times of the first and the last request.
     pub first_and_last_request: Option<(Moment, Moment)>,
 }
 
@@ -50,7 +50,7 @@ impl CountingServer {
         Ok(Self { server, callers })
     }
 
-    /// Where it is asked, by any path.
+    /// The URL of the server; it answers on any path.
     pub fn url(&self) -> String {
         self.server.url("/")
     }
@@ -60,7 +60,7 @@ impl CountingServer {
         self.callers().values().map(|caller| caller.requests).sum()
     }
 
-    /// What came so far, by address.
+    /// The counts so far, by client address.
     pub fn callers(&self) -> BTreeMap<IpAddr, CallerCounts> {
         let callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = |caller: &Mutex<CallerCounts>| *caller.lock().unwrap_or_else(PoisonError::into_inner);

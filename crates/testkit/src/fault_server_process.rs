@@ -9,15 +9,15 @@ use std::process::{Child, Command, Stdio};
 pub struct FaultServerProcess {
     /// Its process.
     pub child: Child,
-    /// Where it answers.
+    /// The URL of the fault server.
     pub url: String,
 }
 
 impl FaultServerProcess {
-    /// What this program emulates of a plant, once it answers.
+    /// Starts `emulate server` with this fault and waits until it is ready.
     ///
     /// # Errors
-    /// It does not start, or says something else than where it answers.
+    /// The program does not start, or its first line does not hold its URL.
     pub fn start(program: &str, plant: &str) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(["emulate", "server", "--listen", "127.0.0.1:0", "--json", "--fault", plant]);

@@ -8,7 +8,7 @@ const PREFACE: usize = 24;
 /// Bytes before each frame's payload.
 const HEADER: usize = 9;
 
-/// What a client sent.
+/// A frame that a client sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame {
     /// Its settings, which are to be acknowledged.
@@ -38,7 +38,7 @@ impl ClientFrameReader {
         self.read.extend_from_slice(bytes);
     }
 
-    /// How many bytes are missing before [`ClientFrameReader::next_frame`] has anything to say.
+    /// Returns the number of bytes that are missing before [`ClientFrameReader::next_frame`] can return a frame.
     #[must_use]
     pub fn missing_bytes(&self) -> usize {
         let preface = if self.greeted { 0 } else { PREFACE };

@@ -1,7 +1,6 @@
-//! The test's own hand on the API server: plain JSON to plain paths, playing scheduler, kubelet and administrator.
+//! The client of tests for the API server: plain JSON to plain paths, in the roles of scheduler, kubelet and administrator.
 //!
-//! Its calls are made on threads of the node, whoever asks: a thread that has entered a pod's network cannot reach the API
-//! server.
+//! Threads of the node make its calls: a thread of a test that has entered the network of a pod cannot reach the API server.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -41,7 +40,7 @@ fn runtime() -> &'static tokio::runtime::Runtime {
 }
 
 impl KubernetesApi {
-    /// As whoever has this token.
+    /// Makes a client that authenticates with this token.
     pub fn new(address: SocketAddr, certificate: &Path, token: &str) -> Self {
         // Made now, by a thread of the node.
         let _ = runtime();
@@ -124,19 +123,19 @@ impl KubernetesApi {
         self.make_pod_with(name, account, &json!({}))
     }
 
-    /// As [`Self::make_pod`], with more in its spec.
+    /// Makes a pod as [`Self::make_pod`] does, with more fields in its spec.
     pub fn make_pod_with(&self, name: &str, account: &str, spec: &Value) -> String {
         let pod = self.call_expecting_success("POST", &pods_path(), Some(&objects::pod(name, account, spec)));
         pod["metadata"]["uid"].as_str().unwrap().to_owned()
     }
 
-    /// What the kubelet reports: phase and address.
+    /// Reports a status as the kubelet does: phase and address.
     pub fn set_pod_status(&self, name: &str, phase: &str, address: &str) {
         let report = objects::pod_status(phase, &[address]);
         self.call_expecting_success("PATCH", &format!("{}/{name}/status", pods_path()), Some(&report));
     }
 
-    /// What a kubelet reports that tells of sandboxes; after this machine's start, whenever that was.
+    /// Reports a status with sandbox conditions, as newer kubelets do. Its date is after the start of this machine.
     pub fn set_pod_sandbox_status(&self, name: &str, address: &str, is_ready: bool) {
         let report = objects::pod_status_with_sandbox(address, is_ready, "2100-01-01T00:00:00Z");
         self.call_expecting_success("PATCH", &format!("{}/{name}/status", pods_path()), Some(&report));
@@ -181,7 +180,7 @@ impl KubernetesApi {
         watch
     }
 
-    /// The warnings about a pod: reason and message.
+    /// Returns the reason and the message of each event of this pod.
     pub fn events(&self, pod: &str) -> Vec<(String, String)> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=involvedObject.name={pod}");
         let list = self.call_expecting_success("GET", &path, None);

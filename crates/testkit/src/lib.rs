@@ -1,6 +1,6 @@
 //! Helpers for tests only: servers that do exactly what a test tells them, well or badly, a real Kubernetes control plane
-//! and a hand on it, with the objects that tests make in it, a whole node of a cluster, the agent as a process, models of
-//! the clients that ask it, a real browser, plants and pages of the tool, and the waiting between them.
+//! and a client for it, with the objects that tests make in it, a whole node of a cluster, the agent as a process, models of
+//! its clients, a real browser, fault servers and pages of the tool, and functions that wait.
 
 pub mod agent;
 pub mod aws_sdk_models;

@@ -38,10 +38,10 @@ const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 90, 0, 1);
 /// The pods' addresses: few, so that each is soon another pod's.
 const RANGE: [&str; 3] = ["10.88.0.0/24", "10.88.0.2", "10.88.0.61"];
 
-/// Where all files of the node are.
+/// The folder of all files of the node.
 pub const NODE_FOLDER: &str = "/run/node";
 
-/// What `ctr` and `crictl` call the kubelet's containers.
+/// The containerd namespace of the kubelet's containers.
 const CONTAINERS: &str = "k8s.io";
 
 /// The image of a program that waits, which every node has.
@@ -50,7 +50,7 @@ pub const PAUSE_IMAGE: &str = "seawall.local/pause:1";
 /// A node with its control plane; ends with everything it started when dropped.
 #[derive(Debug)]
 pub struct Node {
-    /// Who may do everything.
+    /// A client of the API server with all rights.
     pub api: KubernetesApi,
     containerd: Option<ServiceProcess>,
     _kubelet: ServiceProcess,
@@ -58,10 +58,10 @@ pub struct Node {
     plane: ReadyControlPlane,
 }
 
-/// What `scripts/e2e` has said.
+/// Returns an environment variable that `scripts/e2e` sets.
 ///
 /// # Panics
-/// It has not.
+/// The variable is not set.
 pub fn required_env_var(name: &str) -> OsString {
     std::env::var_os(name).unwrap_or_else(|| panic!("SKIPPED: run scripts/e2e, which sets {name}"))
 }
@@ -110,17 +110,17 @@ impl Node {
         });
     }
 
-    /// One of Kubernetes' own programs or of its users', as who may do everything.
+    /// Builds a command for one of the Kubernetes programs, with all rights.
     pub fn admin_command(&self, program: impl Into<PathBuf>) -> Command {
         command_of(program.into(), &self.kubeconfig())
     }
 
-    /// The same of kubectl.
+    /// Builds a command for kubectl, with all rights.
     pub fn kubectl(&self) -> Command {
         self.kubectl_with_kubeconfig(&self.kubeconfig())
     }
 
-    /// kubectl as whose kubeconfig file this is.
+    /// Builds a command for kubectl with this kubeconfig file.
     pub fn kubectl_with_kubeconfig(&self, kubeconfig: &Path) -> Command {
         command_of(self.plane.programs_folder().join("kubectl"), kubeconfig)
     }
@@ -184,7 +184,7 @@ fn is_ready(api: &KubernetesApi) -> bool {
     conditions.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// What must succeed; what it printed.
+/// Runs a command that must succeed, and returns its standard output.
 pub fn run_successfully(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
     let (said, error) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
@@ -192,7 +192,7 @@ pub fn run_successfully(command: &mut Command) -> String {
     said.into_owned()
 }
 
-/// A change of the node's network, in the words of ip(8).
+/// Changes the network of the node with `ip`, given its arguments.
 pub fn run_ip_command(change: &str) {
     run_successfully(Command::new("ip").args(change.split(' ')));
 }
@@ -205,7 +205,7 @@ fn have_network() {
     run_ip_command(&format!("address add {SERVICE}/32 dev lo"));
 }
 
-/// Asks containerd.
+/// Builds a `ctr` command for the containerd of this node.
 pub fn ctr_command(words: &[&str]) -> Command {
     let mut command = Command::new("ctr");
     command

@@ -16,7 +16,7 @@ pub const NAMESPACE: &str = "reef";
 /// The path of the agent's own pods.
 pub const AGENT_PODS_PATH: &str = "/api/v1/namespaces/seawall/pods";
 
-/// Where tokens of the agent's ServiceAccount are asked for.
+/// The path for token requests of the agent's ServiceAccount.
 pub const AGENT_TOKEN_PATH: &str = "/api/v1/namespaces/seawall/serviceaccounts/seawall-agent/token";
 
 /// The path of the tests' pods.
@@ -54,7 +54,7 @@ pub fn pod(name: &str, account: &str, extra: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 }
 
-/// What the kubelet reports of a pod: phase and addresses.
+/// The status of a pod as the kubelet reports it: phase and addresses.
 pub fn pod_status(phase: &str, addresses: &[&str]) -> Value {
     let all: Vec<Value> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
     json!({"status": {
@@ -63,7 +63,7 @@ pub fn pod_status(phase: &str, addresses: &[&str]) -> Value {
     }})
 }
 
-/// What a kubelet since 1.29 reports of a pod that runs: whether it has a sandbox, and since when that is so (RFC 3339).
+/// The status of a running pod as kubelets since 1.29 report it: whether it has a sandbox, and since when (RFC 3339).
 pub fn pod_status_with_sandbox(address: &str, is_ready: bool, since: &str) -> Value {
     let mut report = pod_status("Running", &[address]);
     let said = if is_ready { "True" } else { "False" };
@@ -95,7 +95,7 @@ pub fn agent_token_request() -> Value {
     })
 }
 
-/// What stands in a YAML file of one document.
+/// Parses a YAML file with one document.
 pub fn parse_yaml_document(yaml: &str) -> Value {
     serde_saphyr::from_str(yaml).unwrap()
 }

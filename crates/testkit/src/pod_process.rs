@@ -22,7 +22,7 @@ pub fn command_in_cgroup(group: &Path, words: &[&str]) -> Command {
 }
 
 impl PodProcess {
-    /// In this group, and in the network of this name; in this process's own without one.
+    /// Starts the process in this control group and network namespace; without a name, in the network of this process.
     pub fn start(network: Option<&str>, group: &Path) -> Self {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pod.py");
         let network = network.map(|name| format!("--net=/run/netns/{name}"));
@@ -31,7 +31,7 @@ impl PodProcess {
         Self::from_command(command_in_cgroup(group, &words))
     }
 
-    /// The one that this command runs.
+    /// Starts the process with this command, and waits until it is ready.
     pub fn from_command(mut command: Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -40,12 +40,12 @@ impl PodProcess {
         process
     }
 
-    /// Begins something; what came of it is in [`Self::read_answer`].
+    /// Sends a line that starts an action; [`Self::read_answer`] returns its result.
     pub fn send_line(&mut self, line: &str) {
         writeln!(self.ask, "{line}").unwrap();
     }
 
-    /// What came of the last thing told, or the error's name.
+    /// Returns the result of the last action, or the name of its error.
     pub fn read_answer(&mut self) -> String {
         let mut line = String::new();
         assert!(self.answers.read_line(&mut line).unwrap() > 0, "the process in the pod has ended");
@@ -53,13 +53,13 @@ impl PodProcess {
         line.strip_prefix("ok ").or_else(|| line.strip_prefix("error ")).unwrap_or(line).to_owned()
     }
 
-    /// Both.
+    /// Sends a line and returns its result.
     pub fn ask(&mut self, line: &str) -> String {
         self.send_line(line);
         self.read_answer()
     }
 
-    /// What is answered at an address on port 80 by a plain connect, or the error's name.
+    /// Fetches from this address on port 80 over a plain connection; returns the response or the name of the error.
     pub fn fetch_from_address(&mut self, address: &str) -> String {
         self.ask(&format!("ask connect {address} 80"))
     }

@@ -1,4 +1,4 @@
-//! A control plane whose API server is waited for, and the test's own hand on it.
+//! A control plane whose API server is ready, and a client for it.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -34,7 +34,7 @@ impl ReadyControlPlane {
         });
     }
 
-    /// Who may do everything.
+    /// Returns a client of the API server with all rights.
     pub fn admin_api(&self) -> KubernetesApi {
         KubernetesApi::new(self.api_server_address(), &self.certificate_path(), ADMIN_TOKEN)
     }

@@ -37,7 +37,7 @@ impl Server {
         Self::listen(&anywhere(), None, play)
     }
 
-    /// The same at an address of this machine, where more connections may come at once than a test's on loopback.
+    /// Listens at an address of this machine, which can take more connections at once than a test on loopback.
     pub fn start_at(
         address: IpAddr,
         play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
@@ -45,7 +45,7 @@ impl Server {
         Self::listen(&SocketAddr::from((address, 0)).into(), None, play)
     }
 
-    /// The same over TLS.
+    /// Listens on a free port and serves TLS.
     pub fn start_tls(
         config: Arc<ServerConfig>,
         play: impl Fn(Peer, usize) -> io::Result<()> + Send + Sync + 'static,
@@ -53,7 +53,7 @@ impl Server {
         Self::listen(&anywhere(), Some(config), play)
     }
 
-    /// The same on a Unix socket, over TLS or not.
+    /// Listens on a Unix socket, with or without TLS.
     pub fn start_unix(
         path: &Path,
         config: Option<Arc<ServerConfig>>,
@@ -97,17 +97,17 @@ impl Server {
         })
     }
 
-    /// Where it listens; nowhere, which is port 0, if that is a Unix socket.
+    /// Returns the address of the listener; port 0 if it is a Unix socket.
     pub fn address(&self) -> SocketAddr {
         self.address.as_socket().unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into())
     }
 
-    /// `http://address` and a path.
+    /// Returns the URL of this path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address())
     }
 
-    /// Connections so far.
+    /// Returns the number of connections so far.
     pub fn connection_count(&self) -> usize {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -154,10 +154,10 @@ impl Peer {
         Ok(Self { socket, secure, read: Vec::new() })
     }
 
-    /// Where it connected from.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// The peer has gone.
+    /// The peer is gone, or has no IP address.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.socket.peer_addr()?.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }

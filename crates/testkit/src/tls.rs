@@ -21,7 +21,7 @@ pub struct Identity {
     pub key: String,
 }
 
-/// What went wrong while making certificates.
+/// An error while making certificates.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// A server whose certificate for this name signed itself, as `openssl req -x509` makes them, and that certificate in PEM.

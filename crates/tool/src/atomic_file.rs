@@ -17,21 +17,23 @@ use rustix::io::Errno;
 /// number.
 const LEFT: u32 = 100;
 
-/// Whether this names standard output.
+/// Returns true if this names standard output.
 pub(crate) fn is_stdout(place: &Path) -> bool {
     place == Path::new("-")
 }
 
-/// A file that is not there yet. Dropped before it is finished, nothing is left of it.
+/// A file that does not exist yet. If it is dropped before it is finished, nothing is left of it.
 #[derive(Debug)]
 pub(crate) struct AtomicFile {
     file: File,
     place: PathBuf,
-    /// Where it is until it is finished; none where its place is no plain file, such as a pipe.
+    /// The temporary file; `None` if the place is not a plain file, such as a pipe.
     temporary: Option<PathBuf>,
 }
 
 impl AtomicFile {
+    /// Opens a temporary file beside `place`, or `place` itself if it is not a plain file, such as a pipe.
+    ///
     /// # Errors
     /// The place cannot be written to, which is named.
     pub(crate) fn create(place: &Path) -> anyhow::Result<Self> {
@@ -53,7 +55,7 @@ impl AtomicFile {
         Ok(Self { file, place: place.to_owned(), temporary: Some(beside) })
     }
 
-    /// Where it is until it is finished, if that is not its place.
+    /// The path of the temporary file, if there is one.
     pub(crate) fn temporary_path(&self) -> Option<&Path> {
         self.temporary.as_deref()
     }
@@ -111,7 +113,7 @@ impl Drop for AtomicFile {
     }
 }
 
-/// What a command that explains itself writes: an answer for programs, and a page.
+/// The files of a report: JSON for programs, and an HTML page.
 #[derive(Debug, Default)]
 pub(crate) struct ReportFiles {
     /// One of them is standard output.
@@ -121,13 +123,13 @@ pub(crate) struct ReportFiles {
 }
 
 impl ReportFiles {
-    /// Whether both are one file, which would hold what was written last.
+    /// Returns true if both paths name one file, of which only the last content would remain.
     pub(crate) fn is_same_file(json: Option<&Path>, html: Option<&Path>) -> bool {
         let places = [json, html].map(|path| path.and_then(place));
         places[0].is_some() && places[0] == places[1]
     }
 
-    /// Before anything is sent, so that what could not be written is not measured.
+    /// Creates the files before anything is sent, so that nothing is measured that cannot be written.
     ///
     /// # Errors
     /// A place cannot be written to, which is named.
@@ -137,7 +139,7 @@ impl ReportFiles {
         Ok(Self { has_stdout, json: create(json)?, html: create(html)? })
     }
 
-    /// What is left if the program does not come to write them.
+    /// The files that remain if the program ends before it writes the report.
     pub(crate) fn temporary_paths(&self) -> Vec<PathBuf> {
         let files = [&self.json, &self.html].into_iter().flatten();
         files.filter_map(AtomicFile::temporary_path).map(Path::to_owned).collect()
@@ -162,7 +164,7 @@ impl ReportFiles {
     }
 }
 
-/// Where a file is or will be, by whatever way its directory is named; as it was typed where that is not there.
+/// Returns the canonical path of a file, or the path as typed if its directory does not exist.
 fn place(path: &Path) -> Option<PathBuf> {
     let room = path.parent().filter(|room| !room.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(room) = room.canonicalize() else { return Some(path.to_owned()) };

@@ -398,7 +398,11 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
     if let Some(signal) = signal {
         return exit::from_signal(signal);
     }
-    let Some(holds) = judgement.meets_objectives() else { return exit::GENERATOR_LIMITED };
+    let Some(holds) = judgement.meets_objectives() else {
+        // Standard error may be closed; the exit code says it, too.
+        let _ = writeln!(stderr(), "seawall: {}", attack_report::describe_generator_limit(judgement));
+        return exit::GENERATOR_LIMITED;
+    };
     for missed in judgement.missed_objectives() {
         // Standard error may be closed; the exit code says it, too.
         let _ = writeln!(stderr(), "seawall: missed {}: {}", missed.objective, missed.measured_text);

@@ -21,10 +21,10 @@ pub(crate) use self::options::{
 };
 pub(crate) use self::ready_pods::CleanupGuard;
 
-/// Whether what makes the pods is all that is asked for, of a command whose plan was made of these files: then it is printed.
+/// Prints the manifest of the pods if the command asks for that alone (`--dry-run`); returns true in that case.
 ///
 /// # Errors
-/// What cannot be given to pods.
+/// An input cannot be given to pods.
 pub(crate) fn print_if_dry_run(
     asked: &DistributedOptions,
     beside: &LoadCommandIo<'_>,

@@ -1,9 +1,10 @@
 //! `seawall find`: the rate at which a target breaks, and why.
 //!
-//! [`args`] says what may be typed, [`plan`] makes a checked plan of it, [`search_setup`] is where what offers the load is joined, `lab`
-//! carries the run out, [`progress`] tells of it, [`screen`] and [`page`] show what it came to, [`crate::atomic_file`] writes files that are
-//! there as a whole or not at all, [`reach_check`] asks first whether there is a target, [`resumed`] says why a continued run sent nothing, [`request_fingerprint`]
-//! keeps what a continued run must send again, [`signals`] end it early, [`run_comparison`] compares two runs. Knows no search and no cause.
+//! [`args`] defines the flags, [`plan`] makes a checked plan of them, [`search_setup`] joins the search to the load engine, `lab`
+//! carries the run out, [`progress`] reports on it, [`screen`] and [`page`] show the result, [`crate::atomic_file`] writes files
+//! as a whole or not at all, [`reach_check`] first checks that the target is reachable, [`resumed`] says why a resumed run sent
+//! nothing, [`request_fingerprint`] records the requests that a resumed run must send again, [`signals`] end the run early, and
+//! [`run_comparison`] compares two runs. This module has no search algorithm and no causes.
 
 pub(crate) mod args;
 pub(crate) mod formatting;
@@ -74,7 +75,7 @@ pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Resu
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
 }
 
-/// The same from pods.
+/// Runs the search from pods.
 fn from_pods(
     args: &FindArgs,
     (order, kit): (FindCommandPlan, FindSessionConfig),
@@ -105,13 +106,13 @@ fn from_pods(
 
 const WHOLE: &str = "--live-page: the run of --resume is complete; use --html to write its page";
 
-/// Whether the run that is continued is at its end.
+/// Returns true if the run of `--resume` is complete.
 fn is_complete(order: &FindCommandPlan) -> anyhow::Result<bool> {
     let whole = order.previous_report.as_ref().map(|before| has_nothing_left(&order.plan, before));
     Ok(whole.transpose().context("--resume")?.unwrap_or(false))
 }
 
-/// The run on a ground, whatever that is; answers with the exit code.
+/// Runs the search with this setup, whatever sends the load, and returns the exit code.
 fn carry_out(
     order: &FindCommandPlan,
     site: SearchSetup,
@@ -179,13 +180,13 @@ fn show(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// What is shown where standard output is a file's; it may be closed.
+/// Writes a text to standard error, which may be closed; standard output is a file's.
 fn print_to_stderr(text: &str) -> anyhow::Result<()> {
     let _ = stderr().lock().write_all(text.as_bytes());
     Ok(())
 }
 
-/// Reads a run that was written down.
+/// Reads the report of an earlier run.
 fn read_earlier_report(path: &Path) -> anyhow::Result<FindReport> {
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     read_report::read(file).with_context(|| path.display().to_string())

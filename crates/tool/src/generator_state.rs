@@ -1,7 +1,8 @@
-//! What an attack found out about its own machine, in a small file beside its results, so that `report` can repeat it.
+//! The findings of an attack about its own machine, in a small file beside its results, so that `report` can repeat them.
 //!
-//! A record in the results themselves would break vegeta, which reads the same file. The file is `RESULTS.generator.json`; it is believed only
-//! while the results have the size that it names, because another program may have written them anew. Written by `attack`, read by `report`.
+//! A record in the results themselves would break vegeta, which reads the same file. The file is `RESULTS.generator.json`.
+//! `attack` writes it and `report` reads it. It counts only while the results have the size that it names, because another
+//! program may have replaced them.
 
 use std::fs;
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use clap::{Arg, CommandFactory as _};
 use self::completions::CompletionShell;
 use crate::{Cli, exit};
 
-/// What is asked about.
+/// The arguments of `help`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HelpArgs {
     /// Command or topic
@@ -22,7 +22,7 @@ pub(crate) struct HelpArgs {
     words: Vec<String>,
 }
 
-/// Which shell asks.
+/// The argument of `completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: seawall completions bash > /etc/bash_completion.d/seawall")]
 pub(crate) struct CompletionsArgs {
@@ -65,12 +65,12 @@ const TOPICS: [(&str, &str, &str); 15] = [
     ),
 ];
 
-/// How the help of a command that sends load is arranged.
+/// The layout of the help of a command that sends load.
 struct HelpLayout {
     command: &'static str,
     /// Flags that `-h` shows.
     short: &'static [&'static str],
-    /// Two commands that can be pasted.
+    /// Two example commands that can be pasted.
     examples: &'static str,
 }
 

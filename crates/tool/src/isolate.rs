@@ -1,7 +1,9 @@
-//! `seawall isolate`: which of several ways to a target is slower, and which are not.
+//! `seawall isolate`: finds out which of several variants of a request path is slower, and which are not.
 //!
-//! [`args`] says what may be typed, [`factors`] which ways the built-in factors are, [`mod@experiment_file`] reads ways from an experiment file, [`plan`]
-//! makes of all of them a checked plan, `lab` carries it out, on [`pods`] where these are to send, [`capacity`] has the ways that matter searched for what they bear, [`screen`] and [`page`] show what it came to. Knows no statistics.
+//! [`args`] defines the flags, [`factors`] makes the variants of built-in factors, [`mod@experiment_file`] reads variants from an
+//! experiment file, and [`plan`] makes a checked plan of all of them. `lab` carries the plan out, with [`pods`] if they send.
+//! [`capacity`] searches the limits of the variants that matter, and [`screen`] and [`page`] show the result. This module has no
+//! statistics.
 
 mod args;
 mod capacity;
@@ -59,7 +61,7 @@ pub(crate) fn run(args: &IsolateArgs, cpus: Option<NonZero<usize>>) -> anyhow::R
     carry_out(order, page, files, args.compares_two_urls()).map(ExitCode::from)
 }
 
-/// The same from pods.
+/// Runs the comparison from pods.
 fn from_pods(
     args: &IsolateArgs,
     asked: &distributed::DistributedOptions,
@@ -114,7 +116,7 @@ fn carry_out(
     ended(answer.with_capacity_report(capacity), page, files, &signals, is_comparison)
 }
 
-/// What the comparison comes to, of which is told while it goes on.
+/// Runs the comparison, reports its progress, and returns its result.
 fn compared(
     paths: &mut dyn VariantRunner,
     plan: &IsolatePlan,
@@ -179,7 +181,7 @@ fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
     written
 }
 
-/// How far it is, so long after its last segment ended.
+/// Returns the progress text, a function of the time since the last segment ended.
 fn progress_text(plan: &IsolatePlan, study: &Study) -> ActivityText {
     let (spent, budget) = (study.spent(), format_wait(plan.config.budget.as_secs_f64()));
     let cells = pluralize(study.cells().count() as u64, "time bucket");

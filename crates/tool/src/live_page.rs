@@ -1,8 +1,9 @@
-//! `--live-page`: a run as a page in the browser while it goes on, served to whoever on this machine has its link.
+//! `--live-page`: shows a running attack or search as a page in the browser, to users of this machine who have its link.
 //!
-//! Knows HTTP and who may ask; what is shown and what the buttons do is its [`PageContent`]'s. [`access_control`] decides about requests by pure
-//! functions, [`server`] answers those that it lets in, [`events`] is the stream of one page. It has a thread of its own with a
-//! runtime of its own: whoever measures hands news over without waiting ([`PageFeed`]), and shares nothing else with it.
+//! This module knows HTTP and access control. Its [`PageContent`] decides what the page shows and what the buttons do.
+//! [`access_control`] decides about requests with pure functions, [`server`] answers the requests that it admits, and [`events`]
+//! is the stream of one page. The page has its own thread and runtime. The measuring thread hands updates over without waiting
+//! ([`PageFeed`]), and shares nothing else with the page.
 
 mod access_control;
 mod connection_limit;
@@ -20,36 +21,36 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use self::access_control::{PageAuth, PageToken};
 
-/// What a page shows, and what its buttons do. Lives in the page's thread and never hears of a request.
+/// The content of a page and the actions of its buttons. It lives in the thread of the page and never sees a request.
 pub(crate) trait PageContent: Send + 'static {
-    /// What it is told while the run goes on.
+    /// An update during the run.
     type News: Send + 'static;
 
-    /// Takes news.
+    /// Takes an update.
     fn update(&mut self, news: Self::News);
 
-    /// Whether it will not change any more.
+    /// Returns true if the content will not change any more.
     fn is_final(&self) -> bool;
 
-    /// The page as it stands.
+    /// Returns the current page.
     ///
     /// # Errors
-    /// None that is known: everything in it has a form.
+    /// None is known: all content can be written.
     fn page(&self) -> anyhow::Result<String>;
 
-    /// What a page that is open is told: the data of [`Self::page`], on one line.
+    /// Returns the data of [`Self::page`] on one line, for an open page.
     ///
     /// # Errors
-    /// As there.
+    /// None is known, as for [`Self::page`].
     fn event(&self) -> anyhow::Result<String>;
 
-    /// The same as a file that works offline and steers nothing; none while there is nothing to report.
+    /// Returns the page as an offline file without buttons; `None` while there is nothing to report.
     ///
     /// # Errors
-    /// As there.
+    /// None is known, as for [`Self::page`].
     fn report(&self) -> anyhow::Result<Option<String>>;
 
-    /// Does what a line says, and answers with one.
+    /// Runs the command on this line and returns the response.
     fn run_command(&self, line: &str) -> String;
 }
 
@@ -76,7 +77,7 @@ impl FromStr for LoopbackAddress {
     }
 }
 
-/// A bound address at which nobody is answered yet.
+/// A bound address that does not answer yet.
 #[derive(Debug)]
 pub(crate) struct PageServer {
     listener: TcpListener,
@@ -84,7 +85,7 @@ pub(crate) struct PageServer {
 }
 
 impl PageServer {
-    /// Binds the address, and draws what the link has to hold.
+    /// Binds the address, and draws the token of the link.
     ///
     /// # Errors
     /// The address, and what is wrong with it.
@@ -96,13 +97,13 @@ impl PageServer {
         Ok(Self { listener, door })
     }
 
-    /// The link to the page, with what lets one in.
+    /// Returns the link to the page, with its token.
     #[cfg(test)]
     fn url(&self) -> String {
         self.door.url()
     }
 
-    /// Serves the page, and says where.
+    /// Serves the page, and prints its link.
     ///
     /// # Errors
     /// There is no thread for it.
@@ -137,10 +138,10 @@ impl PageServer {
     }
 }
 
-/// News on their way to the page's thread.
+/// The largest number of updates that wait for the thread of the page.
 const NEWS: usize = 8;
 
-/// Where news of the run go. Dropping it ends the page, and waits for that.
+/// The sender of updates to the page. Dropping it ends the page, and waits for its end.
 #[derive(Debug)]
 pub(crate) struct PageFeed<N> {
     news: Option<Sender<N>>,
@@ -148,15 +149,15 @@ pub(crate) struct PageFeed<N> {
 }
 
 impl<N> PageFeed<N> {
-    /// Of who hears the news, in that thread if there is one to wait for.
+    /// Makes a feed for this channel; `thread` is awaited at the end.
     pub(crate) fn new(news: Sender<N>, thread: Option<JoinHandle<()>>) -> Self {
         Self { news: Some(news), thread }
     }
 
-    /// Hands news over without waiting; gives them back if there is no room for them now.
+    /// Sends an update without waiting; returns it if the channel is full.
     ///
     /// # Errors
-    /// What was not taken. A page that is gone takes everything.
+    /// The update that was not sent. A page that has ended takes every update.
     pub(crate) fn try_send(&self, news: N) -> Result<(), N> {
         match self.news.as_ref().map(|feed| feed.try_send(news)) {
             Some(Err(TrySendError::Full(news))) => Err(news),
@@ -164,7 +165,7 @@ impl<N> PageFeed<N> {
         }
     }
 
-    /// Hands the last news over, once there is room: nothing is measured any more.
+    /// Sends the last update, and waits until there is room: nothing is measured any more.
     pub(crate) fn send_last(self, news: N) {
         // A page whose thread is gone has said so.
         let _ = self.news.as_ref().map(|feed| feed.blocking_send(news));

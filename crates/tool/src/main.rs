@@ -133,7 +133,7 @@ fn parse(typed: &[OsString]) -> Result<Cli, ExitCode> {
     }
 }
 
-/// What is wrong with a command line.
+/// An invalid command line.
 enum UsageError {
     /// A value of another tool that clap would take.
     Mistake(String),
@@ -188,7 +188,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 /// Exit codes; `--help` of each command lists those it uses.
 mod exit {
-    /// `find` has found a cliff, `isolate` has told all ways apart or equal, a comparison of two runs nothing worse, `doctor` nothing wrong.
+    /// `find` has found a cliff, `isolate` has told all variants apart or equal, a comparison of two runs found nothing worse, or
+    /// `doctor` found no fault.
     pub(crate) const SUCCESS: u8 = 0;
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const ERROR: u8 = 1;
@@ -204,9 +205,8 @@ mod exit {
     pub(crate) const UNSTABLE_BASELINE: u8 = 6;
     /// A cliff was found, and after overload the target does not recover by itself.
     pub(crate) const METASTABLE: u8 = 7;
-    /// What was measured does not tell: the time was over before a limit was found, or two runs overlap, or ways that `isolate` compares are not
-    /// told in the time that there was, or
-    /// `doctor` could not see all that it looks at.
+    /// The measurement does not decide: the time ended before a limit was found, two runs overlap, `isolate` could not tell
+    /// variants apart in time, or `doctor` could not see everything that it checks.
     pub(crate) const UNDECIDED: u8 = 8;
     /// `doctor` found what does harm, or is next to it.
     pub(crate) const DOCTOR_ERROR: u8 = 9;

@@ -11,7 +11,7 @@ use seawall_load::rate;
 /// Commands that send load.
 const SENDING: [&str; 3] = ["attack", "find", "isolate"];
 
-/// What a flag of another tool is here.
+/// Flags of other tools, each with its meaning and its replacement here.
 const FLAGS: [(&str, &str); 42] = [
     (
         "-t",
@@ -66,7 +66,7 @@ const FLAGS: [(&str, &str); 42] = [
     ("--out", "write --output FILE, and --to json or csv"),
 ];
 
-/// Flags of hey, oha and ab whose meaning is certain, in our words; the others as they are.
+/// Flags of hey, oha and ab with a certain meaning, with our flags; all other words stay.
 ///
 /// hey's `-disable-keepalive` has two dashes here already ([`crate::go_flags`]).
 pub(crate) fn translate_flags(words: Vec<OsString>) -> Vec<OsString> {
@@ -109,7 +109,7 @@ pub(crate) fn translate_flags(words: Vec<OsString>) -> Vec<OsString> {
     translated
 }
 
-/// What is wrong with words that clap would take, as [`crate::go_flags`] has spelled them.
+/// Finds a value or a word of another tool that clap would accept, in words that [`crate::go_flags`] has spelled.
 pub(crate) fn find_mistake(typed: &[OsString]) -> Option<String> {
     let words: Vec<&str> = typed.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let command = words.iter().position(|word| SENDING.contains(word))?;
@@ -203,7 +203,7 @@ fn short_value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
     })
 }
 
-/// What to write for a word that clap does not know, if another tool knows it.
+/// Suggests a replacement for a word that clap does not know, if another tool knows it.
 pub(crate) fn suggest_replacement(error: &clap::Error, words: &[OsString]) -> Option<String> {
     let word = |kind| match error.get(kind) {
         Some(ContextValue::String(word)) => Some(word.as_str()),
@@ -223,7 +223,7 @@ pub(crate) fn suggest_replacement(error: &clap::Error, words: &[OsString]) -> Op
     }
 }
 
-/// The line with a command, for a line of flags and URLs without one, such as `seawall -z 10s URL`.
+/// Adds the command to a line of flags and URLs that lacks it, such as `seawall -z 10s URL`.
 pub(crate) fn insert_missing_command(error: &clap::Error, typed: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = typed.split_first()?;
     let first = rest.first()?;
@@ -240,7 +240,7 @@ pub(crate) fn insert_missing_command(error: &clap::Error, typed: &[OsString]) ->
     is_load.then(|| [program.clone(), "attack".into()].into_iter().chain(rest.iter().cloned()).collect())
 }
 
-/// What to write for a line without a command, from the line with it and what is still wrong with that.
+/// Describes the right line for a line without a command, and the mistake that remains in it.
 pub(crate) fn describe_missing_command(words: &[OsString], mistake: Option<String>) -> String {
     let (line, mistake) = match respelled(words) {
         Some(line) => (line, None),
@@ -254,7 +254,7 @@ fn is_url(word: &OsString) -> bool {
     word.to_str().is_some_and(|word| word.starts_with("http://") || word.starts_with("https://"))
 }
 
-/// The whole line in our words, as a sentence to add to an error; nothing if it is not certain which tool it is for.
+/// Returns the whole line in our words, as a sentence to add to an error; empty if the tool is uncertain.
 fn whole_line(words: &[OsString]) -> String {
     respelled(words).map_or_else(String::new, |line| format!(". The whole line: seawall attack {line}"))
 }

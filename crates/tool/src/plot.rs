@@ -98,16 +98,16 @@ pub(crate) fn run(args: PlotArgs) -> anyhow::Result<ExitCode> {
     Ok(report_problems(&problems))
 }
 
-/// Inputs by what they hold.
+/// Inputs, grouped by content.
 enum PlotInputs {
-    /// What `find --json` wrote, or summaries of attacks.
+    /// Outputs of `find --json`, or summaries of attacks.
     Curves(Vec<InputSource>),
-    /// Anything else.
+    /// All other inputs.
     Others(Vec<InputSource>),
 }
 
 impl PlotArgs {
-    /// Looks at how inputs begin. Curves over rates and results over time have no axis in common.
+    /// Groups inputs by their first bytes. Curves over rates and results over time have no common axis.
     fn opened(&self, mut inputs: Vec<InputSource>) -> anyhow::Result<PlotInputs> {
         let mut curves = 0;
         for input in &mut inputs {
@@ -135,7 +135,7 @@ impl PlotArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What was asked for, or what the output's name says. A page in a file of another kind would open nowhere.
+    /// Returns the format of the flag, or that of the name of the output: a page in a file with another extension would not open.
     fn format(&self) -> anyhow::Result<Format> {
         let named = Path::new(&self.output).extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
         Ok(match (self.format, named.as_deref()) {

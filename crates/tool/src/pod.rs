@@ -1,10 +1,10 @@
-//! `seawall pod`: the program in a pod of `--on`, which does a part of what its user asked for.
+//! `seawall pod`: the program in a pod of `--on`, which carries out a part of the user's command.
 //!
-//! Reads the user's own command line, gets ready as that command would by itself, and then does what it is told on standard input; what comes
-//! of it goes to standard output, a line each ([`seawall_fleet::protocol`]). [`pod_output`] writes those lines, [`command_listener`] hears
-//! orders and that nobody gives any, [`trial_control`] is what both have on the trial under way; [`attack_worker`] does what `attack` asks for,
-//! [`find_worker`] what `find` does, [`isolate_worker`] what `isolate` does. Knows nothing of Kubernetes: its place among the pods is all that it is
-//! told.
+//! It reads the command line of the user, gets ready as that command would, and then follows orders on standard input. It writes
+//! results to standard output, one per line ([`seawall_fleet::protocol`]). [`pod_output`] writes these lines.
+//! [`command_listener`] hears orders, and notices their absence. [`trial_control`] lets it control the current trial.
+//! [`attack_worker`] does the work of `attack`, [`find_worker`] that of `find`, and [`isolate_worker`] that of `isolate`. This
+//! module knows nothing of Kubernetes except its place among the pods.
 
 mod attack_worker;
 mod command_listener;
@@ -36,7 +36,7 @@ use self::pod_output::PodOutput;
 use self::trial_control::{PodExitReason, TrialController};
 use crate::{Cli, Command, exit, go_flags};
 
-/// What a pod is told when it is made.
+/// The flags that a pod gets when it is made.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodArgs {
     /// The user's command line after the program's name, as a JSON array of strings
@@ -50,7 +50,7 @@ pub(crate) struct PodArgs {
     heartbeat: Option<Duration>,
 }
 
-/// This pod among the others.
+/// The place of this pod among all pods.
 #[derive(Debug, Clone, Copy)]
 struct PodPosition {
     index: u64,
@@ -58,7 +58,7 @@ struct PodPosition {
     heartbeat: Duration,
 }
 
-/// Runs the command. What cannot be done is told to whoever gives orders, who reads nothing else.
+/// Runs the command. Errors are reported to the coordinator, which reads nothing else.
 pub(crate) fn run(args: &PodArgs) -> ExitCode {
     let voice = Arc::new(PodOutput);
     run_pod(args, &voice).unwrap_or_else(|error| {
@@ -80,7 +80,7 @@ fn run_pod(args: &PodArgs, voice: &Arc<PodOutput>) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Its place.
+/// Returns the place of this pod.
 fn index() -> anyhow::Result<u64> {
     let told = std::env::var(INDEX_VARIABLE).with_context(|| INDEX_VARIABLE)?;
     told.parse().with_context(|| format!("{INDEX_VARIABLE}: {told:?} is not a pod index"))
@@ -94,7 +94,7 @@ fn command(file: &Path) -> anyhow::Result<Cli> {
     Ok(Cli::try_parse_from(go_flags::normalise_flags(words))?)
 }
 
-/// What is said before anything is sent.
+/// Returns the report that the pod is ready.
 fn ready(place: PodPosition, connections: usize) -> PodReady {
     let quota = QuotaWatch::watch(LocalFiles, std::process::id()).cores();
     PodReady {
@@ -106,7 +106,7 @@ fn ready(place: PodPosition, connections: usize) -> PodReady {
     }
 }
 
-/// Has trials carried out as they are ordered, until the end; the exit code. An error is one that kept a trial from beginning.
+/// Carries out trials as they are ordered, and returns the exit code. An error is one that kept a trial from starting.
 fn serve<W: DeserializeOwned + Send + 'static>(
     ears: &TrialReceiver<W>,
     place: PodPosition,

@@ -213,7 +213,7 @@ fn warn_and_exit_code(problems: impl Iterator<Item = String>) -> ExitCode {
     code
 }
 
-/// What the chosen kind of report needs, and no more.
+/// The data that the chosen kind of report needs, and no more.
 #[derive(Debug)]
 struct ReportData {
     totals: Totals,

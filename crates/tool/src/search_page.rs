@@ -1,8 +1,10 @@
-//! `--live-page` of a search, of `find` or `isolate`: the offline page of what is known so far, one line that says what is being done, and one button that ends it.
+//! `--live-page` of a search by `find` or `isolate`: the offline page of the current result, a line with the current activity,
+//! and a button that stops the search.
 //!
-//! [`SearchPage`] is where news go: handed to the page's thread without waiting. Each says everything, so that one for which there is no room is made up
-//! for by the next; they come with the steps of a search, which take a second or more. [`SearchPageContent`] lives in that thread and does what is dear, the
-//! drawing. What a picture of an answer is its [`SearchPageReport`] knows; who searches, and how, nobody here.
+//! [`SearchPage`] hands updates to the thread of the page without waiting. Each update is complete, so that the next one makes up
+//! for a dropped one. Updates come with the steps of a search, which take at least a second. [`SearchPageContent`] lives in that
+//! thread and does the expensive work, the drawing. The [`SearchPageReport`] knows the picture of a result. This module knows
+//! nothing of searches.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,38 +14,38 @@ use serde::Serialize;
 
 use crate::live_page::{PageContent, PageFeed, PageServer};
 
-/// What is known, as a page.
+/// A report of a search that can be shown as a page.
 pub(crate) trait SearchPageReport: Send + 'static {
-    /// The page that works offline; what is to be said first, where the search goes on.
+    /// Returns the offline page, with a note at its top for a running search.
     ///
     /// # Errors
-    /// None that is known: everything in it has a form.
+    /// None is known: all content can be written.
     fn offline_page(&self, note: Option<&str>) -> anyhow::Result<String>;
 
-    /// The page that is told what is new.
+    /// Returns the live page, which receives updates.
     ///
     /// # Errors
-    /// As there.
+    /// None is known, as for [`Self::offline_page`].
     fn live_page(&self, live: SearchStatus) -> anyhow::Result<String>;
 
-    /// What it is told, on one line.
+    /// Returns the update for an open live page, on one line.
     ///
     /// # Errors
-    /// As there.
+    /// None is known, as for [`Self::offline_page`].
     fn live_event(&self, live: SearchStatus) -> anyhow::Result<String>;
 }
 
-/// What is being done, so long after it began.
+/// Describes the current activity, given the time since its start.
 pub(crate) type ActivityText = Box<dyn Fn(Duration) -> String + Send>;
 
-/// How a search stands.
+/// The status of a search.
 #[derive(Debug, Serialize)]
 pub(crate) struct SearchStatus {
     /// running, ending or over.
     state: &'static str,
-    /// What is being done; nothing in a search that is over.
+    /// The current activity; empty if the search is over.
     doing: String,
-    /// Of a search that is over, the page that works offline: there is nobody left to ask for it.
+    /// The offline page of a finished search, embedded because the server of the page has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
 }
@@ -54,7 +56,7 @@ impl SearchStatus {
         Self { state, doing: "this".to_owned(), file: None }
     }
 
-    /// Whether the search goes on.
+    /// Returns true if the search is running.
     pub(crate) fn is_running(&self) -> bool {
         self.file.is_none()
     }
@@ -63,12 +65,12 @@ impl SearchStatus {
 /// A search that is being shown; dropping it ends the page.
 pub(crate) struct SearchPage<A> {
     feed: PageFeed<SearchPageUpdate<A>>,
-    /// What the page was not told yet.
+    /// The report that the page has not received yet.
     so_far: Option<A>,
 }
 
 impl<A: SearchPageReport> SearchPage<A> {
-    /// Serves the page of a search of which this is known, and says where.
+    /// Serves the page of a search with this report, and prints its link.
     ///
     /// # Errors
     /// As [`PageServer::start`].
@@ -76,12 +78,12 @@ impl<A: SearchPageReport> SearchPage<A> {
         Ok(Self { feed: site.start(SearchPageContent::new(known, stop))?, so_far: None })
     }
 
-    /// Shows this with what is done next.
+    /// Sets the report to show with the next activity.
     pub(crate) fn set_interim_report(&mut self, so_far: A) {
         self.so_far = Some(so_far);
     }
 
-    /// Shows what is done next, if there is room.
+    /// Shows the next activity, if the channel has room.
     pub(crate) fn show_activity(&mut self, doing: ActivityText) {
         if let Err(SearchPageUpdate::Step(_, so_far)) =
             self.feed.try_send(SearchPageUpdate::Step(doing, self.so_far.take()))
@@ -90,17 +92,17 @@ impl<A: SearchPageReport> SearchPage<A> {
         }
     }
 
-    /// Shows what it came to; an open page has a moment to hear that.
+    /// Shows the final report; an open page has a moment to receive it.
     pub(crate) fn end(self, answer: A) {
         self.feed.send_last(SearchPageUpdate::Finished(answer));
     }
 }
 
-/// What the page's thread is told.
+/// An update that the thread of the page receives.
 pub(crate) enum SearchPageUpdate<A> {
-    /// What is done now, and what is known where that is more than before.
+    /// The current activity, and the report if there is a newer one.
     Step(ActivityText, Option<A>),
-    /// What it came to.
+    /// The final report.
     Finished(A),
 }
 
@@ -108,7 +110,7 @@ pub(crate) enum SearchPageUpdate<A> {
 struct SearchPageContent<A> {
     known: A,
     doing: ActivityText,
-    /// When that began.
+    /// The start of the current activity.
     since: Nanos,
     clock: RunClock,
     stop: Box<dyn Fn() + Send>,

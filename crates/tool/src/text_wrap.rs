@@ -6,18 +6,18 @@ use std::os::fd::AsFd;
 use rustix::termios::tcgetwinsize;
 pub(crate) use seawall_core::terminal_safe::sanitize as clean;
 
-/// Columns of where a text goes, if that is a terminal that knows them.
+/// Returns the columns of an output, if it is a terminal that knows them.
 pub(crate) fn terminal_columns(out: impl AsFd + IsTerminal) -> Option<usize> {
     let size = out.is_terminal().then(|| tcgetwinsize(out).ok()).flatten();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// A text in lines: the first goes on behind what is there, the others behind so many spaces. What is beyond the columns is cut.
+/// Wraps a text: the first line follows `begin`, the others are indented. Lines are cut at the last column.
 pub(crate) fn wrap_and_truncate(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
     wrap_without_truncating(begin, text, indent, wide).iter().map(|line| truncate_line(line, wide)).collect()
 }
 
-/// The same, and nothing cut: a word that is longer than a line (a role's name, a URL) stands whole.
+/// Wraps a text without cutting it: a word that is longer than a line (a role's name, a URL) stays whole.
 pub(crate) fn wrap_without_truncating(begin: &str, text: &str, indent: usize, wide: usize) -> Vec<String> {
     let clean = clean(text);
     let (mut lines, mut line, mut begun) = (Vec::new(), begin.to_owned(), false);
@@ -41,7 +41,7 @@ pub(crate) fn sanitize_lines(text: &str) -> String {
     text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
 }
 
-/// The line without what is beyond the columns.
+/// Cuts a line at the last column.
 pub(crate) fn truncate_line(line: &str, wide: usize) -> String {
     let line = line.trim_end();
     if line.chars().count() <= wide {

@@ -31,13 +31,13 @@ pub enum AcceptOutcome {
 }
 
 impl SimulatedListener {
-    /// A listener without a limit.
+    /// Returns a listener without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(usize::MAX, None)
     }
 
-    /// A listener that serves at most this many connections.
+    /// Creates a listener that serves at most this many connections.
     #[must_use]
     pub fn new(most: usize, backlog: Option<usize>) -> Self {
         Self { most, backlog, served: 0, line: VecDeque::new() }
@@ -76,7 +76,8 @@ impl SimulatedListener {
     }
 }
 
-/// The rules by which a server closes connections without notice. The next request on a closed connection is reset.
+/// The rules by which a server closes connections, and whether the client retries a request on a connection that closed without
+/// notice.
 #[derive(Debug, Clone, Copy)]
 pub struct KeepAlivePolicy {
     /// The number of requests after which the server closes a connection.
@@ -99,7 +100,7 @@ impl KeepAlivePolicy {
     };
 }
 
-/// A server that handles one piece of work at a time, such as handshakes on one core or lookups at a resolver.
+/// A server for small pieces of work, such as handshakes or lookups; it does one at a time if `is_serial` is true.
 #[derive(Debug, Clone, Copy)]
 pub struct SerialServer {
     /// The time that one piece takes.
@@ -154,7 +155,7 @@ pub struct StallSchedule {
 }
 
 impl StallSchedule {
-    /// A schedule that has not begun.
+    /// Creates a schedule that has not begun.
     #[must_use]
     pub fn new(every: f64, varies: f64, length: (f64, f64)) -> Self {
         Self {

@@ -191,7 +191,7 @@ impl TargetBuilder {
         [0.05, 0.2, 1.0][self.rng.usize(..3)]
     }
 
-    /// The service time of a server that is not a bottleneck.
+    /// Returns the service time of a server that is not a bottleneck.
     fn quick(&mut self) -> LognormalServiceTime {
         let (least, most) = self.service_between;
         self.service = self.log_between(least, most);

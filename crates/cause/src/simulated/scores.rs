@@ -29,25 +29,25 @@ pub struct DiagnosisScore {
 const CONFIDENT: f64 = 10.0;
 
 impl DiagnosisScore {
-    /// Whether the first named cause is planted.
+    /// Returns whether the first named cause is planted.
     #[must_use]
     pub fn is_right(&self) -> bool {
         self.named.first().is_some_and(|named| self.truth.contains(named))
     }
 
-    /// Whether the inquiry named a wrong cause with confidence.
+    /// Returns whether the inquiry named a wrong cause with confidence.
     #[must_use]
     pub fn is_wrong_with_confidence(&self) -> bool {
         !self.is_right() && self.confidence_ratio >= CONFIDENT
     }
 
-    /// Whether the inquiry named all planted causes.
+    /// Returns whether the inquiry named all planted causes.
     #[must_use]
     pub fn named_all_causes(&self) -> bool {
         self.truth.iter().all(|class| self.named.contains(class))
     }
 
-    /// Whether the inquiry was not confident of its first cause.
+    /// Returns whether the inquiry was not confident of its first cause.
     #[must_use]
     pub fn is_unsure(&self) -> bool {
         self.confidence_ratio < CONFIDENT
@@ -125,7 +125,7 @@ pub fn score_cause_pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     plants.map(score).collect()
 }
 
-/// The share of scores that match the predicate.
+/// Returns the share of scores that match the predicate.
 pub fn share(scores: &[DiagnosisScore], holds: impl Fn(&DiagnosisScore) -> bool) -> f64 {
     scores.iter().filter(|score| holds(score)).count() as f64 / scores.len().max(1) as f64
 }

@@ -160,7 +160,7 @@ pub struct WorkerPoolServer {
 }
 
 impl WorkerPoolServer {
-    /// A pool of this many workers.
+    /// Creates a pool of this many workers.
     #[must_use]
     pub fn new(count: usize, service: LognormalServiceTime, room: usize) -> Self {
         Self {
@@ -285,7 +285,7 @@ impl ServerModel for RetryingProxyServer {
 pub struct UnevenBalancer {
     /// The servers.
     pub servers: Vec<WorkerPoolServer>,
-    /// The index of the next server.
+    /// The index of the server that got the last request.
     pub last_server: usize,
 }
 

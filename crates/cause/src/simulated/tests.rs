@@ -639,7 +639,7 @@ fn no_second_of_an_inquiry_has_more_requests_than_the_user_lets_be_offered() {
     }
 }
 
-/// The due times of all requests of an inquiry, sorted, in seconds.
+/// Returns the due times of all requests of an inquiry, sorted, in seconds.
 fn due(plant: &mut PlantedTarget) -> Vec<f64> {
     let (mut inquiry, mut due) = (Inquiry::new(plant.search_findings.clone()), Vec::new());
     loop {

@@ -7,7 +7,7 @@ const STAT: &str = "/sys/fs/cgroup/pod7/cpu.stat";
 const QUOTA: &str = "/sys/fs/cgroup/pod7/cpu.max";
 const STALLS: &str = "/sys/fs/cgroup/pod7/cpu.pressure";
 
-/// A pod with a quota of two cores that was never used up.
+/// Returns a pod with a quota of two cores that was never used up.
 fn healthy() -> Texts {
     Texts::new(&[
         ("/proc/self/cgroup", "0::/pod7\n"),
@@ -25,7 +25,7 @@ fn stat(periods: u64, throttled: u64) -> String {
     )
 }
 
-/// The findings if `happens` changes the files during the check.
+/// Returns the findings if `happens` changes the files during the check.
 fn found(texts: &Texts, happens: impl Fn(&Texts)) -> Vec<DoctorFinding> {
     let wait = |time: Duration| {
         happens(texts);

@@ -96,7 +96,7 @@ fn joined(files: &dyn HostFiles, group: &str, names: &[String]) -> CgroupProcess
     CgroupProcesses::Seen { parallel: crowd, unshown, hides: may_hide_processes(files) }
 }
 
-/// The Envoy processes on this machine, each with its number of workers.
+/// Returns the Envoy processes on this machine, each with its number of workers.
 pub(crate) fn envoys(files: &dyn HostFiles) -> Vec<(u32, u64)> {
     let names = files.names("/proc").unwrap_or_default();
     let numbers = names.iter().filter_map(|name| name.parse().ok()).take(MOST);
@@ -107,7 +107,7 @@ pub(crate) fn envoys(files: &dyn HostFiles) -> Vec<(u32, u64)> {
     numbers.filter_map(envoy).collect()
 }
 
-/// The name of the program without its directory.
+/// Returns the name of the program without its directory.
 fn program(command: &str) -> Option<&str> {
     command.split('\0').next().and_then(|path| path.rsplit('/').next()).filter(|name| !name.is_empty())
 }
@@ -134,7 +134,7 @@ fn parallel(files: &dyn HostFiles, number: u32, command: &str) -> Option<Paralle
     })
 }
 
-/// The thread count that a process's environment sets, and its source.
+/// Returns the thread count that a process's environment sets, and its source.
 fn gomaxprocs(environment: io::Result<String>, threads: u64) -> (Option<u64>, ThreadCountSource) {
     let environment = match environment {
         Ok(environment) => environment,

@@ -41,14 +41,14 @@ pub(super) struct DnsExchange {
 }
 
 impl DnsExchange {
-    /// The unanswered questions. A truncated response counts once, although the client asks twice.
+    /// Returns the unanswered questions. A truncated response counts once, although the client asks twice.
     pub(super) fn lost(&self) -> u32 {
         let over_tcp = self.truncated - self.tcp_lost;
         self.sent - self.answered - over_tcp
     }
 
-    /// Whether the C library asks the next server at once. It does so if the server is unreachable (perhaps only over TCP) or if no
-    /// response is usable.
+    /// Returns whether the C library asks the next server at once. It does so if the server is unreachable (perhaps only over
+    /// TCP) or if no response is usable.
     pub(super) fn tries_next_server(&self) -> bool {
         let cannot = self.answered == 0 && self.error.is_some();
         let cannot_over_tcp = self.tcp_error.is_some() && self.lost() == self.tcp_lost;
@@ -148,7 +148,7 @@ fn exchange(
     Ok(heard)
 }
 
-/// The kind of an error; none for a timeout.
+/// Returns the kind of an error; none for a timeout.
 fn told(error: &io::Error) -> Option<ErrorKind> {
     let is_late = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     (!is_late).then(|| error.kind())
@@ -231,7 +231,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// A question with recursion desired; none if the name is too long for a question.
+/// Returns a question with recursion desired; none if the name is too long for a question.
 fn query(id: u16, name: &str, kind: Rtype) -> Option<DnsQuery> {
     let name: Name<Vec<u8>> = name.parse().ok()?;
     let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();

@@ -89,12 +89,12 @@ impl ResolverConfig {
         }
     }
 
-    /// The servers that the resolver uses.
+    /// Returns the servers that the resolver uses.
     pub(super) fn queried_servers(&self) -> &[SocketAddr] {
         &self.servers[..self.servers.len().min(MOST_SERVERS)]
     }
 
-    /// The names that the resolver tries in turn until one has an address.
+    /// Returns the names that the resolver tries in turn until one has an address.
     pub(super) fn candidates(&self, name: &str) -> Vec<CandidateName> {
         if let Some(absolute) = name.strip_suffix('.') {
             return vec![CandidateName { name: absolute.to_owned(), is_from_search_domain: false }];
@@ -130,9 +130,8 @@ fn server(address: &str, links: &str) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(ip, PORT, 0, scope).into())
 }
 
-/// The index of an interface by its name, if the address is link-local, or by its number; 0 if the text is neither (`__inet6_scopeid_pton`,
-/// glibc
-/// `inet/inet6_scopeid_pton.c`).
+/// Returns the index of an interface by its name, if the address is link-local, or by its number; 0 if the text is neither
+/// (`__inet6_scopeid_pton`, glibc `inet/inet6_scopeid_pton.c`).
 fn scope_of(ip: Ipv6Addr, scope: &str, links: &str) -> u32 {
     let is_of_link = ip.is_unicast_link_local() || ip.segments()[0] & 0xff0f == 0xff02;
     let named = links.lines().find_map(|line| {

@@ -23,17 +23,17 @@ pub(super) struct LookupRound {
 }
 
 impl DnsLookup {
-    /// The sum of a counter over all asked servers.
+    /// Returns the sum of a counter over all asked servers.
     fn sum(&self, of: fn(&DnsExchange) -> u32) -> u32 {
         self.rounds.iter().flat_map(|round| &round.exchanges).map(of).sum()
     }
 
-    /// The result of the last server for each name.
+    /// Returns the result of the last server for each name.
     fn decided(&self) -> impl Iterator<Item = &DnsExchange> {
         self.rounds.iter().filter_map(|round| round.exchanges.last())
     }
 
-    /// The number of servers that gave no usable response before another server did.
+    /// Returns the number of servers that gave no usable response before another server did.
     fn passed_over(&self) -> usize {
         self.rounds.iter().map(|round| round.exchanges.len().saturating_sub(1)).sum()
     }
@@ -42,11 +42,11 @@ impl DnsLookup {
 /// The C library's next action after a name without an address (`__res_context_search`, glibc `resolv/res_query.c`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NextTry {
-    /// It tries the next name.
+    /// The library tries the next name.
     Next,
-    /// It skips the other search domains and tries the name as it is.
+    /// The library skips the other search domains and tries the name as it is.
     AsItIs,
-    /// It gives up, because no server can be asked or a response timed out.
+    /// The library gives up, because no server can be asked or a response timed out.
     End,
 }
 
@@ -120,7 +120,7 @@ fn in_turn(
     Ok(Some(all))
 }
 
-/// The finding about the lookup of a name.
+/// Returns the finding about the lookup of a name.
 pub(super) fn judge_lookup(
     config: &ResolverConfig,
     name: &str,
@@ -164,7 +164,7 @@ fn addresses(count: u32) -> String {
     if count == 1 { "1 address".to_owned() } else { format!("{count} addresses") }
 }
 
-/// The reason and the fix if programs get the addresses too late or not at all.
+/// Returns the reason and the fix if programs get the addresses too late or not at all.
 fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
     if looked.decided().any(|heard| heard.tcp_lost > 0) {
         let reason = "a response was too long for UDP, and TCP gave no response";
@@ -206,7 +206,7 @@ fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     (!is_found).then(|| (reason, format!("check the name: dig +search {name}")))
 }
 
-/// The reason and the fix if programs get the addresses slowly.
+/// Returns the reason and the fix if programs get the addresses slowly.
 fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
     let rounds = looked.rounds.len();
     if looked.passed_over() > 0 {

@@ -22,7 +22,7 @@ pub fn validated(name: &str) -> Result<String, String> {
     Err("not a valid name: expected letters, digits, hyphens and underscores, at most 63 between two dots and 253 in total".to_owned())
 }
 
-/// The reason why a name needs no name server, if so.
+/// Returns the reason why a name needs no name server, if so.
 pub(super) fn local_answer_reason(name: &str, hosts: &str) -> Option<&'static str> {
     let short = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
     if name.parse::<IpAddr>().is_ok() {

@@ -22,8 +22,8 @@ enum Said {
     Nothing,
 }
 
-/// A server on loopback with this reply until the tests end. With `over_tcp`, it also responds over TCP, with several questions per
-/// connection.
+/// Returns a server on loopback with this reply until the tests end. With `over_tcp`, it also responds over TCP, with several
+/// questions per connection.
 fn server(reply: Reply, over_tcp: bool) -> SocketAddr {
     let (socket, listener) = both_at_one_port();
     let address = socket.local_addr().unwrap();
@@ -96,7 +96,7 @@ fn written(question: &[u8], said: Said) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// The real time, because sockets wait in real time. No test depends on its length.
+/// Returns the real time, because sockets wait in real time. No test depends on its length.
 fn now() -> Duration {
     static CLOCK: OnceLock<seawall_core::Clock> = OnceLock::new();
     let clock = CLOCK.get_or_init(seawall_core::Clock::system);
@@ -111,7 +111,7 @@ const SHORT: DnsTimeouts = DnsTimeouts { all: Duration::from_secs(60), each: Dur
 
 const POD: &str = "search shop.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n";
 
-/// A pod's configuration with this server.
+/// Returns a pod's configuration with this server.
 fn pod(server: SocketAddr) -> ResolverConfig {
     ResolverConfig { servers: vec![server], ..ResolverConfig::parse(POD, "") }
 }
@@ -193,7 +193,7 @@ fn a_server_that_fails_is_a_fault_of_the_lookup() {
     assert!(reason(&found).contains("SERVFAIL"), "{found:?}");
 }
 
-/// An address without a server.
+/// Returns an address without a server.
 fn nobody() -> SocketAddr {
     let (socket, _) = both_at_one_port();
     socket.local_addr().unwrap()
@@ -431,7 +431,7 @@ fn each_name_has_a_finding_and_none_if_none_is_named() {
 /// The clock of the next test in milliseconds. Only servers advance it.
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
-/// A server that takes this many milliseconds per response, by that clock.
+/// Returns a server that takes this many milliseconds per response, by that clock.
 fn takes<const MILLIS: u64>(_: &str, _: u8) -> Said {
     PASSED.fetch_add(MILLIS, Ordering::SeqCst);
     Said::NoSuchName

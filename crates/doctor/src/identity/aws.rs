@@ -72,7 +72,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// The server to ask; none if the environment tells SDKs not to ask it.
+/// Returns the server to ask; none if the environment tells SDKs not to ask it.
 fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOutcome>> {
     let is =
         |name: &str, value: &str| (site.environment)(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
@@ -90,8 +90,8 @@ fn status(answer: &Result<FetchResponse, FetchError>) -> Option<u16> {
     answer.as_ref().ok().map(FetchResponse::status)
 }
 
-/// Whether the server is AWS's. Other clouds' servers share the address: Google's names its flavor and has nothing at these paths, and
-/// Azure's speaks JSON. A server that gives what the SDK asked for counts as AWS's, because SDKs use it.
+/// Returns whether the server is AWS's. Other clouds' servers share the address: Google's names its flavor and has nothing at
+/// these paths, and Azure's speaks JSON. A server that gives what the SDK asked for counts as AWS's, because SDKs use it.
 fn is_aws(put: &Result<FetchResponse, FetchError>, without: &Result<FetchResponse, FetchError>) -> bool {
     let answers = || [put, without].into_iter().flatten();
     let is_json = |answer: &FetchResponse| answer.header("content-type").starts_with("application/json");
@@ -101,7 +101,7 @@ fn is_aws(put: &Result<FetchResponse, FetchError>, without: &Result<FetchRespons
         || answers().any(|answer| !is_json(answer) && is_answer(answer))
 }
 
-/// The first role in the list, which most SDKs use; otherwise the reason why there is none.
+/// Returns the first role in the list, which most SDKs use; otherwise the reason why there is none.
 fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPrincipal> {
     let unsaid = |why: &FetchError| {
         ServerPrincipal::Unknown(format!("it did not name its role: {}", describe_failure(why)))
@@ -120,8 +120,8 @@ fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPri
     }
 }
 
-/// The part that a document of keys lacks, if any. botocore needs all four fields; the SDKs for Ruby, PHP and Rust also fail for another
-/// `Code`.
+/// Returns the part that a document of keys lacks, if any. botocore needs all four fields; the SDKs for Ruby, PHP and Rust also
+/// fail for another `Code`.
 pub(super) fn missing_field(document: &FetchResponse) -> Option<&'static str> {
     let Ok(document) = serde_json::from_slice::<Value>(document.body()) else {
         return Some("without a JSON document of keys");
@@ -144,7 +144,7 @@ struct Document {
     last_updated: Option<Timestamp>,
 }
 
-/// The lifetime of the credentials in a response, at this time.
+/// Returns the lifetime of the credentials in a response, at this time.
 pub(super) fn parse_lifetime(document: &FetchResponse, now: SystemTime) -> ProbeResult<CredentialLifetime> {
     let document: Document = serde_json::from_slice(document.body())
         .map_err(|_| ProbeError::NotApplicable("its response has no valid Expiration"))?;

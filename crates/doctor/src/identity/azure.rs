@@ -66,7 +66,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// The fields of a response beside the token; none if the response is not Azure's.
+/// Returns the fields of a response beside the token; none if the response is not Azure's.
 ///
 /// Azure's responses about tokens are JSON with a token or an error. Other clouds' servers may also refuse in JSON, but name themselves. A
 /// server that gives a token counts as Azure's, because SDKs use it.
@@ -127,8 +127,9 @@ fn principal(answer: &FetchResponse, said: &AzureTokenResponse, lacks: MissingFi
     }
 }
 
-/// The part that a response lacks to be a valid token, if any. For instance metadata, MSAL needs the token and its lifetime; for other
-/// endpoints, the token and its expiry (AzureAD/microsoft-authentication-library-for-python, `msal/managed_identity.py`).
+/// Returns the part that a response lacks to be a valid token, if any. For instance metadata, MSAL needs the token and its
+/// lifetime; for other endpoints, the token and its expiry (AzureAD/microsoft-authentication-library-for-python,
+/// `msal/managed_identity.py`).
 fn missing_lifetime_field(token: &FetchResponse) -> Option<&'static str> {
     let is_whole = is_token(token) && parse_token_response(token).is_some_and(|said| said.left.is_some());
     (!is_whole).then_some("without an access_token and its lifetime (expires_in)")

@@ -3,19 +3,20 @@
 //! A server that gives every path the same response may send a token instead of a name. The form alone cannot exclude this, because a
 //! role's name may look like a token. So the check also compares the text with the received secrets ([`super::secrets`]).
 
-/// Whether the text can be a role of AWS (`RoleName`, "IAM API Reference: CreateRole"). Dots alone would form another path of the server.
+/// Returns whether the text can be a role of AWS (`RoleName`, "IAM API Reference: CreateRole"). Dots alone would form another
+/// path of the server.
 pub(super) fn is_role(text: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_+=,.@-".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(is_letter) && !text.bytes().all(|byte| byte == b'.')
 }
 
-/// Whether the text can be an account of AWS.
+/// Returns whether the text can be an account of AWS.
 pub(super) fn is_account(text: &str) -> bool {
     text.len() == 12 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether the text can be the ARN of a role or of a role's session ("IAM User Guide: IAM identifiers"). Each part of a path must be a
-/// valid role name.
+/// Returns whether the text can be the ARN of a role or of a role's session ("IAM User Guide: IAM identifiers"). Each part of a
+/// path must be a valid role name.
 pub(super) fn is_role_arn(text: &str) -> bool {
     let parts: Vec<_> = text.splitn(6, ':').collect();
     let [arn, partition, service, "", account, resource] = parts[..] else { return false };
@@ -31,8 +32,9 @@ pub(super) fn is_role_arn(text: &str) -> bool {
     arn == "arn" && is_partition && is_account(account) && is_path
 }
 
-/// Whether the text can be the address of a Google service account ("IAM: service account types"), possibly with a domain's project. The
-/// name of a workload identity pool also matches (GKE's Workload Identity Federation), which pods without an account have.
+/// Returns whether the text can be the address of a Google service account ("IAM: service account types"), possibly with a
+/// domain's project. The name of a workload identity pool also matches (GKE's Workload Identity Federation), which pods without
+/// an account have.
 pub(super) fn is_service_account(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -50,7 +52,7 @@ pub(super) fn is_service_account(text: &str) -> bool {
     }
 }
 
-/// Whether the text can be a client of Azure: a UUID with dashes (RFC 9562 section 4).
+/// Returns whether the text can be a client of Azure: a UUID with dashes (RFC 9562 section 4).
 pub(super) fn is_client_id(text: &str) -> bool {
     let groups: Vec<_> = text.split('-').map(str::len).collect();
     groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

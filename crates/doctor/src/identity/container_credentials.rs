@@ -67,7 +67,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// The server to ask. The relative variable goes first, as in the SDKs.
+/// Returns the server to ask. The relative variable goes first, as in the SDKs.
 fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOutcome>> {
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
@@ -88,7 +88,7 @@ const TAKEN: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
 ];
 
-/// Whether all SDKs send requests to this URL over plain HTTP.
+/// Returns whether all SDKs send requests to this URL over plain HTTP.
 fn is_taken(place: &HttpUrl) -> bool {
     place.ip_address().map_or_else(
         || place.authority.rsplit_once(':').is_some_and(|(host, _)| host.eq_ignore_ascii_case("localhost")),
@@ -96,8 +96,8 @@ fn is_taken(place: &HttpUrl) -> bool {
     )
 }
 
-/// The value of the `Authorization` header. SDKs strip surrounding whitespace and refuse a line end within the value (boto/botocore,
-/// `credentials.py`, `ContainerProvider`).
+/// Returns the value of the `Authorization` header. SDKs strip surrounding whitespace and refuse a line end within the value
+/// (boto/botocore, `credentials.py`, `ContainerProvider`).
 fn token(site: &CheckContext) -> Result<Option<String>, String> {
     let (token, of) = match (site.environment)(TOKEN_FILE) {
         Some(file) => {

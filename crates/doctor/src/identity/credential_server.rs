@@ -58,7 +58,7 @@ impl InvalidServerVariable {
 }
 
 impl CloudServerOutcome {
-    /// The outcome for a server whose responses are not those of the expected server.
+    /// Returns the outcome for a server whose responses are not those of the expected server.
     pub(super) fn from_unexpected<'a>(
         wanted: CredentialServer,
         answers: impl IntoIterator<Item = &'a FetchResponse>,
@@ -70,7 +70,7 @@ impl CloudServerOutcome {
         }
     }
 
-    /// The server that the check looked for.
+    /// Returns the server that the check looked for.
     pub(super) fn server(&self) -> Option<&CredentialServer> {
         match self {
             Self::Disabled | Self::Unaskable(..) => None,
@@ -104,7 +104,7 @@ impl CloudServerOutcome {
         self
     }
 
-    /// Whether the system forbids requests, so that nothing is known.
+    /// Returns whether the system forbids requests, so that nothing is known.
     pub(super) fn is_forbidden(&self) -> bool {
         matches!(self, Self::Absent(_, FetchError::ConnectionForbidden))
     }
@@ -121,7 +121,7 @@ pub(super) struct CredentialServer {
 }
 
 impl CredentialServer {
-    /// The server that a variable names, or the default one.
+    /// Returns the server that a variable names, or the default one.
     ///
     /// # Errors
     /// The outcome of an invalid variable.
@@ -206,7 +206,7 @@ impl fmt::Display for CredentialResult {
 /// A function that names the part that a response with status 200 lacks; none if SDKs can use the response.
 pub(super) type MissingFieldCheck = fn(&FetchResponse) -> Option<&'static str>;
 
-/// Whether a member is a text that fits a header: not empty, without whitespace or line ends.
+/// Returns whether a member is a text that fits a header: not empty, without whitespace or line ends.
 pub(super) fn is_sendable_text(member: &Value) -> bool {
     member.as_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()))
 }
@@ -227,7 +227,7 @@ pub(super) fn describe_failure(why: &FetchError) -> String {
     }
 }
 
-/// The reason for an unknown lifetime if no response had complete credentials.
+/// Returns the reason for an unknown lifetime if no response had complete credentials.
 pub(super) fn no_lifetime_reason(tries: &[CredentialAttempt]) -> ProbeError {
     let is_asked = !tries.is_empty();
     ProbeError::NotApplicable(if is_asked {
@@ -252,7 +252,8 @@ pub(super) enum ServerPrincipal {
 }
 
 impl ServerPrincipal {
-    /// The name from the server after a prefix, if it has the form of such a name ([`super::cloud_name_forms`]). Other texts are not shown.
+    /// Returns the name from the server after a prefix, if it has the form of such a name ([`super::cloud_name_forms`]). Other
+    /// texts are not shown.
     pub(super) fn named(what: &'static str, text: &str, has_form: fn(&str) -> bool) -> Self {
         let text = text.trim();
         if has_form(text) {
@@ -268,8 +269,8 @@ impl ServerPrincipal {
 /// The longest error message that is shown, in bytes. Azure's are shorter.
 const LONGEST: usize = 256;
 
-/// Whether an error message is safe to show. Each word is at most as long as a UUID, so no word is a token, and no character changes the
-/// direction of the text.
+/// Returns whether an error message is safe to show. Each word is at most as long as a UUID, so no word is a token, and no
+/// character changes the direction of the text.
 pub(super) fn is_safe_to_show(words: &str) -> bool {
     let is_word = |word: &str| word.len() <= 36 && word.bytes().all(|letter| letter.is_ascii_graphic());
     words.len() <= LONGEST && words.split(' ').all(is_word)

@@ -64,7 +64,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     CloudServerOutcome::Serving(Box::new(server))
 }
 
-/// The server that a variable names, or the one at the metadata address.
+/// Returns the server that a variable names, or the one at the metadata address.
 fn server_at(named: Option<(&'static str, String)>) -> Result<CredentialServer, CloudServerOutcome> {
     CredentialServer::new(
         "Google's metadata server",
@@ -97,15 +97,15 @@ fn principal(answer: &FetchResponse) -> ServerPrincipal {
     }
 }
 
-/// The part that a response lacks to be a token, if any. Google's library for Go needs the token and a whole number of seconds
-/// (golang/oauth2, `google/google.go`).
+/// Returns the part that a response lacks to be a token, if any. Google's library for Go needs the token and a whole number of
+/// seconds (golang/oauth2, `google/google.go`).
 fn lacks(token: &FetchResponse) -> Option<&'static str> {
     let token: Value = serde_json::from_slice(token.body()).unwrap_or_default();
     let is_whole = is_sendable_text(&token["access_token"]) && token["expires_in"].is_i64();
     (!is_whole).then_some("without an access_token and a whole number of seconds (expires_in)")
 }
 
-/// The remaining lifetime of a token, and nothing else.
+/// Returns the remaining lifetime of a token, and nothing else.
 fn left(token: &FetchResponse) -> Option<CredentialLifetime> {
     let token: Value = serde_json::from_slice(token.body()).ok()?;
     Some(CredentialLifetime { remaining_seconds: token["expires_in"].as_i64()?, total_seconds: None })

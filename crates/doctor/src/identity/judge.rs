@@ -39,7 +39,7 @@ pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorF
     }
 }
 
-/// The most serious complaint; among equal ones, the first.
+/// Returns the most serious complaint; among equal ones, the first.
 fn gravest(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let complaints = [refused, tokenless, failing, named, unaskable, mute, broken];
     let told = complaints.iter().rev().filter_map(|complaint| complaint(outcomes));
@@ -86,7 +86,7 @@ fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     Some((DoctorStatus::Error, reason, fix.to_owned()))
 }
 
-/// A complaint about a server that fails for every SDK, unless another kind of request to it succeeds.
+/// Returns a complaint about a server that fails for every SDK, unless another kind of request to it succeeds.
 fn failing(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let serves = |place: &HttpUrl| {
         let mut serving = outcomes.iter().filter(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
@@ -123,7 +123,7 @@ fn named(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     )
 }
 
-/// One error for all these servers, with one reason; `None` without servers.
+/// Returns one error for all these servers, with one reason; `None` without servers.
 fn error_of(told: &[String], reason: impl FnOnce(String) -> String, fix: &str) -> Option<Complaint> {
     (!told.is_empty()).then(|| (DoctorStatus::Error, reason(told.join(", ")), fix.to_owned()))
 }
@@ -180,7 +180,7 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     is_error.then(|| (DoctorStatus::Error, reason.to_owned(), fix.to_owned()))
 }
 
-/// A complaint about a server that accepts connections but sends no valid response. SDKs that use it fail or retry.
+/// Returns a complaint about a server that accepts connections but sends no valid response. SDKs that use it fail or retry.
 ///
 /// It is only a warning, because the environment does not name this server (a named one is an error in [`named`]) and because SDKs go on to
 /// the next server at once. A proxy that accepts all connections of a pod behaves like this if there is no server.
@@ -211,7 +211,7 @@ fn served(outcome: &CloudServerOutcome) -> Option<String> {
     Some(format!("{} responds at {}", server.server.server_description, server.server.place.authority))
 }
 
-/// The servers that do not respond, grouped by address and reason.
+/// Returns the servers that do not respond, grouped by address and reason.
 fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<String> {
     let mut places: Vec<(String, Vec<&str>)> = Vec::new();
     for outcome in outcomes {
@@ -248,7 +248,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<Str
 /// long.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// With fewer responses, nothing is called ok. Azure's server, which allows the fewest requests, gets this many.
+/// The least number of responses for the status ok. Azure's server, which allows the fewest requests, gets this many.
 const ENOUGH: usize = 3;
 
 /// Judges the latency and the success rate of a server.
@@ -295,7 +295,7 @@ pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
     )
 }
 
-/// The number of responses with credentials.
+/// Returns the number of responses with credentials.
 fn credentials(server: &RespondingServer) -> usize {
     server
         .credential_attempts
@@ -304,7 +304,7 @@ fn credentials(server: &RespondingServer) -> usize {
         .count()
 }
 
-/// The sorted response times: of requests for credentials, or of all requests if the former are too few.
+/// Returns the sorted response times: of requests for credentials, or of all requests if the former are too few.
 fn times(server: &RespondingServer) -> Vec<Duration> {
     let tries = server
         .credential_attempts
@@ -341,7 +341,7 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     }
 }
 
-/// The results other than credentials, each kind once with its count.
+/// Returns the results other than credentials, each kind once with its count.
 fn others(server: &RespondingServer) -> Vec<String> {
     let mut kinds: Vec<(String, u32)> = Vec::new();
     for once in
@@ -442,7 +442,7 @@ pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
 /// that the server does not renew early.
 const CALM: i64 = 5;
 
-/// The SDKs that fetch credentials at each call, now or later, and the status.
+/// Returns the SDKs that fetch credentials at each call, now or later, and the status.
 fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(DoctorStatus, String)> {
     let whole = life.total_seconds.unwrap_or(i64::MAX);
     let who = |is: &dyn Fn(&SdkRefreshWindow) -> bool| {

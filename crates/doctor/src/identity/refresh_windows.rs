@@ -23,7 +23,7 @@ const fn window(client: &'static str, seconds: i64, requests: u32) -> SdkRefresh
 /// The time that the SDKs wait for a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SdkTimeout {
-    /// The shortest wait of an SDK.
+    /// The time above which a response counts as too late for an SDK.
     pub(super) least: Duration,
     /// A description of the waits.
     pub(super) description: &'static str,

@@ -63,7 +63,7 @@ impl Secrets {
         }
     }
 
-    /// Whether a text contains a part of a secret, in any case and with any separators.
+    /// Returns whether a text contains a part of a secret, in any case and with any separators.
     pub(super) fn occur_in(&self, text: &str) -> bool {
         let text = plain(text);
         let rows: HashSet<_> = text.windows(ROW).filter(|row| is_telling(row)).collect();
@@ -144,13 +144,13 @@ impl<'de> Visitor<'de> for SecretCollector<'_> {
     }
 }
 
-/// The letters and digits of a text in one case, because names have their own separators and case.
+/// Returns the letters and digits of a text in one case, because names have their own separators and case.
 fn plain(text: &str) -> Vec<u8> {
     text.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase()).collect()
 }
 
-/// Whether a run of characters can identify a secret. Repeated letters and ascending digits cannot: account numbers and placeholders often
-/// consist of them.
+/// Returns whether a run of characters can identify a secret. Repeated letters and ascending digits cannot: account numbers and
+/// placeholders often consist of them.
 fn is_telling(row: &[u8]) -> bool {
     let is_same = |pair: &[u8]| pair[0] == pair[1];
     let is_next = |pair: &[u8]| pair[0] + 1 == pair[1] || pair == b"90";

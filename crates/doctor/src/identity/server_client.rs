@@ -51,12 +51,12 @@ impl RequestBudget {
         self.until.set(self.until.get() + SHARE);
     }
 
-    /// The number of requests so far.
+    /// Returns the number of requests so far.
     pub(super) fn count(&self) -> u32 {
         self.count.get()
     }
 
-    /// The secrets that were sent or received so far, and those that will be sent.
+    /// Returns the secrets that were sent or received so far, and those that will be sent.
     pub(super) fn secrets(&self) -> &Secrets {
         &self.secrets
     }
@@ -140,7 +140,7 @@ impl<'a> CloudServerClient<'a> {
         answer
     }
 
-    /// The time limit for the next response.
+    /// Returns the time limit for the next response.
     fn patience(&self, method: &str) -> Duration {
         let is_mute = || self.pace.mute.borrow().contains(&self.wanted.place.authority);
         let is_long = self.is_slow() || (self.is_new.get() && !is_mute());
@@ -150,12 +150,12 @@ impl<'a> CloudServerClient<'a> {
         most.min(self.left())
     }
 
-    /// Whether a response took longer than the least patient SDK waits.
+    /// Returns whether a response took longer than the least patient SDK waits.
     pub(super) fn is_slow(&self) -> bool {
         self.times.borrow().iter().any(|took| *took > EACH)
     }
 
-    /// The response times of all requests so far.
+    /// Returns the response times of all requests so far.
     pub(super) fn recorded_response_times(&self) -> Vec<Duration> {
         self.times.borrow().clone()
     }

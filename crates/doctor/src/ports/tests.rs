@@ -8,7 +8,7 @@ use crate::finding::test_helpers::{self, reason};
 const NAMES: &str =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
 
-/// A machine with Linux's defaults and no connections.
+/// Returns a machine with Linux's defaults and no connections.
 fn healthy() -> Texts {
     Texts::new(&[
         (PORT_RANGE_PATH, "32768\t60999\n"),
@@ -23,7 +23,7 @@ fn healthy() -> Texts {
     ])
 }
 
-/// A line of the socket table: a port of 10.0.0.1, a destination and a state.
+/// Returns a line of the socket table: a port of 10.0.0.1, a destination and a state.
 fn line(port: u16, to: &str, state: u8) -> String {
     let to: SocketAddr = to.parse().unwrap();
     let IpAddr::V4(ip) = to.ip() else { panic!("IPv4 alone") };
@@ -34,7 +34,7 @@ fn line(port: u16, to: &str, state: u8) -> String {
     )
 }
 
-/// This many connections from different ports.
+/// Returns this many connections from different ports.
 fn connections(count: u16, to: &str, state: u8) -> String {
     (0..count).fold(String::new(), |mut lines, at| {
         let _ = write!(lines, "{}", line(32768 + at, to, state));
@@ -46,7 +46,7 @@ fn found(texts: &Texts) -> Vec<DoctorFinding> {
     examine(&CheckContext::for_test(texts))
 }
 
-/// The findings that are not ok.
+/// Returns the findings that are not ok.
 fn complaints(texts: &Texts) -> Vec<(&'static str, DoctorStatus)> {
     test_helpers::complaints(found(texts))
 }

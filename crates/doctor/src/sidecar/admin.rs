@@ -85,7 +85,8 @@ impl IstioMetadata {
         Some(Self { version, annotations, concurrency: metadata["PROXY_CONFIG"]["concurrency"].as_u64() })
     }
 
-    /// Adds the annotations from a downward API file (lines of `name="value"` with Go's quoting) that Envoy's own metadata lacks.
+    /// Takes the annotations from a downward API file (lines of `name="value"` with Go's quoting) if Envoy's own metadata has
+    /// none.
     pub(super) fn add_annotations(&mut self, file: &str) {
         let lines = file.lines().filter_map(|line| line.split_once('='));
         let read = lines.filter_map(|(name, value)| {
@@ -97,7 +98,7 @@ impl IstioMetadata {
         }
     }
 
-    /// The CPU limit of the sidecar's container in cores, if an annotation sets it.
+    /// Returns the CPU limit of the sidecar's container in cores, if an annotation sets it.
     pub(super) fn cpu_limit(&self) -> Option<f64> {
         match self.annotations.get("sidecar.istio.io/proxyCPULimit")? {
             SidecarAnnotation::Cores(cores) => Some(*cores),
@@ -105,7 +106,7 @@ impl IstioMetadata {
         }
     }
 
-    /// The `concurrency: N` of `proxy.istio.io/config`.
+    /// Returns the `concurrency: N` of `proxy.istio.io/config`.
     pub(super) fn annotated_concurrency(&self) -> Option<u64> {
         match self.annotations.get("proxy.istio.io/config")? {
             SidecarAnnotation::Concurrency(workers) => Some(*workers),
@@ -249,7 +250,7 @@ impl EnvoyStats {
         *field(self.cluster(name)) = value;
     }
 
-    /// The cluster with this name. Istio ends a name that contains dots with `;`.
+    /// Returns the cluster with this name. Istio ends a name that contains dots with `;`.
     fn cluster(&mut self, name: &str) -> &mut EnvoyCluster {
         self.clusters.entry(name.trim_end_matches([';', '.']).to_owned()).or_default()
     }
@@ -283,7 +284,7 @@ pub(super) struct LimitUsage {
 }
 
 impl LimitUsage {
-    /// The used share of the limit, in percent.
+    /// Returns the used share of the limit, in percent.
     pub(super) fn used_percent(&self) -> f64 {
         self.used as f64 * 100.0 / self.most.max(1) as f64
     }

@@ -12,7 +12,7 @@ use crate::finding::{DoctorFinding, DoctorStatus, pluralize, shortened};
 
 type StatsReading = ProbeResult<EnvoyStats>;
 
-/// All findings about an Envoy that responded, in the order of the list.
+/// Returns all findings about an Envoy that responded, in the order of the list.
 pub(super) fn judge_all(
     files: &dyn HostFiles,
     place: &HttpUrl,
@@ -72,7 +72,7 @@ fn envoy(place: &HttpUrl, info: &EnvoyInfo) -> DoctorFinding {
     )
 }
 
-/// With fewer connections per worker, an uneven spread may be chance.
+/// The least number of connections per worker for a verdict. With fewer, an uneven spread may be chance.
 const ENOUGH: u64 = 8;
 
 /// Judges how the kernel spread the open connections of each listener over the workers.
@@ -130,8 +130,8 @@ impl CounterRatio {
     }
 }
 
-/// The worst cluster, and the increase over all clusters during the check. The worst is the cluster with the largest increase; without an
-/// increase, the one with the largest share since Envoy's start.
+/// Returns the worst cluster, and the increase over all clusters during the check. The worst is the cluster with the largest
+/// increase; without an increase, the one with the largest share since Envoy's start.
 fn worst<'a>(
     before: &EnvoyStats,
     after: &'a EnvoyStats,
@@ -288,7 +288,7 @@ impl<'a> BreakerSummary<'a> {
     }
 }
 
-/// With fewer requests, the use of connections says nothing.
+/// The least number of requests for a verdict. With fewer, the use of connections says nothing.
 const SEEN: u64 = 100;
 
 /// Judges the upstream connections: failures, and the number of requests per connection.

@@ -54,7 +54,7 @@ impl Says {
     }
 }
 
-/// A machine with eight cores.
+/// Returns a machine with eight cores.
 fn machine() -> Texts {
     Texts::new(&[(
         "/proc/stat",
@@ -112,7 +112,7 @@ fn listens(machine: &Texts, process: &str, inode: u32) {
     machine.set(&format!("/proc/{process}/net/tcp"), &lines);
 }
 
-/// The findings that are not ok.
+/// Returns the findings that are not ok.
 fn complaints(says: &Says) -> Vec<(&'static str, DoctorStatus)> {
     test_helpers::complaints(found(says))
 }

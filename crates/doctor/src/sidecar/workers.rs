@@ -9,7 +9,7 @@ use super::{HttpUrl, WORKERS};
 use crate::cpu::envoys;
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
-/// The number of the machine's CPUs, from its lines in `/proc/stat`.
+/// Returns the number of the machine's CPUs, from its lines in `/proc/stat`.
 fn cores_of(stat: &str) -> Option<u64> {
     let names = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.bytes().next());
     Some(names.filter(u8::is_ascii_digit).count() as u64).filter(|cores| *cores > 0)
@@ -26,8 +26,8 @@ pub(super) enum WorkerCpuLimit {
 }
 
 impl WorkerCpuLimit {
-    /// The CPU limit from the pod's annotation, or the quota of the control group of the Envoy in this network namespace. If several Envoys
-    /// are candidates, their quotas must be equal.
+    /// Returns the CPU limit from the pod's annotation, or the quota of the control group of the Envoy in this network namespace.
+    /// If several Envoys are candidates, their quotas must be equal.
     pub(super) fn of(files: &dyn HostFiles, place: &HttpUrl, info: &EnvoyInfo) -> Self {
         if let Some(limit) = info.istio.as_ref().and_then(IstioMetadata::cpu_limit) {
             return Self::Limited("its CPU limit is", limit);
@@ -66,7 +66,7 @@ impl WorkerCpuLimit {
         }
     }
 
-    /// The largest number of cores that the workers may use, if known.
+    /// Returns the largest number of cores that the workers may use, if known.
     fn most(&self) -> Option<f64> {
         match self {
             Self::Limited(_, cores) => Some(*cores),
@@ -76,8 +76,8 @@ impl WorkerCpuLimit {
     }
 }
 
-/// The inodes of the sockets that listen at the port, from a process's view of its network namespace (`proc_pid_net(5)`). No two sockets of
-/// a machine share an inode.
+/// Returns the inodes of the sockets that listen at the port, from a process's view of its network namespace (`proc_pid_net(5)`).
+/// No two sockets of a machine share an inode.
 fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<String> {
     let port = place.authority.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok()).unwrap_or(0);
     let at = format!(":{port:04X}");
@@ -118,7 +118,7 @@ pub(super) fn judge_workers(info: &EnvoyInfo, cpu: &WorkerCpuLimit, stalls: u64)
     }
 }
 
-/// The mismatch between the number of workers and the known CPU, if any.
+/// Returns the mismatch between the number of workers and the known CPU, if any.
 fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
     let count = workers as f64;
     match cpu {
@@ -134,7 +134,7 @@ fn misfit(workers: u64, cpu: &WorkerCpuLimit) -> Option<&'static str> {
     }
 }
 
-/// The verdict for an unknown limit: one worker may be right, and more workers may be throttled.
+/// Returns the verdict for an unknown limit: one worker may be right, and more workers may be throttled.
 fn unseen(found: DoctorFinding, workers: u64, cpu: &WorkerCpuLimit) -> DoctorFinding {
     match cpu {
         WorkerCpuLimit::Unknown(Some(cores)) if workers == 1 && *cores > 1 => found.with_status(

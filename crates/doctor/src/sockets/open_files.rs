@@ -77,7 +77,7 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     )
 }
 
-/// The open files of the readable processes, and the number of unreadable ones.
+/// Returns the open files of the readable processes, and the number of unreadable ones.
 fn processes(files: &dyn HostFiles) -> ProbeResult<(Vec<DescriptorUse>, usize)> {
     let names = files.names("/proc").map_err(|error| ProbeError::new("/proc", &error))?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -95,13 +95,13 @@ fn processes(files: &dyn HostFiles) -> ProbeResult<(Vec<DescriptorUse>, usize)> 
     Ok((seen, unseen))
 }
 
-/// Whether the process is a kernel thread or a zombie. Neither has open files, and neither has a memory line in its status (`task_mem`,
-/// Linux `fs/proc/task_mmu.c`).
+/// Returns whether the process is a kernel thread or a zombie. Neither has open files, and neither has a memory line in its
+/// status (`task_mem`, Linux `fs/proc/task_mmu.c`).
 fn is_without_files(files: &dyn HostFiles, number: u32) -> bool {
     files.read(&format!("/proc/{number}/status")).is_ok_and(|status| !status.contains("\nVmSize:"))
 }
 
-/// Whether the system may hide whole processes.
+/// Returns whether the system may hide whole processes.
 pub(crate) fn may_hide_processes(files: &dyn HostFiles) -> bool {
     let [mounts, status] =
         ["mountinfo", "status"].map(|name| files.read(&format!("/proc/self/{name}")).unwrap_or_default());
@@ -119,14 +119,15 @@ fn process(files: &dyn HostFiles, number: u32) -> ProbeResult<DescriptorUse> {
     })
 }
 
-/// The number of open files, which is the size of the directory since Linux 6.2 (`Documentation/filesystems/proc.rst`).
+/// Returns the number of open files, which is the size of the directory since Linux 6.2 (`Documentation/filesystems/proc.rst`).
 fn open(files: &dyn HostFiles, directory: &str) -> ProbeResult<u64> {
     let unread = |error| ProbeError::new(directory, &error);
     let names = files.names(directory).map_err(unread)?.len() as u64;
     Ok(names.max(files.size(directory).map_err(unread)?))
 }
 
-/// The open files of the machine. `file-nr` has the open files, a zero, and the limit (`Documentation/admin-guide/sysctl/fs.rst`).
+/// Returns the open files of the machine. `file-nr` has the open files, a zero, and the limit
+/// (`Documentation/admin-guide/sysctl/fs.rst`).
 fn machine(files: &dyn HostFiles) -> Option<DescriptorUse> {
     let text = files.read("/proc/sys/fs/file-nr").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(str::parse);

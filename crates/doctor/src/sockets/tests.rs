@@ -54,7 +54,7 @@ fn complaints(happens: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     test_helpers::complaints(found(&healthy(), happens))
 }
 
-/// The complaints about a state from before the check.
+/// Returns the complaints about a state from before the check.
 fn complaints_of(plant: impl Fn(&Texts)) -> Vec<(&'static str, DoctorStatus)> {
     let texts = healthy();
     plant(&texts);

@@ -55,7 +55,7 @@ impl EksAuthRefusal {
     }
 }
 
-/// The cluster in a path, if the path is that of this operation.
+/// Returns the cluster in a path, if the path is that of this operation.
 pub(super) fn parse_cluster_name(path: &str) -> Option<&str> {
     let cluster = path.strip_prefix("/clusters/")?.strip_suffix("/assume-role-for-pod-identity")?;
     let is_in = |b: u8| b.is_ascii_alphanumeric() || b"-_".contains(&b);
@@ -118,7 +118,7 @@ fn pod_identity(state: &AwsState, request: &Parts, body: &[u8]) -> Result<Emulat
     Ok(reply::json(StatusCode::OK, &told))
 }
 
-/// A time in seconds since 1970, as restJson1 writes it.
+/// Returns a time in seconds since 1970, as restJson1 writes it.
 fn end(state: &AwsState, exp: u64) -> Value {
     if state.settings().fractional_expiry { json!(exp as f64 + 0.25) } else { json!(exp) }
 }

@@ -24,7 +24,7 @@ impl AwsEndpoint {
     /// check credentials.
     pub const FAULTY: [Self; 4] = [Self::WebIdentity, Self::AssumeRole, Self::PodIdentity, Self::Metadata];
 
-    /// The name in flags and in `/emulator/counts`.
+    /// Returns the name in flags and in `/emulator/counts`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::WebIdentity => "web-identity",

@@ -7,7 +7,7 @@ use super::endpoint::AwsEndpoint;
 use super::reply::{EmulatorReply, error_reply, html, json_error_reply};
 use crate::faults::FaultDecision;
 
-/// The response of a fault, in place of the service's own.
+/// Returns the response of a fault, in place of the service's own.
 pub(super) fn fault_reply(endpoint: AwsEndpoint, fate: FaultDecision) -> Option<EmulatorReply> {
     match fate {
         FaultDecision::Answer | FaultDecision::Truncate | FaultDecision::Close => None,
@@ -19,7 +19,7 @@ pub(super) fn fault_reply(endpoint: AwsEndpoint, fate: FaultDecision) -> Option<
     }
 }
 
-/// The response of a rate limit. AWS names no time for a retry.
+/// Returns the response of a rate limit. AWS names no time for a retry.
 fn throttled(endpoint: AwsEndpoint) -> EmulatorReply {
     match endpoint {
         AwsEndpoint::Metadata => html(StatusCode::SERVICE_UNAVAILABLE, "Too many requests."),

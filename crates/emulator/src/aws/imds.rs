@@ -50,7 +50,7 @@ fn token(state: &AwsState, request: &Parts) -> EmulatorReply {
     reply
 }
 
-/// Whether the request may proceed. A given token is checked even if none is required.
+/// Returns whether the request may proceed. A given token is checked even if none is required.
 fn is_admitted(state: &AwsState, request: &Parts) -> bool {
     match request.headers.get(TOKEN) {
         Some(token) => {
@@ -73,7 +73,7 @@ fn leaf(state: &AwsState, path: &str) -> EmulatorReply {
     }
 }
 
-/// The document with the instance's account. The account is empty without a role.
+/// Returns the document with the instance's account. The account is empty without a role.
 fn identity(state: &AwsState) -> String {
     let account = state.instance.role.as_deref().and_then(|role| role.split(':').nth(4)).unwrap_or_default();
     let told = json!({"Code": "Success", "LastUpdated": state.format_expiry(state.unix_seconds()), "AccountId": account});

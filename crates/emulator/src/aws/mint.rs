@@ -37,7 +37,7 @@ pub struct AwsSession {
 }
 
 impl AwsSession {
-    /// The ARN `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION` in policies and audit logs.
+    /// Returns the ARN `arn:aws:sts::ACCOUNT:assumed-role/ROLE/SESSION` in policies and audit logs.
     pub fn arn(&self) -> String {
         match RoleArnParts::of(&self.role) {
             Some(RoleArnParts { partition, account, name }) => {
@@ -47,7 +47,7 @@ impl AwsSession {
         }
     }
 
-    /// The role's account.
+    /// Returns the role's account.
     pub fn account(&self) -> &str {
         RoleArnParts::of(&self.role).map_or("", |role| role.account)
     }
@@ -85,20 +85,20 @@ impl SessionIssuer {
         SessionCredentials { secret: self.secret_of(&session.access_key_id), token, session }
     }
 
-    /// The claims of a session token, if this issuer made it and the session has not ended.
+    /// Returns the claims of a session token, if this issuer made it and the session has not ended.
     pub(super) fn read(&self, token: &str, now: u64) -> Result<AwsSession, SessionTokenError> {
         let claims = self.opened(PREFIX, token).ok_or(SessionTokenError::NotOurs)?;
         let session: AwsSession = serde_json::from_slice(&claims).map_err(|_| SessionTokenError::NotOurs)?;
         if now < session.exp { Ok(session) } else { Err(SessionTokenError::Expired) }
     }
 
-    /// The secret key for an access key id: 40 characters, like AWS's.
+    /// Returns the secret key for an access key id: 40 characters, like AWS's.
     pub(super) fn secret_of(&self, access_key_id: &str) -> Secret<String> {
         let mac = hmac::sign(&self.key, format!("secret of {access_key_id}").as_bytes());
         Secret::new(STANDARD.encode(mac).chars().take(40).collect())
     }
 
-    /// A token of the metadata service that is valid until `exp`.
+    /// Returns a token of the metadata service that is valid until `exp`.
     pub(super) fn metadata_token(&self, exp: u64) -> Secret<String> {
         self.sealed(METADATA, &BASE64URL.encode(exp.to_string()))
     }

@@ -29,17 +29,17 @@ pub(super) fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), escape)
 }
 
-/// An element with XML content.
+/// Returns an element with XML content.
 pub(super) fn element(name: &str, content: &str) -> String {
     format!("<{name}>{content}</{name}>")
 }
 
-/// An element with text content.
+/// Returns an element with text content.
 pub(super) fn text_element(name: &str, text: &str) -> String {
     element(name, &escaped(text))
 }
 
-/// The successful response to `action` with this result.
+/// Returns the successful response to `action` with this result.
 pub(super) fn success_reply(action: &str, result: &str) -> EmulatorReply {
     let result = element(&format!("{action}Result"), result);
     let about = element("ResponseMetadata", &text_element("RequestId", REQUEST_ID));
@@ -47,7 +47,7 @@ pub(super) fn success_reply(action: &str, result: &str) -> EmulatorReply {
     reply(StatusCode::OK, "text/xml", body)
 }
 
-/// An error response of the query interface.
+/// Returns an error response of the query interface.
 pub(super) fn error_reply(status: StatusCode, code: &str, message: &str) -> EmulatorReply {
     let kind = if status.is_server_error() { "Receiver" } else { "Sender" };
     let error = text_element("Type", kind) + &text_element("Code", code) + &text_element("Message", message);
@@ -59,12 +59,12 @@ pub(super) fn error_reply(status: StatusCode, code: &str, message: &str) -> Emul
     reply(status, "text/xml", body)
 }
 
-/// A JSON response of EKS Auth.
+/// Returns a JSON response of EKS Auth.
 pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json", body.to_string())
 }
 
-/// An error response of EKS Auth (restJson1: the code is in a header, the message in the body).
+/// Returns an error response of EKS Auth (restJson1: the code is in a header, the message in the body).
 pub(super) fn json_error_reply(status: StatusCode, code: &'static str, message: &str) -> EmulatorReply {
     let mut reply = json(status, &json!({ "message": message }));
     reply.headers_mut().insert("x-amzn-errortype", HeaderValue::from_static(code));

@@ -20,7 +20,7 @@ pub struct IamRole {
 }
 
 impl IamRole {
-    /// A role that trusts every caller, for sessions of at most an hour.
+    /// Returns a role that trusts every caller, for sessions of at most an hour.
     pub fn trusting_everyone(arn: &str) -> Self {
         Self { arn: arn.to_owned(), trusts: None, external_id: None, longest: HOUR }
     }

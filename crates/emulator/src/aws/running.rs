@@ -37,12 +37,12 @@ pub async fn start(options: AwsEmulatorOptions, clock: Clock) -> io::Result<AwsE
 }
 
 impl AwsEmulator {
-    /// The bound address.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL `http://ADDRESS:PORT`, without a slash at the end, for all three services.
+    /// Returns the URL `http://ADDRESS:PORT`, without a slash at the end, for all three services.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -80,17 +80,17 @@ impl AwsEmulator {
         });
     }
 
-    /// The request counts of an endpoint.
+    /// Returns the request counts of an endpoint.
     pub fn counts(&self, endpoint: AwsEndpoint) -> EndpointCounts {
         self.cloud.state.request_counters.counts(endpoint)
     }
 
-    /// The number of issued sessions, by caller and role.
+    /// Returns the number of issued sessions, by caller and role.
     pub fn session_counts(&self) -> BTreeMap<(String, String), u64> {
         self.cloud.state.session_counts.all()
     }
 
-    /// The claims of a session token, if it is authentic and the session has not ended.
+    /// Returns the claims of a session token, if it is authentic and the session has not ended.
     pub fn session(&self, token: &str) -> Option<AwsSession> {
         self.cloud.state.mint.read(token, self.cloud.state.unix_seconds()).ok()
     }

@@ -135,7 +135,7 @@ impl<'r> SigV4Header<'r> {
     }
 }
 
-/// The canonical query, sorted by name and then by value. A name without `=` has an empty value.
+/// Returns the canonical query, sorted by name and then by value. A name without `=` has an empty value.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<_> = url::form_urlencoded::parse(query.as_bytes())
         .map(|(name, value)| (encoded(name.as_bytes(), b""), encoded(value.as_bytes(), b"")))

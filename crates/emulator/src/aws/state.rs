@@ -56,7 +56,7 @@ pub(super) struct RequestSigner {
 }
 
 impl RequestSigner {
-    /// The ARN for responses and audit logs.
+    /// Returns the ARN for responses and audit logs.
     pub(super) fn audit_arn(&self) -> String {
         self.session.as_ref().map_or_else(|| self.arn.clone(), AwsSession::arn)
     }
@@ -157,7 +157,7 @@ impl AwsState {
         Ok((user.secret_access_key.clone(), RequestSigner { arn: user.arn.clone(), session: None }))
     }
 
-    /// The role with this ARN, if it exists.
+    /// Returns the role with this ARN, if it exists.
     pub(super) fn role(&self, arn: &str) -> Option<IamRole> {
         let policy = self.settings();
         let known = policy.roles.iter().find(|role| role.arn == arn).cloned();
@@ -193,7 +193,7 @@ impl AwsState {
         change(Arc::make_mut(&mut self.lock()));
     }
 
-    /// A mutex, because a test's thread may write; it is never held across an await.
+    /// Locks the settings. They need a mutex because a test's thread may write; it is never held across an await.
     fn lock(&self) -> MutexGuard<'_, Arc<AwsSettings>> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }

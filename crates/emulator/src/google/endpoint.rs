@@ -26,7 +26,7 @@ impl GoogleEndpoint {
     /// check tokens.
     pub const FAULTY: [Self; 4] = [Self::Exchange, Self::AccessToken, Self::IdToken, Self::Metadata];
 
-    /// The name in flags and in `/emulator/counts`.
+    /// Returns the name in flags and in `/emulator/counts`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exchange => "exchange",

@@ -7,7 +7,7 @@ use super::metadata::with_metadata_headers;
 use super::reply::{self, EmulatorReply, api_error};
 use crate::faults::FaultDecision;
 
-/// The response of a fault, in place of the service's own.
+/// Returns the response of a fault, in place of the service's own.
 pub(super) fn fault_reply(endpoint: GoogleEndpoint, fate: FaultDecision) -> Option<EmulatorReply> {
     let metadata = endpoint == GoogleEndpoint::Metadata;
     let reply = match fate {

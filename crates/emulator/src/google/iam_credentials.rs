@@ -141,7 +141,7 @@ impl IdTokenRequest {
         allow(policy, caller, &self.delegates, account, "getOpenIdToken")
     }
 
-    /// The claims of the token.
+    /// Returns the claims of the token.
     pub(super) fn claims(&self, account: &str, now: u64, lifetime: Duration) -> Value {
         let id = service_account_unique_id(account);
         let azp = if self.use_email_azp { account } else { &id };
@@ -183,7 +183,7 @@ fn seconds(text: &str) -> Option<Duration> {
     number.parse().ok().map(Duration::from_secs)
 }
 
-/// The unique id of a service account: 21 digits, computed from its e-mail.
+/// Returns the unique id of a service account: 21 digits, computed from its e-mail.
 pub(super) fn service_account_unique_id(account: &str) -> String {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, account.as_bytes());
     let digits: String = hash.as_ref().iter().take(20).map(|byte| char::from(b'0' + byte % 10)).collect();

@@ -19,7 +19,7 @@ impl Default for ImpersonationPolicy {
 }
 
 impl ImpersonationPolicy {
-    /// Whether `subject` may impersonate `email`.
+    /// Returns whether `subject` may impersonate `email`.
     pub fn allows(&self, subject: &str, email: &str) -> bool {
         match self {
             Self::Everyone => true,

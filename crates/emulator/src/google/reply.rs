@@ -9,28 +9,28 @@ use serde_json::{Value, json};
 use crate::reply::RequestBodyError;
 pub(super) use crate::reply::{EmulatorReply, html, is_form, read_body, reply};
 
-/// A JSON response with the content type of Google's APIs.
+/// Returns a JSON response with the content type of Google's APIs.
 pub(super) fn json(status: StatusCode, body: &Value) -> EmulatorReply {
     reply(status, "application/json; charset=UTF-8", body.to_string())
 }
 
-/// An error response of an API (google.rpc.Status over HTTP, cloud.google.com/apis/design/errors).
+/// Returns an error response of an API (google.rpc.Status over HTTP, cloud.google.com/apis/design/errors).
 pub(super) fn api_error(status: StatusCode, name: &str, message: &str) -> EmulatorReply {
     json(status, &json!({"error": {"code": status.as_u16(), "message": message, "status": name}}))
 }
 
-/// An error response of a token endpoint (RFC 6749 section 5.2).
+/// Returns an error response of a token endpoint (RFC 6749 section 5.2).
 pub(super) fn oauth_error(status: StatusCode, error: &str, description: &str) -> EmulatorReply {
     json(status, &json!({"error": error, "error_description": description}))
 }
 
-/// The response of a broken service, in the format of an API.
+/// Returns the response of a broken service, in the format of an API.
 pub(super) fn failure(status: StatusCode) -> EmulatorReply {
     let name = if status == StatusCode::SERVICE_UNAVAILABLE { "UNAVAILABLE" } else { "INTERNAL" };
     api_error(status, name, "The emulator returns this error because a fault is configured.")
 }
 
-/// A 429 response with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 has no fractions).
+/// Returns a 429 response with `Retry-After` in whole seconds, at least one (RFC 9110 section 10.2.3 has no fractions).
 pub(super) fn throttled(mut reply: EmulatorReply, wait: Duration) -> EmulatorReply {
     *reply.status_mut() = StatusCode::TOO_MANY_REQUESTS;
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);

@@ -38,12 +38,12 @@ pub async fn start(options: GoogleEmulatorOptions, clock: Clock) -> io::Result<G
 }
 
 impl GoogleEmulator {
-    /// The bound address.
+    /// Returns the bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL `http://ADDRESS:PORT`, without a slash at the end.
+    /// Returns the URL `http://ADDRESS:PORT`, without a slash at the end.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -75,22 +75,22 @@ impl GoogleEmulator {
         self.cloud.set_attribute(name, value);
     }
 
-    /// The request counts of an endpoint.
+    /// Returns the request counts of an endpoint.
     pub fn counts(&self, endpoint: GoogleEndpoint) -> EndpointCounts {
         self.cloud.counts(endpoint)
     }
 
-    /// The number of successful exchanges per Kubernetes subject.
+    /// Returns the number of successful exchanges per Kubernetes subject.
     pub fn exchanges(&self) -> BTreeMap<String, u64> {
         self.cloud.exchanges()
     }
 
-    /// The number of issued tokens per Kubernetes subject and impersonated service account.
+    /// Returns the number of issued tokens per Kubernetes subject and impersonated service account.
     pub fn impersonations(&self) -> BTreeMap<(String, String), u64> {
         self.cloud.impersonations()
     }
 
-    /// The claims of an access token, if it is authentic and has not expired.
+    /// Returns the claims of an access token, if it is authentic and has not expired.
     pub fn read_access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.cloud.read_access_token(token)
     }

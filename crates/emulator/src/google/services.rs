@@ -91,7 +91,7 @@ pub(super) async fn id_token_for(
     }
 }
 
-/// The claims of the identity token, if the caller may have it.
+/// Returns the claims of the identity token, if the caller may have it.
 fn identify(
     state: &GoogleState,
     account: &str,
@@ -113,7 +113,7 @@ pub(super) async fn published_keys(state: &GoogleState) -> EmulatorReply {
     }
 }
 
-/// The response of `oauth2.googleapis.com/tokeninfo` about an access token, with its owner.
+/// Returns the response of `oauth2.googleapis.com/tokeninfo` about an access token, with its owner.
 pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     let given = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "access_token");
     let Some(token) = given.and_then(|(_, token)| state.read_access_token(&token)) else {
@@ -141,7 +141,7 @@ pub(super) fn token_info(state: &GoogleState, query: &str) -> EmulatorReply {
     reply::json(StatusCode::OK, &info)
 }
 
-/// The caller from the `Authorization` header.
+/// Returns the caller from the `Authorization` header.
 fn caller(state: &GoogleState, request: &Request<Incoming>) -> Option<EmulatedAccessToken> {
     let header = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.split_once(' ')?;

@@ -68,12 +68,12 @@ impl GoogleState {
         self.mint.issue(token)
     }
 
-    /// The claims of an access token of this emulator, if it has not expired.
+    /// Returns the claims of an access token of this emulator, if it has not expired.
     pub(super) fn read_access_token(&self, token: &str) -> Option<EmulatedAccessToken> {
         self.mint.read(token, self.unix_seconds())
     }
 
-    /// A token that acts as a service account.
+    /// Returns a token that acts as a service account.
     pub(super) fn service_account_token(
         &self,
         sub: String,
@@ -130,7 +130,7 @@ impl GoogleState {
         self.lock().impersonation = impersonation;
     }
 
-    /// A mutex, because a test's thread may write; it is never held across an await.
+    /// Locks the settings. They need a mutex because a test's thread may write; it is never held across an await.
     fn lock(&self) -> MutexGuard<'_, GoogleSettings> {
         self.policy.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -69,7 +69,7 @@ pub(super) enum GoogleStsRefusal {
 }
 
 impl GoogleStsRefusal {
-    /// The error code (RFC 6749 section 5.2, RFC 8693 section 2.2.2).
+    /// Returns the error code (RFC 6749 section 5.2, RFC 8693 section 2.2.2).
     fn code(&self) -> &'static str {
         match self {
             Self::NotForm | Self::Missing(_) | Self::Repeated(_) | Self::Options => "invalid_request",
@@ -104,7 +104,7 @@ pub(super) fn exchange(
 }
 
 impl WorkloadIdentityProvider {
-    /// The subject of a token, if this provider accepts the token.
+    /// Returns the subject of a token, if this provider accepts the token.
     fn subject(&self, token: &str, now: u64) -> Result<String, GoogleStsRefusal> {
         let claims = jwt::verify(token, &self.keys)?;
         if claims.issuer != self.issuer {
@@ -127,7 +127,7 @@ impl WorkloadIdentityProvider {
         self.audiences.contains(audience)
     }
 
-    /// The name of a federated identity in policies and audit logs: `principal://…/POOL/subject/SUBJECT`.
+    /// Returns the name of a federated identity in policies and audit logs: `principal://…/POOL/subject/SUBJECT`.
     fn principal(&self, subject: &str) -> String {
         let pool = self.name.split("/providers/").next().unwrap_or_default();
         format!("principal:{pool}/subject/{subject}")
@@ -150,7 +150,7 @@ impl TokenExchangeForm {
         Ok(Self(fields))
     }
 
-    /// A required field. An empty field counts as missing (RFC 6749 section 3.2).
+    /// Returns a required field. An empty field counts as missing (RFC 6749 section 3.2).
     fn required(&self, name: &'static str) -> Result<&str, GoogleStsRefusal> {
         self.optional(name).ok_or(GoogleStsRefusal::Missing(name))
     }

@@ -41,7 +41,7 @@ impl EmulatedAccessToken {
         serde_json::from_slice(&BASE64URL.decode(claims).ok()?).ok()
     }
 
-    /// Whether the token allows `scope`. The cloud-platform scope allows everything.
+    /// Returns whether the token allows `scope`. The cloud-platform scope allows everything.
     pub(crate) fn allows(&self, scope: &str) -> bool {
         self.scopes.iter().any(|own| own == scope || own == CLOUD_PLATFORM)
     }
@@ -73,7 +73,7 @@ impl AccessTokenIssuer {
         format!("{PREFIX}{claims}.{}", BASE64URL.encode(mac))
     }
 
-    /// The claims of a token, if this issuer made it and it has not expired.
+    /// Returns the claims of a token, if this issuer made it and it has not expired.
     pub(crate) fn read(&self, token: &str, now: u64) -> Option<EmulatedAccessToken> {
         let (claims, mac) = token.strip_prefix(PREFIX)?.split_once('.')?;
         hmac::verify(&self.key, claims.as_bytes(), &BASE64URL.decode(mac).ok()?).ok()?;

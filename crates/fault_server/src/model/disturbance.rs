@@ -118,7 +118,7 @@ impl SpeedChange {
         })
     }
 
-    /// The factor of the duration of work. `spend` is the work in seconds, as a share of all workers' time.
+    /// Returns the factor of the duration of work. `spend` is the work in seconds, as a share of all workers' time.
     fn times(&mut self, start: NanosSinceStart, spend: f64, waited: NanosSinceStart, rng: &mut Rng) -> f64 {
         match self {
             Self::Drift { amplitude, step, level, steps } => {
@@ -189,7 +189,7 @@ impl Pauses {
         Self { length, every, jitter, seed }
     }
 
-    /// The start of a pause. The first comes after a whole `every`.
+    /// Returns the start of a pause. The first comes after a whole `every`.
     fn begins(&self, number: u64) -> NanosSinceStart {
         let mut rng = Rng::with_seed(self.seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let shift = self.jitter * (2.0 * rng.f64() - 1.0);

@@ -13,7 +13,7 @@ pub(crate) struct GcraBucket {
 }
 
 impl GcraBucket {
-    /// A full bucket with this many tokens per second.
+    /// Creates a full bucket with this many tokens per second.
     pub(crate) fn new(rate: f64, size: f64) -> Self {
         let spacing = 1e9 / rate;
         Self { spacing, slack: (size - 1.0) * spacing, full_at: 0.0 }
@@ -72,7 +72,7 @@ impl LeakyBucketLimiter {
         Self { spacing, longest_wait: queue * spacing, free_at: 0.0 }
     }
 
-    /// The time at which the request passes; none if the queue is full.
+    /// Returns the time at which the request passes; none if the queue is full.
     pub(super) fn take(&mut self, at: NanosSinceStart) -> Option<NanosSinceStart> {
         let at = at as f64;
         let start = self.free_at.max(at);

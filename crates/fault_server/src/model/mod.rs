@@ -46,7 +46,7 @@ pub(super) struct RequestProgress {
 }
 
 impl RequestProgress {
-    /// The progress of a new request with a response of this size.
+    /// Returns the progress of a new request with a response of this size.
     pub(super) fn new(bytes: usize) -> Self {
         Self { bytes, ..Self::default() }
     }
@@ -164,7 +164,7 @@ impl FaultModel {
 }
 
 impl Stage {
-    /// The stage of a fault; none for faults of connections and for disturbances.
+    /// Returns the stage of a fault; none for faults of connections and for disturbances.
     fn new(plant: &PlantedFault) -> Option<Self> {
         let status = plant.parameter_value("status") as u16;
         let bucket = || GcraBucket::new(plant.parameter_value("rate"), plant.parameter_value("bucket"));

@@ -8,7 +8,7 @@ use crate::truth::erlang_b;
 
 const MS: NanosSinceStart = 1_000_000;
 
-/// The end of each request that arrives at these times, with its outcome. Computing takes no time.
+/// Returns the end of each request that arrives at these times, with its outcome. Computing takes no time.
 fn ends(
     texts: &[&str],
     arrivals: impl IntoIterator<Item = NanosSinceStart>,

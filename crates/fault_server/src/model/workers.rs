@@ -29,7 +29,7 @@ struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Whether the queue has room at this time.
+    /// Returns whether the queue has room at this time.
     fn has_room(&mut self, at: NanosSinceStart) -> bool {
         while self.starts.front().is_some_and(|start| *start <= at) {
             self.starts.pop_front();
@@ -64,8 +64,8 @@ impl WorkerPool {
         Some(end)
     }
 
-    /// Like [`schedule`](Self::schedule), for a client that times out at `until`. Work that has not started by then is dropped, and running work
-    /// ends then.
+    /// Schedules work like [`schedule`](Self::schedule), for a client that times out at `until`. Work that has not started by
+    /// then is dropped, and running work ends then.
     fn take_until(
         &mut self,
         at: NanosSinceStart,
@@ -138,7 +138,7 @@ impl Balancer {
         (u8::try_from(number).unwrap_or(u8::MAX), taken)
     }
 
-    /// The index of the next server by its weight.
+    /// Returns the index of the next server by its weight.
     fn next(&mut self) -> usize {
         let all: i64 = self.servers.iter().map(|server| server.weight).sum();
         self.servers.iter_mut().for_each(|server| server.turn += server.weight);
@@ -190,7 +190,7 @@ impl TimeoutProxy {
         end.filter(|end| *end <= until).map_or(AttemptResult::GivenUp(until), AttemptResult::Done)
     }
 
-    /// Whether this was the last try.
+    /// Returns whether this was the last try.
     pub(super) fn is_last_try(&self, tries: u8) -> bool {
         usize::from(tries) >= self.tries
     }
@@ -294,7 +294,7 @@ mod tests {
         WorkerPool::new(&plant, Some(plant.parameter_as_usize("queue")), 1.0)
     }
 
-    /// The mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
+    /// Returns the mean wait in a queue of `workers` exponential servers at this utilisation, in service times (Erlang C).
     fn erlang_c_wait(workers: u32, utilisation: f64) -> f64 {
         let load = f64::from(workers) * utilisation;
         let blocking = crate::truth::erlang_b(workers, load);

@@ -29,14 +29,14 @@ impl ResponseCache {
         made.entry(shape).or_insert_with(|| bytes(shape, body)).clone()
     }
 
-    /// The size of a good response in bytes.
+    /// Returns the size of a good response in bytes.
     pub(super) fn ok_response_bytes(&self, is_head: bool) -> usize {
         let body = if is_head { 0 } else { self.body.len() };
         head_length(self.body.len()) + body
     }
 }
 
-/// The size of the head of a good response with this body.
+/// Returns the size of the head of a good response with this body.
 pub(crate) fn head_length(body: usize) -> usize {
     "HTTP/1.1 200 OK\r\nContent-Length: \r\n\r\n".len() + body.to_string().len()
 }
@@ -53,7 +53,7 @@ fn bytes(shape: ResponseKey, good: &[u8]) -> Arc<[u8]> {
     [head.as_bytes(), if shape.is_head { &[] } else { body }].concat().into()
 }
 
-/// The reason phrase of a status (RFC 9110 section 15).
+/// Returns the reason phrase of a status (RFC 9110 section 15).
 fn reason(status: u16) -> &'static str {
     http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("Refused")
 }

@@ -75,7 +75,7 @@ impl FaultConnection {
         }
     }
 
-    /// The next complete request. `room` is the read buffer.
+    /// Returns the next complete request. `room` is the read buffer.
     pub(super) fn next(&mut self, room: &mut [u8]) -> ConnectionInput {
         loop {
             match self.parsed() {
@@ -116,7 +116,7 @@ impl FaultConnection {
         Ok(whole)
     }
 
-    /// Whether another request may be waiting.
+    /// Returns whether another request may be waiting.
     pub(super) fn has_more(&self) -> bool {
         self.is_readable || !self.unread.is_empty()
     }

@@ -58,7 +58,7 @@ fn burn(work: Duration, stop: &AtomicBool) {
     }
 }
 
-/// The CPU time that this thread has used, which `core::Clock` does not offer.
+/// Returns the CPU time that this thread has used, which `core::Clock` does not offer.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

@@ -12,7 +12,7 @@ const HEAD: usize = 12;
 const A: u16 = 1;
 const AAAA: u16 = 28;
 
-/// The answer to a question; none if the bytes are not a question.
+/// Returns the answer to a question; none if the bytes are not a question.
 pub(super) fn answer(question: &[u8], here: IpAddr) -> Option<Vec<u8>> {
     let is_one_question = question.get(2)? & 0xf8 == 0 && question.get(4..6)? == [0, 1];
     let end = name_end(question).filter(|_| is_one_question)? + 4;
@@ -34,7 +34,7 @@ pub(super) fn answer(question: &[u8], here: IpAddr) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The end of the question's name. Names in questions are not compressed.
+/// Returns the end of the question's name. Names in questions are not compressed.
 fn name_end(question: &[u8]) -> Option<usize> {
     let mut at = HEAD;
     loop {

@@ -28,7 +28,7 @@ pub(super) enum HeadError {
 }
 
 impl HeadError {
-    /// The status of the refusal (RFC 9110 section 15.5, RFC 6585 section 5).
+    /// Returns the status of the refusal (RFC 9110 section 15.5, RFC 6585 section 5).
     pub(super) fn status(self) -> u16 {
         match self {
             Self::Bad => 400,

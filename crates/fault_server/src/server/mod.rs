@@ -211,7 +211,7 @@ impl Server {
     }
 }
 
-/// Accepting and closing of connections.
+/// Accepts and closes connections.
 impl Server {
     fn accept(&mut self) {
         for _ in 0..ACCEPTS {
@@ -290,7 +290,7 @@ impl Server {
     }
 }
 
-/// Handling of requests.
+/// Handles requests.
 impl Server {
     /// Continues a connection after new input or output.
     fn pump(&mut self, token: ConnectionToken) {
@@ -392,7 +392,7 @@ impl Server {
     }
 }
 
-/// Handling of DNS questions.
+/// Handles DNS questions.
 impl Server {
     fn answer_names(&mut self) {
         for _ in 0..QUESTIONS {

@@ -29,19 +29,19 @@ impl FaultServerOptions {
         self.plant("bandwidth").map_or(self.body_bytes, |link| link.parameter_as_usize("body"))
     }
 
-    /// The most connections that the kernel completes before they are accepted.
+    /// Returns the most connections that the kernel completes before they are accepted.
     pub(super) fn backlog(&self) -> u32 {
         let cap = self.plant("connection-cap").filter(|cap| cap.parameter_is_word("how", "backlog"));
         cap.map_or(BACKLOG, |cap| cap.parameter_value("backlog") as u32)
     }
 
-    /// The address of the DNS server, if there is one.
+    /// Returns the address of the DNS server, if there is one.
     pub(super) fn dns(&self) -> Option<(SocketAddr, &PlantedFault)> {
         let dns = self.plant("dns")?;
         Some((SocketAddr::new(self.listen_ip(), dns.parameter_value("port") as u16), dns))
     }
 
-    /// The address to which names resolve.
+    /// Returns the IP address of the listener. The DNS server uses it, too, and names resolve to it.
     pub(super) fn listen_ip(&self) -> IpAddr {
         self.listen.ip()
     }
@@ -53,8 +53,9 @@ const BACKLOG: u32 = 4096;
 /// The rules for connections, independent of their requests.
 #[derive(Debug)]
 pub(super) struct ConnectionRules {
-    /// The most open connections; below, whether a further one is closed or waits.
+    /// The most open connections.
     pub(super) max_connections: usize,
+    /// True if a further connection is closed; otherwise it waits in the backlog.
     pub(super) closes_excess: bool,
     /// The time to set up a new connection.
     pub(super) connect_cost: NanosSinceStart,

@@ -15,8 +15,9 @@ use seawall_core::Moment;
 
 pub(super) use rustix::event::epoll::Event;
 
-/// The tokens of sources that are not connections.
+/// The poller's token of the listener.
 pub(super) const LISTENER_TOKEN: u64 = u64::MAX;
+/// The poller's token of the DNS socket.
 pub(super) const DNS_TOKEN: u64 = u64::MAX - 1;
 const CALL: u64 = u64::MAX - 2;
 const ALARM: u64 = u64::MAX - 3;
@@ -108,7 +109,7 @@ impl FaultServerPoller {
     }
 }
 
-/// Whether the peer has closed its side or the connection is broken.
+/// Returns whether the peer has closed its side or the connection is broken.
 pub(super) fn is_peer_closed(event: &Event) -> bool {
     let flags = event.flags;
     flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR)

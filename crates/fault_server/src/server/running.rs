@@ -38,19 +38,19 @@ pub fn start(options: &FaultServerOptions) -> io::Result<FaultServer> {
 }
 
 impl FaultServer {
-    /// The bound address.
+    /// Returns the bound address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of the DNS server, if there is one.
+    /// Returns the address of the DNS server, if there is one.
     #[must_use]
     pub fn dns_address(&self) -> Option<SocketAddr> {
         self.names
     }
 
-    /// The URL `http://ADDRESS:PORT`, without a slash at the end.
+    /// Returns the URL `http://ADDRESS:PORT`, without a slash at the end.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)

@@ -24,7 +24,7 @@ pub struct JobObservation {
 }
 
 impl JobObservation {
-    /// The first pod whose program does not run.
+    /// Returns the first pod whose program does not run.
     pub(super) fn first_pending(&self) -> Option<&Value> {
         self.pods.iter().find(|pod| !preflight::is_pod_running(pod))
     }
@@ -60,7 +60,7 @@ impl PodStartup {
         Self { job: job.to_owned(), pods, place, within, began: now, since: None }
     }
 
-    /// Whether the time limit has passed.
+    /// Returns whether the time limit has passed.
     #[must_use]
     pub fn is_timed_out(&self, now: Moment) -> bool {
         now.since(self.began) >= self.within
@@ -86,7 +86,7 @@ impl PodStartup {
         }
     }
 
-    /// The running pods by index.
+    /// Returns the running pods by index.
     fn running(&self, seen: &JobObservation) -> Vec<Option<RunningPod>> {
         let mut running = vec![None; self.pods];
         for pod in seen.pods.iter().filter(|pod| preflight::is_pod_running(pod)) {
@@ -100,7 +100,7 @@ impl PodStartup {
         running
     }
 
-    /// The obstacle of a pod or Job that has ended before the load: Kubernetes does not replace it.
+    /// Returns the obstacle of a pod or Job that has ended before the load: Kubernetes does not replace it.
     fn ended(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_pod = seen.pods.iter().find_map(|pod| {
             let why = preflight::end_reason(pod, false)?;
@@ -115,7 +115,7 @@ impl PodStartup {
         Some(Obstacle { message: what, shown_by: self.place.kubectl(&words), wait: ObstacleWait::Never })
     }
 
-    /// The most permanent obstacle.
+    /// Returns the most permanent obstacle.
     fn obstacle(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_job = (seen.pods.len() < self.pods)
             .then(|| preflight::job_obstacle(&seen.events, &self.job, &self.place))

@@ -47,7 +47,7 @@ const TTL_SECONDS: u32 = 600;
 const DEADLINE_SECONDS: u64 = 3600;
 
 impl LoadJobSpec {
-    /// The default settings: pods with one core and 128 MiB.
+    /// Returns the default settings: pods with one core and 128 MiB.
     #[must_use]
     pub fn new(name: ResourceName, pods: u32, image: ImageName) -> Self {
         Self {
@@ -203,7 +203,7 @@ impl FromStr for MemoryQuantity {
 }
 
 impl PullPolicy {
-    /// The word in Kubernetes' notation.
+    /// Returns the word in Kubernetes' notation.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Always => "Always",
@@ -224,7 +224,7 @@ impl FromStr for PullPolicy {
 }
 
 impl Volume {
-    /// The path in the container.
+    /// Returns the path in the container.
     #[must_use]
     pub fn path(&self) -> &str {
         match self {

@@ -11,7 +11,7 @@ const TERMINATED: i64 = 143;
 /// The longest foreign text in a sentence, in bytes.
 const LONGEST: usize = 300;
 
-/// The reason of a pod's end; none while it may still report. `is_gone` means that the API server no longer has the pod.
+/// Returns the reason of a pod's end; none while it may still report. `is_gone` means that the API server no longer has the pod.
 #[must_use]
 pub fn end_reason(pod: &Value, is_gone: bool) -> Option<String> {
     of_pod(pod)
@@ -20,7 +20,7 @@ pub fn end_reason(pod: &Value, is_gone: bool) -> Option<String> {
         .or_else(|| is_gone.then(|| "deleted".to_owned()))
 }
 
-/// The reason why the whole pod ended.
+/// Returns the reason why the whole pod ended.
 fn of_pod(pod: &Value) -> Option<String> {
     let (reason, message) = (text(pod, "/status/reason"), shortened(text(pod, "/status/message")));
     let disrupted =
@@ -40,7 +40,7 @@ fn of_pod(pod: &Value) -> Option<String> {
     Some(why)
 }
 
-/// The reasons of `DisruptionTarget`. Source: Kubernetes documentation, "Pod Lifecycle", disruption conditions.
+/// Returns the reasons of `DisruptionTarget`. Source: Kubernetes documentation, "Pod Lifecycle", disruption conditions.
 fn disruption(pod: &Value, condition: &Value) -> Option<String> {
     let message = shortened(text(condition, "/message"));
     Some(match text(condition, "/reason") {
@@ -53,7 +53,7 @@ fn disruption(pod: &Value, condition: &Value) -> Option<String> {
     })
 }
 
-/// The reason why the pod's program ended.
+/// Returns the reason why the pod's program ended.
 fn of_container(pod: &Value) -> Option<String> {
     let statuses = pod.pointer("/status/containerStatuses")?.as_array()?;
     let ended = statuses.iter().find_map(|status| status.pointer("/state/terminated"))?;
@@ -74,7 +74,8 @@ fn of_container(pod: &Value) -> Option<String> {
     Some(why)
 }
 
-/// The reason for a pod that is lost, because its node is silent or it is being deleted. The program may still run, but its output is lost.
+/// Returns the reason for a pod that is lost, because its node is silent or it is being deleted. The program may still run, but
+/// its output is lost.
 fn lost(pod: &Value) -> Option<String> {
     if pod.pointer("/metadata/deletionTimestamp").is_some() {
         return Some("deleted".to_owned());
@@ -82,7 +83,7 @@ fn lost(pod: &Value) -> Option<String> {
     (text(pod, "/status/phase") == "Unknown").then(|| format!("the node {} does not respond", node_name(pod)))
 }
 
-/// The last line of a log that is not a line of the protocol.
+/// Returns the last line of a log that is not a line of the protocol.
 fn last_words(message: &str) -> Option<&str> {
     let is_for_people = |line: &&str| !line.is_empty() && !line.starts_with(['{', '"']);
     message.lines().map(str::trim).rfind(is_for_people).map(shortened)

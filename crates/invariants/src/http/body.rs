@@ -1,15 +1,15 @@
-//! What must hold for any bytes given to a `BodyDecoder`.
+//! Properties that hold for any bytes given to a `BodyDecoder`.
 
 use seawall_http::{BodyDecoder, BodyError, BodyEvent, Framing};
 
-/// What one way of feeding the input gave.
+/// The result of feeding the input in pieces of one size.
 #[derive(Debug, PartialEq)]
 pub struct Decoded {
     /// The body without its framing.
     pub payload: Vec<u8>,
-    /// How many bytes belong to the body, if it ended; the error, if it is broken.
+    /// The number of bytes of the body, `None` if it did not end, or the error if it is broken.
     pub end: Result<Option<usize>, BodyError>,
-    /// Whether the end of the connection would end the body here.
+    /// True if the end of the connection would end the body here.
     pub is_complete_at_eof: bool,
 }
 

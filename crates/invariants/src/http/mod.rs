@@ -8,14 +8,14 @@ pub mod body;
 pub mod request;
 pub mod response;
 
-/// What a reader of a growing buffer sees.
+/// The result of parsing a head from a growing buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadParseResult<T> {
-    /// Too little to say.
+    /// More bytes are needed.
     Incomplete,
-    /// A head, and how many bytes it took.
+    /// A head, and the number of its bytes.
     Complete(T, usize),
-    /// No head.
+    /// The bytes are not a head.
     Refused,
 }
 
@@ -31,7 +31,7 @@ fn check_prefixes<'b, T: PartialEq + std::fmt::Debug>(
         let now = see(&input[..end]);
         match (&before, &now) {
             (HeadParseResult::Complete(..), _) => {
-                assert_eq!(before, now, "a whole head changed at byte {end}")
+                assert_eq!(before, now, "a whole head changed at byte {end}");
             }
             (_, HeadParseResult::Complete(_, taken)) => assert!(!refused && (1..=end).contains(taken)),
             (_, HeadParseResult::Refused) => refused = true,

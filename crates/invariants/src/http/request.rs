@@ -1,4 +1,4 @@
-//! What must hold for any bytes given to `parse_request`.
+//! Properties that hold for any bytes given to `parse_request`.
 
 use seawall_http::limits::MAX_HEADERS;
 use seawall_http::request::header_buffer;
@@ -9,17 +9,17 @@ use super::{HeadParseResult, check_prefixes, owned, split_headers, values};
 /// A head as the oracle compares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// As sent.
+    /// The method, as sent.
     pub method: String,
-    /// As sent.
+    /// The target, as sent.
     pub target: String,
-    /// As sent.
+    /// The version, as sent.
     pub version: HttpVersion,
-    /// As sent, in order.
+    /// The header lines as sent, in order.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// How the body is framed.
+    /// The framing of the body.
     pub framing: Framing,
-    /// Whether the connection stays.
+    /// True if the connection is kept.
     pub keep_alive: bool,
 }
 
@@ -35,7 +35,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What a reader of these bytes sees.
+/// Parses the bytes as a request head.
 pub fn parse_head(input: &[u8], limits: &HeadLimits) -> HeadParseResult<Head> {
     let mut room = header_buffer();
     match parse_request(input, &mut room, limits) {
@@ -77,7 +77,7 @@ fn check_bytes(head: &[u8]) {
     assert_eq!(text.find("\r\n\r\n"), Some(text.len() - 4));
 }
 
-/// What httparse refuses is never accepted, and what both accept is the same.
+/// Checks that httparse accepts the head and reads the same.
 fn check_tokenizer_agrees(head: &Head, bytes: &[u8]) {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

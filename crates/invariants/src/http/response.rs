@@ -1,4 +1,4 @@
-//! What must hold for any bytes given to `parse_response`.
+//! Properties that hold for any bytes given to `parse_response`.
 
 use seawall_http::limits::MAX_HEADERS;
 use seawall_http::request::header_buffer;
@@ -9,17 +9,17 @@ use super::{HeadParseResult, check_prefixes, owned, values};
 /// A head as the oracle compares it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Head {
-    /// As sent.
+    /// The status code, as sent.
     pub status: u16,
-    /// As sent.
+    /// The reason phrase, as sent.
     pub reason: Vec<u8>,
-    /// As sent.
+    /// The version, as sent.
     pub version: HttpVersion,
-    /// As sent, in order.
+    /// The header lines as sent, in order.
     pub headers: Vec<(String, Vec<u8>)>,
-    /// How the body is framed.
+    /// The framing of the body.
     pub framing: Framing,
-    /// Whether the connection stays.
+    /// True if the connection is kept.
     pub keep_alive: bool,
 }
 
@@ -37,7 +37,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// What a reader of these bytes sees.
+/// Parses the bytes as a response head.
 pub fn parse_head(input: &[u8], method: &str, limits: &HeadLimits) -> HeadParseResult<Head> {
     let mut room = header_buffer();
     match parse_response(input, method, &mut room, limits) {
@@ -64,7 +64,7 @@ fn check_head(head: &Head, bytes: &[u8], method: &str, limits: &HeadLimits) {
     check_end(head, method);
 }
 
-/// What httparse refuses is never accepted, and what both accept is the same.
+/// Checks that httparse accepts the head and reads the same.
 fn check_tokenizer_agrees(head: &Head, bytes: &[u8]) {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);

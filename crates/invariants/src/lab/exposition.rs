@@ -1,5 +1,6 @@
-//! What must hold for any page of metrics: reading it never panics, what was read stays within its bounds and reads back as itself, and
-//! a page of which the end is missing is none. Called by `metrics_pages.rs` of `lab` and by the fuzz target `exposition`.
+//! Properties that hold for any metrics page: reading it never panics, the samples stay within their bounds and survive being
+//! written and read again, and a page without its end is refused. Called by `metrics_pages.rs` of `lab` and by the fuzz target
+//! `exposition`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -1,6 +1,6 @@
-//! What must hold for any file that `find` is told to go on with, or to compare: reading it never panics, what is read is written and read
-//! again unchanged, no run is better or worse than itself, and going on with it never panics. Called by `runs.rs` of the
-//! crate's tests and by the fuzz target `find`.
+//! Properties that hold for any file that `find` resumes or compares: reading it never panics, writing and reading it again
+//! changes nothing, no run is better or worse than itself, and resuming it never panics. Called by `runs.rs` of the crate's tests
+//! and by the fuzz target `find`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -29,7 +29,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// As the run was asked for.
+/// Returns the plan of the run, from the configuration in its report.
 fn plan(answer: &FindReport) -> Option<FindPlan> {
     let asked = &answer.config;
     let profile =

@@ -1,5 +1,5 @@
-//! What must hold for any HDR log: reading it never panics and ends, and the sums of what was read can be written and
-//! read again unchanged. Called by `hdr_logs.rs` and by the fuzz target `hdr`.
+//! Properties that hold for any HDR log: reading it ends and never panics, and writing and reading the sums again changes
+//! nothing. Called by `hdr_logs.rs` and by the fuzz target `hdr`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -45,13 +45,13 @@ fn adds_up(log: &[u8]) {
     assert_eq!(counted(&sums), counted(&self::sums(&again)), "written and read again");
 }
 
-/// What is counted under each tag.
+/// Returns the buckets of each tag that has any values.
 fn counted(sums: &[(String, Distribution)]) -> Vec<(&str, Vec<(u64, u64)>)> {
     let spreads = sums.iter().filter(|(_, values)| values.count() > 0);
     spreads.map(|(tag, values)| (tag.as_str(), values.buckets().collect())).collect()
 }
 
-/// What can be read.
+/// Returns the distribution of each tag, as far as the log can be read.
 fn sums(mut log: &[u8]) -> Vec<(String, Distribution)> {
     let mut sums = Vec::new();
     // Damage is said, and what stood before it is kept.

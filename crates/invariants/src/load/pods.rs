@@ -1,5 +1,5 @@
-//! What must hold for any figures that a pod tells: reading them never panics and ends, no count is lost when they are told again, and
-//! they add up with themselves. Called by `pods_figures.rs` and by the fuzz target `interval`.
+//! Properties that hold for any figures that a pod reports: reading them ends and never panics, no count is lost when they are
+//! reported again, and they can be added to themselves. Called by `pods_figures.rs` and by the fuzz target `interval`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

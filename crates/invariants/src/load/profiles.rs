@@ -1,5 +1,5 @@
-//! What must hold for any profile: reading it never panics, and the schedule that it makes goes forward, counts as many
-//! hits as it hands out, and keeps what was due when its rate is changed. Called by `profiles.rs` and by the fuzz target
+//! Properties that hold for any profile: reading it never panics, and its schedule goes forward, counts as many requests as it
+//! hands out, and keeps the requests that were due when its rate changes. Called by `profiles.rs` and by the fuzz target
 //! `profile`.
 
 #![expect(clippy::unwrap_used, reason = "tests")]

@@ -1,7 +1,7 @@
-//! What must hold for any bytes that are read as results, in one place for the tests and the fuzz targets.
+//! Properties that hold for any bytes that are read as results, in one place for the tests and the fuzz targets.
 //!
-//! Reading never panics and ends; what was read can be written in the same format and read again unchanged; and the
-//! same bytes are read the same when they arrive one at a time.
+//! Reading ends and never panics. Writing the records in the same format and reading them again changes nothing. The same bytes
+//! are read equally when they arrive one at a time.
 
 use std::io::{BufRead, BufReader};
 

@@ -1,5 +1,5 @@
-//! What must hold for any target file: reading it never panics, and a target that passed every check makes a request
-//! that a strict reader reads as exactly that target. Called by `targets.rs` and by the fuzz target `target`.
+//! Properties that hold for any target file: reading it never panics, and a target that passed every check makes a request that a
+//! strict reader reads as exactly that target. Called by `targets.rs` and by the fuzz target `target`.
 
 use std::io::Cursor;
 

@@ -1,7 +1,7 @@
-//! What must hold for a connection that brings any bytes in any pieces, with any number of requests under way, given up, broken
-//! off and sent again in between: nothing panics; what is held is bounded; every hit that was begun ends exactly once,
-//! whatever the server does; none is answered that is not; and afterwards the next one is answered as if nothing had been.
-//! Called by `tests/transport_bytes.rs` and by the fuzz targets `http1` and `http2`.
+//! Properties that hold for a connection that brings any bytes in any pieces, with any number of requests in flight, canceled,
+//! broken off and retried in between: nothing panics, buffers are bounded, each request ends exactly once whatever the server
+//! does, no request succeeds without a response, and afterwards the next request succeeds. Called by `tests/transport_bytes.rs`
+//! and by the fuzz targets `http1` and `http2`.
 
 #![expect(clippy::expect_used, reason = "a broken invariant panics")]
 
@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use seawall_http::{BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, parse_response};
 use seawall_load::simulated_network::{HarnessEvent, HarnessEventKind, HarnessResponse, TransportHarness};
 
-/// What is spoken.
+/// The HTTP version of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// One request at a time.
@@ -29,11 +29,11 @@ const LINES: usize = 1024;
 /// Bytes that one stream brings in all: more than one turn reads.
 const MOST_SAID: usize = 1 << 20;
 
-/// Hits under way, as a bound in flight has it.
+/// The largest number of requests in flight.
 const MOST_UNDER_WAY: usize = 32;
 
-/// Rounds in which all that is under way ends once nobody answers any more: a request goes out again seven times at most, and
-/// is alone in its round at worst.
+/// The number of rounds after which every request in flight has ended if the server is silent: a request is retried up to seven
+/// times, and is at worst alone in its round.
 const ROUNDS: usize = 9 * MOST_UNDER_WAY;
 
 const MILLISECOND: u64 = 1_000_000;
@@ -50,7 +50,7 @@ pub fn check(protocol: Protocol, input: &[u8]) {
     stage.answers_again();
 }
 
-/// What is left of the input.
+/// The unread rest of the input.
 struct Script<'i>(&'i [u8]);
 
 impl<'i> Script<'i> {
@@ -77,7 +77,7 @@ struct Stage {
     streams: Vec<Stream>,
 }
 
-/// What has been told of a hit since it was last sent.
+/// The events of a request since it was last sent.
 #[derive(Debug, Clone, Copy, Default)]
 struct Hit {
     sent: bool,
@@ -87,7 +87,7 @@ struct Hit {
     at: u64,
 }
 
-/// What the server has said on a stream, and what came of it.
+/// The bytes that the server has sent on a stream, and the responses that were read from them.
 #[derive(Debug, Default)]
 struct Stream {
     said: Vec<u8>,
@@ -164,7 +164,7 @@ impl Stage {
         self.client.expire_attempts();
     }
 
-    /// As the loop does it: what is ready, then what is left.
+    /// Runs one turn as the event loop does: first the ready streams, then the pending work.
     fn turn(&mut self) {
         for stream in 0..self.client.stream_count() {
             self.client.report(stream);
@@ -192,7 +192,7 @@ impl Stage {
         self.client.report(stream);
     }
 
-    /// The same again and again.
+    /// Sends one piece to the client many times.
     fn flood(&mut self, stream: usize, script: &mut Script<'_>) {
         let times = 1 << (script.byte().unwrap_or(0) & 15);
         let piece = script.piece();
@@ -269,7 +269,7 @@ impl Stage {
         }
     }
 
-    /// The server goes away, politely or not, and comes no more: what is under way ends without being given up.
+    /// Ends the server, politely or not, for good, and checks that all requests in flight end without being canceled.
     fn end_all(&mut self) {
         for round in 0.. {
             for stream in 0..self.client.stream_count() {

@@ -1,7 +1,7 @@
-//! What must hold for every byte string that a pod can send to AWS's dialects, show as a token, or leave in a file of keys. Called
-//! by the fuzz target `aws`, by the replay of its corpus, and by the property tests.
+//! Properties that hold for every byte string that a pod can send to AWS's dialects, present as a token, or leave in a key file.
+//! The fuzz target `aws`, the replay of its corpus and the property tests call this module.
 //!
-//! The keys and the time are fixed, so that a corpus can hold tokens that are good.
+//! The keys and the time are fixed, so that a corpus can hold valid tokens.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::LazyLock;
@@ -36,18 +36,18 @@ pub const OTHER_POD: &str = "shop";
 /// The pod's address.
 pub const POD_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
-/// What an input turned out to be; tests count these so that a property which nothing reaches is seen.
+/// The properties that an input turned out to have. Tests count them, so that an unreached property is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AwsRequestOutcome {
-    /// The wire took it for a request.
+    /// The HTTP parser accepts it as a request.
     pub is_request: bool,
     /// It was given a session token.
     pub is_granted_token: bool,
-    /// It showed a token that is good.
+    /// It presents a valid token.
     pub has_valid_token: bool,
     /// It was given the pod's credentials.
     pub is_granted_credentials: bool,
-    /// It would be let pass to the real service, if everything were.
+    /// It would be passed through to the real service if the operator's list allowed everything.
     pub is_passed_through: bool,
     /// The container endpoint took it.
     pub is_container_request: bool,
@@ -82,9 +82,9 @@ struct Scene {
     imds: Imds,
     tokens: TokenRequirement,
     visitor: TokenClient,
-    /// Whether it is not known which pod asks.
+    /// True if the requesting pod is not known.
     is_unsettled: bool,
-    /// Whether everything passes that an expression can name.
+    /// True if everything is passed through that an expression can name.
     passes: bool,
 }
 
@@ -196,7 +196,7 @@ fn check_query(scene: &Scene, head: &RequestHead<'_, '_>, query: &ImdsQuery<'_, 
     }
 }
 
-/// What is taken for a token is what is given as one, to the letter; and one is there where it is required.
+/// Checks that an accepted token is exactly one that was issued, and that a token is present where one is required.
 fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<UnixTime>) {
     let shown = header(head, "x-aws-ec2-metadata-token");
     let Some(end) = session else {
@@ -212,7 +212,7 @@ fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<Unix
     assert!(is_of(&pod(POD)) || is_of(&early) || is_unsettled, "{head:?}");
 }
 
-/// What passes leads to no credentials, however often it is decoded there; and it is a fixed point.
+/// Checks that a passed-through path leads to no credentials, however often decoded, and that the filter leaves it unchanged.
 fn check_pass(scene: &Scene, head: &RequestHead<'_, '_>, path: &str) {
     assert!(scene.passes, "{path}");
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~@:+=,".contains(&byte);

@@ -91,7 +91,7 @@ pub struct SimulatedPath {
 }
 
 impl SimulatedPath {
-    /// A path at this many requests per second.
+    /// Creates a path at this many requests per second.
     #[must_use]
     pub fn new(noise: Noise, effects: Vec<Effect>, rate: f64, seed: u64) -> Self {
         let mut random = Rng::with_seed(seed);

@@ -25,7 +25,7 @@ pub struct SimulatedStudies {
 }
 
 impl SimulatedStudies {
-    /// An experiment with one interleaved variant that is slower by this share, with a time limit of two minutes.
+    /// Creates an experiment with one interleaved variant that is slower by this share, with a time limit of two minutes.
     #[must_use]
     pub fn with_slower_variant(noise: Noise, rate: f64, share: f64) -> Self {
         let effect = Effect { time: share.ln_1p(), ..Effect::default() };
@@ -117,7 +117,7 @@ impl StudyScore {
         }
     }
 
-    /// The percentage of a count among all experiments.
+    /// Returns the percentage of a count among all experiments.
     #[must_use]
     pub fn percent(&self, count: usize) -> f64 {
         100.0 * count as f64 / self.experiments.max(1) as f64
@@ -143,7 +143,7 @@ fn holds(finding: &VariantFinding, ratio: f64) -> bool {
     finding.middle.ratio.is_some_and(|told| told.lower <= ratio && ratio <= told.upper)
 }
 
-/// A quantile of the values; none without values.
+/// Returns a quantile of the values; none without values.
 #[must_use]
 pub fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();

@@ -100,12 +100,12 @@ impl MessageDecoder {
         self.unread.extend_from_slice(bytes);
     }
 
-    /// The number of buffered bytes.
+    /// Returns the number of buffered bytes.
     pub fn buffered_bytes(&self) -> usize {
         self.unread.len() + self.begun.as_ref().map_or(0, BytesMut::len)
     }
 
-    /// The next message; `None` if it is incomplete.
+    /// Returns the next message; `None` if it is incomplete.
     ///
     /// # Errors
     /// The server violates the protocol.
@@ -138,7 +138,7 @@ impl MessageDecoder {
         Ok(())
     }
 
-    /// The next complete frame (section 5.2). An invalid head is refused before the payload arrives.
+    /// Returns the next complete frame (section 5.2). An invalid head is refused before the payload arrives.
     fn frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let [first, second, ..] = *self.unread else { return Ok(None) };
         let opcode = Opcode::of(first & 0x0f).filter(|_| first & 0x70 == 0).ok_or(FrameError::Opcode)?;
@@ -162,7 +162,7 @@ impl MessageDecoder {
         Ok(Some(Frame { is_last, opcode, payload }))
     }
 
-    /// The lengths of the head and of the payload; `None` if the head is incomplete.
+    /// Returns the lengths of the head and of the payload; `None` if the head is incomplete.
     fn length(&self, short: usize) -> Option<(usize, u64)> {
         match short {
             126 => {

@@ -138,7 +138,8 @@ impl AttachSession {
 }
 
 impl AttachReader {
-    /// The next event; `None` after [`AttachEvent::Closed`] or [`AttachEvent::Broken`]. Cancelling the call loses no event.
+    /// Returns the next event; `None` after [`AttachEvent::Closed`] or [`AttachEvent::Broken`]. Cancelling the call loses no
+    /// event.
     pub async fn next(&mut self) -> Option<AttachEvent> {
         self.heard.recv().await
     }
@@ -151,7 +152,7 @@ enum Version {
     Five,
 }
 
-/// A request for a WebSocket, and its key.
+/// Returns a request for a WebSocket, and its key.
 pub(crate) fn upgrade_request(path: &str) -> (BuildRequestResult, String) {
     // The key is not a secret: it tells a WebSocket server from one that repeats an old response.
     let key = BASE64_STANDARD.encode(fastrand::u128(..).to_be_bytes());
@@ -178,7 +179,7 @@ fn agreed(headers: &HeaderMap, key: &str) -> Result<Version, String> {
     }
 }
 
-/// The expected Sec-WebSocket-Accept for a key.
+/// Returns the expected Sec-WebSocket-Accept for a key.
 fn accept(key: &str) -> String {
     const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
     BASE64_STANDARD.encode(sha1::digest(format!("{key}{GUID}").as_bytes()))

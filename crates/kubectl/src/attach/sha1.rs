@@ -1,7 +1,7 @@
 //! SHA-1 (RFC 3174) for WebSocket's handshake, where it only shows that the server has read the key. It is implemented here because a TLS
 //! provider may lack it.
 
-/// The digest of a text.
+/// Returns the digest of a text.
 pub(super) fn digest(text: &[u8]) -> [u8; 20] {
     let mut padded = text.to_vec();
     padded.push(0x80);

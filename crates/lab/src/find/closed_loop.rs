@@ -1,8 +1,8 @@
-//! A run that looks for a number of clients, each of which waits for its answer before it asks again, in place of a rate.
+//! Searches for a number of clients instead of a rate. Each client waits for its response before it sends again.
 //!
-//! [`find`] searches within the plan's budget and makes an [`FindReport`] of what came of it: the same form, with [`FindReport::closed_loop`] where
-//! cliff and knee would be. The generator is not looked at before, because no rate is asked of it; each trial is judged by itself. Nobody looks for
-//! the cause: what tells causes apart is offered at rates, to users who do not wait, which is what a closed loop is not about. Called by the tool.
+//! [`find`] searches within the plan's budget and builds a [`FindReport`]. It has [`FindReport::closed_loop`] instead of cliff
+//! and knee. The run does not calibrate the generator, because it needs no rate; each trial is judged by itself. It does not look
+//! for the cause either: the experiments on causes offer rates from users who do not wait. The tool calls it.
 
 use std::time::Duration;
 
@@ -23,13 +23,14 @@ use super::report_builder;
 use super::steps::StepRunner;
 use crate::target_driver::TargetDriver;
 
-/// Most clients where nobody says otherwise: without a bound on latency a queue bears any number of them.
+/// The default maximum number of clients. Without a latency objective, a queue holds any number of clients.
 pub const MAX_CLIENTS: u32 = 4096;
 
-/// Of a search, beside the times of its profile: the baseline, a ramp up to [`MAX_CLIENTS`], and the last look at the lower bound.
+/// The time of a search in addition to its profile: the baseline, a ramp up to [`MAX_CLIENTS`], and the last trial at the lower
+/// bound.
 const AROUND: Duration = Duration::from_secs(35);
 
-/// Carries out a run with so many clients at most.
+/// Runs a search with at most this many clients.
 pub fn find(
     ground: &mut (impl TargetDriver + ?Sized),
     plan: &FindPlan,
@@ -49,7 +50,7 @@ pub fn find(
     FindReport { generator_capacity: generator, duration_seconds: steps.spent().as_secs_f64(), ..answer }
 }
 
-/// The profile with as much time as there is.
+/// Returns the profile, shortened to the available time.
 fn within(plan: &FindPlan) -> Profile {
     let profile = plan.profile;
     let whole = profile.cliff_budget + profile.knee_budget + AROUND;
@@ -70,7 +71,7 @@ pub(super) fn build_report(
     cut: Option<FindStopReason>,
     is_short: bool,
 ) -> FindReport {
-    // Everything that an answer has beside clients is empty, as it is before a search for a rate.
+    // All other fields are empty, as before a search for a rate.
     let nothing = OfRates::new(plan.goal, plan.profile, plan.bounds(None)).report();
     let outcome = outcome(report, is_short);
     FindReport {
@@ -87,8 +88,8 @@ pub(super) fn build_report(
     }
 }
 
-/// A search that had no more time has found what was between two numbers that were tested. Where nothing broke with as many as the
-/// generator can keep, nothing is said of the target.
+/// Returns the outcome. A search without time left has found the limit if it lies between two tested numbers. If the target
+/// sustained all clients that the generator can run, the generator was the limit.
 fn outcome(report: &ClosedReport, is_short: bool) -> FindOutcome {
     let is_tested = report.limit.bracket.is_some()
         && report.limit.highest_good.is_some()
@@ -106,7 +107,7 @@ fn outcome(report: &ClosedReport, is_short: bool) -> FindOutcome {
     }
 }
 
-/// A bracket is stated where numbers to both sides of the limit were tested.
+/// Returns the reported limit. It has a bracket only if the search tested numbers on both sides of the limit.
 fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedClientLimit {
     let search::ClientLimit { bracket, highest_good: good, lowest_bad: bad } = report.limit;
     let is_between = !matches!(
@@ -151,7 +152,7 @@ fn saturation(found: search::SaturationPoint) -> ReportedSaturationPoint {
     }
 }
 
-/// One trial.
+/// Returns a trial as the report has it.
 pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
     let (evidence, blocks) = (&trial.evidence.evidence, &trial.seen.blocks);
     let seconds = (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS);
@@ -179,7 +180,7 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
     }
 }
 
-/// True if the trial judged lateness. Without a latency goal, only failures count as late.
+/// Returns true if the trial judged lateness. Without a latency goal, only failures count as late.
 fn is_judged_late(trial: &search::ClosedTrial) -> bool {
     trial.spec.criteria.goal.late.is_some() && trial.evidence.evidence.late.total > 0.0
 }

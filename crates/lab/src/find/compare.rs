@@ -1,7 +1,7 @@
-//! Two runs beside each other: better, worse, the same, or nothing that can be said.
+//! Compares two runs: better, worse, the same, or undecided.
 //!
-//! What the search can say of two limits is [`seawall_search::compare`]'s; here is what it needs of a run's file, when two are the same,
-//! and what a run that broke nothing says: its cliff is no lower than the highest rate that it held, and how much higher nobody knows.
+//! [`seawall_search::compare`] compares two limits. This module reads the report of a run, and defines when two limits are the
+//! same. A run without a limit says only that its cliff is at least the highest rate that it sustained.
 
 use std::fmt;
 
@@ -15,55 +15,56 @@ use super::resume::{ResumeError, route};
 /// The result of a comparison of two breaking rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ComparisonVerdict {
-    /// It is higher.
+    /// The breaking rate is higher.
     Better,
-    /// The whole interval of its change is within a tenth.
+    /// The whole interval of the change is within a tenth.
     Same,
-    /// The later run was ended by a cap, and what it held is at most a tenth below what is known of the earlier one.
+    /// A cap ended the later run, and its sustained rate is at most a tenth below what is known of the earlier run.
     NotWorse,
-    /// It is lower.
+    /// The breaking rate is lower.
     Worse,
     /// The runs show neither.
     Undecided,
 }
 
-/// A change, and by how much.
+/// The verdict on a change, with its size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RunComparison {
     /// The result of the comparison.
     pub verdict: ComparisonVerdict,
-    /// Cliff after over cliff before. Without a cliff after it has no upper bound (infinity), without one before no lower (0).
+    /// The later cliff divided by the earlier one. Without a later cliff, the upper bound is infinite; without an earlier cliff,
+    /// the lower bound is 0.
     pub ratio: Bracket,
 }
 
 /// The reason why two runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunComparisonError {
-    /// Something else was asked.
+    /// The runs have different configurations.
     #[error("the runs differ in {0}: repeat one run with the settings of the other run")]
     Config(&'static str),
-    /// Numbers of clients.
+    /// Both runs searched for a number of clients.
     #[error(
         "both runs searched for a number of clients (--closed-loop); --compare needs searches for a rate"
     )]
     ClosedLoop,
-    /// There is nothing to compare.
+    /// A run has no rate that can be compared.
     #[error("one run found neither a breaking rate nor a rate that the target sustained up to --max-rate")]
     NotFound,
-    /// A cliff that does not last is none.
+    /// A run used up the target's burst allowance, so its breaking rate does not last.
     #[error(
         "one run used up the target's burst allowance, so this run's breaking rate is not a sustainable rate"
     )]
     BurstAllowanceDepleted,
-    /// A figure that is none.
+    /// A number in a report is invalid.
     #[error(transparent)]
     InvalidValue(#[from] ResumeError),
 }
 
-/// Changes that are called the same: the interval of the ratio lies within a tenth.
+/// The interval within which the ratio of two limits counts as the same: within a tenth.
 const SAME: (f64, f64) = (0.9, 1.0 / 0.9);
 
-/// Holds the later run beside the earlier.
+/// Compares a later run with an earlier run.
 ///
 /// # Errors
 /// [`RunComparisonError`].
@@ -76,7 +77,7 @@ pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison,
     compared(before, after, &run(after)?)
 }
 
-/// Holds a way to a target beside another: how each keeps its connections is what is compared.
+/// Compares the limit of a variant with that of the reference. Their connection settings may differ.
 ///
 /// # Errors
 /// [`RunComparisonError`].
@@ -101,7 +102,7 @@ fn compared(
     })
 }
 
-/// Of two cliffs.
+/// Compares two cliffs.
 fn closed_interval(change: search::LimitChange, ratio: Bracket) -> RunComparison {
     let change = match change {
         search::LimitChange::Better => ComparisonVerdict::Better,
@@ -114,13 +115,14 @@ fn closed_interval(change: search::LimitChange, ratio: Bracket) -> RunComparison
     RunComparison { verdict: change, ratio }
 }
 
-/// The same where a cliff is only known to be no lower than what was held: what is better or worse then is so at least.
+/// Compares two runs of which at least one has no cliff. Its cliff is only known to be at least the sustained rate, so a verdict
+/// "better" or "worse" is a lower bound of the change.
 fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
     let change = match (before, after) {
         (false, true) if ratio.lower > 1.0 => ComparisonVerdict::Better,
         (true, false) if ratio.upper < 1.0 => ComparisonVerdict::Worse,
         (false, true) if ratio.lower >= SAME.0 => ComparisonVerdict::NotWorse,
-        // Of what is not known of either nothing is promised: a gate asks whether what was held is held still.
+        // Without a cliff in either run, the check only asks whether the target still sustains the earlier rate.
         (true, true) if ratio.estimate >= SAME.0 => ComparisonVerdict::NotWorse,
         _ => ComparisonVerdict::Undecided,
     };
@@ -132,8 +134,9 @@ fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
     RunComparison { verdict: change, ratio }
 }
 
-/// The highest rate that a run held, requests a second, where a cap or the generator ended it and nothing broke; none: it found a cliff, or
-/// ended otherwise. Where the goal takes more answers to tell than there were, the rate that broke nothing is what it held.
+/// Returns the highest rate, in requests per second, that a run sustained until a cap or the generator ended it; none if the run
+/// found a cliff or ended otherwise. If the goal needs more responses than there were, the rate that broke nothing counts as
+/// sustained.
 #[must_use]
 pub fn highest_held_rate(answer: &FindReport) -> Option<f64> {
     let untold =
@@ -167,7 +170,7 @@ pub fn differences(before: &FindReport, after: &FindReport) -> Vec<String> {
     {
         differ("route", &route(before), &route(after));
         differ("set of connection flags", &before.settings, &after.settings);
-        // Requests have their target in them: of another one they always differ.
+        // Requests contain their target, so those of different targets always differ.
         if is_one_target {
             differ("set of requests", &before.requests_digest, &after.requests_digest);
         }
@@ -189,7 +192,8 @@ impl From<search::IncomparableRuns> for RunComparisonError {
     }
 }
 
-/// Returns the figures that the search compares. For a run without a breaking rate, these are the figures of the highest rate that was held.
+/// Returns the figures that the search compares. For a run without a breaking rate, these are the figures of the highest rate
+/// that was held.
 fn run(answer: &FindReport) -> Result<ComparedRun, ResumeError> {
     let asked = &answer.config;
     let limit = answer.breaking_rate;

@@ -15,7 +15,7 @@ pub const FIND_VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FindReport {
-    /// Always `find`. It tells this document from those of other commands.
+    /// The kind of the document: always `find`. It tells this document from those of other commands.
     pub kind: FindDocumentKind,
     /// The version of this document: [`FIND_VERSION`].
     pub version: u32,
@@ -336,7 +336,8 @@ pub struct ReportedUnexcludedBurst {
 pub struct ReportedRecovery {
     /// The longest time after an overload until single requests were fast again.
     pub time_seconds: Option<f64>,
-    /// True if the target sustains the same rate after an overload as before; none if that was not tested, or if the overload left no queue.
+    /// True if the target sustains the same rate after an overload as before; none if that was not tested, or if the overload
+    /// left no queue.
     pub is_recovered: Option<bool>,
     /// The queue that the overload left, in seconds of work; none if there was no overload.
     pub queue_seconds: Option<f64>,

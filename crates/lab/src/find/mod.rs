@@ -1,11 +1,16 @@
-//! The rate at which a target breaks, and why: a whole run, over whatever ground it is carried out on.
+//! Finds the rate at which a target breaks, and why: a whole run on any driver.
 //!
-//! [`find`] looks at the generator, searches, asks for the cause, and makes an [`find_report::FindReport`] of everything; the search's steps
-//! and the inquiry's are taken here one by one, so that a [`progress::FindWatcher`] hears of each and all of them together stay within the
-//! [`plan::FindPlan`]'s budget. [`report_builder`] makes the report of what they know, [`read_report`] reads it back, [`resume`] leads a search to where another
-//! run ended, [`compare`] holds two runs beside each other, [`server_evidence`] has the target itself looked at meanwhile. [`closed_loop`] is a run
-//! that looks for a number of clients in place of a rate. Knows no socket, clock, page or exit code: time is what the ground says
-//! that its steps took. Called by the tool.
+//! [`find`] calibrates the generator, searches, looks for the cause, and builds a [`find_report::FindReport`]. It takes each step
+//! of the search and of the inquiry itself. So a [`progress::FindWatcher`] sees each step, and the whole run stays within the
+//! budget of the [`plan::FindPlan`].
+//!
+//! - [`report_builder`] builds the report, and [`read_report`] reads it back.
+//! - [`resume`] restores the search of an earlier run.
+//! - [`compare`] compares two runs.
+//! - [`server_evidence`] reads the target's own data meanwhile.
+//! - [`closed_loop`] searches for a number of clients instead of a rate.
+//!
+//! This module knows no sockets, clocks, pages or exit codes: the driver reports how long each step took. The tool calls it.
 
 pub mod closed_loop;
 pub mod compare;
@@ -35,10 +40,10 @@ use self::resume::ResumeError;
 use self::steps::StepRunner;
 use crate::target_driver::{Calibration, TargetDriver};
 
-/// Carries out a run, or what is left of an earlier one.
+/// Runs a search, or continues an earlier run.
 ///
 /// # Errors
-/// [`ResumeError`]: the earlier run cannot be continued. Nothing was sent then.
+/// [`ResumeError`]: the earlier run cannot be continued. Then nothing was sent.
 pub fn find(
     ground: &mut (impl TargetDriver + ?Sized),
     plan: &FindPlan,
@@ -52,7 +57,7 @@ pub fn find(
         return Ok(whole.clone());
     }
     let mut steps = StepRunner::new(plan, watcher);
-    // What was ended before it had sent anything knows nothing of the generator either.
+    // A run that was stopped before its first trial did not measure the generator either.
     let earlier = match earlier.filter(|earlier| earlier.search.last_trial().is_some()) {
         Some(earlier) => earlier,
         None => match calibrate(ground, &mut steps) {
@@ -65,11 +70,11 @@ pub fn find(
     grants.push(grant(&mut search, plan, until));
     let mut cut = steps.run_search(ground, &mut search, until);
     let is_shortened = plan.shortens_search(until);
-    // Where nothing was found there is no cause to look for, and not all of its time is kept for it; but it may be found then.
+    // Without a limit there is no cause to look for, so the search gets part of the reserved time. It may find a limit then.
     let has_time = matches!(cut, Some(FindStopReason::Budget | FindStopReason::Inconclusive))
         || cut.is_none() && report_builder::is_contradicted(&search.report());
     if has_time && plan.looks_for_cause && !report_builder::is_found(&search.report()) {
-        // What was planned with less time is planned anew, as it is by whoever continues the run from its file.
+        // The search is rebuilt with its new budget, in the same way as for a run that is continued from its file.
         let so_far = FindReport {
             generator_capacity: generator.clone(),
             budget_log: grants.clone(),
@@ -80,7 +85,7 @@ pub fn find(
         grants.push(grant(&mut search, plan, until));
         cut = steps.run_search(ground, &mut search, until);
     }
-    // The budget ended a search that had less time than its profile asks for; one that had all of it ended by itself.
+    // A search with less time than its profile asks for was ended by the budget. A search with all of its time ended by itself.
     if cut == Some(FindStopReason::Inconclusive) && is_shortened {
         cut = Some(FindStopReason::Budget);
     }
@@ -103,15 +108,15 @@ pub fn empty_report(plan: &FindPlan) -> FindReport {
     }
 }
 
-/// True if an earlier run left nothing to do, so that [`find`] would send nothing.
+/// Returns true if an earlier run left nothing to do, so that [`find`] would send nothing.
 ///
 /// # Errors
-/// As [`find`].
+/// [`ResumeError`], as for [`find`].
 pub fn has_nothing_left(plan: &FindPlan, before: &FindReport) -> Result<bool, ResumeError> {
     Ok(is_whole(plan, before, &mut ResumeState::of(plan, before)?))
 }
 
-/// True if an earlier run left nothing to do. The program does not repeat what that run decided.
+/// Returns true if an earlier run left nothing to do. The program does not repeat what that run decided.
 fn is_whole(plan: &FindPlan, before: &FindReport, earlier: &mut ResumeState) -> bool {
     let asked = !plan.looks_for_cause || before.cause.is_some() || !before.is_found();
     before.stop_reason.is_none()
@@ -120,11 +125,11 @@ fn is_whole(plan: &FindPlan, before: &FindReport, earlier: &mut ResumeState) -> 
         && earlier.search.next_step() == search::SearchStep::Finished
 }
 
-/// Whether more trials may give an earlier run the answer that it did not find.
+/// Returns whether more trials may give an earlier run the answer that it did not find.
 fn is_open(before: &FindReport) -> bool {
     match before.outcome {
         FindOutcome::Undecided => true,
-        // Otherwise the target bore the highest rate that the generator can send.
+        // Otherwise the target sustained the highest rate that the generator can send.
         FindOutcome::GeneratorLimited => {
             before.trials.last().is_some_and(|trial| trial.invalid_reason.is_some())
         }
@@ -141,7 +146,7 @@ struct ResumeState {
 }
 
 impl ResumeState {
-    /// At its begin.
+    /// Returns the state at the start of a new run.
     fn none(plan: &FindPlan, generator: GeneratorCapacity) -> Self {
         let search = RateSearch::new(plan.goal, plan.profile, plan.bounds(generator.max_rate));
         Self { generator, search, grants: Vec::new(), took: Duration::ZERO }
@@ -166,7 +171,7 @@ fn calibrate(
     (GeneratorCapacity { max_rate: most, method: how }, interrupted)
 }
 
-/// Shares out the time that the search may take from now on.
+/// Sets the time budgets of the search from now on and returns them.
 fn grant(search: &mut RateSearch, plan: &FindPlan, until: Option<Duration>) -> BudgetGrant {
     let report = search.report();
     let (cliff, knee) = plan.split_budget(until);
@@ -179,7 +184,7 @@ fn grant(search: &mut RateSearch, plan: &FindPlan, until: Option<Duration>) -> B
     }
 }
 
-/// Asks why, where there is something to ask about and somebody is still there.
+/// Looks for the cause if there is a limit and the target still responds.
 fn look_for_cause(
     ground: &mut (impl TargetDriver + ?Sized),
     plan: &FindPlan,
@@ -195,7 +200,7 @@ fn look_for_cause(
     let Some(limit) = limit.filter(|_| answer.stop_reason != Some(FindStopReason::Signal)) else {
         return;
     };
-    // A backlog that is full of a search's connections would let none of an inquiry's in.
+    // Connections of the search may fill the backlog and would keep those of the inquiry out.
     ground.close_connections();
     if lacked_ports.is_none() && steps.wait_until_answering(ground, limit) {
         answer.stop_reason = Some(FindStopReason::Signal);
@@ -227,7 +232,7 @@ fn look_for_cause(
     tell(answer, inquiry.report());
 }
 
-/// Whether at least two trials of a run without a limit were bad, and the run still has its time.
+/// Returns whether at least two trials of a run without a limit were bad, and no signal stopped the run.
 fn is_broken_twice(answer: &FindReport) -> bool {
     let bad =
         answer.trials.iter().filter(|trial| trial.verdict == ReportedVerdict::Bad && trial.weight > 0.1);
@@ -236,8 +241,8 @@ fn is_broken_twice(answer: &FindReport) -> bool {
         && bad.count() > 1
 }
 
-/// The rate at which it breaks: the cliff, or the knee where nothing broke; the highest that was offered, where the goal is kept at none.
-/// None where nothing that is tried would have anything to be held against.
+/// Returns the rate at which the target breaks: the cliff, or the knee if nothing broke, or the highest offered rate if the goal
+/// is missed at any rate. It is none if experiments would have no reference.
 fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
     match report.outcome {
         Some(SearchOutcome::GoalUnreachable) => report_builder::highest_offered_rate(report),
@@ -245,7 +250,7 @@ fn broken_at(report: &SearchReport, answer: &FindReport) -> Option<f64> {
             let FindReport { breaking_rate: cliff, latency_breaking_rate: knee, .. } = answer;
             cliff.estimate.or(cliff.lowest_bad_rate).or(knee.estimate).or(knee.lowest_bad_rate)
         }
-        // Only where the limit lies is not known: the target breaks, and the experiments show how.
+        // The target breaks, although the limit is unknown. The experiments show how it breaks.
         _ if is_broken_twice(answer) => answer.breaking_rate.estimate,
         _ => None,
     }

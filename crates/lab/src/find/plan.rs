@@ -9,16 +9,16 @@ use seawall_search::search::RateBounds;
 use super::find_report::{self, FindConfig};
 use super::resume::{ResumeError, duration_from_seconds};
 
-/// A run, before anything was sent.
+/// The plan of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FindPlan {
     /// The goal that the target must keep.
     pub goal: SearchGoal,
     /// The effort: the time budgets and the required certainty.
     pub profile: Profile,
-    /// `--max-rate`, requests a second.
+    /// The highest allowed rate in requests per second (`--max-rate`).
     pub max_rate: Option<f64>,
-    /// Everything together; none: as long as it takes.
+    /// The time budget of the whole run. `None`: the run takes as long as it needs.
     pub budget: Option<Duration>,
     /// True if the run looks for the cause.
     pub looks_for_cause: bool,
@@ -28,7 +28,7 @@ pub struct FindPlan {
     pub arrivals: find_report::ReportedArrivals,
     /// The use of connections.
     pub connections: find_report::ConnectionPolicy,
-    /// The timeout of a response; none is no timeout.
+    /// The timeout of a response. `None`: no timeout.
     pub timeout: Option<Duration>,
     /// The fingerprint of the requests and their route; none if it is not recorded.
     pub fingerprint: Option<find_report::RequestFingerprint>,
@@ -37,27 +37,27 @@ pub struct FindPlan {
 /// The target of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetInfo {
-    /// Its URL without user, password and query; the first of several.
+    /// The URL of the target without user, password and query; that of the first of several targets.
     pub url: String,
     /// The number of targets.
     pub count: usize,
-    /// Over TLS.
+    /// True if connections use TLS.
     pub uses_tls: bool,
-    /// By a name, and no address.
+    /// True if the URL has a host name instead of an IP address.
     pub has_host_name: bool,
 }
 
-/// Shortest budget: a baseline, a ramp, and a few trials.
+/// The shortest budget: enough for a baseline, a ramp, and a few trials.
 pub const MIN_BUDGET: Duration = Duration::from_secs(20);
-/// A quick run with its cause, where nobody says otherwise.
+/// The default budget of a quick run that also looks for the cause.
 pub const QUICK_BUDGET: Duration = Duration::from_secs(90);
 /// The share of the budget that is reserved for the search for the cause, and its maximum.
 const CAUSE: (f64, Duration) = (0.3, Duration::from_secs(60));
-/// Of a search, beside what its profile counts: the rested look and the recovery.
+/// The time of a search in addition to its profile: the trial after a pause and the recovery.
 const AROUND: Duration = Duration::from_secs(15);
 
 impl FindPlan {
-    /// As it stands in an answer.
+    /// Returns the configuration as the report has it.
     #[must_use]
     pub fn config(&self) -> FindConfig {
         FindConfig {
@@ -85,7 +85,7 @@ impl FindPlan {
         if self.looks_for_cause { left - left.mul_f64(CAUSE.0).min(CAUSE.1) } else { left }
     }
 
-    /// The profile's times for the cliff and the knee, shortened so that the whole search takes no longer than this.
+    /// Returns the times of the profile for the cliff and the knee, shortened so that the whole search takes at most this long.
     #[must_use]
     pub fn split_budget(&self, search: Option<Duration>) -> (Duration, Duration) {
         let Profile { cliff_budget: budget, knee_budget, .. } = self.profile;
@@ -97,7 +97,7 @@ impl FindPlan {
 }
 
 impl FindPlan {
-    /// True if this time for the search is shorter than its profile's budget.
+    /// Returns true if this time for the search is shorter than the budget of its profile.
     #[must_use]
     pub fn shortens_search(&self, search: Option<Duration>) -> bool {
         self.split_budget(search).0 < self.profile.cliff_budget
@@ -114,7 +114,7 @@ impl From<SearchGoal> for find_report::ReportedGoal {
 }
 
 impl find_report::ReportedGoal {
-    /// As a search has it.
+    /// Converts the reported goal into the goal of a search.
     ///
     /// # Errors
     /// [`ResumeError::InvalidTime`].

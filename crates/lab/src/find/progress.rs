@@ -7,21 +7,20 @@ use seawall_search::trial_spec::TrialSpec;
 
 use super::find_report::{FindReport, ReportedTrial};
 
-/// Is told of each step when it begins and when it has ended. Called by the thread that runs the search: whoever takes long
-/// here keeps the target waiting.
+/// Observes each step of a run, at its start and at its end. The thread of the search calls it, so a slow watcher delays the run.
 pub trait FindWatcher {
     /// A step begins.
     fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus);
 
-    /// It has ended, and this came of it; none where there is nothing to tell.
+    /// A step has ended. `came` is its trial, if the step was one.
     fn step_finished(&mut self, step: &FindStep<'_>, came: Option<&ReportedTrial>, time: BudgetStatus);
 
-    /// More is known than before. Who wants all of it asks for it, which takes a moment; of what the run came to it has neither the cause nor
-    /// what the generator can do.
+    /// The report has changed. The argument builds the report so far, which takes a moment. It lacks the cause and the
+    /// capacity of the generator.
     fn report_changed(&mut self, _so_far: &dyn Fn() -> FindReport) {}
 }
 
-/// Two that hear the same, one after the other.
+/// Two watchers that observe the same steps, one after the other.
 impl<A: FindWatcher, B: FindWatcher> FindWatcher for (A, B) {
     fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus) {
         self.0.step_started(step, time);
@@ -39,7 +38,7 @@ impl<A: FindWatcher, B: FindWatcher> FindWatcher for (A, B) {
     }
 }
 
-/// One who may not be there.
+/// An optional watcher.
 impl<W: FindWatcher> FindWatcher for Option<W> {
     fn step_started(&mut self, step: &FindStep<'_>, time: BudgetStatus) {
         self.iter_mut().for_each(|watcher| watcher.step_started(step, time));
@@ -57,28 +56,28 @@ impl<W: FindWatcher> FindWatcher for Option<W> {
 /// A step of the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FindStep<'a> {
-    /// The generator is looked at.
+    /// The generator's capacity is measured.
     Calibrate,
-    /// This is offered.
+    /// A trial at a rate runs.
     RateTrial(&'a TrialSpec),
-    /// So many clients are kept busy.
+    /// A trial with a number of clients runs.
     ClosedLoopTrial(&'a closed_loop::ClosedTrialSpec),
-    /// Nothing is sent for so long.
+    /// Nothing is sent for this time.
     Pause(Duration),
-    /// This experiment is carried out.
+    /// An experiment with this name runs.
     Experiment(&'static str),
 }
 
 /// The used and the remaining part of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetStatus {
-    /// Since the begin.
+    /// The time since the start of the run.
     pub spent: Duration,
-    /// Of the budget; none: there is none.
+    /// The remaining budget; none without a budget.
     pub left: Option<Duration>,
 }
 
-/// Wants to know nothing.
+/// A watcher that ignores all steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoopWatcher;
 

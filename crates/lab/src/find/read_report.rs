@@ -1,4 +1,4 @@
-//! Reads an [`FindReport`] back: strictly, and no more of a file than a run can have written.
+//! Reads a [`FindReport`] back. It is strict and reads no more of a file than a run can have written.
 
 use std::io::Read;
 
@@ -12,25 +12,25 @@ use super::find_report::{
 };
 use super::server_evidence;
 
-/// Bytes of a file: some hundred times those of a thorough run.
+/// The most bytes of a file: some hundred times those of a thorough run.
 const MOST: u64 = 64 << 20;
-/// Trials of a run; a thorough one has some hundred, and whoever goes on with it looks at all of them after each.
+/// The most trials of a run. A thorough run has some hundred, and a continued run examines all of them after each trial.
 const TRIALS: usize = 2_000;
 /// The longest kind that an error shows, in characters.
 const KIND: usize = 32;
-/// Times are shorter, in seconds, and rates and counts lower.
+/// The bound on times in seconds, rates and counts.
 const BEYOND: f64 = 1e12;
 
 /// The reason why a file is not the report of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum FindReportError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the file: {0}")]
     Io(std::io::Error),
-    /// It is longer than any run's.
+    /// The file is longer than the report of any run.
     #[error("the file is longer than {MOST} bytes, so it is not a document of find --json")]
     TooLong,
-    /// It has another form.
+    /// The file is not valid JSON or lacks the form of a report.
     #[error("not a document of find --json: {0}")]
     Json(serde_json::Error),
     /// The document is not of the kind that `find --json` writes.
@@ -39,12 +39,12 @@ pub enum FindReportError {
     /// The document has a version that this program does not read.
     #[error("the document has version {0}; this program reads version {FIND_VERSION}")]
     Version(u32),
-    /// It says what no run says.
+    /// A value is impossible in the report of a run.
     #[error("not a document of find --json: {0}")]
     InvalidValue(&'static str),
 }
 
-/// Reads a run to its end.
+/// Reads a report to its end.
 ///
 /// # Errors
 /// [`FindReportError`].
@@ -57,7 +57,7 @@ pub fn read(from: impl Read) -> Result<FindReport, FindReportError> {
     parse(&text)
 }
 
-/// Of bytes.
+/// Parses a report.
 ///
 /// # Errors
 /// [`FindReportError`].
@@ -75,7 +75,7 @@ pub fn parse(text: &[u8]) -> Result<FindReport, FindReportError> {
     Ok(answer)
 }
 
-/// The keys that every document has. A key that is missing is an error of its own.
+/// The keys that every document has. Each missing key has its own error.
 #[derive(Deserialize)]
 struct DocumentHead {
     kind: Option<String>,
@@ -125,7 +125,7 @@ fn check(answer: &FindReport) -> Result<(), FindReportError> {
     says(!classes(answer).all(is_class), "unknown class of causes")
 }
 
-/// Goodput may be nothing at all.
+/// Returns true if a rate is missing or valid. Goodput may be zero.
 fn is_rate(rate: Option<f64>) -> bool {
     rate.is_none_or(is_figure)
 }
@@ -166,14 +166,14 @@ fn is_closed(closed: &ClosedLoopResult) -> bool {
 fn is_trial(trial: &ReportedTrial) -> bool {
     let figures =
         [trial.start_seconds, trial.duration_seconds, trial.goodput, trial.weight, trial.error_ratio];
-    // Clients that hang come to no rate at all.
+    // If all clients hang, the rate is zero.
     (trial.rate > 0.0 || trial.clients.is_some())
         && is_figure(trial.rate)
         && figures.into_iter().all(is_figure)
         && trial.blocks.iter().all(is_block)
 }
 
-/// No two counts of a fifteenth of a second add up to more than there is room for.
+/// Returns true if the numbers of a block are valid. The bound of the counts keeps their sums from overflowing.
 fn is_block(&(sent, good, errors, timely, late, in_flight, latency, slowest): &ReportedBlock) -> bool {
     let counts = [sent, good, errors, timely, late, in_flight];
     counts.into_iter().all(|count| count < 1 << 30) && is_figure(latency) && is_figure(slowest)

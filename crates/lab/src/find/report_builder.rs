@@ -1,4 +1,4 @@
-//! Makes an [`FindReport`] of what a search and an inquiry know, and puts into words why a trial points where it does.
+//! Builds a [`FindReport`] from the results of a search and an inquiry, and describes the reasons of each trial in words.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::find_report::{
 };
 use super::plan::FindPlan;
 
-/// A run that was ended before it had begun.
+/// Builds the report of a run that was stopped before its first trial.
 pub(super) fn unstarted_report(plan: &FindPlan, generator: GeneratorCapacity, took: Duration) -> FindReport {
     let report = RateSearch::new(plan.goal, plan.profile, plan.bounds(None)).report();
     let answer = search_report(plan, &report, Some(FindStopReason::Signal));
@@ -119,18 +119,18 @@ fn contradiction(report: &SearchReport) -> Option<String> {
     })
 }
 
-/// True if the search ended with a bracket that its own trials contradict.
+/// Returns true if the search ended with a bracket that its own trials contradict.
 pub(super) fn is_contradicted(report: &SearchReport) -> bool {
     outcome(report, None) == FindOutcome::Found && contradiction(report).is_some()
 }
 
-/// True if there is a limit whose cause can be looked for.
+/// Returns true if there is a limit whose cause can be looked for.
 pub(super) fn is_found(report: &SearchReport) -> bool {
     matches!(outcome(report, None), FindOutcome::Found | FindOutcome::Metastable)
         && contradiction(report).is_none()
 }
 
-/// A search that had no more time has found what was between two rates that were tested.
+/// Returns the outcome. A search without time left has found the limit if it lies between two tested rates.
 fn outcome(report: &SearchReport, cut: Option<FindStopReason>) -> FindOutcome {
     match report.outcome {
         Some(report::SearchOutcome::Found) => FindOutcome::Found,
@@ -154,7 +154,8 @@ pub(super) fn stop_reason(search: &RateSearch) -> Option<FindStopReason> {
     }
 }
 
-/// A bracket is stated where rates to both sides of the limit were offered; else the rates tested are all that is known.
+/// Returns the reported limit. It has a bracket only if the search offered rates on both sides of the limit; otherwise only the
+/// tested rates are known.
 fn limit(limit: &report::LimitEstimate, report: &SearchReport, is_between: bool) -> ReportedLimit {
     let bracket = limit.bracket.filter(|_| is_between && limit.lowest_bad.is_some());
     let at = |of: fn(Bracket) -> f64| bracket.map(of);
@@ -171,10 +172,11 @@ fn limit(limit: &report::LimitEstimate, report: &SearchReport, is_between: bool)
     }
 }
 
-/// A rate that was passed on the way up was not held, however few answers were late.
+/// The least time for which a target must sustain a rate. A rate that the ramp only passed does not count, even with few late
+/// responses.
 const HELD: Duration = Duration::from_secs(1);
 
-/// The knee with the highest rate at which a trial was good in every respect.
+/// Returns the knee with the highest rate at which a trial was good in every respect.
 fn kept(knee: report::LimitEstimate, report: &SearchReport) -> report::LimitEstimate {
     let share = report.goal.max_late_share();
     let is_good = |trial: &&report::RateTrial| {
@@ -187,13 +189,13 @@ fn kept(knee: report::LimitEstimate, report: &SearchReport) -> report::LimitEsti
     report::LimitEstimate { highest_good: good, ..knee }
 }
 
-/// Mean response time of the baseline, in seconds.
+/// Returns the mean response time of the baseline, in seconds.
 pub(super) fn baseline_response_time(report: &SearchReport) -> Option<f64> {
     let baseline = report.trials.iter().rfind(|trial| trial.spec.purpose == TrialPurpose::Baseline)?;
     mean_latency(&baseline.seen.blocks)
 }
 
-/// The highest rate that was offered and is believed, if anything was ever answered well.
+/// Returns the highest rate of a valid trial; none if no request ever had a good response.
 pub(super) fn highest_offered_rate(report: &SearchReport) -> Option<f64> {
     let believed =
         || report.trials.iter().filter(|trial| trial.verdict != trial_verdict::TrialVerdict::Invalid);
@@ -201,7 +203,7 @@ pub(super) fn highest_offered_rate(report: &SearchReport) -> Option<f64> {
     believed().any(answered).then(|| believed().map(|trial| trial.spec.rate).reduce(f64::max)).flatten()
 }
 
-/// The share of requests that fails at any rate; 0 where errors have a rate from which on they are, or are none.
+/// Returns the share of requests that fails at any rate; 0 if errors begin at some rate or never occur.
 pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
     if report.outcome != Some(report::SearchOutcome::GoalUnreachable) {
         return 0.0;
@@ -213,7 +215,7 @@ pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
     if of > 0.0 { count / of } else { 0.0 }
 }
 
-/// One trial.
+/// Returns a trial as the report has it.
 pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
     let evidence = &trial.evidence;
     ReportedTrial {
@@ -272,7 +274,7 @@ pub fn purpose_name(purpose: TrialPurpose) -> &'static str {
     }
 }
 
-/// A share of failures that stands for all of them.
+/// The share of failures of one kind from which the text names only that kind.
 const MOSTLY: f64 = 0.95;
 
 /// Describes the figures that led to the verdict on a trial.
@@ -317,7 +319,7 @@ pub(super) fn describe_errors(share: Proportion, beside: &TrialDetails) -> Strin
     format!("{} errors{}", format_percent(share.value()), if share.count > 0.0 { &of } else { "" })
 }
 
-/// With as many digits as it takes to tell it from nothing.
+/// Formats a share in percent, with enough digits to show that it is not zero.
 pub(super) fn format_percent(share: f64) -> String {
     let percent = 100.0 * share;
     match percent {
@@ -328,7 +330,7 @@ pub(super) fn format_percent(share: f64) -> String {
     }
 }
 
-/// The highest rate at which this machine lacked ports, where that is why nothing more could be offered.
+/// Returns the highest rate at which this machine lacked ports, if that ended the search.
 pub(super) fn rate_that_ran_out_of_ports(answer: &FindReport) -> Option<f64> {
     let last = answer.trials.iter().rev().find(|trial| trial.invalid_reason.is_some());
     let short =
@@ -337,7 +339,7 @@ pub(super) fn rate_that_ran_out_of_ports(answer: &FindReport) -> Option<f64> {
     without.reduce(f64::max).filter(|_| short)
 }
 
-/// The generator's limit is nothing of the target's: it had no ports, or could not send more.
+/// Sets the generator as the cause: this machine lacked ports or could not send more.
 pub(super) fn blame_generator(answer: &mut FindReport) {
     let invalid = answer.trials.iter().rev().find_map(|trial| trial.invalid_reason.clone());
     let seen = invalid.unwrap_or_else(|| answer.generator_capacity.method.clone());
@@ -356,7 +358,8 @@ pub(super) fn blame_generator(answer: &mut FindReport) {
     });
 }
 
-/// Adds what an inquiry found out about the ports that are the cause: of the target it says nothing without them.
+/// Adds the results of an inquiry about missing ports, if they are the cause. Without ports, the inquiry says nothing about the
+/// target.
 pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::DiagnosisReport) {
     let mut asked = answer.clone();
     add_cause(&mut asked, report);
@@ -370,7 +373,7 @@ pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::Diagnos
     answer.experiments = asked.experiments;
 }
 
-/// Adds what an inquiry found out.
+/// Adds the results of an inquiry.
 pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport) {
     let blamed = answer.outcome == FindOutcome::GeneratorLimited;
     let mut causes = report.causes.iter().map(|cause| excuse(one(cause), blamed));
@@ -400,7 +403,7 @@ pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport
     suspect_targets(answer);
 }
 
-/// Adds what was tried while more is to be: which cause it is may be another after that.
+/// Adds the experiments so far to the report of a running inquiry. The cause is left out because it may still change.
 pub(super) fn with_experiments(answer: FindReport, report: &cause::DiagnosisReport) -> FindReport {
     FindReport { experiments: experiments(report), ..answer }
 }
@@ -413,7 +416,8 @@ fn experiments(report: &cause::DiagnosisReport) -> Vec<find_report::ReportedExpe
     report.experiments.iter().map(tried).collect()
 }
 
-/// Of several targets that were given one may refuse while another delays: that is as uneven as a balancer, and no balancer's doing.
+/// Adds the target list as an explanation of uneven balancing. With several targets, one may refuse while another delays, which
+/// looks like an uneven balancer.
 fn suspect_targets(answer: &mut FindReport) {
     let (targets, uneven) = (answer.config.target_count, CauseClass::UnevenBalancing.slug());
     if targets < 2 {

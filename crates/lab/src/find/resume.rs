@@ -1,8 +1,8 @@
-//! Leads a search to where an earlier run ended: by what was seen then, for a search decides by nothing else.
+//! Restores the search of an earlier run from the observations in its report, because a search decides by nothing else.
 //!
-//! The trials go into a new search in their order, with the time that it was granted when it was. What it wants next must be what was
-//! offered next; where it is not, the run was made by another version, or its file was changed, and it is not continued. A trial that
-//! somebody ended is made anew. What a search knows of the generator is what it knew then.
+//! The trials go into a new search in their order, with the budgets of that time. The next trial that the search wants must be
+//! the next trial of the report. If it differs, another version wrote the report or somebody changed the file, and the run cannot
+//! be continued. A trial that was interrupted is repeated. The capacity of the generator is that of the earlier run.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use super::report_builder;
 /// The reason why a run cannot be continued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
-    /// Something else was asked.
+    /// The earlier run had a different configuration.
     #[error("the earlier run had a different {0}: continue it with the same settings")]
     ConfigDiffers(&'static str),
-    /// Somebody else would answer.
+    /// The earlier run connected by a different route.
     #[error(
         "the earlier run connected {before}, but this run would connect {now}: continue it with the same settings"
     )]
@@ -30,17 +30,17 @@ pub enum ResumeError {
         /// The route of this run.
         now: String,
     },
-    /// Its trials are no rates.
+    /// The earlier run searched for a number of clients.
     #[error(
         "the earlier run searched for a number of clients (--closed-loop); only searches for a rate can be continued"
     )]
     ClosedLoop,
-    /// The search goes another way than it went.
+    /// This trial of the earlier run differs from the trial that the search would run now.
     #[error(
         "trial {0} of the file differs from the trial that this version would run: use the unchanged file with the seawall version that wrote it"
     )]
     TrialDiffers(usize),
-    /// A time that is none.
+    /// A duration in the report is invalid.
     #[error("{0} is not a number of seconds")]
     InvalidTime(String),
 }
@@ -48,7 +48,7 @@ pub enum ResumeError {
 /// The relative difference up to which two rates count as the same, because the file has rounded decimal digits.
 const SAME: f64 = 1e-6;
 
-/// A search that knows what the earlier run knew.
+/// Rebuilds the search of an earlier run from its report.
 ///
 /// # Errors
 /// [`ResumeError`].
@@ -80,7 +80,7 @@ pub fn check_compatible(plan: &FindPlan, before: &FindReport) -> Result<(), Resu
     alike(&plan.config(), &before.config)
 }
 
-/// The first thing that differs.
+/// Returns the first difference between two configurations as an error.
 fn alike(now: &FindConfig, before: &FindConfig) -> Result<(), ResumeError> {
     let differences = [
         (now.slo != before.slo, "--slo"),
@@ -92,14 +92,14 @@ fn alike(now: &FindConfig, before: &FindConfig) -> Result<(), ResumeError> {
         (now.timeout_seconds != before.timeout_seconds, "--timeout"),
     ];
     refuse_first(&differences)?;
-    // Of a run of a version that did not keep it nothing is known.
+    // Older versions did not record the fingerprint, so nothing is compared.
     now.request_fingerprint
         .as_ref()
         .zip(before.request_fingerprint.as_ref())
         .map_or(Ok(()), |(now, before)| sent_alike(now, before))
 }
 
-/// The first thing that differs of who answers, and of what they are asked.
+/// Returns the first difference in the route or the requests as an error.
 fn sent_alike(now: &RequestFingerprint, before: &RequestFingerprint) -> Result<(), ResumeError> {
     if now.via != before.via {
         let [before, now] = [before, now].map(|sent| route(sent).to_owned());
@@ -179,6 +179,8 @@ fn seen(trial: &ReportedTrial) -> Result<TrialObservation, ResumeError> {
     })
 }
 
+/// Converts seconds of a report into a duration.
+///
 /// # Errors
 /// [`ResumeError::InvalidTime`].
 pub(super) fn duration_from_seconds(seconds: f64) -> Result<Duration, ResumeError> {

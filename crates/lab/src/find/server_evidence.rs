@@ -1,9 +1,9 @@
-//! The server's own word: a ground beside which somebody looks at the target's metrics and at its control group.
+//! Evidence from the target itself: a driver that also reads the target's metrics and control group.
 //!
-//! [`InstrumentedDriver`] is the ground that it is given, and looks around each load that may break the target ([`ServerSideReader::snapshot`]); what was
-//! seen around those that did, and around an inquiry's overloads, becomes [`ServerSideWindow`]s of the answer, and [`apply_server_evidence`] joins
-//! them with what clients saw. Neither a search nor an inquiry knows of it: what they do is the same without. Knows no clock and no file but those
-//! that it is given. Called by the tool.
+//! [`InstrumentedDriver`] wraps another driver and takes readings around each load that may break the target
+//! ([`ServerSideReader::snapshot`]). The readings around bad trials and around overload experiments become [`ServerSideWindow`]s
+//! of the report. [`apply_server_evidence`] joins them with the observations of the clients. The search and the inquiry do not
+//! use them. The caller passes the clock and the files. The tool calls this module.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ use crate::server_side::{
 use crate::target_driver::{Calibration, TargetDriver};
 use seawall_probe::files::HostFiles;
 
-/// Most windows of a run: a thorough one has some hundred trials, of which half break.
+/// The most windows of a run. A thorough run has some hundred trials, of which half break the target.
 pub(super) const MAX_WINDOWS: usize = 512;
 
-/// A ground, and who looks at the target's own side.
+/// A driver that also reads the target's server-side data around each load.
 pub struct InstrumentedDriver<'g> {
     ground: &'g mut dyn TargetDriver,
     bound: Option<Duration>,
@@ -39,11 +39,11 @@ pub struct InstrumentedDriver<'g> {
 
 /// The source of server-side readings.
 pub struct ServerSideSource {
-    /// The target's side.
+    /// The reader of the target's own data.
     pub reader: ServerSideReader,
-    /// This machine's files.
+    /// The files of this machine.
     pub files: Box<dyn HostFiles>,
-    /// A clock that does not jump.
+    /// A monotonic clock.
     pub clock: Box<dyn Fn() -> Duration>,
 }
 
@@ -54,12 +54,13 @@ impl ServerSideSource {
 }
 
 impl<'g> InstrumentedDriver<'g> {
-    /// Beside this ground. Answers later than the bound are missed as well as those that are none.
+    /// Wraps a driver. Responses later than `bound` count like missing ones.
     pub fn new(ground: &'g mut dyn TargetDriver, sight: ServerSideSource, bound: Option<Duration>) -> Self {
         Self { ground, bound, sight, windows: Vec::new() }
     }
 
-    /// Adds what was seen to the answer of the run, behind what an earlier part of it had seen, and joins it with what clients saw.
+    /// Adds the windows to the report, after those of the earlier part of the run, and joins them with the observations of the
+    /// clients.
     pub fn add_server_evidence(self, answer: &mut FindReport, before: Option<&FindReport>) {
         answer.server_metrics = before.map(|before| before.server_metrics.clone()).unwrap_or_default();
         answer.server_metrics.extend(self.windows);
@@ -67,7 +68,8 @@ impl<'g> InstrumentedDriver<'g> {
         apply_server_evidence(answer);
     }
 
-    /// Looks, has it done, and looks again if that is worth a window; says how long the looks took.
+    /// Takes a reading, runs the load, and takes another reading if the load is worth a window. Also returns the duration of the
+    /// readings.
     fn with_snapshots<T>(
         &mut self,
         carry: impl FnOnce(&mut dyn TargetDriver) -> T,
@@ -87,7 +89,7 @@ impl<'g> InstrumentedDriver<'g> {
         (made, looks)
     }
 
-    /// Keeps what says something; that nothing could be seen is worth saying once.
+    /// Keeps a window that has facts. A window without readings is kept once per reason.
     fn keep(&mut self, during: String, seen: WindowObservation) {
         let window = window(during, seen);
         let is_new =
@@ -149,7 +151,7 @@ impl TargetDriver for InstrumentedDriver<'_> {
     }
 }
 
-/// Clients that wait for their answers: no cause is looked for, so nothing is asked.
+/// Runs trials with clients without readings, because such a run does not look for the cause.
 impl closed_loop::ClosedTarget for InstrumentedDriver<'_> {
     fn carry_out(&mut self, offer: &closed_loop::ClosedTrialSpec) -> TrialObservation {
         closed_loop::ClosedTarget::carry_out(self.ground, offer)
@@ -160,10 +162,10 @@ impl closed_loop::ClosedTarget for InstrumentedDriver<'_> {
     }
 }
 
-/// Experiments above the limit that differ from the search in nothing else (`cause/src/battery.rs`).
+/// The experiments above the limit that differ from the search in nothing else (`cause/src/experiment_plans.rs`).
 const OVERLOADS: [&str; 2] = ["150 % of the limit", "250 % of the limit"];
 
-/// True if the clients missed the goal: the trial is bad by itself, or it used up the burst allowance that it was to use up.
+/// Returns true if the clients missed the goal: the trial is bad by itself, or it emptied the token bucket as intended.
 fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     let is_bad = match offer.rule {
         StopRule::FullDuration(standard) | StopRule::Decided(standard) => {
@@ -175,7 +177,7 @@ fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     is_bad && seen.invalid_reason.is_none()
 }
 
-/// Returns the number of requests that were sent, and of those that failed, were late or had no response at the end.
+/// Returns the number of sent requests, and the number of those that failed, were late or had no response at the end.
 fn missed(blocks: &[BlockCounts]) -> ClientLoad {
     let open = blocks.last().map_or(0, |block| block.in_flight);
     let failed = sum(blocks, |block| block.errors) + f64::from(open);
@@ -212,12 +214,12 @@ fn window(during: String, seen: WindowObservation) -> ServerSideWindow {
     }
 }
 
-/// The server's word on a class.
+/// The server-side evidence about one cause.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ServerEvidence<'a> {
-    /// The class's slug.
+    /// The slug of the cause.
     pub cause: &'a str,
-    /// The likelihood ratio of the class; a ratio below 1 speaks against the class.
+    /// The likelihood ratio of the cause; a ratio below 1 speaks against the cause.
     pub likelihood_ratio: f64,
     /// The observation.
     pub text: &'a str,
@@ -225,13 +227,15 @@ pub struct ServerEvidence<'a> {
     pub only_excludes: bool,
 }
 
-/// No fact of the server's moves odds by more than this, up or down: ratios are judgements (`server_side::judge`).
+/// The largest factor by which server-side evidence changes the odds of a cause, up or down, because its ratios are judgements
+/// (`server_side::judge`).
 const CAP: f64 = 20.0;
-/// A tie is decided when the server's word on one class is so many times its word on the others.
+/// The factor by which the ratio of one cause must exceed those of the others to decide a tie.
 const DECIDES: f64 = 5.0;
 
-/// Returns the server's evidence for each class that has any, the strongest first. From one window, the strongest fact counts, because facts of one
-/// window depend on each other. From several windows, the fact in the middle counts, because windows repeat each other.
+/// Returns the server-side evidence for each class that has any, the strongest first. From one window, the strongest fact counts,
+/// because facts of one window depend on each other. From several windows, the fact in the middle counts, because windows repeat
+/// each other.
 #[must_use]
 pub fn server_evidence(windows: &[ServerSideWindow]) -> Vec<ServerEvidence<'_>> {
     let on = |class: &'static str| {
@@ -265,9 +269,9 @@ impl ServerEvidence<'_> {
     }
 }
 
-/// Joins the server's word with what its clients saw. A tie of the likeliest cause is decided by it where it says clearly more of one
-/// class than of the others: that one takes the place, and the odds, of the likeliest, since what clients saw fits it as well. Then the odds of
-/// each cause that is named are multiplied by the ratio of the word on its class, of [`CAP`] at most.
+/// Joins the server-side evidence with the observations of the clients. First it decides a tie of the likeliest cause if one
+/// class has clearly more evidence than the others. That class takes the place and the odds of the likeliest cause, because the
+/// observations fit it as well. Then it multiplies the odds of each named cause by the ratio of its evidence, at most [`CAP`].
 pub fn apply_server_evidence(answer: &mut FindReport) {
     let windows = std::mem::take(&mut answer.server_metrics);
     let words = server_evidence(&windows);
@@ -307,7 +311,7 @@ fn evidence(seen: String, ratio: f64) -> find_report::ReportedEvidence {
     }
 }
 
-/// Decides the ties of the likeliest cause as far as the words go.
+/// Decides the ties of the likeliest cause as far as the evidence allows.
 fn decide(answer: &mut FindReport, words: &[ServerEvidence<'_>]) {
     let ratio = |class: &str| on(words, class).map_or(1.0, |word| word.likelihood_ratio);
     let mut lost = Vec::new();
@@ -359,7 +363,7 @@ mod tests {
     use super::*;
     use crate::server_side::ServerCgroup;
 
-    /// A control group without a quota that uses so many cores all the time, and its clock.
+    /// A control group without a quota that always uses this many cores, and its clock.
     #[derive(Clone)]
     struct Busy {
         cores: f64,
@@ -386,7 +390,7 @@ mod tests {
         }
     }
 
-    /// A simulated target that moves that clock.
+    /// A simulated target that advances that clock.
     struct Clocked(Field, Rc<Cell<Duration>>);
 
     impl Clocked {
@@ -569,7 +573,7 @@ mod tests {
         let answer = weighed("pool-saturation", &[8.0]);
         let cause = answer.cause.unwrap();
         assert_eq!((cause.name.as_str(), answer.ambiguous_causes.len()), ("cpu-saturation", 0));
-        // Odds of 0.6 are 1.5, times 8.
+        // A score of 0.6 means odds of 1.5. They are multiplied by 8.
         assert!((cause.score - 12.0 / 13.0).abs() < 1e-9);
         assert_eq!(
             (cause.evidence[0].observation.as_str(), cause.evidence[0].experiment.as_str()),
@@ -588,7 +592,7 @@ mod tests {
     #[test]
     fn a_word_that_is_not_clear_decides_no_tie_and_moves_the_odds_all_the_same() {
         let answer = weighed("cpu-saturation", &[2.0]);
-        // Odds of 1.5, times 2.
+        // The odds of 1.5 are multiplied by 2.
         assert!(answer.ambiguous_causes.len() == 1 && (answer.cause.unwrap().score - 0.75).abs() < 1e-9);
     }
 
@@ -602,7 +606,7 @@ mod tests {
             (confidence / (1.0 - confidence) / 1.5 * 1e6).round() / 1e6
         };
         assert_eq!((odds(&[1000.0]), odds(&[8.0, 8.0, 8.0]), odds(&[0.001])), (20.0, 8.0, 0.05));
-        // Of windows that contradict each other the one in the middle, and of two the one that says less.
+        // With contradicting windows the middle one counts, and with two windows the weaker one.
         assert_eq!((odds(&[0.2, 3.0, 8.0]), odds(&[0.2, 3.0])), (3.0, 3.0));
     }
 

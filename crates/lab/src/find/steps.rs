@@ -1,7 +1,7 @@
-//! Takes the steps of a search and of an inquiry, one after the other, within a budget, and tells a watcher of each.
+//! Takes the steps of a search and of an inquiry, one after the other, within a budget, and reports each to a watcher.
 //!
-//! A trial is shortened to what is left where a shorter one is worth as much a second; what would be worth nothing if it were cut, and
-//! what follows of it, is not begun.
+//! If little time is left, a trial is shortened, provided that a shorter one is worth as much per second. A trial is not begun if
+//! it would be useless when cut short, or if there is no time for the trial that must follow.
 
 mod closed_loop;
 
@@ -19,17 +19,17 @@ use super::plan::FindPlan;
 use super::progress::{BudgetStatus, FindStep, FindWatcher};
 use super::report_builder;
 
-/// Time that is counted, and whoever is told.
+/// Runs steps, counts their time and reports them to a watcher.
 pub(super) struct StepRunner<'w, W> {
     plan: &'w FindPlan,
     spent: Duration,
     watcher: &'w mut W,
 }
 
-/// No trial of a rate is worth anything below this.
+/// The shortest useful trial at a rate.
 const SHORTEST: Duration = Duration::from_millis(2200);
 
-/// Single requests before an inquiry, a second: as many as are few for any target, unless its limit is lower.
+/// The single requests per second before an inquiry. They are few for any target, unless its limit is lower.
 const SINGLE: f64 = 10.0;
 /// The maximum time for which these single requests are sent.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         self.spent
     }
 
-    /// Of the budget; none: there is none.
+    /// Returns the remaining budget; none without a budget.
     pub(super) fn remaining_budget(&self) -> Option<Duration> {
         self.plan.budget.map(|budget| budget.saturating_sub(self.spent))
     }
@@ -52,7 +52,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         BudgetStatus { spent: self.spent, left: self.remaining_budget() }
     }
 
-    /// One step of which there is no more to tell than that it is over.
+    /// Runs one step that has no trial to report.
     pub(super) fn step<T>(
         &mut self,
         step: FindStep<'_>,
@@ -66,7 +66,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         made
     }
 
-    /// Searches to the end, or until so much more is spent; says what ended it before.
+    /// Searches to the end, or until this much more time is spent. Returns the reason if the search ended early.
     pub(super) fn run_search(
         &mut self,
         target: &mut (impl SearchTarget + ?Sized),
@@ -103,7 +103,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         self.watcher.step_started(&FindStep::RateTrial(&fitted), self.time());
         let seen = target.carry_out(&fitted);
         self.spent += seen.took;
-        // Whether the target had come to itself is not known of one that was not waited for as long as it was to be.
+        // If the wait was cut short, the recovery of the target is unknown.
         let unfinished = fitted.purpose == TrialPurpose::RecoveryProbe
             && fitted.max_duration < offer.max_duration
             && seen.took >= fitted.max_duration;
@@ -117,8 +117,8 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         None
     }
 
-    /// Sends single requests to a target that breaks at such a rate until some are answered well, and for no longer than there is
-    /// time for; says whether somebody wants everything to end.
+    /// Sends single requests to a target that breaks at this rate, until some get good responses or the time is over. Returns
+    /// true if the run is to stop.
     pub(super) fn wait_until_answering(
         &mut self,
         target: &mut (impl SearchTarget + ?Sized),
@@ -141,7 +141,8 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         self.step(step, || target.carry_out(&offer), |seen| seen.took).interrupted
     }
 
-    /// Inquires to the end, or to that of the budget, after a search that came to this; says what ended it before.
+    /// Runs the inquiry to its end, or to the end of the budget. `found` is the report of the search. Returns the reason if the
+    /// inquiry ended early.
     pub(super) fn run_inquiry(
         &mut self,
         subject: &mut (impl ExperimentTarget + ?Sized),
@@ -181,12 +182,12 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
     }
 }
 
-/// The offer as far as there is time for it; none where there is not.
+/// Returns the trial, shortened to the available time; none if the time is too short.
 fn fitted(offer: &TrialSpec, left: Duration) -> Option<TrialSpec> {
     let left = left.saturating_sub(offer.drain);
     let needed = match offer.purpose {
         TrialPurpose::Recovery | TrialPurpose::RepeatAfterIdle => offer.max_duration,
-        // Nobody is overloaded for a trial that there is no time for.
+        // An overload is useless without time for the next trial.
         TrialPurpose::BurstDrain => offer.max_duration + SHORTEST,
         TrialPurpose::Baseline | TrialPurpose::RecoveryProbe => offer.min_duration,
         _ => SHORTEST.min(offer.max_duration),
@@ -194,7 +195,7 @@ fn fitted(offer: &TrialSpec, left: Duration) -> Option<TrialSpec> {
     (needed <= left).then(|| TrialSpec { max_duration: offer.max_duration.min(left), ..*offer })
 }
 
-/// The longest that an experiment takes.
+/// Returns the longest duration of an experiment.
 fn longest(experiment: &Experiment) -> Duration {
     let lasts = match experiment.load {
         ExperimentLoad::Rate { lasts, .. } | ExperimentLoad::Clients { lasts, .. } => lasts,

@@ -1,4 +1,4 @@
-//! Whole runs on simulated targets and a clock that is moved by hand.
+//! Tests of whole runs on simulated targets with a manual clock.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -31,13 +31,13 @@ use super::resume::ResumeError;
 use super::{empty_report, find, has_nothing_left, is_broken_twice, read_report, report_builder, resume};
 use crate::target_driver::{Calibration, TargetDriver};
 
-/// A simulated target that counts what is asked of it.
+/// A simulated target that counts its trials.
 pub(super) struct Field {
     target: SimulatedTarget,
     most: Option<f64>,
     offers: usize,
     clients: u32,
-    /// The number of offers at the time when the connections were closed.
+    /// The number of trials at the time when the connections were closed.
     hung_up: Option<usize>,
     /// The observation that every experiment returns.
     watched: ExperimentObservation,
@@ -134,7 +134,7 @@ fn run(field: &mut Field, plan: &FindPlan) -> FindReport {
     find(field, plan, None, &mut NoopWatcher).unwrap()
 }
 
-/// Made once: a search is some seconds of arithmetic without optimisation.
+/// Returns the report of one search, which is computed once because it takes seconds without optimisation.
 fn found() -> FindReport {
     let cause = find_report::ReportedCause {
         name: "unknown".to_owned(),
@@ -249,7 +249,7 @@ fn a_run_that_ran_out_of_time_says_so_and_is_continued() {
     assert_eq!((second.outcome, second.stop_reason), (FindOutcome::Found, None));
     assert!(second.duration_seconds > first.duration_seconds && second.trials.len() > first.trials.len());
     assert_eq!(second.trials[0].blocks, first.trials[0].blocks);
-    // And that one, written down, leads to the same place.
+    // The second report also leads to the same place after it was written and read.
     let written = read_report::parse(second.to_json().unwrap().as_bytes()).unwrap();
     let offers = field.offers;
     let third =
@@ -314,7 +314,7 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     assert_eq!(refused(&plan(), &changed), ResumeError::InvalidTime("-1".to_owned()));
 }
 
-/// A run through a Unix socket went on over TCP, at whoever listened there.
+/// Regression: a run through a Unix socket continued over TCP, with another server.
 #[test]
 fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_continued() {
     let sent = RequestFingerprint {
@@ -344,7 +344,7 @@ fn a_run_that_another_server_would_answer_or_that_sends_something_else_is_not_co
         refused(RequestFingerprint { requests_digest: "01".to_owned(), ..sent.clone() }).contains("--header")
     );
     assert!(refused(RequestFingerprint { settings: String::new(), ..sent.clone() }).contains("--resolvers"));
-    // The same, and what an earlier version wrote.
+    // The same requests, and a report of an earlier version.
     assert_eq!(goes_on(Some(sent.clone()), Some(sent.clone())), Ok(()));
     assert_eq!(goes_on(Some(sent.clone()), None), Ok(()));
     let written = of(Some(sent)).to_json().unwrap();
@@ -372,7 +372,7 @@ fn a_cap_and_the_generator_are_no_limit_of_the_target() {
     assert_eq!((cause.name.as_str(), cause.evidence[0].observation.as_str()), ("generator", "it was told"));
 }
 
-/// Two targets in one file, of which one refuses and one delays, were called a balancer's doing.
+/// Regression: two targets in one file, of which one refuses and one delays, had the cause "uneven balancing".
 #[test]
 fn of_several_targets_the_list_is_suspected_before_a_balancer() {
     let told = |targets: usize, class| {
@@ -400,7 +400,7 @@ fn of_several_targets_the_list_is_suspected_before_a_balancer() {
     }
 }
 
-/// An inquiry that is sure of this class, and cannot tell it from another.
+/// Returns the report of an inquiry that is sure of this class and cannot tell it from another.
 fn blamed(class: Cause) -> report::DiagnosisReport {
     let cause = report::DiagnosedCause { class, confidence: 0.9, evidence: Vec::new(), figures: Vec::new() };
     let tie = report::CauseTie { between: vec![class, Cause::Pauses], how_to_tell: "look at it".to_owned() };
@@ -439,7 +439,8 @@ fn where_nothing_was_found_a_third_of_the_time_for_the_cause_is_the_searchs() {
     assert!(with.is_found() || !without.is_found());
 }
 
-/// Of a limit of 19,126/s that trials had found the generator was called the cause, because twice as much was beyond it.
+/// Regression: the trials found a limit of 19,126/s, but the report named the generator as the cause, because it could not send
+/// twice as much.
 #[test]
 fn a_generator_that_an_inquiry_is_too_much_for_is_not_why_a_limit_that_was_found_is_there() {
     let mut field = Field::of(&queue(), &plan().goal);
@@ -586,7 +587,8 @@ fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() 
     assert!(known.lower > 1.0 && known.upper == f64::INFINITY, "{known:?}");
     let known = compare(&held, &low).unwrap().ratio;
     assert!(known.lower == 0.0 && known.upper < 1.0, "{known:?}");
-    // A goal of one error in a thousand is not told by fifty answers a second: what broke nothing up to the cap was held.
+    // Fifty responses per second cannot show one error in a thousand. So the rate that broke nothing up to the cap counts as
+    // sustained.
     let untold = of(FindOutcome::NoLimitFound, None, 1000.0);
     assert_eq!(change(&low, &untold), Ok(ComparisonVerdict::Better));
     let generator = of(FindOutcome::GeneratorLimited, Some(700.0), 700.0);
@@ -629,7 +631,8 @@ fn another_target_is_compared_and_named() {
     assert_eq!(differences(&sent("01", "http://a/"), &sent("02", "http://b/")).len(), 1);
 }
 
-/// Four workers of 10 ms with 5 ms beside them: six clients keep all busy, and a hundred wait a quarter of a second.
+/// Returns a target with four workers of 10 ms and another 5 ms per request. Six clients keep all workers busy, and a hundred
+/// clients wait for a quarter of a second.
 fn pool() -> Field {
     let workers = SimulatedWorkers::new(4, ServiceDistribution::Fixed(0.01), 0.005);
     let target = SimulatedTarget::new(Box::new(workers), simulated::SimulatedArrivals::Constant, 0.25, 1);
@@ -640,7 +643,7 @@ fn of_clients(field: &mut Field, plan: &FindPlan, most: Option<u32>) -> FindRepo
     super::closed_loop::find(field, plan, most, &mut NoopWatcher)
 }
 
-/// Made once.
+/// Returns the report of one search for clients, which is computed once.
 fn borne() -> FindReport {
     static BORNE: LazyLock<FindReport> = LazyLock::new(|| of_clients(&mut pool(), &plan(), None));
     BORNE.clone()
@@ -660,7 +663,7 @@ fn a_run_of_clients_says_how_many_are_borne_and_what_more_of_them_do_not_raise()
     let saturation = closed.saturation.unwrap();
     assert!((390.0..410.0).contains(&saturation.rate) && saturation.is_confirmed, "{saturation:?}");
     assert!((5..=7).contains(&saturation.clients), "{saturation:?}");
-    // Nothing is said of rates.
+    // The report has no rates.
     assert_eq!(
         (answer.breaking_rate, answer.latency_breaking_rate),
         (ReportedLimit::default(), ReportedLimit::default())
@@ -748,7 +751,7 @@ fn a_run_of_clients_stays_within_its_budget_and_keeps_what_it_has_seen() {
     assert!(answer.trials.last().unwrap().is_interrupted && answer.closed_loop.unwrap().saturation.is_some());
 }
 
-/// A field to which this machine has so few ports that above a rate none is free, but from another address.
+/// A target for which this machine has too few ports. Above a rate no port is free, except from another address.
 struct Short(Field, f64);
 
 impl Offered for Short {
@@ -830,7 +833,7 @@ fn before_an_inquiry_all_connections_are_closed_and_the_target_has_answered() {
     assert_eq!(alone.hung_up, None, "without one they are kept");
 }
 
-/// The experiments that began, by their names.
+/// The names of the experiments that began.
 #[derive(Default)]
 struct Heard(Vec<String>);
 
@@ -867,7 +870,7 @@ fn a_machine_without_free_ports_is_the_limit_and_ports_are_the_cause() {
     assert_eq!(again.cause.map(|cause| cause.name), Some("ports".to_owned()), "what was read is known");
 }
 
-/// Continuing a run that this machine had disturbed sent nothing, and did not say why.
+/// Regression: a continued run that this machine had disturbed sent nothing and gave no reason.
 #[test]
 fn a_run_that_this_machine_disturbed_goes_on_when_it_is_continued() {
     let plan = FindPlan { max_rate: Some(100.0), ..plan() };
@@ -879,12 +882,12 @@ fn a_run_that_this_machine_disturbed_goes_on_when_it_is_continued() {
     let second = find(&mut calm, &plan, Some(&first), &mut NoopWatcher).unwrap();
     assert_ne!(second.outcome, FindOutcome::GeneratorLimited);
     assert!(second.trials.len() > first.trials.len() && calm.offers > 0);
-    // What both sent leads to the same place.
+    // The trials of both parts lead to the same place.
     let written = read_report::parse(second.to_json().unwrap().as_bytes()).unwrap();
     assert!(resume::restore_search(&plan, &written).is_ok());
 }
 
-/// A target that breaks had no cause, because the trials did not agree on its limit.
+/// Regression: a target that breaks had no cause, because the trials did not agree on its limit.
 #[test]
 fn a_target_that_broke_twice_is_asked_for_its_cause_although_its_limit_is_not_known() {
     let bad = find_report::ReportedTrial {
@@ -901,7 +904,8 @@ fn a_target_that_broke_twice_is_asked_for_its_cause_although_its_limit_is_not_kn
     assert!(!of(FindOutcome::Undecided, 1, None) && !of(FindOutcome::NoLimitFound, 2, None));
 }
 
-/// "FOUND, roughly: 23,090 to 152,354/s" was said with a bad trial at 13,451/s, where no more than 72,876/s could be offered.
+/// Regression: a run said "FOUND, roughly: 23,090 to 152,354/s" after a bad trial at 13,451/s, although the generator could offer
+/// at most 72,876/s.
 #[test]
 fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     let plan = plan();
@@ -926,7 +930,7 @@ fn a_bracket_that_its_own_trials_contradict_is_not_found() {
     assert!(reason.is_some_and(|reason| reason.contains("but the highest rate of a trial was")));
 }
 
-/// A search that had all of its time ended after 82 of 240 s with "cut short by the budget".
+/// Regression: a search with all of its time ended after 82 of 240 s with "cut short by the budget".
 #[test]
 fn only_a_search_with_less_time_than_its_profile_is_cut_short_by_the_budget() {
     let plan = FindPlan { budget: Some(Duration::from_secs(240)), looks_for_cause: true, ..plan() };

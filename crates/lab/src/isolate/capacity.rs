@@ -1,9 +1,9 @@
-//! The capacity of variants. After an experiment the reference and the variants that differ are searched one after the other
-//! for the rate at which they break.
+//! The capacity of variants. After an experiment, this module searches the breaking rate of the reference and of the variants
+//! that differ, one after the other.
 //!
-//! [`CapacitySearches::next_search`] says which variant is searched next, with which plan and budget.
-//! [`CapacitySearches::record`] takes the result and compares it with the reference. Each search is one of [`crate::find`]. The
-//! caller runs it, for real variants with [`LocalVariantRunner::driver`](super::local_runner::LocalVariantRunner::driver).
+//! [`CapacitySearches::next_search`] returns the next variant with its plan and budget. [`CapacitySearches::record`] takes the
+//! result and compares it with the reference. Each search is one of [`crate::find`]. The caller runs it, for real variants with
+//! [`LocalVariantRunner::driver`](super::local_runner::LocalVariantRunner::driver).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -32,20 +32,20 @@ const MOST: usize = 3;
 /// The pause between two searches. A target that the previous search overloaded has recovered by then, or will not soon.
 const REST: Duration = Duration::from_secs(3);
 
-/// Reasons why a variant was not searched.
+/// The reason of a variant that was not searched for lack of time.
 const NO_TIME: &str = "the budget left no time for this search";
 const NO_ROOM: &str = "three other variants differ more from the reference, and --capacity searches at most three variants besides the reference";
 
 /// The shortest budget. A third of it is enough for the first look of an experiment, and the rest for two searches.
 pub const MIN_BUDGET: Duration = Duration::from_secs(75);
 
-/// The part of a budget that the experiment may take. The searches get what the experiment leaves of it.
+/// Returns the part of a budget that the experiment may take. The searches get the rest.
 #[must_use]
 pub fn study_budget(budget: Duration) -> Duration {
     budget / 3
 }
 
-/// The whole budget in which an experiment gets this much.
+/// Returns the whole budget of which an experiment gets this much.
 #[must_use]
 pub fn total_budget(experiment: Duration) -> Duration {
     experiment.saturating_mul(3)
@@ -143,7 +143,7 @@ impl CapacitySearches {
         let is_alone = ways.is_empty();
         self.due = std::iter::once(0).chain(ways).collect();
         self.shorten();
-        // The reference's limit alone has nothing to be compared with.
+        // The limit of the reference alone has nothing to be compared with.
         if self.due.len() == 1 && !is_alone {
             let reference = std::mem::take(&mut self.due).into();
             self.leave_out(reference, NO_TIME);
@@ -166,7 +166,7 @@ impl CapacitySearches {
         self.found.not_run.extend(ways.into_iter().filter_map(left_out));
     }
 
-    /// The budget of each search that is due.
+    /// Returns the budget of each search that is due.
     fn share(&self) -> Duration {
         let rests = self.due.len().saturating_sub(usize::from(self.found.variants.is_empty()));
         let [rests, due] =
@@ -174,7 +174,7 @@ impl CapacitySearches {
         self.left.saturating_sub(REST * rests) / due
     }
 
-    /// The search that runs next, or `None` if all are done.
+    /// Returns the search that runs next, or `None` if all are done.
     pub fn next_search(&mut self) -> Option<NextSearch> {
         self.shorten();
         let share = self.share();
@@ -214,7 +214,7 @@ impl CapacitySearches {
         self.leave_out(due, why);
     }
 
-    /// The result of the searches.
+    /// Returns the result of the searches.
     #[must_use]
     pub fn finish(self) -> CapacityReport {
         self.found
@@ -222,13 +222,13 @@ impl CapacitySearches {
 }
 
 impl CapacityReport {
-    /// True if a signal or the live page stopped a search.
+    /// Returns true if a signal or the live page stopped a search.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         self.variants.iter().any(|way| way.find.stop_reason == Some(FindStopReason::Signal))
     }
 
-    /// True if the capacity of each variant that differs was compared with the reference's.
+    /// Returns true if the capacity of each variant that differs was compared with the reference's.
     #[must_use]
     pub fn is_conclusive(&self) -> bool {
         let is_untold = |way: &VariantCapacity| match &way.vs_reference {
@@ -239,13 +239,13 @@ impl CapacityReport {
         self.skipped_because.is_none() && self.not_run.is_empty() && !self.variants.iter().any(is_untold)
     }
 
-    /// True if at least one variant has a lower capacity than the reference.
+    /// Returns true if at least one variant has a lower capacity than the reference.
     #[must_use]
     pub fn has_lower_capacity(&self) -> bool {
         self.variants.iter().any(|way| self.verdict(way) == Some(CapacityVerdict::Less))
     }
 
-    /// The verdict on a variant's capacity compared with the reference's, if there is one.
+    /// Returns the verdict on a variant's capacity compared with the reference's, if there is one.
     #[must_use]
     pub fn verdict(&self, way: &VariantCapacity) -> Option<CapacityVerdict> {
         let reference = self.variants.first()?;
@@ -261,8 +261,9 @@ impl CapacityReport {
     }
 }
 
-/// The indices of the variants to search, the most important first: the overloaded one, those that differ in their failures,
-/// those that differ in their times, and the others if all are searched. If the reference was overloaded it is searched alone.
+/// Returns the indices of the variants to search, the most important first: the overloaded one, those that differ in their
+/// failures, those that differ in their times, and the others if all are searched. If the reference was overloaded, it is
+/// searched alone.
 fn wanted(answer: &IsolateReport, all: bool) -> Result<Vec<usize>, &'static str> {
     match answer.outcome {
         IsolateOutcome::Interrupted => return Err("the experiment was stopped on request"),
@@ -287,7 +288,7 @@ fn wanted(answer: &IsolateReport, all: bool) -> Result<Vec<usize>, &'static str>
     Ok(ways.into_iter().map(|(way, _)| way).collect())
 }
 
-/// The size of the difference as a ratio, in the quantity that the verdict is about.
+/// Returns the size of the difference as a ratio, in the quantity that the verdict is about.
 fn size(variant: &VariantResult) -> f64 {
     let told = match variant.verdict {
         VariantVerdict::MoreErrors | VariantVerdict::FewerErrors => variant.error_ratio_difference,
@@ -345,7 +346,7 @@ mod tests {
         VariantStats { name, description: what, ..VariantStats::default() }
     }
 
-    /// A variant with this verdict and a difference of this size.
+    /// Returns a variant with this verdict and a difference of this size.
     fn variant(name: &str, verdict: VariantVerdict, by: f64) -> VariantResult {
         let told = Some(ConfidenceInterval { lower: None, estimate: by, upper: None });
         let tail = TailResult {
@@ -426,7 +427,7 @@ mod tests {
         )
     }
 
-    /// A run that found this breaking rate and took this many seconds.
+    /// Returns a run that found this breaking rate and took this many seconds.
     fn found(cliff: f64, took: f64) -> Run {
         let report = seawall_search::search::RateSearch::new(
             SearchGoal::ERRORS_ONLY,
@@ -512,15 +513,15 @@ mod tests {
     fn searches_share_what_the_experiment_left_and_each_other_leave_and_keep_the_budget() {
         let two =
             || vec![variant("a", VariantVerdict::Faster, 0.3), variant("b", VariantVerdict::Faster, 0.2)];
-        // 330 s are left for three with two rests between them; the first gives back most of its share.
+        // 330 s are left for three searches with two pauses between them. The first one returns most of its share.
         let (searched, _) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 360, false), 48.0);
         let budgets: Vec<_> = searched.iter().map(|(_, budget)| *budget).collect();
         assert_eq!(budgets, [108, 138, 228]);
-        // The experiment took longer than it was to: one of three has no time.
+        // The experiment took longer than planned, so one of three searches has no time.
         let (searched, found) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 75, false), 21.0);
         assert_eq!(searched, [("reference".to_owned(), 21), ("a".to_owned(), 21)]);
         assert_eq!(found.not_run, [SkippedVariant { name: "b".into(), reason: NO_TIME.into() }]);
-        // The reference alone is nothing to hold a way beside.
+        // The reference alone has nothing to be compared with.
         let (searched, found) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 60, false), 20.0);
         assert_eq!((searched.len(), found.not_run.len()), (0, 3));
         assert!(MIN_BUDGET - study_budget(MIN_BUDGET) >= 2 * LEAST_OF_SEARCH + REST);
@@ -537,7 +538,7 @@ mod tests {
         assert!(found.is_interrupted() && found.variants.len() == 1 && found.not_run.len() == 2);
     }
 
-    /// It vanished, and what nobody had searched was all told.
+    /// Regression: the variant of the failed search was missing in the report, which looked complete.
     #[test]
     fn a_search_that_cannot_begin_leaves_its_way_out_by_name() {
         let two = vec![variant("a", VariantVerdict::Faster, 0.3), variant("b", VariantVerdict::Faster, 0.2)];

@@ -1,4 +1,4 @@
-//! Hits to slots: what each variant did in each cell, and whether this machine was the limit. Pure.
+//! Sorts requests into time buckets by variant, and judges whether this machine was the limit. These functions are pure.
 
 use seawall_isolate::cell::{Cell, CellStats, SendLateness};
 use seawall_load::clock::{Nanos, SECOND};
@@ -9,23 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use super::counts::RequestCounts;
 
-/// The share of the median time from which the 90th percentile of the send lag counts as this machine's fault, if it also exceeds [`LEAST_LAG`].
-/// Response times count from the send, so a small lag does not change them, and a lag of all variants alike is noise.
+/// The share of the median time from which the 90th percentile of the send lag counts as a delay of this machine, if it also
+/// exceeds [`LEAST_LAG`]. Response times count from the send, so a small lag does not change them, and a lag of all variants
+/// alike is noise.
 const LAG: f64 = 0.25;
-/// A lag that is usual, in seconds.
+/// The least lag in seconds that counts as late.
 const LEAST_LAG: f64 = 1e-3;
-/// A lag in seconds, and as a multiple of the median time, beyond both of which the load is another than was asked for, whatever it was for
-/// the others.
+/// The lag above which the load differs from the intended one, even if all variants are as late: in seconds, and as a multiple of
+/// the median time. Both must be exceeded.
 const FAR: (f64, f64) = (20e-3, 10.0);
-/// More requests than this share that this machine could not send, for want of a port or a descriptor.
+/// The share of requests without a port or descriptor above which this machine is the limit.
 const LACK: f64 = 0.01;
 
-/// Hits of one variant in one cell.
+/// The requests of one variant in one time bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CellSamples {
-    /// Seconds of those that were answered, or waited for until it was too late.
+    /// The seconds that each answered or timed-out request took.
     times: Vec<f64>,
-    /// Seconds that this machine was late with each.
+    /// The seconds by which this machine sent each request late.
     lags: Vec<f64>,
     requests: usize,
     failed: usize,
@@ -33,7 +34,8 @@ pub(super) struct CellSamples {
 }
 
 impl CellSamples {
-    /// A hit that has ended. What nobody waits for any more took at least as long as it was waited for; who times out has failed, too.
+    /// Adds an ended request. An aborted or timed-out request took at least the time that was waited for it. A timeout also
+    /// counts as a failure.
     pub(super) fn add(&mut self, fate: &CompletedRequest) {
         self.requests += 1;
         self.lags.push(seconds(fate.generator_lag));
@@ -65,14 +67,14 @@ impl CellSamples {
         (SendLateness { lag, is_late }, limited)
     }
 
-    /// None of nothing.
+    /// Returns the statistics; none without requests.
     pub(super) fn into_stats(self, limited: bool) -> Option<CellStats> {
         let (lateness, own) = self.lateness();
         let stats = |times| CellStats::of(times, self.requests, self.failed, limited || own);
         (self.requests > 0).then(|| stats(self.times).with_lateness(lateness))
     }
 
-    /// The same to be joined with those of other generators; none of nothing.
+    /// Returns the share to be merged with those of other generators; none without requests.
     pub(super) fn to_cell_share(&self, limited: bool) -> Option<CellShare> {
         let mut times = LatencyHistogram::default();
         self.times.iter().for_each(|time| times.record((time * SECOND as f64) as Nanos));
@@ -83,18 +85,18 @@ impl CellSamples {
     }
 }
 
-/// Times to a thousandth, in nanoseconds, and how often each was: a histogram with room for what may come takes a hundred times as much.
+/// Times to a thousandth, in nanoseconds, with their counts. A full histogram would take a hundred times as much memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompactTimes(Vec<(Nanos, u64)>);
 
 impl CompactTimes {
-    /// Those of a histogram.
+    /// Returns the times of a histogram.
     #[must_use]
     pub fn of(times: &LatencyHistogram) -> Self {
         Self(times.distribution().buckets().collect())
     }
 
-    /// Each of them, as often as it was.
+    /// Returns each time as often as it occurs.
     pub fn each(&self) -> impl Iterator<Item = Nanos> {
         let often = |count| usize::try_from(count).unwrap_or(usize::MAX);
         self.0.iter().flat_map(move |&(time, count)| std::iter::repeat_n(time, often(count)))
@@ -105,17 +107,17 @@ impl CompactTimes {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellShare {
-    /// Requests that were due here, those that failed included.
+    /// The requests that were due here, including failed ones.
     pub requests: usize,
-    /// Of them without a good answer.
+    /// The requests without a good response.
     pub failed: usize,
-    /// This generator was the limit.
+    /// True if this generator was the limit.
     pub limited: bool,
     /// The 90th percentile of the send lag, in seconds.
     pub lag: f64,
     /// True if this lag exceeds the limit of one time bucket.
     pub is_late: bool,
-    /// Times of those that were answered, or waited for until it was too late.
+    /// The times of answered and timed-out requests.
     pub times: CompactTimes,
 }
 
@@ -126,7 +128,7 @@ impl CellShare {
         SendLateness { lag: self.lag, is_late: self.is_late }
     }
 
-    /// A slot of these; none of nothing.
+    /// Merges the shares of several generators into the statistics of one time bucket; none without requests.
     #[must_use]
     pub fn merge(shares: &[&Self], limited: bool) -> Option<CellStats> {
         let sum = |of: fn(&Self) -> usize| shares.iter().map(|share| of(share)).sum::<usize>();
@@ -139,7 +141,7 @@ impl CellShare {
     }
 }
 
-/// From when this machine came to send it to its end.
+/// Returns the time from when this machine was ready to send the request to its end.
 fn time(fate: &CompletedRequest) -> Nanos {
     fate.end.saturating_sub(fate.launch_time())
 }
@@ -148,10 +150,10 @@ fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / SECOND as f64
 }
 
-/// Cells of one load, one after the other.
+/// The time buckets of one load, one after the other.
 #[derive(Debug)]
 pub(super) struct CellCollector {
-    /// Nothing that was due before this counts.
+    /// The settling time. Requests that are due before its end do not count.
     settle: Nanos,
     each: Nanos,
     hits: Vec<Vec<CellSamples>>,
@@ -160,14 +162,14 @@ pub(super) struct CellCollector {
 }
 
 impl CellCollector {
-    /// So many cells of so many variants.
+    /// Creates this many empty time buckets for this many variants.
     pub(super) fn new(settle: Nanos, each: Nanos, cells: usize, variants: usize) -> Self {
         let hits = vec![vec![CellSamples::default(); variants]; cells];
         let times = vec![LatencyHistogram::default(); variants];
         Self { settle, each: each.max(1), hits, times, counts: vec![RequestCounts::default(); variants] }
     }
 
-    /// A hit of a variant.
+    /// Adds a request of a variant.
     pub(super) fn add(&mut self, fate: &CompletedRequest, variant: usize) {
         let Some(since) = fate.due.checked_sub(self.settle) else { return };
         let cell = usize::try_from(since / self.each).unwrap_or(usize::MAX);
@@ -189,7 +191,7 @@ impl CellCollector {
         [cell, cell + 1].map(|cell| self.settle.saturating_add(self.each.saturating_mul(cell as u64)))
     }
 
-    /// The cells in which all has ended that was due, and times of all answers.
+    /// Returns the time buckets whose due requests have all ended, and the times of all good responses.
     pub(super) fn into_complete(
         self,
         due_before: impl Fn(Nanos) -> u64,
@@ -205,7 +207,7 @@ impl CellCollector {
     }
 }
 
-/// Slots of each cell. `limited` says that this machine was the limit of all of them.
+/// Returns the statistics of each time bucket. `limited` says that this machine was the limit of all of them.
 pub(super) fn cell_stats(cells: Vec<Vec<CellSamples>>, limited: bool) -> Vec<Cell> {
     let slots = |cell: Vec<CellSamples>| cell.into_iter().map(|hits| hits.into_stats(limited)).collect();
     cells.into_iter().map(slots).collect()
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn a_cell_counts_when_all_of_it_has_ended_and_what_settles_does_not() {
         let mut cells = CellCollector::new(2 * MS, 10 * MS, 3, 2);
-        // One due in each millisecond, until the thirtieth.
+        // One request is due in each of 30 milliseconds.
         (0..30).for_each(|at| cells.add(&fate(at * MS, MS, Ok(200)), at as usize % 2));
         let (complete, times) = cells.into_complete(|at| at.div_ceil(MS));
         let told = cell_stats(complete, false);

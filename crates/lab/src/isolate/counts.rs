@@ -24,11 +24,11 @@ pub struct RequestCounts {
 enum Reason {
     Status(u16),
     Fault(RequestFault),
-    /// The words of another generator.
+    /// A reason in words from another generator.
     RemoteText(String),
 }
 
-/// The counts as a pod writes them in a line.
+/// The counts as a pod writes them in one line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -80,7 +80,7 @@ impl RequestCounts {
         }
     }
 
-    /// Adds the counts of another time.
+    /// Adds the counts of another load.
     pub fn merge(&mut self, others: &Self) {
         self.requests += others.requests;
         self.failed += others.failed;
@@ -96,7 +96,7 @@ impl RequestCounts {
         }
     }
 
-    /// The failures by reason, the most frequent reason first.
+    /// Returns the failures by reason, the most frequent reason first.
     #[must_use]
     pub fn failures_by_reason(&self) -> Vec<FailureCount> {
         let what = |reason: &Reason| match reason {

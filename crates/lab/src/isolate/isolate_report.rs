@@ -14,7 +14,7 @@ use super::capacity::CapacityReport;
 use super::counts::{FailureCount, RequestCounts};
 use super::{IsolatePlan, IsolateStopReason, design_name};
 
-/// The version rises when a field is removed or changes its meaning.
+/// The version of the document. It rises when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 /// The JSON document of `isolate`.
@@ -283,7 +283,7 @@ impl IsolateReport {
         }
     }
 
-    /// The report with the capacity of its variants, if that was searched for.
+    /// Returns the report with the capacity of its variants, if that was searched.
     #[must_use]
     pub fn with_capacity_report(self, capacity: Option<CapacityReport>) -> Self {
         let is_cut = capacity.as_ref().is_some_and(CapacityReport::is_interrupted);
@@ -294,12 +294,12 @@ impl IsolateReport {
         Self { stop_reason: Some(ReportedStopReason::Signal), stop_detail, capacity, ..self }
     }
 
-    /// The requests of all variants, the reference first.
+    /// Returns the requests of all variants, the reference first.
     pub fn variant_stats(&self) -> impl Iterator<Item = &VariantStats> {
         std::iter::once(&self.reference).chain(self.variants.iter().map(|variant| &variant.stats))
     }
 
-    /// The variant that ended the experiment because it left far more requests unanswered than the reference. It sustains
+    /// Returns the variant that ended the experiment because it left far more requests unanswered than the reference. It sustains
     /// less than the reference at any rate.
     #[must_use]
     pub fn overloaded_variant(&self) -> Option<&VariantResult> {
@@ -307,8 +307,9 @@ impl IsolateReport {
         variant.stats.leaves_more_than(&self.reference).then_some(variant)
     }
 
-    /// The variants that differ, the most useful change first. Failures in whole percents of requests count before time. The
-    /// faster of two variants with equal savings is first: compared with a reference that hardly responds no time is saved.
+    /// Returns the variants that differ, the most useful change first. Failures in whole percents of requests count before time.
+    /// The faster of two variants with equal savings is first, because no time is saved compared with a reference that hardly
+    /// responds.
     #[must_use]
     pub fn ranked(&self) -> Vec<&VariantResult> {
         let mut ranked: Vec<_> =
@@ -326,7 +327,7 @@ impl IsolateReport {
         ranked
     }
 
-    /// The variants that have this verdict.
+    /// Returns the variants that have this verdict.
     pub fn variants_with_verdict(&self, word: VariantVerdict) -> impl Iterator<Item = &VariantResult> {
         self.variants.iter().filter(move |variant| variant.verdict == word)
     }
@@ -356,13 +357,13 @@ impl VariantVerdict {
         Self::Invalid,
     ];
 
-    /// True if the variant differs in its failures.
+    /// Returns true if the variant differs in its failures.
     #[must_use]
     pub fn is_failure_difference(self) -> bool {
         matches!(self, Self::MoreErrors | Self::FewerErrors)
     }
 
-    /// True if the variant differs from the reference.
+    /// Returns true if the variant differs from the reference.
     #[must_use]
     pub fn is_difference(self) -> bool {
         matches!(
@@ -378,25 +379,25 @@ impl VariantVerdict {
 }
 
 impl VariantStats {
-    /// True if at least one request failed, had no response or was sent again.
+    /// Returns true if at least one request failed, had no response or was sent again.
     #[must_use]
     pub fn has_failures_or_retries(&self) -> bool {
         self.failed + self.no_response + self.retried > 0
     }
 
-    /// True if no request succeeded.
+    /// Returns true if no request succeeded.
     #[must_use]
     pub fn all_failed(&self) -> bool {
         self.requests > 0 && self.failed + self.no_response == self.requests
     }
 
-    /// True if the variant left so many more requests unanswered than the reference that the rate cannot be the reason.
+    /// Returns true if the variant left so many more requests unanswered than the reference that the rate cannot be the reason.
     fn leaves_more_than(&self, reference: &Self) -> bool {
         let share = |way: &Self| way.no_response as f64 / way.requests.max(1) as f64;
         share(self) > MORE * share(reference)
     }
 
-    /// The response time at a percentile in seconds. It is `None` if the report does not have this percentile.
+    /// Returns the response time at a percentile in seconds. It is `None` if the report does not have this percentile.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let wanted = quantile(percent);
@@ -405,14 +406,15 @@ impl VariantStats {
 }
 
 impl VariantResult {
-    /// The error ratio that the variant saves, if it differs in its failures. It is negative if more requests fail.
+    /// Returns the error ratio that the variant saves, if it differs in its failures. It is negative if more requests fail.
     fn spared(&self) -> Option<f64> {
         self.error_ratio_difference
             .filter(|_| self.verdict.is_failure_difference())
             .map(|failing| -failing.estimate)
     }
 
-    /// True if the 99th percentile has this verdict. It has none if the variant had too few good responses to measure times.
+    /// Returns true if the 99th percentile has this verdict. It has none if the variant had too few good responses to measure
+    /// times.
     fn tail_is(&self, word: VariantVerdict) -> bool {
         let only_fails = self.verdict.is_failure_difference() && self.time_saved_ratio.is_none();
         self.p99.verdict == word && !only_fails
@@ -421,15 +423,15 @@ impl VariantResult {
     fn of(way: VariantStats, design: Design, finding: &VariantFinding, usual: Option<f64>) -> Self {
         let VariantFinding { middle, tail, failing, .. } = finding;
         let verdict = match word(finding) {
-            // Failures that take equally long say nothing of the time that a response takes.
+            // Equally slow failures say nothing about response times.
             VariantVerdict::Equal if way.responses == 0 => VariantVerdict::Undecided,
             verdict => verdict,
         };
-        // A time that ended without a response is not a response time.
+        // The duration of a request without a response is not a response time.
         let is_timed = way.responses > 0 || verdict.is_difference();
         let time_saved_ratio = finding.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
         let tail_gain = tail.gain().filter(|_| is_timed).and_then(ConfidenceInterval::of);
-        // Before the first look nothing is tested, and both p-values are 1.
+        // Before the first look there is no test, and both p-values are 1.
         let looked = middle.p_difference < 1.0 || middle.p_equivalence < 1.0;
         let seconds = time_saved_ratio.zip(usual).map(|(gain, usual)| gain.times(usual));
         Self {
@@ -458,7 +460,7 @@ impl VariantResult {
 }
 
 impl ConfidenceInterval {
-    /// The interval, or `None` if there are too few time buckets for any bound.
+    /// Returns the interval, or `None` if there are too few time buckets for any bound.
     fn of(center: LocationEstimate) -> Option<Self> {
         let [lower, upper] = [center.lower, center.upper].map(|end| end.is_finite().then_some(end));
         (lower.is_some() || upper.is_some()).then_some(Self { lower, estimate: center.point, upper })
@@ -486,17 +488,17 @@ fn word(finding: &VariantFinding) -> VariantVerdict {
     if more { VariantVerdict::MoreErrors } else { VariantVerdict::FewerErrors }
 }
 
-/// True if the interval of all time buckets still says that the variants differ. An early look may decide that they do, and the buckets after it may
-/// say otherwise. (A stop-gap, until a decision is withdrawn where it is made.)
+/// Returns true if the interval of all time buckets still says that the variants differ. An early look may decide that they do,
+/// and the buckets after it may say otherwise. (A stop-gap, until a decision is withdrawn where it is made.)
 fn is_apart(measured: &MeasureResult) -> bool {
     measured.ratio.is_none_or(|ratio| ratio.lower > 1.0 || ratio.upper < 1.0)
 }
 
-/// 99th percentiles that are further apart than this, as a ratio, are not called equal, however few responses they rest on.
+/// The ratio of two 99th percentiles from which they are not called equal, even with few responses.
 const FAR_APART: f64 = 2.0;
 
-/// True if the 99th percentile or the share of failures seems to differ, although the difference is not decided. (A stop-gap, until equality is
-/// decided for all three measures.)
+/// Returns true if the 99th percentile or the share of failures seems to differ, although the difference is not decided. (A
+/// stop-gap, until equality is decided for all three measures.)
 fn seems_different(finding: &VariantFinding) -> bool {
     let excludes = |range: LocationEstimate, equal: f64| range.lower > equal || range.upper < equal;
     let is_far = |ratio: f64| !(1.0 / FAR_APART..=FAR_APART).contains(&ratio);
@@ -544,10 +546,10 @@ fn outcome(
     }
 }
 
-/// The rate is not the reason if a variant's ratio of unanswered requests is more than this many times the reference's.
+/// The ratio of a variant's share of unanswered requests to the reference's above which the rate is not the reason.
 const MORE: f64 = 10.0;
 
-/// The stop reason as a sentence. `ways` are all variants, the reference first.
+/// Returns the stop reason as a sentence. `ways` are all variants, the reference first.
 fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
     match cut {
         IsolateStopReason::Stopped => "stopped on request".to_owned(),
@@ -587,13 +589,13 @@ fn isolate_config(plan: &IsolatePlan) -> IsolateConfig {
     }
 }
 
-/// The percentiles of a variant's response times that the report has: enough to draw its curve.
+/// Returns the percentiles of a variant's response times that the report has: enough to draw its curve.
 fn percentiles() -> impl Iterator<Item = f64> {
     let whole = (1..=99).map(f64::from);
     whole.chain([99.5, 99.7, 99.8, 99.9, 99.95, 99.99])
 }
 
-/// The quantile of a percentile, as the nearest number that has few digits: 99.9 is 0.999.
+/// Returns the quantile of a percentile, as the nearest number with few digits: 99.9 becomes 0.999.
 fn quantile(percent: f64) -> f64 {
     (100.0 * percent).round() / 10_000.0
 }
@@ -628,7 +630,7 @@ fn variant_result(
     }
 }
 
-/// The reference's usual time in seconds: the median over its time buckets. Ratios are converted to seconds with it.
+/// Returns the reference's usual time in seconds: the median over its time buckets. It converts ratios to seconds.
 fn middle(cells: &[(Design, &Cell)]) -> Option<f64> {
     let of = |cell: &Cell| cell.first().copied().flatten().and_then(|slot: CellStats| slot.middle);
     let mut middles: Vec<_> = cells.iter().filter_map(|(_, cell)| of(cell)).collect();
@@ -678,7 +680,7 @@ mod tests {
         }
     }
 
-    /// One of eight servers took ten times as long: the middle was the same, and the build that brought it was let through.
+    /// Regression: one of eight servers took ten times as long. The middle stayed the same, so the check passed the slow build.
     #[test]
     fn a_way_whose_tail_differs_is_not_equal_because_its_middle_is() {
         let open = MeasureVerdict::Undecided { more: None };
@@ -697,7 +699,7 @@ mod tests {
         assert!(VariantVerdict::P99Slower.is_difference() && VariantVerdict::P99Faster.is_difference());
     }
 
-    /// "Faster by 1.4 % (-1.4 to 7.1 %)" was said of a build whose slow requests came after the first look.
+    /// Regression: the report said "Faster by 1.4 % (-1.4 to 7.1 %)" about a build whose slow requests came after the first look.
     #[test]
     fn a_difference_that_later_buckets_contradict_is_undecided() {
         let said = |lower: f64, upper: f64| {
@@ -711,7 +713,8 @@ mod tests {
         assert_eq!(said(1.02, 1.2), VariantVerdict::Slower);
     }
 
-    /// "Not the cause" was said of a variant with a 99th percentile of three times the reference's, and of one that failed more often.
+    /// Regression: the report said "not the cause" about a variant with three times the 99th percentile of the reference, and
+    /// about one that failed more often.
     #[test]
     fn a_variant_whose_p99_or_failures_seem_to_differ_is_undecided_and_not_equal() {
         let open = MeasureVerdict::Undecided { more: None };

@@ -1,5 +1,6 @@
-//! A bench's part of a segment that several benches carry out at the same time: first its connections, then what it sends, from one
-//! instant on. What the parts come to together is [`crate::remote::segments`]'.
+//! One generator's part of a segment that several generators send at the same time.
+//!
+//! The generator first opens its connections and then sends from a common start. [`crate::remote::segments`] merges the parts.
 
 use seawall_isolate::segment::{Design, Segment};
 use seawall_load::schedule::ScheduleShard;
@@ -10,27 +11,28 @@ use super::local_runner::{ContinuousLoad, LocalVariantRunner};
 use crate::remote::segments::SegmentPartResult;
 use crate::rig::SessionError;
 
-/// A segment whose connections stand.
+/// A segment with open connections.
 pub struct OpenSegment {
     segment: Segment,
-    /// Requests a second of the whole.
+    /// The total requests per second of all parts.
     rate: f64,
     shard: ScheduleShard,
     sessions: SegmentSessions,
 }
 
 enum SegmentSessions {
-    /// One for all ways, and whose each of its requests is.
+    /// One session for all variants, and the variant of each request.
     Shared(Box<LoadSession>, Vec<usize>),
-    /// By way.
+    /// One session for each variant.
     PerVariant(Vec<Option<LoadSession>>),
 }
 
 impl LocalVariantRunner {
-    /// Opens the connections of its part, whose place among so many is this, of a segment at so many requests a second of all parts.
+    /// Opens the connections of one part of a segment. `rate` is the requests per second of all parts, and `place` is the index
+    /// of this part and the number of parts.
     ///
     /// # Errors
-    /// There are none, in words.
+    /// The reason, in words, why the connections cannot be opened.
     pub fn open_segment(
         &self,
         segment: &Segment,
@@ -44,7 +46,7 @@ impl LocalVariantRunner {
                 self.variant_count()
             ));
         }
-        // Each part has an order of its own.
+        // Each part has its own order of requests.
         let seed = segment.seed ^ (place.0 + 1).wrapping_mul(0xd134_2543_de82_ef95);
         let segment = Segment { seed, ..segment.clone() };
         let sessions = match segment.design {
@@ -59,11 +61,10 @@ impl LocalVariantRunner {
         Ok(OpenSegment { segment, rate, shard, sessions })
     }
 
-    /// Sends all of its part of an interleaved segment, or one block of a member, from this instant on, in nanoseconds since the Unix
-    /// epoch.
+    /// Sends this part of an interleaved segment, or one block of a variant. `start_at` is in nanoseconds since the Unix epoch.
     ///
     /// # Errors
-    /// Nothing was sent, in words: the instant has passed, or there is no such member.
+    /// The reason, in words, why nothing was sent: the start has passed, or the variant does not exist.
     pub fn send_segment(
         &self,
         standing: &mut OpenSegment,

@@ -1,4 +1,4 @@
-//! Carries segments out: sessions of the load engine with new, warm connections, for each segment anew.
+//! Runs segments with sessions of the load engine. Each segment gets new, warm connections.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -26,21 +26,21 @@ use crate::rig::{
 };
 use crate::verdict::GeneratorVerdict;
 
-/// Connections of each way that are warm before a segment: as many as the levels of the experiment were tried with.
+/// The warm connections of each variant before a segment. The significance levels of the experiment were tested with this number.
 const WARM: usize = 8;
 /// The time for which late responses are awaited after a segment.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Requests in flight beyond which the rate is too much: those of so many seconds, and some.
+/// The requests in flight above which the rate is too high: those of this many seconds, and a constant.
 const OUTSTANDING: (f64, f64) = (2.0, 64.0);
-/// Of what several generators send some each, however many they are: a few slow answers are no line.
+/// The least additional requests in flight for each of several generators, because a few slow responses are not a queue.
 const LEAST_OUTSTANDING: f64 = 8.0;
 
-/// The ways of an experiment, and what it takes to go them.
+/// Runs the segments of an experiment from this machine.
 pub struct LocalVariantRunner {
     ways: Vec<VariantSetup>,
     /// The transport options of a variant that is measured alone.
     travel: TransportOptions,
-    /// The same where all of them stand at the same time.
+    /// The transport options of variants whose connections are open at the same time.
     shared: TransportOptions,
     style: RequestFraming,
     cpus: usize,
@@ -48,10 +48,10 @@ pub struct LocalVariantRunner {
 }
 
 impl LocalVariantRunner {
-    /// Of these ways, the reference first. Raises the soft limit of open files.
+    /// Creates a runner for these variants, the reference first. It raises the soft limit of open files.
     ///
     /// # Errors
-    /// The system refuses that.
+    /// The system refuses the limit.
     pub fn new(
         ways: Vec<VariantSetup>,
         travel: TransportOptions,
@@ -77,11 +77,11 @@ impl LocalVariantRunner {
         self.stop.clone()
     }
 
-    /// Returns the driver that searches the limit of this variant alone, with all resources of this machine. Responses that take longer than `bound`
-    /// are late. [`LocalVariantRunner::stop_switch`] ends the search, too.
+    /// Returns the driver that searches the limit of this variant alone, with all resources of this machine. Responses that take
+    /// longer than `bound` are late. [`LocalVariantRunner::stop_switch`] ends the search, too.
     ///
     /// # Errors
-    /// There is no such way, it asks nothing, or the system refuses.
+    /// The variant does not exist, it has no requests, or the system refuses.
     pub fn driver(&self, way: usize, bound: Option<Duration>) -> std::io::Result<LocalDriver> {
         let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "the variant has no requests");
         let way = self.ways.get(way).ok_or_else(nothing)?;
@@ -97,7 +97,7 @@ impl LocalVariantRunner {
         Ok(LocalDriver::new(kit, ArrivalSpacing::Constant, bound)?.with_stop(self.stop.clone()))
     }
 
-    /// A session with warm connections, for so many requests a second.
+    /// Returns a session with warm connections for this many requests per second.
     pub(super) fn session(
         &self,
         list: RequestList,
@@ -113,7 +113,7 @@ impl LocalVariantRunner {
             threads,
             busy_poll: generator_resources::max_busy_poll(threads),
         })?;
-        // Of many generators each sends little, and needs no more of them than it sends in a second.
+        // Each of many generators sends little and needs at most as many connections as requests per second.
         session.warm(WARM.min(rate.ceil() as usize))?;
         Ok(session)
     }
@@ -125,16 +125,16 @@ impl LocalVariantRunner {
         Ok(self.run_load(&mut session, &load, cells, |target| of[target])?.part())
     }
 
-    /// So many empty cells of a segment.
+    /// Returns this many empty time buckets of a segment.
     pub(super) fn cell_collector(&self, segment: &Segment, cells: usize) -> CellCollector {
         CellCollector::new(nanos(segment.settle), nanos(segment.each), cells, self.ways.len())
     }
 
-    /// A session of all members of an interleaved segment, and whose each of its requests is.
+    /// Returns a session for all variants of an interleaved segment, and the variant of each request.
     ///
-    /// A shard has an order of its own, of which each of its hits is the next. Every n-th hit of one order for all would do for some numbers
-    /// of ways and shards: of two ways in rounds two generators would each send either one, were the rounds not drawn, and as they are
-    /// drawn each would send now more of the one and now of the other. So each sends each way as often as any other.
+    /// Each shard has its own order and sends every request of it. If all shards shared one order, some numbers of variants and
+    /// shards would go wrong. With two variants and two generators, each generator would send one variant only, or more of one
+    /// than of the other in random rounds. With its own order, each shard sends each variant equally often.
     pub(super) fn interleaved_session(
         &self,
         segment: &Segment,
@@ -150,7 +150,7 @@ impl LocalVariantRunner {
         Ok((self.session(list, &self.shared, own)?, of))
     }
 
-    /// Sessions of all members of a segment in blocks, by way, each for so many requests a second.
+    /// Returns the sessions of a segment in blocks by variant, each for this many requests per second.
     pub(super) fn block_sessions(
         &self,
         segment: &Segment,
@@ -187,7 +187,7 @@ impl LocalVariantRunner {
         Ok(whole)
     }
 
-    /// All requests of these ways, and whose each is.
+    /// Returns all requests of these variants, and the variant of each request.
     fn requests(&self, members: &[usize]) -> (Vec<(PreparedRequest, Weight)>, Vec<usize>) {
         let each = members.iter().flat_map(|&member| {
             self.ways[member]
@@ -198,7 +198,7 @@ impl LocalVariantRunner {
         each.unzip()
     }
 
-    /// Sends, and sees what comes of it.
+    /// Sends a load and collects its results.
     pub(super) fn run_load(
         &self,
         session: &mut LoadSession,
@@ -249,14 +249,14 @@ impl LocalVariantRunner {
     }
 }
 
-/// A load that is sent in one piece.
+/// A load that is sent without a pause: a whole interleaved segment, or one block.
 pub(super) struct ContinuousLoad {
     pub(super) duration: Duration,
-    /// Requests a second of the whole.
+    /// The total requests per second of all parts.
     pub(super) rate: f64,
     /// The part of the load that this generator sends.
     pub(super) shard: ScheduleShard,
-    /// The start, in nanoseconds since the Unix epoch; none starts at once.
+    /// The start, in nanoseconds since the Unix epoch. `None` starts at once.
     pub(super) start_at: Option<i64>,
 }
 
@@ -265,7 +265,7 @@ impl ContinuousLoad {
         Self { duration, rate, shard: ScheduleShard::default(), start_at: None }
     }
 
-    /// As the engine has it, with its schedule, and how many requests may be outstanding here.
+    /// Returns the load for the engine, its schedule, and the most requests that may be outstanding here.
     fn load(&self) -> Result<(LoadSpec, Schedule, u64), SessionError> {
         let rate = to_request_rate(self.rate)
             .ok_or_else(|| SessionError::Impossible("the rate is out of range".into()))?;
@@ -283,9 +283,9 @@ impl ContinuousLoad {
 
 /// The raw observations of a load.
 pub(super) struct ContinuousLoadResult {
-    /// Those that came to their end.
+    /// The complete time buckets.
     pub(super) cells: Vec<Vec<CellSamples>>,
-    /// This machine was the limit of all of them.
+    /// True if this machine was the limit of all time buckets.
     pub(super) is_generator_limited: bool,
     pub(super) response_times: Vec<LatencyHistogram>,
     pub(super) counts: Vec<RequestCounts>,
@@ -322,7 +322,7 @@ impl Part {
         Self { cells: Vec::new(), times, counts, cut: None, limits: Vec::new() }
     }
 
-    /// Times and counts of a block.
+    /// Adds the times and counts of a block.
     fn add(&mut self, block: &Self) {
         self.times.iter_mut().zip(&block.times).for_each(|(all, one)| all.merge(one));
         self.counts.iter_mut().zip(&block.counts).for_each(|(all, one)| all.merge(one));
@@ -352,7 +352,7 @@ impl VariantRunner for LocalVariantRunner {
     }
 }
 
-/// A round's cell with a member's block; none where a block did not come to its end, by nobody's doing.
+/// Adds a variant's block to the time bucket of its round; none if a block is incomplete.
 #[must_use]
 pub fn add_block_to_cell(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
     let (mut cell, block) = (cell?, block?);
@@ -360,7 +360,8 @@ pub fn add_block_to_cell(cell: Option<Cell>, member: usize, block: Option<Cell>)
     Some(cell)
 }
 
-/// Places of requests on a list, in the order in which they are sent: each way once in a round, each with its own requests in turn.
+/// Returns the indices of requests in the list, in the order in which they are sent: each variant once per round, and its own
+/// requests in turn.
 fn order(segment: &Segment, of: &[usize], rate: f64) -> Vec<u32> {
     let hits = (segment.send_duration().as_secs_f64() * rate) as usize + 1;
     let mut own: Vec<_> = segment
@@ -383,7 +384,7 @@ mod tests {
 
     use super::*;
 
-    /// It ended the experiment, as if by a signal that nobody had sent.
+    /// Regression: an incomplete block ended the experiment as if a signal had stopped it.
     #[test]
     fn a_round_of_which_a_block_is_incomplete_is_left_out() {
         let slot = |took| Some(CellStats::of(vec![took; 9], 9, 0, false));
@@ -400,7 +401,7 @@ mod tests {
     #[test]
     fn each_way_is_sent_as_often_as_any_other_with_all_of_its_requests() {
         let segment = Segment::new(Design::Interleaved, vec![0, 2], 100.0, SegmentTimes::USUAL, 3);
-        // The first way has two requests, the other one.
+        // The first variant has two requests, the other one has one.
         let order = order(&segment, &[0, 0, 2], 100.0);
         assert!(order.len() >= 1020);
         let count = |place| order.iter().filter(|&&at| at == place).count();

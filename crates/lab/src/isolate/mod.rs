@@ -1,9 +1,11 @@
 //! Runs the experiment of [`seawall_isolate`] on real variants and reports which variant is slower.
 //!
-//! [`variant_setup`] has the variants. [`local_runner`] carries segments out over sessions of the load engine, and [`load_share`] carries out one
-//! generator's part of a segment. [`cells`] turns requests into time buckets, [`isolate_report`] makes the report, and [`capacity`] searches the capacity
-//! of the variants that differ. A [`StopSwitch`](crate::rig::StopSwitch) of the bench ends the experiment early; the report then covers the
-//! measurements so far. This module knows no flags, files or pages. The tool's `isolate` calls it.
+//! [`variant_setup`] has the variants. [`local_runner`] runs segments with sessions of the load engine, and [`load_share`] runs
+//! one generator's part of a segment. [`cells`] turns requests into time buckets, [`isolate_report`] makes the report, and
+//! [`capacity`] searches the capacity of the variants that differ.
+//!
+//! A [`StopSwitch`](crate::rig::StopSwitch) of the runner ends the experiment early; the report then covers the measurements so
+//! far. This module knows no flags, files or pages. The tool's `isolate` calls it.
 
 pub mod capacity;
 pub(crate) mod cells;
@@ -25,31 +27,31 @@ use self::counts::RequestCounts;
 use self::isolate_report::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::variant_setup::VariantLabel;
 
-/// Carries segments out, with sessions of the load engine or on simulated paths.
+/// Runs segments, with sessions of the load engine or on simulated paths.
 pub trait VariantRunner {
-    /// One segment at so many requests a second.
+    /// Runs one segment at this many requests per second.
     fn carry_out(&mut self, segment: &Segment, rate: f64) -> SegmentResult;
 }
 
 /// The observations of a segment.
 #[derive(Debug, Default)]
 pub struct SegmentResult {
-    /// Its cells that came to their end.
+    /// The complete time buckets.
     pub cells: Vec<Cell>,
-    /// The duration of the segment, connections included.
+    /// The duration of the segment, including the opening of connections.
     pub took: Duration,
     /// The reason why nothing more is to be sent.
     pub stop_reason: Option<IsolateStopReason>,
     /// The reasons why this machine was the limit, in words; empty if it was not the limit.
     pub generator_limits: Vec<String>,
-    /// Times of answers by variant, the reference first.
+    /// The response times by variant, the reference first.
     pub response_times: Vec<LatencyHistogram>,
     /// The outcomes of requests, by variant.
     pub counts: Vec<RequestCounts>,
 }
 
 impl SegmentResult {
-    /// Times and counts of what was sent after it.
+    /// Adds the response times and counts of a later load; time buckets and duration stay.
     pub fn add_times_and_counts(&mut self, other: &Self) {
         let ways = self.response_times.len().max(other.response_times.len());
         self.response_times.resize_with(ways, LatencyHistogram::default);
@@ -63,20 +65,20 @@ impl SegmentResult {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolateStopReason {
-    /// Somebody wants it to end.
+    /// The user or a signal stopped the experiment.
     Stopped,
-    /// Requests were left unanswered by the hundred: this way, most of all, does not bear the rate.
+    /// Hundreds of requests were unanswered. This variant left the most and does not sustain the rate.
     Overloaded(usize),
-    /// Nothing can be sent, and why.
+    /// Nothing can be sent, for this reason.
     Failed(String),
 }
 
-/// An experiment that can be carried out.
+/// The plan of an experiment.
 #[derive(Debug, Clone)]
 pub struct IsolatePlan {
     /// The settings of the study.
     pub config: StudyConfig,
-    /// The ways, the reference first.
+    /// The variants, the reference first.
     pub variants: Vec<VariantLabel>,
     /// The target of all variants, without parts that can be secret.
     pub target: String,
@@ -95,23 +97,23 @@ const RESERVE: Duration = Duration::from_secs(2);
 /// The time for opening connections beyond the planned time, as a share.
 const OPENING: f64 = 0.1;
 
-/// Shortest budget of which anything is told, in whole seconds.
+/// Returns the shortest budget with a verdict, in whole seconds.
 #[must_use]
 pub fn min_budget(asked: &StudyConfig) -> Duration {
     let planned = asked.first_look_time().as_secs_f64() * (1.0 + OPENING) + RESERVE.as_secs_f64();
     Duration::from_secs(planned.ceil() as u64)
 }
 
-/// Requests a second without which so many generators are too many for so many ways, the reference included: each is to send every way in
-/// each cell, so that what they differ by is in all ways alike.
+/// Returns the least requests per second for this many generators and variants, including the reference. Each generator must send
+/// every variant in each time bucket, so that differences between generators affect all variants alike.
 #[must_use]
 pub fn min_rate(ways: usize, generators: usize, times: SegmentTimes) -> f64 {
-    // A cell of few requests is made longer, and has so many rounds.
+    // A time bucket with few requests is made longer until it has that many rounds.
     let has_them = generators as f64 <= MIN_CELL_REQUESTS;
     if has_them { 0.0 } else { (ways * generators) as f64 / times.cell.as_secs_f64() }
 }
 
-/// Reasons that are told: the same ones come again with other figures.
+/// The most reasons that are reported. The same reasons recur with other figures.
 const MOST_LIMITS: usize = 8;
 
 /// Returns the report of an experiment before anything is sent.
@@ -125,7 +127,8 @@ fn study(plan: &IsolatePlan) -> Study {
     Study::new(StudyConfig { budget, ..plan.config.clone() })
 }
 
-/// Carries it out, and tells of it after each segment. Who wants all that is known then asks for it, which takes a moment.
+/// Runs the experiment and calls `tell` after each segment. The second argument of `tell` builds the report so far, which takes a
+/// moment.
 pub fn isolate(
     paths: &mut dyn VariantRunner,
     plan: &IsolatePlan,
@@ -140,7 +143,7 @@ pub fn isolate(
         study.record_segment(&segment, seen.cells, seen.took);
         times.iter_mut().zip(&seen.response_times).for_each(|(all, one)| all.merge(one));
         counts.iter_mut().zip(&seen.counts).for_each(|(all, one)| all.merge(one));
-        // An earlier segment's reasons are none for what ended this one.
+        // The reasons of an earlier segment do not explain what ended this one.
         is_own = !seen.generator_limits.is_empty();
         limits.extend(seen.generator_limits);
         if seen.stop_reason.is_some() {
@@ -156,7 +159,7 @@ pub fn isolate(
         generator_warnings: few(limits),
         ..IsolateReport::new(plan, &study, &times, &counts, cut.as_ref())
     };
-    // What this machine came late to send waits at the target for no fault of the target's.
+    // Requests that this machine sent late queue at the target without its fault.
     if answer.outcome == IsolateOutcome::Overloaded && is_own {
         let detail =
             "too many requests were in flight (as many as are due in two seconds), because this generator sent requests late".to_owned();

@@ -1,23 +1,24 @@
-//! Ways to a target: what is sent, and how it travels.
+//! The variants of an experiment: their requests and the transport of these.
 
 use seawall_load::plan::TransportOptions;
 use seawall_load::request::PreparedRequest;
 use seawall_load::request_source::{RequestList, RequestListError};
 use seawall_load::target::Weight;
 
-/// The name of a variant, as readers see it.
+/// The name and the description of a variant, for readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariantLabel {
-    /// Its name, of which there is no other.
+    /// The unique name of the variant.
     pub name: String,
     /// The difference from the reference, in words.
     pub description: String,
 }
 
-/// A way, ready to be gone.
+/// The requests of a variant and their transport.
 #[derive(Debug, Clone)]
 pub struct VariantSetup {
-    /// Sent in turn. Those that share a session with other ways have a variant each, so that they share no connection.
+    /// The requests, sent in turn. If variants share a session, each has its own `Origin::variant`, so that variants share no
+    /// connection.
     pub requests: Vec<PreparedRequest>,
     /// The transport options, if the variant needs a session of its own.
     pub separate_transport: Option<TransportOptions>,
@@ -30,7 +31,7 @@ impl VariantSetup {
         self.separate_transport.as_ref().unwrap_or(shared)
     }
 
-    /// Its requests alone, in turn.
+    /// Returns the requests of this variant alone, in turn.
     pub(super) fn request_list(&self) -> Result<RequestList, RequestListError> {
         RequestList::new(self.requests.iter().map(|request| (request.clone(), Weight::default())).collect())
     }

@@ -6,13 +6,14 @@ use seawall_probe::files::HostFiles;
 /// The files with the memory limit of a container's own group, in cgroup versions 2 and 1.
 const LIMITS: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
 
-/// The memory that the program uses without requests, histograms of all classes and threads included.
+/// The memory of the program without requests, including histograms of all classes and threads.
 const BASE: u64 = 24 << 20;
 
-/// The memory of one request in flight: a connection's buffers in this process and in the kernel, which counts them as the group's.
+/// The memory of one request in flight: the buffers of a connection in this process and in the kernel, which counts them for the
+/// group.
 const EACH: u64 = 24 << 10;
 
-/// Most requests in flight for which there is memory; none where nothing limits it.
+/// Returns the most requests in flight for which there is memory; none without a memory limit.
 #[must_use]
 pub fn most_in_flight(files: &impl HostFiles) -> Option<usize> {
     let limit = LIMITS.iter().find_map(|path| parse_memory_limit(&files.read(path).ok()?).flatten())?;

@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::running_trial::TrialResult;
 use crate::verdict::VerdictReason;
 
-/// One generator's part of a load.
+/// The result of one generator's part of a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadPartResult {
-    /// All that it measured, as finely as it did, from the start until the last answer.
+    /// All figures at full resolution, from the start until the last response.
     #[serde(serialize_with = "whole")]
     pub total: IntervalStats,
-    /// Hits that the schedule made due of its shard; none in a closed loop.
+    /// The requests that the schedule made due for its shard; none in a closed loop.
     pub scheduled: Option<u64>,
-    /// For how long hits were counted.
+    /// The time during which requests counted.
     pub scheduled_for: Nanos,
-    /// The same with the wait for the last answers.
+    /// The time from the start to the last response.
     pub elapsed: Nanos,
     /// The number of sending threads.
     pub threads: usize,
@@ -30,15 +30,15 @@ pub struct LoadPartResult {
     pub early: Option<RunStopReason>,
     /// The findings against this generator.
     pub findings: Vec<VerdictReason>,
-    /// Every check of its machine, the passed ones included.
+    /// All checks of its machine, including the passed ones.
     pub machine: Vec<MachineCheckResult>,
-    /// Records written by it.
+    /// The number of records that the generator wrote.
     pub records: u64,
     /// The errors of writing or reading, in words.
     pub mistakes: Vec<String>,
 }
 
-/// A check of a machine, as a [`MachineFinding`] says it.
+/// A check of a machine, from a [`MachineFinding`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineCheckResult {

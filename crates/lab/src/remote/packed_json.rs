@@ -1,4 +1,4 @@
-//! Much data in a line: JSON, deflated, in base64.
+//! Packs a large value into one line: JSON, deflated, in base64.
 
 use std::io::{Read, Write};
 
@@ -9,10 +9,10 @@ use flate2::write::ZlibEncoder;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The most that a line may inflate to: a million hits, spelled out.
+/// The most bytes that a line may inflate to: enough for a million requests.
 const MAX_INFLATED: u64 = 512 << 20;
 
-/// A value; none of what cannot be written down.
+/// Encodes a value; none if it cannot be serialised.
 pub(super) fn pack(value: &impl Serialize) -> Option<String> {
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
     serde_json::to_writer(&mut encoder, value).ok()?;

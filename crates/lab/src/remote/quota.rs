@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_probe::files::HostFiles;
 use seawall_probe::snapshot::{CgroupQuota, quotas};
 
-/// The quotas around this process, as they were seen last.
+/// The CPU quotas of a process, as last read.
 pub struct QuotaWatch<F> {
     files: F,
     process: u32,
@@ -13,14 +13,14 @@ pub struct QuotaWatch<F> {
 }
 
 impl<F: HostFiles> QuotaWatch<F> {
-    /// Of the process with this number, from now on. Where there is no quota, or none that can be read, nothing is ever said.
+    /// Watches the quotas of the process with this number from now on. Without a readable quota, it never reports anything.
     #[must_use]
     pub fn watch(files: F, process: u32) -> Self {
         let last = quotas(&files, process).unwrap_or_default();
         Self { files, process, last }
     }
 
-    /// The cores that it may use; none without a quota.
+    /// Returns the cores that the process may use; none without a quota.
     #[must_use]
     pub fn cores(&self) -> Option<f64> {
         self.last.iter().map(|level| level.cores).reduce(f64::min)

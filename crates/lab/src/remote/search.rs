@@ -1,7 +1,7 @@
-//! Works of a search and of an inquiry, and what was seen of a part of each.
+//! The tasks of a search and of an inquiry, and the results of one generator's part of each.
 //!
-//! Blocks of parts add up to those of the whole; so do the figures of which its reader is told. Hits of an experiment are told once it is
-//! over, as far as there is room for them.
+//! The blocks of all parts add up to those of the whole trial, and so do the figures for readers. The requests of an experiment
+//! are reported after its end, as far as there is room for them.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use super::packed_json::{pack, unpack};
 use super::serde_mirrors::{BlockRow, ExperimentMirror, ObservedRequestRow, TrialSpecMirror};
 use crate::target_driver::Calibration;
 
-/// Most bytes in which the hits of one part are told.
+/// The most bytes for the requests of one part.
 const MOST_OF_HITS: usize = 2 << 20;
 
 /// A task for a generator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchTask {
-    /// A part of an offer.
+    /// Run a part of a trial.
     Offer(#[serde(with = "TrialSpecMirror")] TrialSpec),
-    /// A part of an experiment.
+    /// Run a part of an experiment.
     Experiment(#[serde(with = "ExperimentMirror")] Experiment),
     /// Measure the capacity of this generator.
     Calibrate,
@@ -38,17 +38,17 @@ pub enum SearchTask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SearchTaskResult {
-    /// Of an offer.
+    /// The result of a trial.
     Offer(Box<TrialPartResult>),
-    /// Of an experiment.
+    /// The result of an experiment.
     Experiment(ExperimentPartResult),
-    /// Of a calibration.
+    /// The result of a calibration.
     Calibrated(CalibrationResult),
-    /// They are closed.
+    /// The connections are closed.
     HungUp,
 }
 
-/// Blocks that are complete, in order and without a gap.
+/// Complete blocks, in order and without a gap.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BlockList(pub Vec<BlockCounts>);
 
@@ -66,7 +66,7 @@ impl<'de> Deserialize<'de> for BlockList {
 }
 
 impl BlockList {
-    /// Of parts that were sent at the same time, as far as all of them have come.
+    /// Adds up the blocks of parts that were sent at the same time, as far as all of them are known.
     #[must_use]
     pub fn merge(parts: &[&[BlockCounts]]) -> Vec<BlockCounts> {
         let complete = parts.iter().map(|part| part.len()).min().unwrap_or(0);
@@ -97,13 +97,13 @@ pub struct TrialPartResult {
     pub took: Duration,
     /// The reason why the part is invalid because of this generator, in words.
     pub invalid: Option<String>,
-    /// Requests for which it had no free port.
+    /// The requests for which this generator had no free port.
     pub no_port: u64,
-    /// Nobody was there at its end.
+    /// True if the target was down at the end.
     pub away: bool,
-    /// Everything is to end.
+    /// True if everything is to stop.
     pub interrupted: bool,
-    /// All figures, as finely as they were measured.
+    /// All figures at full resolution.
     #[serde(serialize_with = "whole")]
     pub total: IntervalStats,
 }
@@ -113,7 +113,7 @@ fn whole<S: Serializer>(total: &IntervalStats, serializer: S) -> Result<S::Ok, S
 }
 
 impl TrialPartResult {
-    /// Of what a rig has seen.
+    /// Creates the result from the observations of a driver.
     #[must_use]
     pub fn new(seen: TrialObservation, stats: LoadStats) -> Self {
         let TrialObservation {
@@ -133,7 +133,7 @@ impl TrialPartResult {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExperimentPartResult(pub ExperimentObservation);
 
-/// The same in a line.
+/// The observations of a part of an experiment as one line.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TriedLine {
@@ -193,12 +193,13 @@ impl<'de> Deserialize<'de> for ExperimentPartResult {
 }
 
 impl ExperimentPartResult {
-    /// Parts of one experiment as one: requests in the order in which they were due, counted from the first; connections of each apart.
+    /// Merges the parts of one experiment. Requests are in the order of their due times, counted from the first. Connections of
+    /// different parts stay apart.
     #[must_use]
     pub fn merge(parts: Vec<Self>) -> ExperimentObservation {
         let mut all = ExperimentObservation::default();
         for (place, Self(part)) in (0_u64..).zip(parts) {
-            // No generator opens so many in one experiment.
+            // No generator opens that many connections in one experiment.
             let number = |number: u64| (place << 32) | (number & u64::from(u32::MAX));
             all.requests.extend(part.requests.into_iter().map(|mut hit| {
                 hit.carrying_connection
@@ -226,24 +227,24 @@ impl ExperimentPartResult {
     }
 }
 
-/// A [`Calibration`].
+/// A [`Calibration`] with the number of clients that the generator can keep busy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CalibrationResult {
-    /// Requests a second that it can send by itself, if that could be told.
+    /// The requests per second that the generator can send by itself; none if unknown.
     pub most: Option<f64>,
     /// The method of the measurement.
     pub how: String,
     /// The duration of the measurement.
     pub took: Duration,
-    /// Everything is to end.
+    /// True if everything is to stop.
     pub interrupted: bool,
-    /// Most clients that it can keep busy.
+    /// The most clients that the generator can keep busy.
     pub clients: u32,
 }
 
 impl CalibrationResult {
-    /// Of a ground that keeps so many clients busy at most.
+    /// Creates the result of a driver that keeps at most this many clients busy.
     #[must_use]
     pub fn new(calibration: Calibration, clients: u32) -> Self {
         let Calibration { max_rate: most, explanation: how, took, interrupted } = calibration;
@@ -315,7 +316,7 @@ mod tests {
         ];
         for load in loads {
             let variation = Variation { keep_alive: Some(false), timeout: Some(most), ..Variation::NONE };
-            // A name is for reports.
+            // The protocol does not send the name, which is for reports.
             let tried = Experiment { name: "", load, variation, most_in_flight: 5, drain: least };
             assert_eq!(again(&SearchTask::Experiment(tried.clone())), SearchTask::Experiment(tried));
         }

@@ -1,11 +1,16 @@
-//! Works of an experiment that compares ways, and what was seen of a part of each.
+//! The tasks of an experiment that compares variants, and the results of one generator's part of each.
 //!
-//! **A cell of all parts is one cell.** What is compared is what happened in the same two seconds, and there the parts are not
-//! independent: a way whose server stands still for a second is slow from everywhere, and in a block all have one way alone while the
-//! target is as it is then. Were each part's a cell of its own, twenty of them would say in one segment and twenty times what has happened
-//! once, and looks, which take cells for independent, would believe it. So the requests of all parts in a cell are those of one slot, as
-//! if one generator had sent them: cells, levels and lengths are those that the procedure was tried with, at the rate of the whole.
-//! What parts differ by, such as how far they are from the target, is in all ways alike: each part sends each way equally often.
+//! **A time bucket of all parts is one time bucket.** The experiment compares what happened in the same two seconds, and there
+//! the parts are not independent. A variant whose server stalls for a second is slow for all generators, and in a block all of
+//! them send the same variant to the same target.
+//!
+//! If each part had time buckets of its own, twenty parts would report one event twenty times. The interim looks assume
+//! independent time buckets and would believe it. So the requests of all parts in a time bucket form one
+//! [`CellStats`](seawall_isolate::cell::CellStats), as if one generator had sent them. The number, levels and lengths of time
+//! buckets are those that the procedure was tested with, at the total rate.
+//!
+//! Differences between parts, such as their distance from the target, are the same for all variants, because each part sends each
+//! variant equally often.
 
 use std::collections::BTreeMap;
 
@@ -24,17 +29,17 @@ use crate::isolate::{IsolateStopReason, SegmentResult};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum SegmentTask {
-    /// Say which ways there are.
+    /// Report the variants of this generator.
     Ways,
     /// Open the connections of a part of a segment.
     Open {
         /// The segment.
         #[serde(with = "SegmentMirror")]
         segment: Segment,
-        /// Requests a second of the whole.
+        /// The total requests per second of all parts.
         rate: f64,
     },
-    /// Send over them: all of an interleaved segment, or one block of this way.
+    /// Send over the open connections: all of an interleaved segment, or one block of this variant.
     Send(Option<usize>),
 }
 
@@ -42,31 +47,31 @@ pub enum SegmentTask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SegmentTaskResult {
-    /// The ways that there are.
+    /// The variants of the generator.
     Ways(VariantList),
-    /// The connections stand.
+    /// The connections are open.
     Open,
     /// The observations of the requests that were sent.
     Sent(Box<SegmentPartResult>),
-    /// It was not done, in words.
+    /// The task was impossible, for this reason in words.
     Impossible(String),
 }
 
-/// Ways as one that goes them knows them.
+/// The target and the variants that a pod has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantList {
     /// The target of all variants.
     pub target: String,
-    /// They, the reference first.
+    /// The variants, the reference first.
     pub ways: Vec<VariantInfo>,
 }
 
-/// One of them.
+/// One variant of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VariantInfo {
-    /// Its name.
+    /// The name of the variant.
     pub name: String,
     /// The difference from the reference, in words.
     pub what: String,
@@ -79,10 +84,10 @@ pub struct VariantInfo {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentPartResult {
-    /// Cells that came to their end, by way.
+    /// The complete time buckets, by variant.
     #[serde(with = "deflated")]
     pub cells: Vec<Vec<Option<CellShare>>>,
-    /// Times of answers by way.
+    /// The response times by variant.
     #[serde(with = "deflated")]
     pub times: Vec<CompactTimes>,
     /// The outcomes of requests, by variant.
@@ -93,7 +98,7 @@ pub struct SegmentPartResult {
     pub limits: Vec<String>,
 }
 
-/// Much data as one text.
+/// Serialises a large value as one packed text.
 mod deflated {
     use serde::de::{DeserializeOwned, Error as _};
     use serde::ser::Error as _;
@@ -113,15 +118,15 @@ mod deflated {
     }
 }
 
-/// Share of its parts that may have been limited in a cell: those are left out of it, in all ways, and the rest is as fair as all would be.
-/// Where most of them were, it is not the load that was asked for.
+/// The share of limited parts above which a time bucket is invalid. Up to that share, the limited parts are excluded for all
+/// variants, so the comparison stays fair.
 const LIMITED: f64 = 0.5;
 
-/// Share of its cells in which a part must have been limited for that to be said: the same makes a way invalid.
+/// The share of limited time buckets above which a part reports its limit. The same share makes a variant invalid.
 const OFTEN: f64 = 0.2;
 
 impl SegmentPartResult {
-    /// Parts that were sent at the same time, each with whose it is, as one; how long it took aside.
+    /// Merges parts that were sent at the same time, each with the name of its generator. The result has no duration.
     #[must_use]
     pub fn merge(parts: &[(String, Self)]) -> SegmentResult {
         let cells = (0..).map_while(|at| cell(parts, at)).collect();
@@ -156,14 +161,15 @@ impl SegmentPartResult {
     }
 }
 
-/// True if a generator was the limit of any variant in its part of a time bucket. Its part then does not count for any other variant either.
+/// Returns true if a generator was the limit of any variant in its part of a time bucket. Its part then does not count for any
+/// other variant either.
 fn is_limited(cell: &[Option<CellShare>]) -> bool {
     let reference = cell.first().and_then(Option::as_ref).map(CellShare::lateness);
     let differs = |share: &CellShare| reference.is_some_and(|reference| reference.differs(&share.lateness()));
     cell.iter().flatten().any(|share| share.limited || differs(share))
 }
 
-/// This cell of all parts that have it; none of none.
+/// Returns this time bucket of all parts that have it; none if no part has it.
 fn cell(parts: &[(String, SegmentPartResult)], at: usize) -> Option<Cell> {
     let all: Vec<_> = parts.iter().filter_map(|(_, part)| part.cells.get(at)).collect();
     let ways = all.iter().map(|cell| cell.len()).max()?;
@@ -174,7 +180,7 @@ fn cell(parts: &[(String, SegmentPartResult)], at: usize) -> Option<Cell> {
     Some((0..ways).map(|way| CellShare::merge(&of(way), limited)).collect())
 }
 
-/// The way that most parts say does not bear the rate, if any says so.
+/// Returns the overloaded variant that most parts name, if any part names one.
 fn overloaded(parts: &[(String, SegmentPartResult)]) -> Option<IsolateStopReason> {
     let mut votes = BTreeMap::new();
     for (_, part) in parts {

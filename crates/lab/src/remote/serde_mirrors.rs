@@ -1,4 +1,4 @@
-//! Types of the crates that know no serde, as they stand in lines (<https://serde.rs/remote-derive.html>).
+//! Serialised forms of types from crates without serde (<https://serde.rs/remote-derive.html>).
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ struct StandardMirror {
     baseline_slowest: f64,
 }
 
-/// A number that may be without bound, for which JSON has no form: `null` stands for that.
+/// Serialises a number that may be infinite. JSON has no such number, so `null` stands for infinity.
 mod number {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -151,7 +151,7 @@ struct VariationMirror {
     timeout: Option<Duration>,
 }
 
-/// Without its name, which is for whoever reads a report.
+/// An experiment without its name, which is only for readers of a report.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Experiment", deny_unknown_fields)]
 pub(super) struct ExperimentMirror {
@@ -180,7 +180,7 @@ enum HowMirror {
     Failed,
 }
 
-/// A hit as a row of numbers, of which there are many: due, sent, lag, end, how, bytes, carrier.
+/// A request as a short row of numbers: due, sent, lag, end, outcome, bytes, carrying connection.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ObservedRequestRow(
     f64,
@@ -192,7 +192,7 @@ pub(super) struct ObservedRequestRow(
     Option<CarrierRow>,
 );
 
-/// Number, before, idle, connect, tls, first byte.
+/// A connection as a row: number, earlier requests, idle time, connect, TLS, first byte.
 #[derive(Serialize, Deserialize)]
 struct CarrierRow(u64, u64, f64, f64, Option<f64>, Option<f64>);
 

@@ -1,9 +1,9 @@
-//! Hits and a schedule reduced to the blocks that a search is told of: pure, and in the time of the trial.
+//! Reduces requests and a schedule to the blocks that a search sees. These functions are pure and use the time of the trial.
 //!
-//! What is due is due by the schedule, whatever became of it, so that a hit which waits for a connection, or which this machine has
-//! not come to send, is in flight like any other: what the target does to whoever arrives is what is asked about. What fails beside
-//! [`LateSendBursts`] that this machine sent is in flight until then, and in no other figure. Whether this machine was too late is judged
-//! elsewhere, for the whole trial.
+//! The schedule decides when a request is due. A request that waits for a connection, or that this machine has not sent yet, is
+//! in flight like any other, because the search asks how the target treats arrivals. A request that fails in or right after one
+//! of this machine's [`LateSendBursts`] counts as in flight until its end and in no other figure. Other code judges whether this
+//! machine was too late for the whole trial.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 /// The length of an engine interval. It ends no sooner than a block, and at most a microsecond per hour later.
 pub(super) const ENGINE_INTERVAL: Duration = Duration::from_nanos(SECOND.div_ceil(A_SECOND));
 
-/// No offer lasts as long: what may take longer is never known to be late.
+/// The longest trial. A response with a later bound is never known to be late.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Returns the start of a block.
@@ -27,39 +27,39 @@ pub(super) fn block_start(block: usize) -> Nanos {
     (block as Nanos).saturating_mul(SECOND).div_ceil(A_SECOND)
 }
 
-/// A bound that may pass during an offer.
+/// Returns the bound in nanoseconds, if it can pass during a trial.
 pub(super) fn late_bound_nanos(bound: Option<Duration>) -> Option<Nanos> {
     bound.filter(|bound| *bound <= LONGEST).map(nanos)
 }
 
-/// In which block an instant is.
+/// Returns the index of the block that contains an instant.
 pub(super) fn block_index(at: Nanos) -> usize {
     let block = u128::from(at) * u128::from(A_SECOND) / u128::from(SECOND);
     usize::try_from(block).unwrap_or(usize::MAX)
 }
 
-/// Blocks that are being filled.
+/// The blocks of a running trial.
 #[derive(Debug)]
 pub(super) struct BlockBuilder<'s> {
     schedule: &'s Schedule,
     /// The part of the load that this generator sends.
     shard: ScheduleShard,
-    /// Answers later than this are late; without it none is.
+    /// The time above which responses are late; none if no response is late.
     bound: Option<Nanos>,
-    /// The complete ones, and those of which something is known already.
+    /// The complete blocks, and later ones for which something is known already.
     blocks: Vec<BlockCounts>,
-    /// By the block in which a hit's bound passes: how many had ended by then.
+    /// The requests that ended in time, by the block in which their bound passes.
     in_time: Vec<u32>,
     bunches: LateSendBursts,
-    /// By the block in which they ended: hits that are left out.
+    /// The excluded requests, by the block in which they ended.
     excused: Vec<u32>,
     complete: usize,
-    /// Hits that ended in complete blocks.
+    /// The requests that ended in complete blocks.
     ended: u64,
 }
 
 impl<'s> BlockBuilder<'s> {
-    /// Of a shard of a schedule that begins with the first block; answers later than the bound are late.
+    /// Creates a builder for a shard of a schedule that starts with the first block. Responses later than the bound are late.
     pub(super) fn new(schedule: &'s Schedule, shard: ScheduleShard, bound: Option<Duration>) -> Self {
         Self {
             schedule,
@@ -74,7 +74,8 @@ impl<'s> BlockBuilder<'s> {
         }
     }
 
-    /// These hits have ended. Tells of each, and whether it is left out because this machine sent it in a burst.
+    /// Records requests that have ended. It passes each to `tell`, with true if it is excluded because this machine sent it in a
+    /// late burst.
     pub(super) fn record_ended(
         &mut self,
         fates: &[CompletedRequest],
@@ -100,7 +101,7 @@ impl<'s> BlockBuilder<'s> {
         is_excused
     }
 
-    /// Completes the next block if it has ended by this instant, and all hits that ended before are known.
+    /// Completes the next block if it has ended by this instant, and all requests that ended before are known.
     pub(super) fn complete_one(&mut self, by: Nanos) -> bool {
         let (from, to) = (block_start(self.complete), block_start(self.complete + 1));
         if to > by {
@@ -118,7 +119,7 @@ impl<'s> BlockBuilder<'s> {
         true
     }
 
-    /// Those that are complete.
+    /// Returns the complete blocks.
     pub(super) fn completed_blocks(&self) -> &[BlockCounts] {
         &self.blocks[..self.complete]
     }
@@ -128,7 +129,7 @@ impl<'s> BlockBuilder<'s> {
         self.bunches.tally()
     }
 
-    /// Without what is not complete.
+    /// Returns the complete blocks without the incomplete ones.
     pub(super) fn into_complete(mut self) -> Vec<BlockCounts> {
         self.blocks.truncate(self.complete);
         self.blocks
@@ -142,7 +143,7 @@ impl<'s> BlockBuilder<'s> {
         self.shard.requests_among(self.schedule.hits_before(at))
     }
 
-    /// Hits whose bound passes in this block, and that have not ended by then.
+    /// Returns the requests whose bound passes in this block and that have not ended by then.
     fn overdue(&self, from: Nanos, to: Nanos) -> u32 {
         let Some(bound) = self.bound else { return 0 };
         let passing = self.due(from.saturating_sub(bound), to.saturating_sub(bound));
@@ -151,7 +152,7 @@ impl<'s> BlockBuilder<'s> {
     }
 }
 
-/// Enters a hit in the block in which it ended. What came to its end late was told to be late before.
+/// Counts a request in the block in which it ended. A request that ended late was already counted as late.
 pub(super) fn count_ended(block: &mut BlockCounts, fate: &CompletedRequest, in_time: bool) {
     if fate.is_good() {
         let response = Duration::from_nanos(fate.response_time()).as_secs_f64();
@@ -192,7 +193,7 @@ pub(super) mod tests {
         Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), ArrivalSpacing::Constant)
     }
 
-    /// A hit that was sent when it was due.
+    /// Returns a request that was sent when it was due.
     pub(in crate::rig) fn ended_request(
         due: Nanos,
         end: Nanos,
@@ -211,7 +212,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Blocks of these hits, so many of them complete.
+    /// Returns the blocks of these requests, of which this many are complete.
     fn blocks(
         schedule: &Schedule,
         bound: Option<Duration>,
@@ -241,7 +242,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_answer_is_in_the_block_in_which_it_came_and_until_then_in_flight() {
-        // One hit each 100 ms: at 0, 100, 200.
+        // One request each 100 ms: at 0, 100 and 200 ms.
         let hits = [ended_request(0, 150 * MS, Ok(200)), ended_request(100 * MS, 110 * MS, Ok(503))];
         let seen = blocks(&even(10), None, &hits, 4);
         let told: Vec<_> = seen.iter().map(|b| (b.sent, b.good, b.errors, b.in_flight)).collect();
@@ -277,12 +278,12 @@ pub(super) mod tests {
 
     #[test]
     fn that_an_answer_is_late_is_known_when_its_bound_passes_and_is_said_once() {
-        // Due at 0 and 100 ms, bound 50 ms: known at 50 and 150 ms.
+        // Due at 0 and 100 ms with a bound of 50 ms, so lateness is known at 50 and 150 ms.
         let hits = [ended_request(0, 180 * MS, Ok(200)), ended_request(100 * MS, 120 * MS, Ok(200))];
         let seen = blocks(&even(10), Some(Duration::from_millis(50)), &hits, 3);
         let told: Vec<_> = seen.iter().map(|b| (b.late, b.timely)).collect();
         assert_eq!(told, [(1, 0), (0, 1), (0, 0)]);
-        // Nobody ever hears of the rest: the third, due at 200 ms, is late at 250.
+        // The other requests never end: the third is due at 200 ms and late at 250 ms.
         let seen = blocks(&even(10), Some(Duration::from_millis(50)), &hits, 4);
         assert_eq!((seen[3].late, seen[3].in_flight), (1, 1));
     }
@@ -335,7 +336,7 @@ pub(super) mod tests {
         let mut hits = Vec::new();
         while let NextArrival::Due(hit) = cursor.next(until - 1) {
             let outcome = if random() % 4 == 0 { Err(RequestFault::Timeout) } else { Ok(200) };
-            // One of sixteen was sent late by as much as makes a bunch of some rates, or by next to nothing.
+            // One of sixteen requests was sent late, by enough for a burst at some rates or by next to nothing.
             let generator_lag = if random() % 16 == 0 { random() % (50 * MS) } else { random() % 1000 };
             let sent = hit.due + generator_lag;
             hits.push(CompletedRequest {
@@ -362,19 +363,19 @@ pub(super) mod tests {
             let spacing = if poisson { ArrivalSpacing::Poisson(seed) } else { ArrivalSpacing::Constant };
             let schedule = Schedule::constant(RequestRate::new(rate, SECOND).unwrap(), spacing);
             let (end, bound) = (block_start(so_many), bound * MS);
-            // More is due, and ends, than the blocks last.
+            // More requests are due and end than the blocks cover.
             let hits = drawn(&schedule, end + SECOND / 5, slow * MS, seed);
             let seen = blocks(&schedule, Some(Duration::from_nanos(bound)), &hits, so_many);
             prop_assert_eq!(seen.len(), so_many);
             let all = |happened: &dyn Fn(&CompletedRequest) -> bool| hits.iter().filter(|hit| happened(hit)).count() as f64;
             let in_time = |hit: &CompletedRequest| hit.is_good() && hit.end <= hit.due + bound;
-            // A span begins when a late hit was sent and lasts as long as it was late.
+            // A span begins when a late request was sent and lasts as long as its lag.
             let least = (SECOND / rate).max(MS);
             let late = |hit: &CompletedRequest| hit.generator_lag >= least;
             let beside = |of: &CompletedRequest, hit: &CompletedRequest| (of.launch_time()..=of.launch_time() + of.generator_lag).contains(&hit.launch_time());
             let spans: Vec<_> = hits.iter().filter(|hit| late(hit)).collect();
             let excused = |hit: &CompletedRequest| !hit.is_good() && spans.iter().any(|of| beside(of, hit));
-            // Of what is left out it is said that it is late only if its bound passed before it ended.
+            // An excluded request counts as late only if its bound passed before its end.
             let is_late = |hit: &CompletedRequest| !(in_time(hit) || excused(hit) && hit.end <= hit.due + bound);
             let known = |hit: &CompletedRequest| hit.end.min(hit.due + bound);
             prop_assert_eq!(sum(&seen, |b| b.sent), all(&|hit| hit.due < end));

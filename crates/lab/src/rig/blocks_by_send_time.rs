@@ -1,10 +1,13 @@
-//! Blocks of a trial that this machine sent late, counted from when each request was sent: pure.
+//! Counts the blocks of a trial from the send time of each request, for trials that this machine sent late. These functions are
+//! pure.
 //!
-//! [`super::blocks`] counts a request from when it was due, so the delay of this machine looks like a delay of the target. If this machine
-//! runs other programs, too, it is late at good and at bad rates alike, and no trial would ever count. Blocks from the real send have the
-//! load that the target really got, and the target's own answers to it. They replace the others if the verdict does not depend on the
-//! delay. A queue that each request reaches at most a time L late is longer by at most the requests of that time: a good trial must be
-//! good, and one that is bad by a queue must be bad, even if all of them are added to its beginning or taken from its end.
+//! [`super::blocks`] counts a request from its due time, so the delay of this machine looks like a delay of the target. If this
+//! machine runs other programs, too, it is late at good and at bad rates alike, and no trial would ever count. Blocks by send
+//! time have the load that the target really got, and its own responses to that load.
+//!
+//! They replace the others if the verdict does not depend on the delay. If each request reaches a queue at most a time L late,
+//! the queue changes by at most the requests of that time. A good trial must stay good, and a bad trial must stay bad, even if
+//! all of them are added at its beginning or removed at its end.
 
 use std::time::Duration;
 
@@ -18,16 +21,16 @@ use seawall_search::trial_verdict::{TrialCriteria, TrialVerdict};
 
 use super::blocks::{block_index, count_ended, entry_mut, late_bound_nanos};
 
-/// Requests by the blocks in which this machine sent them.
+/// The requests by the blocks in which this machine sent them.
 #[derive(Debug, Default)]
 pub(super) struct BlocksBySendTime {
-    /// Answers later than this after the send are late; without it none is.
+    /// The time after the send above which responses are late; none if no response is late.
     bound: Option<Nanos>,
     blocks: Vec<BlockCounts>,
-    /// By the block in which they ended: requests that are left out.
+    /// The excluded requests, by the block in which they ended.
     excused: Vec<u32>,
     max_lag: Nanos,
-    /// True if this machine gave requests up without sending them.
+    /// True if this machine dropped requests without sending them.
     has_given_up: bool,
 }
 
@@ -36,7 +39,7 @@ impl BlocksBySendTime {
         Self { bound: late_bound_nanos(bound), ..Self::default() }
     }
 
-    /// A request has ended; `is_excused` if its failure is left out, because this machine sent it in a burst.
+    /// Records an ended request. `is_excused` is true if its failure is excluded because this machine sent it in a late burst.
     pub(super) fn record(&mut self, fate: &CompletedRequest, is_excused: bool) {
         let given_up = matches!(fate.outcome, Err(RequestFault::Dropped | RequestFault::Shed));
         self.has_given_up |= given_up;
@@ -56,8 +59,8 @@ impl BlocksBySendTime {
         }
     }
 
-    /// The first blocks of the trial, once all its requests have ended, if the verdict on it does not depend on the delay; `due` are the
-    /// same blocks by when requests were due.
+    /// Returns the first blocks of the trial, if the verdict on it does not depend on the delay. All requests must have ended.
+    /// `due` are the same blocks by due time.
     pub(super) fn blocks_if_same_verdict(
         self,
         offer: &TrialSpec,
@@ -66,7 +69,7 @@ impl BlocksBySendTime {
         let (StopRule::FullDuration(criteria) | StopRule::Decided(criteria)) = offer.rule else {
             return None;
         };
-        // So many requests are due while one is as late as the latest.
+        // This many requests are due during the largest lag.
         let delayed = offer.rate * self.max_lag as f64 / SECOND as f64;
         let has_given_up = self.has_given_up;
         let blocks = self.into_blocks(due.len());
@@ -91,7 +94,7 @@ impl BlocksBySendTime {
     }
 }
 
-/// Whether a verdict stays the same however this machine's delay of so many requests changed the queue.
+/// Returns whether a verdict stays the same whatever effect the delay of this many requests had on the queue.
 fn holds_without_delay(
     criteria: &TrialCriteria,
     evidence: &TrialEvidence,
@@ -109,7 +112,7 @@ fn holds_without_delay(
     let TrialEvidence { in_flight_settled: from, in_flight_end: to, in_flight_slope: slope, .. } = *evidence;
     match verdict {
         TrialVerdict::Good => judged((from - delayed).max(0.0), to, slope),
-        // Either by failures alone, or by a queue.
+        // The trial is bad by failures alone, or by a queue.
         TrialVerdict::Bad => judged(from, from, 0.0) || judged(from, (to - delayed).max(from), slope),
         TrialVerdict::Undecided | TrialVerdict::Invalid => false,
     }
@@ -150,8 +153,8 @@ mod tests {
         }
     }
 
-    /// Four seconds at 100 requests/s to one worker that takes so long for each. In each second, this machine stops once for so long, and
-    /// then sends what came due meanwhile.
+    /// Returns four seconds at 100 requests/s for one worker with this service time. In each second, this machine stops once for
+    /// this long and then sends the requests that came due meanwhile.
     fn requests(service: Nanos, stops: Nanos, status: impl Fn(u64) -> u16) -> Vec<CompletedRequest> {
         let mut free = 0;
         let request = |seq: u64| {
@@ -169,7 +172,7 @@ mod tests {
         (0..400).map(request).collect()
     }
 
-    /// The same, from when they were due and from when they were sent, and what of the latter is believed.
+    /// Returns the blocks by due time and, if the verdict does not depend on the delay, the blocks by send time.
     fn believed(
         requests: &[CompletedRequest],
         late: Option<LatencyGoal>,
@@ -208,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_verdict_that_the_delay_may_have_made_is_not_believed() {
-        // The queue grows by less than comes due while this machine stops.
+        // The queue grows by less than the requests that come due while this machine stops.
         assert_eq!(believed(&requests(10_600_000, 400 * MS, |_| 200), None).1, None);
-        // This machine stops until the end, and did not send the rest.
+        // This machine stops until the end and does not send the rest.
         let mut late = requests(2 * MS, 100 * MS, |_| 200);
         late.truncate(300);
         let whole = requests(2 * MS, 100 * MS, |_| 200);

@@ -1,12 +1,12 @@
-//! Clients in place of a rate: so many requests in flight all the time, carried out and reduced to what [`seawall_search::closed_loop`] is told.
+//! Sends for a number of clients instead of a rate, and reduces their requests to the blocks for [`seawall_search::closed_loop`].
 //!
-//! A client begins its next request when its last one has ended, after a failure when it has waited for [`pause`], and all of them begin
-//! at once. So what is in flight is the number of clients but for those that wait, and which requests are late follows from when
-//! those before them ended: nobody has to know of a request before it has come to its end. A request's time runs from when its client
-//! begins it, with what it takes to connect.
+//! All clients begin at once. A client begins its next request when its last one has ended, and after a failure also waits for
+//! [`pause`]. So the number in flight is the number of clients without the waiting ones. The times of ended requests also show
+//! which requests are late, so the search need not know a request before its end. The time of a request starts when its client
+//! begins it and includes the connect.
 //!
-//! The load on a target that refuses is bounded twice: by the pause, and by [`ClosedTrialSpec::is_enough`], which ends an offer of which half fails
-//! after its first second.
+//! Two rules bound the load on a target that refuses: the pause, and [`ClosedTrialSpec::is_enough`], which ends a trial if half
+//! of its requests fail after the first second.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use super::{LocalDriver, experiments, port_range, run_load};
 use crate::generator_resources::MOST_IN_FLIGHT;
 
 impl LocalDriver {
-    /// Most clients that can be kept busy: each needs a connection, and so a descriptor, unless connections carry several requests.
+    /// Returns the most clients that this machine can keep busy. Each needs a connection, and so a descriptor, unless connections
+    /// carry several requests.
     pub(super) fn max_busy_clients(&self) -> u32 {
         let room = if self.session_config().multiplexes() { usize::MAX } else { self.room };
         u32::try_from(room.min(MOST_IN_FLIGHT as usize)).unwrap_or(u32::MAX)
@@ -64,18 +65,19 @@ impl LocalDriver {
     }
 }
 
-/// Twice as many clients as before get no more than twice what was the most: so much there must be threads for.
+/// The factor by which the rate of the next trial may exceed the highest rate so far, for the number of threads. A trial has at
+/// most twice as many clients as the one before.
 const FASTER: f64 = 2.0;
 
-/// The shortest pause after a failure. The search asks for as long as one client's answer took; before it knows that, and where answers
-/// take microseconds, one client would have thousands of failures a second.
+/// The shortest pause after a failure. The search asks for the response time of one client. Before it knows that time, or if
+/// responses take microseconds, one client would have thousands of failures per second.
 pub(super) const MIN_FAILURE_PAUSE: Duration = Duration::from_millis(10);
 
 fn pause(offer: &ClosedTrialSpec) -> Duration {
     offer.pause_after_failure.max(MIN_FAILURE_PAUSE)
 }
 
-/// The load of an offer. Its end is a moment after that of the offer, which is the last block's.
+/// Returns the load of a trial. It ends a moment after the last block of the trial.
 fn kept_busy(offer: &ClosedTrialSpec) -> LoadSpec {
     let blocks = (offer.max_duration.as_secs_f64() / BLOCK_SECONDS).ceil() as usize;
     let until =
@@ -98,30 +100,30 @@ impl ClosedTarget for LocalDriver {
     }
 }
 
-/// Blocks of clients that are being filled. Pure, and in the time of the trial.
+/// The blocks of a running trial with clients. This type is pure and uses the time of the trial.
 #[derive(Debug)]
 struct ClientBlockBuilder {
     /// The pause of a client after a failure.
     pause: Nanos,
-    /// Answers later than this are late; without it none is.
+    /// The time above which responses are late; none if no response is late.
     bound: Option<Nanos>,
-    /// The complete ones, and those of which something is known already.
+    /// The complete blocks, and later ones for which something is known already.
     blocks: Vec<BlockCounts>,
-    /// By the block in which they begin: requests.
+    /// The requests by the block in which they begin.
     begun: Vec<u32>,
-    /// Requests that have begun and have not ended, at the end of the last complete block. A request begins some microseconds after its
-    /// client may, so this is too many by one where its block began between.
+    /// The requests in flight at the end of the last complete block. A request begins some microseconds after its client may, so
+    /// the number is too high by one if a block begins in between.
     in_flight: i64,
-    /// By the block in which a request's bound passes: requests, and those of them that had ended by then.
+    /// The requests by the block in which their bound passes, and the number of them that had ended by then.
     passing: Vec<(u32, u32)>,
     complete: usize,
-    /// Requests whose bound has passed and that have not been told to be late. A request begins some microseconds after the one before
-    /// it has ended; where its bound passes in the next block, one was told too soon, and this is less than nothing.
+    /// The requests whose bound has passed and that are not yet counted as late. A request begins some microseconds after the
+    /// last one ended. If its bound passes in the next block, it was counted too early, and this number is negative.
     overdue: i64,
 }
 
 impl ClientBlockBuilder {
-    /// Of an offer's clients, who all begin with the first block; answers later than the bound are late.
+    /// Creates a builder for a trial whose clients all begin with the first block. Responses later than the bound are late.
     fn new(offer: &ClosedTrialSpec, bound: Option<Duration>) -> Self {
         let (bound, pause) = (late_bound_nanos(bound), nanos(pause(offer)));
         let (blocks, begun, passing) = Default::default();
@@ -130,7 +132,7 @@ impl ClientBlockBuilder {
         all
     }
 
-    /// So many requests begin then.
+    /// Records that this many requests begin at this time.
     fn begin(&mut self, when: Nanos, so_many: u32) {
         *entry_mut(&mut self.begun, block_index(when)) += so_many;
         if let Some(bound) = self.bound {
@@ -138,7 +140,7 @@ impl ClientBlockBuilder {
         }
     }
 
-    /// A request has ended, and its client begins the next or waits before it does.
+    /// Records an ended request. Its client begins the next one at once or after a pause.
     fn ended(&mut self, fate: &CompletedRequest) {
         let passes = self.bound.map(|bound| fate.due.saturating_add(bound));
         let in_time = passes.is_none_or(|passes| fate.end <= passes);
@@ -169,12 +171,12 @@ impl ClientBlockBuilder {
         true
     }
 
-    /// Those that are complete.
+    /// Returns the complete blocks.
     fn complete(&self) -> &[BlockCounts] {
         &self.blocks[..self.complete]
     }
 
-    /// Without what is not complete.
+    /// Returns the complete blocks without the incomplete ones.
     fn into_complete(mut self) -> Vec<BlockCounts> {
         self.blocks.truncate(self.complete);
         self.blocks
@@ -211,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Of clients that wait as long as is waited at least.
+    /// Returns the blocks of clients with the shortest pause.
     fn blocks(
         clients: u32,
         bound: Option<Duration>,
@@ -297,7 +299,7 @@ mod tests {
             ended_request(next + MS, block_start(2) + MS, Ok(200)),
         ];
         let seen = blocks(1, bound, &hits, 8);
-        // One too soon, and for that the last one, which has no answer, not again.
+        // One request was counted too early. So the last one, which has no response, is not counted again.
         assert_eq!(sum(&seen, |block| block.late), 1.0, "{seen:?}");
     }
 
@@ -334,7 +336,7 @@ mod tests {
                     hits.push(hit);
                 }
             }
-            // Told are those that ended, and some that end after the last block.
+            // The builder gets the ended requests, and some that end after the last block.
             let told: Vec<_> = hits.iter().filter(|hit| hit.end < end + SECOND / 5).copied().collect();
             let offer = offer(clients, Duration::from_nanos(pause));
             let seen = patient(&offer, Some(Duration::from_nanos(bound)), &told, so_many);

@@ -1,4 +1,4 @@
-//! Experiments in the words of the load engine, and what the engine saw in the words of experiments. Pure.
+//! Translates experiments into loads of the engine, and the results of the engine into observations. These functions are pure.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use super::blocks::ENGINE_INTERVAL;
 use super::send_bursts::{LateBurstErrorTally, LateSendBursts};
 use crate::generator_resources::MOST_IN_FLIGHT;
 
-/// Requests of one experiment, some hundred bytes each while it is looked at: more say nothing more.
+/// The most requests of one experiment. Each takes some hundred bytes during the analysis, and more requests show nothing more.
 const MOST_HITS: u64 = 1 << 20;
 
-/// Lookups of one experiment that are told.
+/// The most lookups of one experiment that are reported.
 const MOST_LOOKUPS: usize = 10_000;
 
-/// Room in flight beyond what ends an experiment, in seconds of its rate: what comes until that is noticed.
+/// The room in flight above the limit of an experiment, in seconds of its rate, for the requests until the limit is noticed.
 const MARGIN: f64 = 0.25;
-/// The same of a load without much of a rate, in requests.
+/// The least room in flight above the limit of an experiment, in requests, for low rates.
 const LEAST_MARGIN: usize = 64;
 
-/// The rate that the engine takes, to a thousandth of a request.
+/// Returns the rate for the engine, at least a thousandth of a request per second; none if the engine cannot send it.
 pub(crate) fn to_request_rate(per_second: f64) -> Option<RequestRate> {
     RequestRate::from_per_second(per_second.max(0.001))
 }
 
-/// The load of an experiment; none of numbers that are beyond the engine's.
+/// Returns the load of an experiment; none if its numbers exceed the engine's limits.
 pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> {
     let (arrivals, until, in_flight) = match experiment.load {
         experiment::ExperimentLoad::Rate { rate: per_second, lasts, spacing } => {
@@ -65,7 +65,7 @@ pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> 
     };
     let (margin, pause) = match arrivals {
         ArrivalModel::Open(_) => (LEAST_MARGIN, Duration::ZERO),
-        // Whom a target refuses at once would else ask it thousands of times a second.
+        // A client that is refused at once would otherwise send thousands of requests per second.
         ArrivalModel::Closed => (0, super::closed_loop::MIN_FAILURE_PAUSE),
     };
     let load =
@@ -73,14 +73,14 @@ pub(super) fn load_spec(experiment: &Experiment, seed: u64) -> Option<LoadSpec> 
     Some(record_every_request(load, experiment.drain))
 }
 
-/// A load whose every hit is told, and of whose outstanding requests none is waited for longer than this.
+/// Makes the engine report every request of a load, and wait at most `drain` for outstanding requests.
 pub(crate) fn record_every_request(mut load: LoadSpec, drain: Duration) -> LoadSpec {
     let most = usize::try_from(MOST_IN_FLIGHT).unwrap_or(usize::MAX);
     load.in_flight.limit = load.in_flight.limit.clamp(1, most);
     LoadSpec { interval: ENGINE_INTERVAL, per_request_outcomes: true, drain_timeout: Some(drain), ..load }
 }
 
-/// Requests a second, as far as that says how many threads send.
+/// Returns the requests per second that decide how many threads send.
 pub(super) fn request_rate(experiment: &Experiment) -> f64 {
     match experiment.load {
         experiment::ExperimentLoad::Rate { rate, .. } => rate,
@@ -88,7 +88,7 @@ pub(super) fn request_rate(experiment: &Experiment) -> f64 {
     }
 }
 
-/// Silence before the load.
+/// Returns the silence before the load.
 pub(super) fn quiet_period(experiment: &Experiment) -> Duration {
     match experiment.load {
         experiment::ExperimentLoad::Bursts { quiet, .. } => quiet,
@@ -98,8 +98,8 @@ pub(super) fn quiet_period(experiment: &Experiment) -> Duration {
     }
 }
 
-/// Leaves out what failed beside bunches that this machine sent. In a load of bursts bunches are what is asked for.
-/// A rate is sent in so many parts, of which this is one.
+/// Removes failures in or right after late bursts of this machine. In a load of bursts, bursts are intended. `parts` is the
+/// number of generators that share the rate.
 pub(super) fn exclude_late_burst_failures(
     experiment: &Experiment,
     parts: f64,
@@ -119,8 +119,8 @@ pub(super) fn count_without_port(fates: &[CompletedRequest]) -> u64 {
     fates.iter().filter(|fate| observed_outcome(fate) == ObservedOutcome::NoPort).count() as u64
 }
 
-/// In the order in which they were due, without those that were never sent. Their times count from the first of them, or from the first
-/// instant of the load where this is a part of it.
+/// Returns the sent requests in the order of their due times. Their times count from the first of them, or from the start of the
+/// load if this is a part of it.
 pub(super) fn observed_requests(mut fates: Vec<CompletedRequest>, is_part: bool) -> Vec<ObservedRequest> {
     fates.retain(|fate| fate.outcome.err().is_none_or(RequestFault::was_attempted));
     fates.sort_by_key(|fate| fate.due);
@@ -149,7 +149,7 @@ fn carrier(told: record::ConnectionTimings) -> RequestConnection {
         connect: seconds(told.connect),
         tls_handshake_seconds: told.tls.map(seconds),
         first_byte: told.first_byte.map(seconds),
-        // Nothing that is kept of an answer names its server.
+        // The kept data of a response does not name its server.
     }
 }
 
@@ -200,8 +200,8 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
     }
 }
 
-/// The status that a server of HTTP alone would have refused with: a wrong answer is a refusal whose status does not tell. gRPC's codes
-/// as its gateway translates them (grpc-gateway, `runtime/errors.go`, `HTTPStatusFromCode`).
+/// Returns the status with which a plain HTTP server would have refused the request, because a wrong answer is a refusal without
+/// a telling status. gRPC codes map to a status as in its gateway (grpc-gateway, `runtime/errors.go`, `HTTPStatusFromCode`).
 fn status_of(wrong: WrongAnswer) -> u16 {
     match wrong {
         WrongAnswer::Grpc(4) => 504,
@@ -212,7 +212,7 @@ fn status_of(wrong: WrongAnswer) -> u16 {
     }
 }
 
-/// A reset while connecting is what a server does that has accepted and closes at once.
+/// Returns the outcome of a failed connect. A server that accepts and closes at once causes a reset during the connect.
 fn of_connecting(kind: ErrorKind) -> ObservedOutcome {
     match kind {
         ErrorKind::ConnectionRefused => ObservedOutcome::ConnectionRefused,
@@ -223,7 +223,7 @@ fn of_connecting(kind: ErrorKind) -> ObservedOutcome {
     }
 }
 
-/// The kernel gives up by itself on a peer that acknowledges nothing.
+/// Returns the outcome of a broken connection. The kernel itself gives up on a peer that acknowledges nothing.
 fn of_breaking(kind: ErrorKind) -> ObservedOutcome {
     match kind {
         ErrorKind::TimedOut => ObservedOutcome::TimedOut,
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(paced.until.stop_time, nanos(lasts));
     }
 
-    /// Two connections to a limiter that refuses in a tenth of a millisecond asked it 20,000 times a second, whatever --max-rate said.
+    /// Regression: two connections to a limiter that refuses in 0.1 ms sent 20,000 requests per second, whatever --max-rate said.
     #[test]
     fn clients_that_are_refused_wait_before_they_ask_again() {
         let clients =

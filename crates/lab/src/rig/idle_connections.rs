@@ -1,4 +1,4 @@
-//! Connections that are opened and carry nothing: what they cost a target shows in the load beside them.
+//! Opens connections that carry no requests. Their cost for the target shows in the load that is sent meanwhile.
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -8,21 +8,21 @@ use seawall_load::clock::{Nanos, RunClock, SECOND};
 
 use super::stop::StopSwitch;
 
-/// For one connection to stand.
+/// The time limit for one connect.
 const EACH: Duration = Duration::from_secs(1);
-/// For all of them.
+/// The time limit for all connects.
 const ALL: Nanos = 8 * SECOND;
-/// Opened at the same time: one after the other, a thousand would take a minute over 50 ms.
+/// The number of concurrent connects. One after the other, a thousand would take almost a minute over 50 ms.
 const AT_ONCE: usize = 16;
-/// Failures of one opener after which it opens no more: the target, or this machine, takes no more.
+/// The failures after which an opener gives up, because the target or this machine accepts no more connections.
 const FAILURES: usize = 3;
 
-/// Connections that stand, or stood once.
+/// The opened connections, including those that the target has closed since.
 #[derive(Debug, Default)]
 pub(super) struct IdleConnections(Vec<TcpStream>);
 
 impl IdleConnections {
-    /// Opens so many, as far as they can be had in some seconds.
+    /// Opens up to this many connections within some seconds.
     pub(super) fn open(address: SocketAddr, wanted: usize, stop: &StopSwitch) -> Self {
         let clock = RunClock::start();
         let opener = |index: usize| {

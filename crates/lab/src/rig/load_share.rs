@@ -1,8 +1,8 @@
-//! A rig's part of what several rigs send together: every n-th hit of one schedule, from one instant on.
+//! One generator's part of a load that several generators send: every n-th request of one schedule, from a common start.
 //!
-//! What an offer and an experiment ask for is the whole's; a part has its share of what a number of them (clients, connections, requests
-//! in flight) says, and its hits of the schedule. When an offer was enough is for whoever sees the blocks of all parts: a part goes on
-//! until it is told so, or until there is nothing more to send.
+//! A trial and an experiment describe the whole load. A part has its share of their numbers (clients, connections, requests in
+//! flight) and its requests of the schedule. The coordinator sees the blocks of all parts and decides when a trial has enough. A
+//! part continues until the coordinator stops it, or until nothing is left to send.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,15 @@ use seawall_search::trial_spec::TrialSpec;
 pub struct LoadPart {
     /// The first instant, in nanoseconds since the Unix epoch.
     pub start_at: i64,
-    /// Its place among so many, from 0.
+    /// The index of this part, from 0, and the number of parts.
     pub shard: (u64, u64),
-    /// The number of the load, from 1: rigs that have the same one for a load draw the same of what is left to chance.
+    /// The number of the load, from 1. Generators with the same number draw the same random numbers.
     pub load_number: u64,
-    /// Set by whoever has seen enough of it.
+    /// Set by the coordinator to end this part, because it has seen enough blocks of all parts.
     pub stop_requested: Arc<AtomicBool>,
 }
 
-/// The share of a load that a rig sends.
+/// The share of a load that this generator sends; the whole load if it is the only one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LoadShare(Option<LoadPart>);
 
@@ -35,12 +35,12 @@ impl LoadShare {
         Self(Some(part.clone()))
     }
 
-    /// Of how many parts it is one.
+    /// Returns the number of parts of the load.
     pub(super) fn part_count(&self) -> f64 {
         self.0.as_ref().map_or(1.0, |part| part.shard.1.max(1) as f64)
     }
 
-    /// Its hits of a schedule; of a place that there is not, all of them.
+    /// Returns the shard of the schedule; the whole schedule for an invalid index.
     pub(super) fn shard(&self) -> ScheduleShard {
         let shard = self.0.as_ref().and_then(|part| ScheduleShard::new(part.shard.0, part.shard.1).ok());
         shard.unwrap_or_default()
@@ -52,7 +52,7 @@ impl LoadShare {
         TrialSpec { rate: whole.rate / of, most_in_flight: whole.most_in_flight / of, ..*whole }
     }
 
-    /// The load, in this share and when it is to be.
+    /// Returns this share of the load, with the common start.
     pub(super) fn scale_load(&self, load: LoadSpec) -> LoadSpec {
         LoadSpec { shard: self.shard(), start_unix_ns: self.0.as_ref().map(|part| part.start_at), ..load }
     }
@@ -75,22 +75,22 @@ impl LoadShare {
         Some((own, Self(Some(part))))
     }
 
-    /// The number of the load, if others send parts of it.
+    /// Returns the number of the load; none if no other generator sends parts of it.
     pub(super) fn load_number(&self) -> Option<u64> {
         self.0.as_ref().map(|part| part.load_number)
     }
 
-    /// True if this is a part of a load. The requests of a part count from the first instant that all parts have.
+    /// Returns true if this is a part of a load. The times of its requests count from the common start.
     pub(super) fn is_part(&self) -> bool {
         self.0.is_some()
     }
 
-    /// True if the coordinator has seen enough.
+    /// Returns true if the coordinator has seen enough.
     pub(super) fn is_stop_requested(&self) -> bool {
         self.0.as_ref().is_some_and(|part| part.stop_requested.load(Ordering::Relaxed))
     }
 
-    /// True if a trial is to end.
+    /// Returns true if the trial is to end.
     pub(super) fn is_enough(&self, offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
         if !self.is_part() {
             return offer.is_enough(blocks);

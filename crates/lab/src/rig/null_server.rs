@@ -1,7 +1,7 @@
-//! A server that does next to nothing: what a generator can do by itself is measured against it.
+//! An HTTP server that does next to nothing. The calibration measures the generator's own capacity against it.
 //!
-//! One thread answers each request head that ends, whatever it says. It shares the machine with the generator, so what is measured is
-//! rather less than more than what the generator could do against a target elsewhere.
+//! One thread answers each complete request head, whatever it says. It shares the machine with the generator. So the measured
+//! rate is rather below than above the rate that the generator could send to a remote target.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 const END: &[u8] = b"\r\n\r\n";
 
-/// Dropping it ends its thread.
+/// An HTTP server that answers every request at once. Dropping it ends its thread.
 pub(super) struct NullServer {
     address: SocketAddr,
     ended: Arc<AtomicBool>,
@@ -32,9 +32,9 @@ impl NullServer {
         let address = listener.local_addr()?;
         let ended = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&ended);
-        // Where the system refuses to wait, nothing is answered any more, and nothing is measured.
+        // If the system refuses to wait, the server answers nothing more, and the calibration measures nothing.
         let serve = move || drop(Serving::serve(&listener, &end));
-        let thread = Some(std::thread::Builder::new().name("sink".into()).spawn(serve)?);
+        let thread = Some(std::thread::Builder::new().name("null-server".into()).spawn(serve)?);
         Ok(Self { address, ended, thread })
     }
 
@@ -46,7 +46,7 @@ impl NullServer {
 impl Drop for NullServer {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::SeqCst);
-        // Wakes it; if that fails it is awake, or gone.
+        // Wakes the thread. If that fails, the thread is awake or gone.
         let _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -60,12 +60,12 @@ struct Serving {
 
 struct Peer {
     stream: TcpStream,
-    /// Bytes of [`END`] that the last read ended with.
+    /// The number of bytes of [`END`] at the end of the last read.
     matched: usize,
 }
 
 impl Serving {
-    /// Until the end, or until the system refuses to wait.
+    /// Serves until the end, or until the system refuses to wait.
     fn serve(listener: &TcpListener, end: &AtomicBool) -> io::Result<()> {
         let mut serving = Self { peers: Vec::new() };
         while !end.load(Ordering::SeqCst) {
@@ -98,7 +98,7 @@ impl Serving {
 }
 
 impl Peer {
-    /// Answers what has come; false if it is gone.
+    /// Answers the received requests; false if the peer is gone.
     fn answer(&mut self) -> bool {
         let mut bytes = [0; 16 * 1024];
         match self.stream.read(&mut bytes) {
@@ -108,7 +108,7 @@ impl Peer {
         }
     }
 
-    /// Request heads that end in these bytes.
+    /// Returns the number of request heads that end in these bytes.
     fn heads(&mut self, bytes: &[u8]) -> usize {
         let mut heads = 0;
         for byte in bytes {

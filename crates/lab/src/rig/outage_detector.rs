@@ -6,7 +6,8 @@ use seawall_load::completed_request::CompletedRequest;
 
 use super::experiments;
 
-/// Nobody was there for so long, and for so many requests in a row. A cap that refuses lets others through meanwhile.
+/// The time without any connection from which the target counts as gone. A cap that refuses connections lets others through
+/// meanwhile.
 const LONG: Nanos = 3 * SECOND / 10;
 const ROW: u64 = 3;
 
@@ -22,7 +23,7 @@ pub(super) struct OutageDetector {
 }
 
 impl OutageDetector {
-    /// These have ended.
+    /// Records ended requests.
     pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         for fate in fates {
             if is_target_absent(experiments::observed_outcome(fate)) {
@@ -34,13 +35,14 @@ impl OutageDetector {
         }
     }
 
-    /// Nobody is there.
+    /// Returns true if the target is gone.
     pub(super) fn is_target_down(&self) -> bool {
         self.row >= ROW && self.last.saturating_sub(self.there) >= LONG
     }
 }
 
-/// A connection that does not stand in its time may wait for its turn; one that is refused, or closed without a word, does not.
+/// Returns true if an outcome shows that the target is gone. A connect that times out may wait for its turn; a refused or
+/// silently closed connection does not.
 fn is_target_absent(how: ObservedOutcome) -> bool {
     matches!(how, ObservedOutcome::ConnectionRefused | ObservedOutcome::Cut)
 }

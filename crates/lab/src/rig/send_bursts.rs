@@ -1,10 +1,13 @@
-//! Requests that this machine sent late and at once, and the errors beside them: pure, and in the time of the trial.
+//! Finds requests that this machine sent late and at once, and the errors in and right after these bursts. This type is pure and
+//! uses the time of the trial.
 //!
-//! A thread that was kept from its CPU sends in one piece what came due meanwhile. A small bucket or a cap refuses of such a bunch what it
-//! would have served one by one, so that those errors are this machine's and count neither as errors nor as ended. Arrivals that an
-//! arrival process bunches are due together and late by nothing: they are the load. That errors are left out may not make a trial
-//! better than it was: who fails as often for requests that were sent in time fails by itself, and where too much is left out the
-//! trial says nothing.
+//! A thread that got no CPU for a while sends all requests that came due meanwhile in one burst. A small token bucket or a cap
+//! refuses some of them, although it would have served them one by one. These errors are caused by this machine. They count
+//! neither as errors nor as ended requests. Bursts of the arrival process are due together and not late, so they belong to the
+//! load.
+//!
+//! The exclusion must not make a trial better than it was. If requests that were sent in time fail as often, the target fails by
+//! itself. If too many requests are excluded, the trial is invalid.
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
@@ -12,9 +15,9 @@ use seawall_load::request_fault::RequestFault;
 
 use super::validity::MIN_LAG_LIMIT;
 
-/// A lag in which so many more requests came due makes a bunch: a bucket with room for one refuses the second.
+/// The additional requests that come due during a lag that makes a burst. A bucket with room for one request refuses the second.
 const MORE: f64 = 1.0;
-/// Of the requests that ended: more left out than this, and what is left is another load than was asked for.
+/// The share of ended requests above which the exclusion changes the load too much.
 const MUCH: f64 = 0.1;
 /// The ratio of failure shares from which late bursts do not explain the failures of requests that were sent in time.
 const ALIKE: f64 = 0.5;
@@ -22,14 +25,15 @@ const ALIKE: f64 = 0.5;
 /// The late bursts of this machine, and the outcomes of the requests around them.
 #[derive(Debug)]
 pub(super) struct LateSendBursts {
-    /// A lag from which on it is one.
+    /// The least lag that makes a burst.
     least: Nanos,
-    /// From the first request of each until as long after it as it was late, in order and apart.
+    /// The spans of the bursts, in order and without overlaps. A span begins with the first request of the burst and lasts as
+    /// long as that request was late.
     spans: Vec<(Nanos, Nanos)>,
     tally: LateBurstErrorTally,
 }
 
-/// Requests that ended, beside bunches and apart from them, and those of them without a good answer.
+/// The ended requests near bursts and apart from them, and the number of them without a good response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct LateBurstErrorTally {
     beside: EndCounts,
@@ -43,14 +47,15 @@ struct EndCounts {
 }
 
 impl LateSendBursts {
-    /// Of a load of so many requests a second.
+    /// Creates a detector for a load of this many requests per second.
     pub(super) fn new(rate: f64) -> Self {
         let least = (MORE * SECOND as f64 / rate.max(f64::MIN_POSITIVE)) as Nanos;
         let usual = MIN_LAG_LIMIT.as_nanos() as Nanos;
         Self { least: least.max(usual), spans: Vec::new(), tally: LateBurstErrorTally::default() }
     }
 
-    /// Learns of how late requests were. Called before any of what ended with them is judged: a bunch shows by any of its requests.
+    /// Records the lags of requests. The caller records all requests of a report before it judges any of them, because any
+    /// request of a burst can reveal it.
     pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         let late = fates.iter().filter(|fate| fate.generator_lag >= self.least);
         let spans: Vec<_> =
@@ -58,7 +63,7 @@ impl LateSendBursts {
         spans.into_iter().for_each(|span| self.enter(span));
     }
 
-    /// Joined with all that it touches.
+    /// Adds a span and merges it with all spans that it touches.
     fn enter(&mut self, (from, to): (Nanos, Nanos)) {
         let begin = self.spans.partition_point(|span| span.1 < from);
         let end = self.spans.partition_point(|span| span.0 <= to);
@@ -68,8 +73,8 @@ impl LateSendBursts {
         self.spans.splice(begin..end, [(from, to)]);
     }
 
-    /// Returns true if an ended request is to be left out, because it failed and was sent in a late burst or right after one. The method counts the
-    /// request unless it never left this machine.
+    /// Returns true if an ended request is excluded, because it failed and was sent in a late burst or right after one. The
+    /// method counts the request unless it never left this machine.
     pub(super) fn excludes(&mut self, fate: &CompletedRequest) -> bool {
         if matches!(fate.outcome, Err(RequestFault::Local(_) | RequestFault::SourceAddress(..))) {
             return false;
@@ -99,7 +104,8 @@ impl EndCounts {
 }
 
 impl LateBurstErrorTally {
-    /// Returns the reason, in words, why a load is invalid although some errors were left out. `fails` means that the remaining errors make it bad.
+    /// Returns the reason, in words, why a load is invalid although some errors were left out. `fails` means that the remaining
+    /// errors make it bad.
     pub(super) fn invalid_reason(self, fails: bool) -> Option<String> {
         let Self { beside, apart } = self;
         let is_most = beside.errors > apart.errors && apart.share() < ALIKE * beside.share();
@@ -136,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Those of these that are left out, at a hundred requests a second.
+    /// Returns for each of these requests whether it is excluded, at a hundred requests per second.
     fn excused(fates: &[CompletedRequest]) -> Vec<bool> {
         let mut bunches = LateSendBursts::new(100.0);
         bunches.record(fates);
@@ -145,7 +151,7 @@ mod tests {
 
     #[test]
     fn errors_of_a_bunch_and_right_after_it_are_left_out_and_no_others() {
-        // Kept from its CPU from 100 to 140 ms; what is due every 10 ms leaves at 140.
+        // The thread got no CPU from 100 to 140 ms. Requests are due every 10 ms and leave at 140 ms.
         let late = [100, 110, 120, 130, 140].map(|due| fate(due * MS, (140 - due) * MS, 429));
         assert_eq!(excused(&late), [true; 5], "the last of it was not late");
         let after = [fate(100 * MS, 40 * MS, 200), fate(180 * MS, 0, 429), fate(181 * MS, 0, 429)];

@@ -1,5 +1,5 @@
-//! The requests and the transport of a rig, and the sessions made of them: the plain session stays warm for a whole search, and the session of a
-//! variation lives as long as its experiment.
+//! The sessions of a setup: the plain session stays warm for a whole search, and the session of a variation lives as long as its
+//! experiment.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,13 +22,13 @@ pub struct SessionConfig {
     pub transport: TransportOptions,
     /// The framing of the requests, which is that of the list.
     pub framing: RequestFraming,
-    /// Most threads that send.
+    /// The highest number of sending threads.
     pub max_sender_threads: usize,
-    /// Threads busy-poll waits shorter than this. `None`: as long as the machine allows.
+    /// The longest wait that threads busy-poll. `None`: as long as the machine allows.
     pub max_busy_poll: Option<Duration>,
 }
 
-/// Sessions that stand at the same time at most: the plain one, one with more threads, one of a variation.
+/// The most sessions that are open at the same time: the plain one, one with more threads, and one of a variation.
 pub(super) const MAX_SESSIONS: usize = 3;
 
 /// The reason why a session cannot be opened.
@@ -37,7 +37,7 @@ pub(crate) enum SessionError {
     /// The experiment is impossible with this target or from this machine.
     #[error("{0}")]
     Impossible(String),
-    /// The system refuses.
+    /// The system refuses to start a session or a trial.
     #[error(transparent)]
     Start(#[from] TrialStartError),
 }
@@ -49,13 +49,13 @@ impl From<RequestBuildError> for SessionError {
 }
 
 impl SessionConfig {
-    /// True if any request uses TLS.
+    /// Returns true if any request uses TLS.
     #[must_use]
     pub fn uses_tls(&self) -> bool {
         self.requests().iter().any(|request| request.origin().tls)
     }
 
-    /// True if any target has a host name that needs a lookup.
+    /// Returns true if any target has a host name that needs a lookup.
     #[must_use]
     pub fn has_host_name(&self) -> bool {
         self.transport.dial.unix_socket.is_none()
@@ -70,8 +70,8 @@ impl SessionConfig {
         self.requests().iter().map(|request| request.origin()).collect()
     }
 
-    /// Limits connections, so that there are descriptors for them whatever the sessions that rest keep idle; returns how many that
-    /// are. Where a session that does not rest finds fewer, each connection that it lacks is a fault of this machine's.
+    /// Limits the connections so that there are descriptors for them, whatever idle sessions keep, and returns the limit for all
+    /// targets. If an active session finds fewer descriptors, each missing connection is a fault of this machine.
     pub(super) fn limit_connections(&mut self, files: u64) -> usize {
         let room = usize::try_from(files.saturating_sub(RESERVED_DESCRIPTORS)).unwrap_or(usize::MAX);
         let each = room / self.origins().len().max(1);
@@ -81,13 +81,13 @@ impl SessionConfig {
         room
     }
 
-    /// True if a connection can carry several requests at once.
+    /// Returns true if a connection can carry several requests at once.
     pub(super) fn multiplexes(&self) -> bool {
         ConnectionPlan::of(&RequestSource::List(self.request_list.clone()), &self.transport, true)
             .is_multiplexed()
     }
 
-    /// A session, which has no connection yet.
+    /// Opens a session, which has no connection yet.
     pub(super) fn open(self, threads: usize) -> Result<LoadSession, SessionError> {
         let busy_poll = self.max_busy_poll.unwrap_or_else(|| generator_resources::max_busy_poll(threads));
         let Self { request_list: list, transport: travel, framing: style, .. } = self;
@@ -100,7 +100,7 @@ impl SessionConfig {
         })?)
     }
 
-    /// The same with what an experiment has different, held connections aside.
+    /// Returns the setup with the variation of an experiment, except its idle connections.
     fn with_variation(mut self, variation: &Variation) -> Result<Self, SessionError> {
         self.reframe(variation)?;
         if let Some(connections) = variation.connections {
@@ -134,8 +134,8 @@ impl SessionConfig {
         Ok(())
     }
 
-    /// An address of this machine that connections do not come from already. Of others than those on loopback nobody is asked: an
-    /// address that cannot be reached from the target would look like a target that hangs.
+    /// Returns an unused source address of this machine. Only loopback addresses are possible: if a remote target cannot reach an
+    /// address, it looks like a target that hangs.
     fn another_source(&self) -> Result<IpAddr, SessionError> {
         let addresses = self.addresses()?;
         let on_loopback = |address: &SocketAddr| matches!(address.ip(), IpAddr::V4(ip) if ip.is_loopback());
@@ -151,7 +151,7 @@ impl SessionConfig {
         })
     }
 
-    /// Connects each name to the addresses that it has now.
+    /// Pins each name to its current addresses.
     fn name_addresses(&mut self) -> Result<(), SessionError> {
         if !self.has_host_name() {
             return Err(SessionError::Impossible("the target is an IP address, not a name".into()));
@@ -186,10 +186,10 @@ fn is_name(origin: &Origin) -> bool {
     origin.host.parse::<IpAddr>().is_err()
 }
 
-/// The sessions of a kit.
+/// The sessions of a setup.
 pub(super) struct SessionPool {
     kit: SessionConfig,
-    /// By their threads.
+    /// The plain sessions by their number of threads.
     plain: Vec<(usize, LoadSession)>,
     varied: Option<LoadSession>,
 }
@@ -203,14 +203,15 @@ impl SessionPool {
         &self.kit
     }
 
-    /// The plain one for so many requests a second.
+    /// Returns the plain session for this many requests per second.
     pub(super) fn plain_session(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
         let threads = generator_resources::sender_threads(rate, self.kit.max_sender_threads);
         let known = self.plain.iter().position(|(of, _)| *of == threads);
         let index = match known {
             Some(index) => index,
             None => {
-                // One thread stays warm all along, one other number of them as long as it is asked for.
+                // The session with one thread stays warm. A session with another number of threads stays as long as that number
+                // is needed.
                 self.plain.retain(|(of, _)| *of == 1);
                 self.plain.push((threads, self.kit.clone().open(threads)?));
                 self.plain.len() - 1
@@ -219,7 +220,7 @@ impl SessionPool {
         Ok(&mut self.plain[index].1)
     }
 
-    /// One for an experiment: the plain one, if nothing is different.
+    /// Returns the session for an experiment: the plain one if nothing differs.
     pub(super) fn varied_session(
         &mut self,
         variation: &Variation,
@@ -235,12 +236,12 @@ impl SessionPool {
         Ok(self.varied.insert(kit.open(threads)?))
     }
 
-    /// Closes what was opened for an experiment.
+    /// Closes the session of an experiment.
     pub(super) fn close_varied_session(&mut self) {
         self.varied = None;
     }
 
-    /// Closes everything, and begins anew.
+    /// Closes all sessions; the next load opens new ones.
     pub(super) fn close_all(&mut self) {
         self.plain.clear();
         self.varied = None;

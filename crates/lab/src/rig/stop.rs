@@ -1,17 +1,17 @@
-//! The switch that ends everything at once: the load that is being offered, a rest, and all that would come after.
+//! The switch that ends everything at once: the running load, a pause, and all later loads.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seawall_load::control::Control;
 
-/// Ends what a [`LocalDriver`](crate::rig::LocalDriver) does, from any thread. Cheap to clone; there is no way back.
+/// Stops a [`LocalDriver`](crate::rig::LocalDriver) for good, from any thread. It is cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct StopSwitch(Arc<Switch>);
 
 #[derive(Debug, Default)]
 struct Switch {
-    /// A lock, because a load that begins and an end that comes must not miss each other; nobody holds it while anything is sent.
+    /// The state. A mutex ensures that a starting load sees a concurrent stop. No thread holds it while requests are sent.
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -19,12 +19,12 @@ struct Switch {
 #[derive(Debug, Default)]
 struct State {
     stopped: bool,
-    /// The load that is being offered.
+    /// The controller of the running load.
     running: Option<Control>,
 }
 
 impl StopSwitch {
-    /// Sends nothing more, and waits for no answer.
+    /// Ends all loads at once, without waiting for responses.
     pub fn stop(&self) {
         let mut state = self.lock();
         state.stopped = true;
@@ -35,13 +35,13 @@ impl StopSwitch {
         self.0.changed.notify_all();
     }
 
-    /// True if everything is to stop.
+    /// Returns true if everything is to stop.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.lock().stopped
     }
 
-    /// This is what is being offered from now on.
+    /// Sets the running load, and aborts it if everything is to stop.
     pub(super) fn set_running_load(&self, control: Control) {
         let mut state = self.lock();
         if state.stopped {
@@ -50,12 +50,12 @@ impl StopSwitch {
         state.running = Some(control);
     }
 
-    /// Nothing is being offered any more.
+    /// Records that no load runs.
     pub(super) fn clear_running_load(&self) {
         self.lock().running = None;
     }
 
-    /// Waits so long; `false` as soon as everything is to end.
+    /// Waits this long; returns false as soon as everything is to stop.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         let waited = self.0.changed.wait_timeout_while(self.lock(), time, |state| !state.stopped);
         !waited.unwrap_or_else(PoisonError::into_inner).0.stopped

@@ -1,4 +1,5 @@
-//! Summarises a trial beside its blocks: the most frequent failure, and the response times of the other requests. These functions are pure.
+//! Summarises a trial in addition to its blocks: the most frequent failure, and the response times of the other requests. These
+//! functions are pure.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn failing(total: &LoadStats) -> Option<(String, f64)> {
     let statuses =
         total.statuses.iter().filter(|(status, _)| OutcomeClass::of_status(*status) != OutcomeClass::Good);
     let answers = statuses.map(|(status, count)| (format!("status {status}"), count));
-    // The text of an example names its request, so only its place says of which kind it is.
+    // The text of an example names its request, so its index identifies the kind of failure.
     let kinds = total.failure_examples.iter().zip(total.failures).enumerate();
     let faults = kinds.filter(|(kind, _)| *kind != RequestFault::Aborted.kind_index()).filter_map(
         |(_, (example, count))| Some((example.as_ref().filter(|_| count > 0)?.to_string(), count)),

@@ -1,7 +1,7 @@
 //! The reasons why a load is invalid, in words.
 //!
-//! A judgement says when this machine was the limit of an attack, whose reader sees how late it was sent. A search sees blocks alone,
-//! so that what coloured them counts against the load here, too.
+//! A [`Judgement`] says when this machine was the limit of an attack, whose reader also sees the send lag. A search sees only
+//! blocks, so a lag that distorts them counts against the load here.
 
 use std::io::ErrorKind;
 use std::ops::RangeInclusive;
@@ -15,31 +15,32 @@ use crate::judgement::Judgement;
 use crate::verdict::GeneratorVerdict;
 use seawall_probe::generator::{SOCKETS_CHECK, TIME_WAIT_SECONDS};
 
-/// Of the greatest response time that is wanted; and of a block, which is as finely as growth is looked at. When one hit of a hundred
-/// was sent so much later than it was due, what is late and what is in flight says more of this machine than of the target.
+/// The largest valid lag, as a share of the longest wanted response time and of a block, which is the resolution of growth. If 1
+/// % of the requests are sent later, the late responses and the requests in flight say more about this machine than about the
+/// target.
 const LAG: (f64, f64) = (0.25, 1.0);
-/// A lag that is usual.
+/// The smallest lag that can make a load invalid.
 pub(super) const MIN_LAG_LIMIT: Duration = Duration::from_millis(1);
 
 /// The limits on this machine within which a load is valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ValidityLimits {
-    /// Lag that may be.
+    /// The largest valid lag.
     lag: Duration,
-    /// Requests in flight for which there are descriptors; none where that does not matter.
+    /// The requests in flight for which there are descriptors; none if the number does not matter.
     room: Option<u64>,
 }
 
 impl ValidityLimits {
-    /// The limits for a load in which responses are late after this bound.
+    /// Creates the limits for a load in which responses are late after this bound.
     pub(super) fn new(bound: Option<Duration>, room: Option<u64>) -> Self {
         let block = Duration::from_secs_f64(LAG.1 * BLOCK_SECONDS);
         let lag = bound.map_or(block, |bound| bound.mul_f64(LAG.0).min(block));
         Self { lag: lag.max(MIN_LAG_LIMIT), room }
     }
 
-    /// Returns the reasons why these figures are invalid, apart from [`ValidityLimits::delay_reason`]; none if they are valid. [`port_shortage`] or the
-    /// inquiry reports requests without a port.
+    /// Returns the reasons why these figures are invalid, apart from [`ValidityLimits::delay_reason`]; none if they are valid.
+    /// [`port_shortage`] or the inquiry reports requests without a port.
     pub(super) fn invalid_reason(
         self,
         judgement: &Judgement,
@@ -54,7 +55,7 @@ impl ValidityLimits {
         join_reasons(measured.chain(self.crowded(total)))
     }
 
-    /// By how much this machine was late, if that is much of what is measured.
+    /// Returns how late this machine was, if that distorts the measurement.
     pub(super) fn delay_reason(self, total: &LoadStats) -> Option<String> {
         let lag = Duration::from_nanos(total.generator_lag.quantile(0.99));
         let allowed = self.lag;
@@ -72,11 +73,11 @@ impl ValidityLimits {
     }
 }
 
-/// Of the requests: more without a port than this, and the load was another than was asked for (as `probe` has it for sockets).
+/// The share of requests without a port above which the load is invalid, as for the sockets check of `seawall_probe`.
 const LACK: f64 = 0.01;
 
-/// Returns the reason why a lack of ports makes a trial invalid. `fails` means that the trial is bad by its errors; then one request without a port
-/// is too many.
+/// Returns the reason why a lack of ports makes a trial invalid. `fails` means that the trial is bad by its errors; then one
+/// request without a port is too many.
 pub(super) fn port_shortage(
     no_port: u64,
     requests: u64,
@@ -93,7 +94,7 @@ pub(super) fn port_shortage(
     })
 }
 
-/// All reasons as one; none without any.
+/// Joins all reasons into one; none without reasons.
 pub(super) fn join_reasons(reasons: impl IntoIterator<Item = String>) -> Option<String> {
     let reasons: Vec<_> = reasons.into_iter().collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))

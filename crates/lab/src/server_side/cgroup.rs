@@ -1,7 +1,7 @@
-//! The target's control group, where it runs on this machine: what its files say at one instant.
+//! The control group of a target on this machine, as its files describe it at one instant.
 //!
-//! Version 2 has one directory for all of them; version 1 one for each controller, which are named one by one. A file that is not there
-//! is no fault: a controller may be off. What the figures mean is [`super::judge`]'s business.
+//! Version 2 has one directory for all files. Version 1 has one directory per controller, and the user names each of them. A
+//! missing file is not an error, because a controller may be off. [`super::judge`] interprets the figures.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::net::parse_number;
 use seawall_probe::proc::parse_pressure_total;
 
-/// A group, as the directories in which its files are.
+/// A control group, given by the directories of its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerCgroup {
     directories: Vec<String>,
@@ -22,10 +22,10 @@ pub struct ServerCgroup {
 /// The reason why a control group cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CgroupError {
-    /// Not a directory, or it may not be seen.
+    /// The path is not a directory, or this process may not read it.
     #[error("{0}")]
     Unread(ProbeError),
-    /// A directory without any of the files.
+    /// The directory has none of the files.
     #[error(
         "{0} has no control group files: name the group's own directory (cgroup v1: one directory per controller)"
     )]
@@ -35,31 +35,31 @@ pub enum CgroupError {
 /// The state of a control group at one instant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CgroupSnapshot {
-    /// Its CPU quota.
+    /// The CPU quota of the group.
     pub quota: ProbeResult<CpuQuota>,
     /// The throttling by the quota.
     pub throttling: ProbeResult<Throttling>,
-    /// CPU time used.
+    /// The used CPU time.
     pub cpu_time: ProbeResult<Duration>,
-    /// Time in which at least one of its tasks waited for a CPU.
+    /// The time in which at least one task of the group waited for a CPU.
     pub cpu_wait_time: ProbeResult<Duration>,
-    /// Bytes that it holds, with file pages.
+    /// The memory of the group in bytes, including file pages.
     pub memory: ProbeResult<u64>,
     /// The memory limit in bytes.
     pub memory_limit: ProbeResult<Option<u64>>,
-    /// The number of times that the group reached its memory limit.
+    /// The number of times that the group reached its memory limit, and the number of processes that the OOM killer ended.
     pub memory_events: ProbeResult<MemoryEvents>,
-    /// Processes and threads.
+    /// The number of processes and threads.
     pub processes: ProbeResult<u64>,
-    /// The maximum number of processes.
+    /// The maximum number of processes and threads; none if there is no limit.
     pub processes_limit: ProbeResult<Option<u64>>,
 }
 
 impl ServerCgroup {
-    /// Takes the directories for a group's.
+    /// Opens a control group with these directories.
     ///
     /// # Errors
-    /// One of them is not there, or holds no file of a group's.
+    /// A directory does not exist, or has none of the files of a control group.
     pub fn open(files: &dyn HostFiles, directories: &[String]) -> Result<Self, CgroupError> {
         let directories: Vec<_> =
             directories.iter().map(|path| path.trim_end_matches('/').to_owned()).collect();
@@ -73,14 +73,14 @@ impl ServerCgroup {
         Ok(Self { directories })
     }
 
-    /// Reads its files: about ten, some tens of microseconds.
+    /// Reads the files of the group: about ten files, in some tens of microseconds.
     #[must_use]
     pub fn read(&self, files: &dyn HostFiles) -> CgroupSnapshot {
         let look = GroupReader { files, directories: &self.directories };
         CgroupSnapshot {
             quota: look.quota(),
             throttling: look.throttling(),
-            // Version 1 has a cpu.stat as well, without the time in it.
+            // Version 1 also has a cpu.stat, but without the CPU time.
             cpu_time: or(look.first("cpuacct.usage", parse_cpu_time), || {
                 look.first("cpu.stat", parse_cpu_time)
             }),
@@ -128,7 +128,8 @@ impl GroupReader<'_> {
         })
     }
 
-    /// At the root of version 2, and in groups without the controller, there is neither a quota nor a count.
+    /// Returns the throttling counters. The root group of version 2 and groups without the controller have neither a quota nor
+    /// counters.
     fn throttling(&self) -> ProbeResult<Throttling> {
         self.quota()?;
         self.first("cpu.stat", Throttling::parse)
@@ -142,8 +143,8 @@ impl GroupReader<'_> {
     }
 }
 
-/// Returns the value in one version's file, or in the other version's file if the first file does not exist. A file with an unknown format is an
-/// error.
+/// Returns the value in one version's file, or in the other version's file if the first file does not exist. A file with an
+/// unknown format is an error.
 fn or<T>(one: ProbeResult<T>, other: impl FnOnce() -> ProbeResult<T>) -> ProbeResult<T> {
     match one {
         Err(ProbeError::Missing(name)) => other().map_err(|why| match why {
@@ -232,7 +233,7 @@ mod tests {
         );
     }
 
-    /// Looks at the group that the tests run in: every file that is there must be in the form that is known.
+    /// Reads the group that the tests run in: every existing file must have a known format.
     #[test]
     fn the_files_of_this_machines_groups_are_in_the_form_that_is_known() {
         let files = seawall_probe::LocalFiles;

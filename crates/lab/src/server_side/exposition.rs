@@ -1,43 +1,44 @@
-//! Pages of metrics as text: Prometheus' format 0.0.4, and as much of OpenMetrics 1.0 as counters and gauges need.
+//! Parses pages of metrics as text: Prometheus' format 0.0.4, and the part of OpenMetrics 1.0 that counters and gauges need.
 //!
-//! Bytes in, samples out; nothing panics on any bytes. Strict: a page with one line that is none of the format is refused as a whole,
-//! because a page that was cut, or is no such page, would make differences of something else. Bounded in bytes, samples, labels and
-//! lengths: what is read is another program's. What a metric means is not known here.
+//! The parser never panics. It is strict: a page with one invalid line is refused as a whole, because the differences of a
+//! truncated or wrong page would be wrong. Bytes, samples, labels and lengths are limited, because another program sends the
+//! page. This module does not interpret metrics.
 //!
 //! Formats: <https://prometheus.io/docs/instrumenting/exposition_formats/>,
-//! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>. Names in quotes (UTF-8 names) are refused: nobody
-//! sends them to who does not ask for them.
+//! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>. Names in quotes (UTF-8 names) are refused,
+//! because servers send them only to clients that ask for them.
 
 use std::collections::BTreeMap;
 
-/// Most bytes of a page. Envoy's, with a thousand clusters, has some five million; a larger one can be cut down by its query
+/// The most bytes of a page. Envoy's page with a thousand clusters has some five million; the query can reduce a larger one
 /// (`?usedonly`, `?filter=`).
 pub const MOST_BYTES: usize = 8 << 20;
 
-/// Most samples of a page.
+/// The most samples of a page.
 pub const MOST_SAMPLES: usize = 100_000;
 
-/// Most labels of a sample. Prometheus itself sets no bound by default; its large users set 30.
+/// The most labels of a sample. Prometheus itself sets no limit by default; its large users set 30.
 pub const MOST_LABELS: usize = 64;
 
-/// Most bytes of a name.
+/// The most bytes of a name.
 pub const LONGEST_NAME: usize = 256;
 
-/// Most bytes of a label's value.
+/// The most bytes of a label's value.
 pub const LONGEST_VALUE: usize = 4096;
 
 /// The format of a page, from its `Content-Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpositionFormat {
-    /// `text/plain`.
+    /// The content type `text/plain`.
     Prometheus,
-    /// `application/openmetrics-text`: ends with `# EOF`, and a counter's samples end in `_total` where its name does not.
+    /// The content type `application/openmetrics-text`. The page ends with `# EOF`, and a counter's samples end in `_total` if
+    /// its name does not.
     OpenMetrics,
 }
 
 impl ExpositionFormat {
-    /// Returns the format for a `Content-Type`. `text/plain` of Envoy and of older servers has no version, so every other type counts as Prometheus'
-    /// text format. The parser rejects other content at its first line.
+    /// Returns the format for a `Content-Type`. `text/plain` of Envoy and of older servers has no version, so every other type
+    /// counts as Prometheus' text format. The parser rejects other content at its first line.
     #[must_use]
     pub fn of(content_type: &[u8]) -> Self {
         let openmetrics = b"application/openmetrics-text";
@@ -47,7 +48,7 @@ impl ExpositionFormat {
     }
 }
 
-/// A page.
+/// A page of metrics.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MetricsPage {
     samples: BTreeMap<MetricSeries, MetricSample>,
@@ -56,9 +57,9 @@ pub struct MetricsPage {
 /// The name and the labels of a metric. Series are ordered by name first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MetricSeries {
-    /// The sample's name, with whatever its format puts behind the metric's (`_total`, `_sum`).
+    /// The name of the sample, with the suffix that its format adds to the metric (`_total`, `_sum`).
     pub name: String,
-    /// Names of labels and their values, by name.
+    /// The labels and their values, sorted by name.
     pub labels: Vec<(String, String)>,
 }
 
@@ -67,37 +68,37 @@ pub struct MetricSeries {
 pub struct MetricSample {
     /// The kind of the metric.
     pub kind: MetricKind,
-    /// In the metric's unit; may be infinite or no number.
+    /// The value in the unit of the metric; may be infinite or NaN.
     pub value: f64,
 }
 
 /// The kind of a metric, which says how its values can be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// It only goes up, so a difference says what happened between.
+    /// The value only increases, so a difference shows what happened in between.
     Counter,
-    /// It is what it is at the instant.
+    /// The value describes one instant.
     Gauge,
-    /// Neither is known: quantiles, and what has no type.
+    /// The type is unknown: quantiles and metrics without a type.
     Unknown,
 }
 
 /// The reason why bytes are not a page of metrics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpositionError {
-    /// More than [`MOST_BYTES`].
+    /// The page has more than [`MOST_BYTES`] bytes.
     #[error("the page is larger than {} MiB", MOST_BYTES >> 20)]
     TooLarge,
-    /// More than [`MOST_SAMPLES`].
+    /// The page has more than [`MOST_SAMPLES`] samples.
     #[error("the page has more than {MOST_SAMPLES} samples")]
     TooMany,
-    /// No UTF-8.
+    /// The page is not UTF-8.
     #[error("the page is not UTF-8")]
     NotText,
-    /// It does not end as its format ends.
+    /// The page lacks the end that its format requires.
     #[error("the page is truncated")]
     Truncated,
-    /// A line that is none of the format.
+    /// A line does not have the format.
     #[error("line {line}: {why}")]
     Line {
         /// The line number, from 1.
@@ -108,10 +109,10 @@ pub enum ExpositionError {
 }
 
 impl MetricsPage {
-    /// Reads a page.
+    /// Parses a page.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    /// The first error in the page.
     pub fn parse(bytes: &[u8], format: ExpositionFormat) -> Result<Self, ExpositionError> {
         if bytes.len() > MOST_BYTES {
             return Err(ExpositionError::TooLarge);
@@ -127,18 +128,18 @@ impl MetricsPage {
         Ok(Self { samples: reader.samples })
     }
 
-    /// Every sample, by name and labels.
+    /// Returns all samples, sorted by name and labels.
     pub fn samples(&self) -> impl Iterator<Item = (&MetricSeries, &MetricSample)> {
         self.samples.iter()
     }
 
-    /// The sample of exactly these labels.
+    /// Returns the sample with exactly these labels.
     #[must_use]
     pub fn sample(&self, series: &MetricSeries) -> Option<MetricSample> {
         self.samples.get(series).copied()
     }
 
-    /// The samples of a name.
+    /// Returns the samples with this name.
     pub fn samples_named<'a>(
         &'a self,
         name: &'a str,
@@ -156,7 +157,7 @@ impl MetricsPage {
     }
 }
 
-/// The text up to its end, if its end is there.
+/// Returns the text without its end marker.
 fn whole(text: &str, format: ExpositionFormat) -> Result<&str, ExpositionError> {
     match format {
         ExpositionFormat::Prometheus if text.is_empty() || text.ends_with('\n') => Ok(text),
@@ -177,7 +178,7 @@ fn whole(text: &str, format: ExpositionFormat) -> Result<&str, ExpositionError> 
 enum Type {
     Counter,
     Gauge,
-    /// Histograms and summaries: their sums, counts and buckets only go up.
+    /// The metric is a histogram or a summary: its sums, counts and buckets only increase.
     Distribution,
     Other,
 }
@@ -214,7 +215,7 @@ impl Reader {
         }
     }
 
-    /// Of what begins with `#`, only types say anything here.
+    /// Reads a line that begins with `#`. Only types matter.
     fn comment(&mut self, comment: &str) -> Result<(), &'static str> {
         let mut words = comment.split(BLANKS).filter(|word| !word.is_empty());
         match words.next() {
@@ -251,7 +252,7 @@ impl Reader {
         if known.is_some() { Err("the sample occurs twice") } else { Ok(()) }
     }
 
-    /// A value, a time that nobody here needs, and in OpenMetrics an example.
+    /// Reads a value. An unused time may follow, and an exemplar in OpenMetrics.
     fn value(&self, text: &str) -> Result<f64, &'static str> {
         let (text, example) = match text.split_once(" # ") {
             Some((text, example)) if self.format == ExpositionFormat::OpenMetrics => (text, Some(example)),
@@ -274,7 +275,7 @@ impl Reader {
             Some(Type::Distribution | Type::Other) => return MetricKind::Unknown,
             None => {}
         }
-        // Where nothing is said of its type, a name that ends so is a counter's by everybody's convention.
+        // Without a known type, a name with this suffix belongs to a counter by convention.
         let counter = name.ends_with("_total") && matches!(without("_total"), None | Some(Type::Counter));
         let part = ["_sum", "_count", "_bucket"].iter().any(|end| without(end) == Some(Type::Distribution));
         if counter || part { MetricKind::Counter } else { MetricKind::Unknown }
@@ -307,7 +308,7 @@ fn checked_name(name: &str) -> Result<&str, &'static str> {
 
 type Labels = Vec<(String, String)>;
 
-/// Labels in the order of their names, and what is behind their brace.
+/// Returns the labels in the order of their names, and the text after their brace.
 fn labels(mut rest: &str) -> Result<(Labels, &str), &'static str> {
     let mut labels = Labels::new();
     loop {
@@ -342,7 +343,7 @@ fn label(text: &str) -> Result<((String, String), &str), &'static str> {
     Ok(((name.to_owned(), value), rest))
 }
 
-/// A label's value up to its quote: a backslash stands before a backslash, a quote, and the n of a line's end.
+/// Returns a label's value up to its quote, and the rest. A backslash escapes a backslash, a quote, and the n of a line end.
 fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut letters = text.char_indices();

@@ -1,6 +1,8 @@
-//! Fetches a page of metrics over plain HTTP, by [`seawall_fetch`]: asked twice for a window of load, from whichever thread waits for
-//! that load. Names are looked up once, before there is any load. No TLS: who serves metrics over TLS alone asks for a certificate of the
-//! client's as a rule, and a port-forward brings both.
+//! Fetches a page of metrics over plain HTTP with [`seawall_fetch`].
+//!
+//! Each window of load needs two fetches, on the thread that waits for the load. Names are looked up once, before any load. TLS
+//! is not supported: servers that offer metrics only over TLS usually require a client certificate, and a port-forward avoids
+//! both.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -11,8 +13,8 @@ use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse, exchan
 use super::ServerSideClock;
 use super::exposition::{ExpositionError, ExpositionFormat, MOST_BYTES, MetricsPage};
 
-/// The time limit for a page, from the connection to its last byte. Prometheus gives 10 s; here a load waits for it, and a page that takes longer
-/// than this says little of an instant.
+/// The time limit for a page, from the connection to its last byte. Prometheus waits 10 s. Here a load waits for the page, and a
+/// slower page says little about one instant.
 pub const DEADLINE: Duration = Duration::from_secs(2);
 
 /// The address of a page of metrics.
@@ -26,18 +28,18 @@ pub struct MetricsEndpoint {
 /// The reason why a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricsUrlError {
-    /// Not `http://`.
+    /// The URL does not begin with `http://`.
     #[error(
         "{0}: expected an http:// URL; if the server offers its metrics only over TLS, use a local proxy that ends TLS"
     )]
     Scheme(String),
-    /// No host, a user's name, or a target that cannot be sent.
+    /// The URL has no host, contains a user name, or has an invalid target.
     #[error("{0} is not a URL: expected one such as http://127.0.0.1:9901/stats/prometheus")]
     Malformed(String),
-    /// Its name has no address.
+    /// The host name has no address.
     #[error("{host} has no address: {reason}")]
     Lookup {
-        /// Host and port.
+        /// The host and the port.
         host: String,
         /// The error of the system.
         reason: io::Error,
@@ -47,28 +49,28 @@ pub enum MetricsUrlError {
 /// The reason why there is no page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetricsFetchError {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("{0}")]
     Connection(String),
-    /// Not whole within the deadline.
+    /// The page was incomplete at the deadline.
     #[error("no complete page within {} s", .0.as_secs_f64())]
     Timeout(Duration),
-    /// No HTTP.
+    /// The response is not HTTP.
     #[error("the response is invalid: {0}")]
     Http(String),
-    /// Not 200.
+    /// The status is not 200.
     #[error("the response has status {0}, expected 200")]
     Status(u16),
-    /// No page.
+    /// The body is not a page of metrics.
     #[error("the response is not a metrics page: {0}")]
     Parse(#[from] ExpositionError),
 }
 
 impl MetricsEndpoint {
-    /// Reads a URL and looks its host up. Without a path it is `/metrics`.
+    /// Parses a URL and looks up its host. The default path is `/metrics`.
     ///
     /// # Errors
-    /// What is wrong with it, in words for whoever typed it.
+    /// The mistake in the URL, in words for the user.
     pub fn resolve(url: &str) -> Result<Self, MetricsUrlError> {
         let rest = url.strip_prefix("http://").ok_or_else(|| MetricsUrlError::Scheme(url.to_owned()))?;
         let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -87,7 +89,8 @@ impl MetricsEndpoint {
     /// Fetches the page.
     ///
     /// # Errors
-    /// Why there is none. The target's troubles are no error of ours: a window without a page is told as untested.
+    /// The reason why there is no page. A failure of the target is not an error of the run: the report lists the window as
+    /// untested.
     pub fn fetch(&self, deadline: Duration, now: &ServerSideClock) -> Result<MetricsPage, MetricsFetchError> {
         let headers = [("Accept", ACCEPT)];
         let request = FetchRequest { headers: &headers, ..FetchRequest::get(&self.host, &self.target) };
@@ -99,7 +102,7 @@ impl MetricsEndpoint {
 
 const ACCEPT: &str = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4";
 
-/// In which format the answer is.
+/// Returns the format of the response.
 fn format(answer: &FetchResponse) -> Result<ExpositionFormat, MetricsFetchError> {
     if answer.status() != 200 {
         return Err(MetricsFetchError::Status(answer.status()));
@@ -142,7 +145,7 @@ mod tests {
 
     const PAGE: &str = "# TYPE a_total counter\na_total 3\n";
 
-    /// A server that answers one request with these bytes, and then closes; how it was asked comes back.
+    /// Starts a server that sends these bytes to one request and then closes. The thread returns the request.
     fn served(answer: Vec<u8>) -> (MetricsEndpoint, thread::JoinHandle<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = MetricsEndpoint::resolve(&format!(
@@ -156,14 +159,14 @@ mod tests {
             while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).unwrap() == 1 {
                 request.push(byte[0]);
             }
-            // The client may have had enough before all is sent.
+            // The client may close before all bytes are sent.
             let _ = stream.write_all(&answer);
             String::from_utf8(request).unwrap()
         });
         (endpoint.unwrap(), server)
     }
 
-    /// Time that stands still: what is tested here comes at once.
+    /// Returns a clock's time that never advances, because the server under test responds at once.
     fn still() -> Duration {
         Duration::ZERO
     }

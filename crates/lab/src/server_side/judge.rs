@@ -1,9 +1,11 @@
 //! The facts about the target between two readings, and the causes that they support or contradict. These functions are pure.
 //!
-//! A ratio is how much likelier the fact is if this class is the cause than if it is not: above 1 for, below 1 against. They are
-//! judgements, not measurements: of what a counter means by its own documentation, kept small where the same figure has other
-//! reasons. Facts of one window depend on each other (a quota that is used up shows in two of them), so whoever joins them with
-//! what clients saw takes the strongest of a class, not their product.
+//! A likelihood ratio says how much likelier the fact is with this cause than without it: above 1 it supports the cause, below 1
+//! it contradicts it. The ratios are judgements by the documentation of each counter, not measurements. They are small if the
+//! same figure can have other reasons.
+//!
+//! Facts of one window depend on each other (a used-up quota shows in two of them). So the caller that joins them with the
+//! observations of clients uses the strongest fact per class, not their product.
 
 use std::time::Duration;
 
@@ -28,33 +30,35 @@ pub struct WindowObservation {
     pub untested: Vec<String>,
 }
 
-/// One thing that was seen.
+/// A fact about the target.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fact {
-    /// In words, with its figures: "the quota of 0.10 cores throttled the control group in 28 of 30 periods".
+    /// The fact in words, with its figures: "the quota of 0.10 cores throttled the control group in 28 of 30 periods".
     pub text: String,
-    /// Causes, and how much likelier this is under each; empty where it is only worth knowing.
+    /// The causes that the fact concerns, each with its likelihood ratio; below 1 the fact speaks against the cause.
     pub likelihood_ratios: Vec<(CauseClass, f64)>,
-    /// True if it lists counters that did not rise.
+    /// True if the fact lists counters that did not rise.
     pub is_unchanged: bool,
 }
 
 /// The load in the window, as the clients saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientLoad {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Those of them that failed or were late: what a cause has to explain.
+    /// The number of failed or late requests, which a cause must explain.
     pub failed_or_late: u64,
 }
 
-/// Shortest window of which anything is said: five periods of a CPU quota, and far more than a look takes.
+/// The shortest window with a verdict: five periods of a CPU quota, and far longer than a reading takes.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// Part of a window by which the instant of a page may be unknown: a page is from somewhere between its request and its end.
+/// The largest part of a window by which the time of a page may be uncertain. A page describes an instant between its request and
+/// its end.
 const MOST_BLUR: f64 = 0.2;
 
-/// Says what happened between two looks. Without `load` a counter's rise cannot be compared with what clients missed, and weighs less.
+/// Returns the facts about the time between two readings. Without `load`, a rise of a counter cannot be compared with the failed
+/// requests and weighs less.
 #[must_use]
 pub fn observe(
     begin: &ServerSideSnapshot,
@@ -70,8 +74,8 @@ pub fn observe(
 }
 
 impl WindowObservation {
-    /// For each class of which anything was said, the fact that says most, and how much likelier it makes the class: what is to be joined
-    /// with other signs. Of a window in which clients missed something; of another one the facts say why it did not break.
+    /// Returns the strongest fact about each class, with its likelihood ratio, to be joined with other signs. The facts count as
+    /// evidence only in a window with failed or late requests; in others they show why the target did not break.
     #[must_use]
     pub fn strongest_facts(&self) -> Vec<(CauseClass, f64, &Fact)> {
         let strength = |(_, ratio, _): &(CauseClass, f64, &Fact)| ratio.ln().abs();
@@ -127,7 +131,7 @@ impl FactCollector {
     }
 }
 
-/// Seconds from one look to the other, from middle to middle.
+/// Returns the seconds from one reading to the other, from middle to middle.
 fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'static str> {
     let length = |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64();
     let (first, last) = (length(begin.from, begin.to), length(end.from, end.to));

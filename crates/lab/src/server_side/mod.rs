@@ -1,10 +1,12 @@
-//! The target's own data beside the observations of its clients: its metrics, and its control group if that is on this machine.
+//! The target's own data in addition to the observations of its clients: its metrics, and its control group if that is on this
+//! machine.
 //!
-//! Optional evidence, and only evidence: no class of cause is decided here. A [`ServerSideReader`] looks at the begin and at the end of a
-//! window of load ([`ServerSideReader::snapshot`]); [`observe`] says by pure functions what happened between two looks, and how much likelier
-//! that is under which cause. [`fetch`] and [`cgroup`] get the figures, [`exposition`] reads pages of metrics, [`judge`] knows what they
-//! mean. Sends no load, keeps no time (whoever calls passes a clock), and starts no thread: a look blocks, for [`fetch::DEADLINE`] at
-//! most. Called by whoever carries out trials and experiments.
+//! The data is optional evidence and does not decide about a cause. A [`ServerSideReader`] takes a reading at each end of a
+//! window of load ([`ServerSideReader::snapshot`]). [`observe`] derives the facts between two readings, with their likelihood
+//! ratios. [`fetch`] and [`cgroup`] read the data, [`exposition`] parses pages of metrics, and [`judge`] interprets them.
+//!
+//! This module sends no load and starts no thread, and the caller passes a clock. A reading blocks for at most
+//! [`fetch::DEADLINE`]. The caller that runs trials and experiments uses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +25,10 @@ pub use judge::{ClientLoad, Fact, WindowObservation, observe};
 use cgroup::CgroupSnapshot;
 use exposition::MetricsPage;
 
-/// A clock that does not jump.
+/// A monotonic clock.
 pub type ServerSideClock<'a> = dyn Fn() -> Duration + 'a;
 
-/// Least time from one page to the next: no target is asked for its metrics oftener than once a second.
+/// The least time between two pages. No target gets more than one request for metrics per second.
 pub const MIN_PAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The sources of a target's own data.
@@ -40,13 +42,13 @@ pub struct ServerSideReader {
 /// The end of a window at which a reading happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowEdge {
-    /// The load begins when the look returns.
+    /// The load begins after the reading.
     Begin,
     /// The load has just ended.
     End,
 }
 
-/// Something, and between which instants it was so.
+/// A value with the time span of its reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timestamped<T> {
     /// The time when the reading began.
@@ -57,24 +59,24 @@ pub struct Timestamped<T> {
     pub value: T,
 }
 
-/// The readings at one instant.
+/// The latest readings at one edge of a window, each with its own times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerSideSnapshot {
-    /// Its metrics.
+    /// The page of metrics.
     pub page: Option<Arc<Timestamped<Result<MetricsPage, MetricsFetchError>>>>,
-    /// Its group.
+    /// The state of the control group.
     pub cgroup: Option<Timestamped<CgroupSnapshot>>,
 }
 
 impl ServerSideReader {
-    /// Asks there; nothing where nothing is given.
+    /// Creates a reader of these sources, which may both be missing.
     #[must_use]
     pub fn new(endpoint: Option<MetricsEndpoint>, group: Option<ServerCgroup>) -> Self {
         Self { endpoint, group, last: None }
     }
 
-    /// Looks. The group, whose files are read in microseconds, is looked at next to the load; the page outside of it. A page that
-    /// is younger than [`MIN_PAGE_INTERVAL`] is taken again, with the times at which it was taken: a window says itself how long it truly is.
+    /// Takes the readings. The files of the control group take microseconds, so they are read next to the load, and the page is
+    /// read outside of them. A page that is younger than [`MIN_PAGE_INTERVAL`] is reused with its own times.
     pub fn snapshot(
         &mut self,
         edge: WindowEdge,
@@ -127,7 +129,7 @@ mod tests {
     use super::*;
     use seawall_probe::files::fake::Texts;
 
-    /// A target that counts how often it is asked for its page.
+    /// Starts a target that counts the requests for its page.
     fn counting(pages: usize) -> (MetricsEndpoint, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint =
@@ -166,7 +168,7 @@ mod tests {
         let group = ServerCgroup::open(&texts, &["/g".to_owned()]).unwrap();
         let (endpoint, server) = counting(2);
         let mut side = ServerSideReader::new(Some(endpoint), Some(group));
-        // A clock that goes on by a second each time it is looked at.
+        // This clock advances by one second at each call.
         let time = Cell::new(0);
         let now = || {
             time.set(time.get() + 1);

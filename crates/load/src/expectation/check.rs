@@ -1,7 +1,7 @@
-//! One response against the conditions of its target, while it arrives. No socket, no clock.
+//! Tests one response against the conditions of its target while the response arrives. Uses no socket and no clock.
 //!
-//! Headers are tested when they come and a text in the body while the body streams past, across the borders of its parts. Only a
-//! regular expression on the body and a JSON pointer need the body itself, of which [`MOST_BODY`] bytes are kept.
+//! Headers are tested when they come. A text in the body is searched while the body streams past, across the borders of its
+//! parts. Only regular expressions on the body and JSON pointers need the body itself, of which [`MOST_BODY`] bytes are kept.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use serde_json::Value;
 use super::{Condition, ExpectationSet, TextTest, grpc};
 use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
 
-/// Bytes of a body that are kept for regular expressions and JSON pointers. A longer body fails the condition: what is behind them
-/// was not read.
+/// The number of body bytes that are kept for regular expressions and JSON pointers. A longer body fails the condition, because
+/// the rest is not read.
 pub(crate) const MOST_BODY: usize = 1 << 20;
 
-/// A buffer larger than this is given back after use.
+/// A buffer larger than this is freed after use.
 const LARGE: usize = 64 << 10;
 
-/// The test of one response; its buffers are used again for the next.
+/// The test of one response; its buffers are reused for the next response.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseCheck {
     expected: Option<Arc<ExpectationSet>>,
-    /// A part for each condition that is decided, or followed, before the end.
+    /// The progress of each condition.
     progress: Vec<Progress>,
     needs_body: bool,
     body: Vec<u8>,
     is_too_long: bool,
     grpc: Option<GrpcStatus>,
-    /// The place of the condition that failed.
+    /// The index of the condition that failed.
     failed: Option<usize>,
     wrong: Option<WrongAnswer>,
 }
@@ -36,18 +36,18 @@ pub(crate) struct ResponseCheck {
 /// The progress of one condition.
 #[derive(Debug, Default, Clone)]
 struct Progress {
-    /// The header was right, or the text was seen.
+    /// True if the header met the condition, or the text was found.
     is_found: bool,
-    /// The last bytes of the body, of which the text may be the continuation.
+    /// The last bytes of the body so far, which can be the start of the text.
     tail: Vec<u8>,
 }
 
-/// The `grpc-status` of a response that is gRPC.
+/// The `grpc-status` of a gRPC response.
 #[derive(Debug, Default)]
 struct GrpcStatus(Option<Vec<u8>>);
 
 impl ResponseCheck {
-    /// For another response, to a request with these conditions.
+    /// Prepares the test of a response to a request with these conditions.
     pub(crate) fn expect(&mut self, expected: Option<Arc<ExpectationSet>>) {
         self.clear();
         self.expected = expected;
@@ -64,13 +64,14 @@ impl ResponseCheck {
         (self.is_too_long, self.grpc, self.failed, self.wrong) = (false, None, None, None);
     }
 
-    /// The head of a response has come.
+    /// Tests the headers of a response.
     pub(crate) fn check_headers<'h>(&mut self, headers: impl Iterator<Item = (&'h str, &'h [u8])>) {
         self.clear();
         let Some(expected) = &self.expected else { return };
         self.needs_body = expected.needs_body();
         self.progress.resize_with(expected.0.len(), Progress::default);
-        // A field may come several times: one that fits is enough, and of an unwanted text too many.
+        // A field may occur several times: one occurrence that matches is enough, also to fail a condition that excludes the
+        // text.
         for (field, value) in headers {
             for (one, progress) in expected.iter().zip(&mut self.progress) {
                 if let Condition::Header { name, test } = &one.condition {
@@ -80,7 +81,7 @@ impl ResponseCheck {
         }
     }
 
-    /// The response is gRPC; its head has this status, or none.
+    /// Notes that the response is gRPC, and the status in its head, if there is one.
     pub(crate) fn begin_grpc(&mut self, status: Option<&[u8]>) {
         self.grpc = Some(GrpcStatus(status.map(<[u8]>::to_owned)));
     }
@@ -89,12 +90,12 @@ impl ResponseCheck {
         self.grpc.is_some()
     }
 
-    /// The trailers say so. Without it what the head said remains.
+    /// Sets the status from the trailers. Without this call, the status of the head is used.
     pub(crate) fn end_grpc(&mut self, status: &[u8]) {
         self.grpc = Some(GrpcStatus(Some(status.to_owned())));
     }
 
-    /// A part of the body has come.
+    /// Tests a part of the body.
     pub(crate) fn check_body_data(&mut self, data: &[u8]) {
         let Some(expected) = &self.expected else { return };
         for (one, progress) in expected.iter().zip(&mut self.progress) {
@@ -119,7 +120,7 @@ impl ResponseCheck {
         self.wrong.map_or(Ok(status), |wrong| Err(RequestFault::WrongAnswer(wrong)))
     }
 
-    /// The reason of a verdict against the response: bounded, and never a part of the response.
+    /// Returns the reason why the response failed. The text is bounded and contains no part of the response.
     pub(crate) fn reason(&self) -> Option<String> {
         let failed = self.failed.zip(self.expected.as_ref()).and_then(|(at, expected)| expected.0.get(at));
         self.wrong.map(|wrong| match (wrong, failed) {
@@ -163,7 +164,7 @@ impl ResponseCheck {
     }
 }
 
-/// 1 and 1.0 are the same number.
+/// True if two JSON values are equal; 1 and 1.0 are the same number.
 fn is_same_json(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
@@ -172,12 +173,12 @@ fn is_same_json(one: &Value, other: &Value) -> bool {
 }
 
 impl Progress {
-    /// Looks for a text in what came and in what came before, of which the text may be cut.
+    /// Searches for a text in new data, including matches that begin in earlier data.
     fn follow(&mut self, text: &Finder<'_>, data: &[u8]) {
         if self.is_found {
             return;
         }
-        // At most so much of the text may stand on the other side of a border.
+        // At most this number of bytes of the text can be on the other side of a border.
         let most = text.needle().len() - 1;
         let before = self.tail.len();
         self.tail.extend_from_slice(&data[..data.len().min(most)]);
@@ -206,7 +207,7 @@ mod tests {
         check
     }
 
-    /// Returns the verdict on a response whose body comes in parts of `step` bytes; the reason if the response is wrong.
+    /// Returns the verdict on a response whose body comes in parts of `step` bytes: the reason if the response is wrong.
     fn judged(conditions: &[&str], body: &[u8], step: usize) -> Option<String> {
         let mut check = check(conditions);
         check.check_headers(HEADERS.into_iter());
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(judged(&["body~a"], b"", 1).unwrap(), r#"body lacks "a""#);
     }
 
-    /// Naive search is the reference: texts of two letters overlap themselves in all ways.
+    /// The reference is a naive search. Texts of two letters overlap themselves in all ways.
     #[test]
     fn the_search_across_borders_agrees_with_a_search_of_the_whole() {
         let mut random = fastrand::Rng::with_seed(7);

@@ -4,7 +4,7 @@
 
 use crate::request_fault::WrongAnswer;
 
-/// The name of each code from 0 on.
+/// The name of each code, from 0 on.
 const NAMES: [&str; 17] = [
     "OK",
     "CANCELLED",
@@ -25,12 +25,12 @@ const NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// The name of a code, if it has one.
+/// Returns the name of a code, if it has one.
 pub(crate) fn status_name(code: u8) -> Option<&'static str> {
     NAMES.get(usize::from(code)).copied()
 }
 
-/// True if a content type is that of gRPC itself. gRPC-Web has its status in the body and is not meant.
+/// True if a content type is that of gRPC itself. gRPC-Web has its status in the body and is excluded.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     const TYPE: &[u8] = b"application/grpc";
     let start = content_type.get(..TYPE.len()).is_some_and(|start| start.eq_ignore_ascii_case(TYPE));

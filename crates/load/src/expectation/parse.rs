@@ -14,37 +14,37 @@ use crate::record;
 /// The reason why a text is not a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpectationError {
-    /// Unknown subject or operator.
+    /// The subject or the operator is unknown.
     #[error("{0:?} is not a condition on a response: expected {GRAMMAR}")]
     Grammar(String),
-    /// A status that no condition can make good.
+    /// The status is an error whatever the conditions are.
     #[error(
         "{0:?}: a status outside 200 to 399 is always an error; expected statuses such as 200,204, 2xx or 200-299"
     )]
     Status(String),
-    /// Not a field name.
+    /// The text is not a field name.
     #[error("{0:?}: expected a header name before the operator, such as header:content-type~json")]
     HeaderName(String),
-    /// Nothing to compare with.
+    /// The text to compare with is empty.
     #[error("{0:?}: expected a text after the operator, such as body~ok")]
     NoText(String),
-    /// Not a regular expression.
+    /// The text is not a regular expression.
     #[error("{text:?}: bad regular expression: {reason}")]
     Regex {
-        /// As written.
+        /// The text as the user wrote it.
         text: String,
         /// The parser's error.
         reason: String,
     },
-    /// Not a JSON pointer.
+    /// The text is not a JSON pointer.
     #[error("{0:?}: expected a JSON pointer that begins with a slash, such as json:/status=ok (RFC 6901)")]
     Pointer(String),
-    /// Not a number of bytes.
+    /// The text is not a number of bytes.
     #[error("{0:?}: expected a number of bytes, such as length<1000")]
     Length(String),
 }
 
-/// Longest part of a user's text in an error text.
+/// The maximum length of a user's text in an error text.
 const SHOWN: usize = 60;
 
 impl FromStr for Expectation {
@@ -82,7 +82,7 @@ fn parse(text: &str) -> Result<(Condition, String), ExpectationError> {
 }
 
 fn header(text: &str, rest: &str) -> Result<(Condition, String), ExpectationError> {
-    // `!` and `~` may stand in a field name (RFC 9110, section 5.6.2), but no server uses them.
+    // RFC 9110, section 5.6.2 allows `!` and `~` in a field name, but no server uses them.
     let operator = rest.find(['=', '~', '!']).ok_or_else(|| ExpectationError::Grammar(text.to_owned()))?;
     let (name, rest) = rest.split_at(operator);
     if name.is_empty() || !name.bytes().all(record::is_token) {
@@ -97,13 +97,13 @@ fn json(text: &str, rest: &str) -> Result<(Condition, String), ExpectationError>
     if !pointer.is_empty() && !pointer.starts_with('/') {
         return Err(ExpectationError::Pointer(text.to_owned()));
     }
-    // A shell takes the quotes of "ok" away: a word that is no JSON is a string.
+    // A shell removes the quotes of "ok", so a word that is not JSON is a string.
     let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
     let failure = format!("json:{} is not {}", shown(pointer), shown(&value.to_string()));
     Ok((Condition::Json { pointer: pointer.to_owned(), value }, failure))
 }
 
-/// An operator and its text, and what is said of a value that fails.
+/// Reads an operator and its text. Returns the test and the error text for a value that fails it.
 fn text_test(whole: &str, rest: &str) -> Result<(TextTest, String), ExpectationError> {
     let given = |text: &str| {
         if text.is_empty() { Err(ExpectationError::NoText(whole.to_owned())) } else { Ok(quoted(text)) }
@@ -168,7 +168,7 @@ fn quoted(text: &str) -> String {
     format!("{:?}", shown(text))
 }
 
-/// The first letters of a text.
+/// Returns the start of a text.
 fn shown(text: &str) -> String {
     let mut letters = text.chars();
     let mut shown: String = letters.by_ref().take(SHOWN).collect();

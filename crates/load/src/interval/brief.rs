@@ -1,8 +1,9 @@
-//! An interval as a line for which there is little room: every count exactly, latencies as finely as fits.
+//! An interval as a short line of JSON: exact counts, and latencies as precise as the space allows.
 //!
-//! A pod may write a few kilobytes a second, and latencies of three significant digits alone take three times as much. So an interval
-//! has three of them where they fit, else two, one, or none, where a time is known to a factor of two. Counts, sums, smallest and
-//! largest are exact whatever the digits, and [`IntervalStats`] reads either form: what comes of many generators adds up to every hit.
+//! A pod may write a few kilobytes a second, and latencies with three significant digits alone take three times as much. So an
+//! interval has three digits if they fit, else two, one, or none; with none, a time is known to a factor of two. Counts, sums,
+//! smallest and largest values are always exact. [`IntervalStats`] reads either form, so the figures of many generators add up to
+//! every request.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +12,10 @@ use crate::clock::Nanos;
 use crate::duration_json::Nanoseconds;
 use crate::stats::LoadStats;
 
-/// Most significant digits of a latency.
+/// The maximum number of significant digits of a latency.
 const MOST_DIGITS: u8 = 3;
 
-/// An [`IntervalStats`] that is to be written down in little room. Read it as an [`IntervalStats`].
+/// An [`IntervalStats`] in a short form. Read it as an [`IntervalStats`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CompactInterval {
     #[serde(rename = "start_seconds", with = "crate::duration_json")]
@@ -26,32 +27,32 @@ pub struct CompactInterval {
 }
 
 impl CompactInterval {
-    /// As finely as it takes no more than so many bytes as JSON; none where it does not fit however coarse it is. Together with
-    /// [the next one](IntervalStats::extend) it may.
+    /// Compacts an interval with the most significant digits that fit into `bytes` bytes of JSON. Returns `None` if even the
+    /// coarsest form does not fit; a later attempt [together with the next interval](IntervalStats::extend) may fit.
     #[must_use]
     pub fn compacted_to_fit(interval: &IntervalStats, bytes: usize) -> Option<Self> {
         (0..=MOST_DIGITS).rev().map(|digits| Self::of(interval, digits)).find(|brief| brief.len() <= bytes)
     }
 
-    /// With so many significant digits, three at most.
+    /// Compacts an interval with this number of significant digits, at most three.
     fn of(interval: &IntervalStats, digits: u8) -> Self {
         let IntervalStats { from, to, stats } = interval;
         Self { from: *from, to: *to, significant_digits: digits, packed_stats: stats.packed(digits) }
     }
 
-    /// All that it holds, as finely as it was measured.
+    /// Keeps the whole interval, as precise as it was measured.
     #[must_use]
     pub fn exact(interval: &IntervalStats) -> Self {
         Self::of(interval, MOST_DIGITS)
     }
 
-    /// The significant digits of its latencies.
+    /// Returns the significant digits of its latencies.
     #[must_use]
     pub fn significant_digits(&self) -> u8 {
         self.significant_digits
     }
 
-    /// Its bytes as JSON.
+    /// Returns the number of its bytes as JSON.
     fn len(&self) -> usize {
         let Self { from, to, packed_stats, .. } = self;
         r#"{"start_seconds":,"end_seconds":,"significant_digits":0,"packed_stats":""}"#.len()
@@ -61,7 +62,7 @@ impl CompactInterval {
     }
 }
 
-/// An interval as it may stand in a line: with all figures spelled out, or brief.
+/// An interval as JSON: with all figures spelled out, or compact.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IntervalJson {
@@ -100,7 +101,7 @@ mod tests {
     /// The space for one interval in a pod's line for a second, without the text around the interval.
     const ROOM: usize = 4096 - 256;
 
-    /// A hit of which every time is somewhere within so many octaves from a microsecond on.
+    /// Returns a request whose times are spread over this number of octaves from a microsecond on.
     fn finished(random: &mut fastrand::Rng, octaves: u32) -> FinishedRequest {
         let mut took = || 1000 * (1 << random.u32(..octaves.max(1))) + random.u64(..1000);
         let (wait, first, body) = (took(), took(), took());
@@ -164,7 +165,7 @@ mod tests {
         all.chain(classes).collect()
     }
 
-    /// All that is exact however coarse an interval is.
+    /// Returns the parts that are exact however coarse an interval is.
     #[expect(clippy::type_complexity, reason = "it is only compared")]
     fn exact(
         stats: &LoadStats,
@@ -256,7 +257,7 @@ mod tests {
             let spelled = serde_json::to_string(&read).unwrap();
             prop_assert_eq!(serde_json::from_str::<IntervalStats>(&spelled).unwrap(), read.clone(), "it can be written down again");
 
-            // Whatever the digits of each.
+            // The sum is correct whatever the number of digits of each interval is.
             let mut sum = read;
             let other = interval(!seed, 300, 20);
             sum.stats.merge_concurrent(&IntervalStats::try_from(told(&CompactInterval::of(&other, 1))).unwrap().stats);

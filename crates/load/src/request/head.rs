@@ -1,6 +1,6 @@
 //! The bytes of a request: head and body in HTTP/1.1, the head in HTTP/2.
 //!
-//! Knows no URL as a whole: where a request goes has been taken apart already.
+//! This module gets the URL in parts.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ pub(super) struct TargetHeaders<'t> {
     pub(super) has_user_agent: bool,
     pub(super) has_authorization: bool,
     pub(super) close: bool,
-    /// One of those that go out as given says so.
+    /// True if a verbatim `Connection` header contains `close`.
     pub(super) has_verbatim_close: bool,
     pub(super) verbatim: Vec<(&'t str, &'t str)>,
 }
@@ -47,7 +47,7 @@ impl<'t> TargetHeaders<'t> {
     fn take(&mut self, name: &'t str, value: &'t str) {
         match name.to_ascii_lowercase().as_str() {
             "host" => return self.host = self.host.or(Some(value)),
-            // The body decides the framing; a second opinion would be a smuggling test by accident.
+            // The framing follows from the body; a header that contradicts it would test for request smuggling by accident.
             "content-length" | "transfer-encoding" => return,
             "user-agent" => self.has_user_agent = true,
             "authorization" => self.has_authorization = true,
@@ -61,13 +61,13 @@ impl<'t> TargetHeaders<'t> {
     }
 }
 
-/// RFC 9110 section 5: a token, and a value without control characters.
+/// True for a valid header (RFC 9110 section 5): the name is a token, and the value has no control characters.
 fn is_header(name: &str, value: &str) -> bool {
     let token = !name.is_empty() && name.bytes().all(crate::record::is_token);
     token && value.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f)
 }
 
-/// The lines of the head after the request line, but those of the body's framing.
+/// Writes the head after the request line, without the headers of the body's framing.
 pub(super) fn write_head_lines(
     out: &mut Vec<u8>,
     place: &UrlAuthority,
@@ -91,7 +91,7 @@ pub(super) fn write_head_lines(
     }
 }
 
-/// The head as HTTP/2 has it, but its path: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
+/// Makes the HTTP/2 head without its path: no connection headers (RFC 9113 section 8.2.2), the host as the authority.
 pub(super) fn http2_head(
     target: &Target,
     place: &UrlAuthority,
@@ -132,7 +132,7 @@ pub(super) struct Http2Head {
 }
 
 impl Http2Head {
-    /// The head with a path, which HTTP/1.1 has sent as it is.
+    /// Returns the head with this path, which is the path of the HTTP/1.1 request line.
     pub(super) fn with_path(&self, path: Bytes) -> Result<http::Request<()>, http::Error> {
         let text = std::str::from_utf8(&path).unwrap_or_default();
         let path = match Cow::from(utf8_percent_encode(text, HTTP2_ENCODE_SET)) {
@@ -152,7 +152,8 @@ impl Http2Head {
     }
 }
 
-/// `TE` may only say `trailers`; Go lets others through, and servers end the connection for them.
+/// True for headers that HTTP/2 does not allow. `TE` may only be `trailers`; Go lets others through, and servers end the
+/// connection for them.
 fn is_hop_by_hop(name: &str, value: &str) -> bool {
     is_one_of(name, &["connection", "keep-alive", "proxy-connection", "upgrade"])
         || name.eq_ignore_ascii_case("te") && value != "trailers"
@@ -161,7 +162,7 @@ fn is_hop_by_hop(name: &str, value: &str) -> bool {
 /// The end of a body in chunked coding.
 pub(super) const CHUNKED_END: &[u8] = b"\r\n0\r\n\r\n";
 
-/// The framing, the end of the head, and the body. An empty body has a length only where a server may insist on one.
+/// Writes the framing, the end of the head, and the body. An empty body has a length only if servers may require it.
 pub(super) fn write_body(out: &mut Vec<u8>, target: &Target, style: &RequestFraming) {
     let body = &target.body;
     if body.is_empty() && !matches!(target.method.as_str(), "POST" | "PUT" | "PATCH") {

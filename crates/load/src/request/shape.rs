@@ -1,4 +1,4 @@
-//! The common parts of requests, kept once: a list of a million targets of one host has a million paths and one shape.
+//! The common parts of requests, stored once: a list of a million targets of one host has a million paths and one shape.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,23 +14,23 @@ use crate::expectation::ExpectationSet;
 use crate::target::Target;
 use crate::variant::VariantProtocol;
 
-/// All of a request but its path and body.
+/// The parts of a request apart from its path and body.
 #[derive(Debug)]
 pub(super) struct RequestShape {
     pub(super) method: String,
-    /// Scheme and authority as written.
+    /// The scheme and the authority as written.
     base: String,
-    /// As given.
+    /// The headers as given.
     pub(super) headers: Vec<(String, String)>,
     pub(super) origin: Origin,
     pub(super) close: bool,
     pub(super) chunked: bool,
     /// The text before the path in a request line to a proxy.
     pub(super) absolute_form_prefix: String,
-    /// The head behind the path, but for the body's framing.
+    /// The head after the path, without the headers of the body's framing.
     pub(super) head_lines: Vec<u8>,
     pub(super) http2_head: Option<Http2Head>,
-    /// Bytes of the body, which an HTTP/2 head names.
+    /// The length of the body, which is part of an HTTP/2 head.
     body_length: usize,
     /// The conditions on a response.
     pub(super) expect: Option<Arc<ExpectationSet>>,
@@ -83,13 +83,14 @@ impl RequestShape {
     }
 }
 
-/// Shapes that are remembered. A list in which each target has headers of its own gains nothing from them.
+/// The maximum number of shapes that are remembered. A list whose targets all have headers of their own gains nothing from them.
 const MOST_SHAPES: usize = 1024;
 
-/// Bytes of requests that lie together.
+/// The size of a block of memory that requests share.
 const ARENA: usize = 1 << 20;
 
-/// Makes requests of one style for a list, which keeps all of them: what they have in common is shared, and their bytes lie together.
+/// Makes the requests of a list, all with the same framing. The requests share their common parts, and their bytes are stored
+/// together.
 #[derive(Debug)]
 pub struct RequestBuilder {
     style: RequestFraming,
@@ -101,7 +102,7 @@ pub struct RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// Of this style.
+    /// Makes a builder for this framing.
     #[must_use]
     pub fn new(style: RequestFraming) -> Self {
         Self {
@@ -114,7 +115,7 @@ impl RequestBuilder {
         }
     }
 
-    /// As [`PreparedRequest::new`].
+    /// Makes a request like [`PreparedRequest::new`].
     ///
     /// # Errors
     /// [`RequestBuildError`].
@@ -147,7 +148,7 @@ impl RequestBuilder {
         Ok(shape)
     }
 
-    /// The text in memory that others share.
+    /// Copies the text to shared memory.
     fn store(&mut self) -> Bytes {
         if self.arena.capacity() < self.text.len() {
             self.arena = BytesMut::with_capacity(ARENA.max(self.text.len()));

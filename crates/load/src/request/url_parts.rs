@@ -1,6 +1,6 @@
 //! The parts of a URL that the request line and the connection need, in Go's spelling.
 //!
-//! Knows nothing of headers and bodies but the credentials that a URL may hold.
+//! This module knows nothing of headers and bodies, apart from the credentials that a URL may contain.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,13 +9,13 @@ use url::{Host, Url};
 
 use super::{Origin, RequestBuildError};
 
-/// Longest URL: what the `http` crate's `Uri` holds, which HTTP/2 needs.
+/// The maximum length of a URL: that of the `http` crate's `Uri`, which HTTP/2 needs.
 const LONGEST_URL: usize = 65_534;
 
-/// Scheme and authority of a URL as written, and all that follows them.
+/// Splits a URL after its scheme and authority, as written.
 ///
 /// # Errors
-/// There is no authority, or something that no URL may hold.
+/// [`RequestBuildError`] if there is no authority, or a character that a URL cannot contain.
 pub(super) fn split_url(text: &str) -> Result<(&str, &str), RequestBuildError> {
     let bad = |reason: &str| RequestBuildError::bad_url(text, reason);
     if text.len() > LONGEST_URL {
@@ -29,18 +29,18 @@ pub(super) fn split_url(text: &str) -> Result<(&str, &str), RequestBuildError> {
     Ok(text.split_at(end))
 }
 
-/// The scheme and the authority of a URL, which say where a request goes. The path is not part of it and stays as written: a load test of
-/// `/a/../b` must send `/a/../b`.
+/// The scheme and the authority of a URL. The path is not part of it and stays as written: a load test of `/a/../b` must send
+/// `/a/../b`.
 #[derive(Debug)]
 pub(super) struct UrlAuthority {
     pub(super) origin: Origin,
-    /// As the `Host` header has it.
+    /// The authority as the `Host` header has it.
     pub(super) authority: String,
     pub(super) credentials: Option<String>,
 }
 
 impl UrlAuthority {
-    /// Of the first half of [`split_url`]; errors name the whole URL.
+    /// Parses the first half of [`split_url`]; errors name the whole URL.
     pub(super) fn of(base: &str, whole: &str) -> Result<Self, RequestBuildError> {
         let bad = |reason: &str| RequestBuildError::bad_url(whole, reason);
         let authority = base.split_once("://").ok_or_else(|| bad("expected scheme://host/path"))?.1;
@@ -73,7 +73,8 @@ impl UrlAuthority {
     }
 }
 
-/// A host as [`Origin`] has it: names in lower case and, outside ASCII, in Punycode. What no URL may have stays as it is.
+/// Returns a host in the form of [`Origin::host`]: names in lower case and, outside ASCII, in Punycode. Any other text is only
+/// converted to lower case.
 #[must_use]
 pub fn normalized_host(host: &str) -> String {
     match Host::parse(host) {
@@ -82,7 +83,7 @@ pub fn normalized_host(host: &str) -> String {
     }
 }
 
-/// A text that may be of any length, for an error that may not.
+/// Shortens a text of any length for an error text.
 pub(crate) fn shorten(text: &str) -> String {
     match text.char_indices().nth(200) {
         None => text.to_owned(),
@@ -90,7 +91,7 @@ pub(crate) fn shorten(text: &str) -> String {
     }
 }
 
-/// A URL for a message: without user and password, and without its query, which may hold a token.
+/// Returns a URL for a message: without user and password, and without its query, which may contain a token.
 pub(crate) fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -104,8 +105,8 @@ fn host_header(host: &str, port: Option<u16>) -> String {
     port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// Path and query without the fragment, a `/` in front. What a request line cannot hold is percent-encoded, and so is what
-/// Go encodes in a path (net/url `shouldEscape`); the rest stays as written.
+/// Appends path and query without the fragment, with a `/` in front. Characters that a request line cannot contain are
+/// percent-encoded, and so are those that Go encodes in a path (net/url `shouldEscape`); the rest stays as written.
 pub(super) fn push_origin_form(out: &mut Vec<u8>, path: &str) {
     let path = path.split_once('#').map_or(path, |(path, _)| path);
     let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
@@ -116,7 +117,8 @@ pub(super) fn push_origin_form(out: &mut Vec<u8>, path: &str) {
     pieces.for_each(|piece| out.extend_from_slice(piece.as_bytes()));
 }
 
-/// The characters that a request line cannot contain. Every set encodes bytes outside ASCII, and control characters were refused earlier.
+/// The characters that a request line cannot contain. Every set encodes bytes outside ASCII, and control characters were refused
+/// earlier.
 const LINE: &AsciiSet = &AsciiSet::EMPTY.add(b' ');
 
 /// The further characters that Go encodes in a path (net/url `shouldEscape`).
@@ -126,7 +128,7 @@ const PATH: &AsciiSet =
 /// The characters that the `http` crate does not accept unencoded.
 pub(super) const HTTP2_ENCODE_SET: &AsciiSet = &LINE.add(b'"').add(b'<').add(b'>');
 
-/// `http://user:password@host/` becomes an Authorization header, as in Go.
+/// Returns the `Authorization` value for the credentials of a URL such as `http://user:password@host/`, as Go does.
 fn basic_credentials(url: &Url) -> Option<String> {
     let password = url.password().unwrap_or("");
     let given = !url.username().is_empty() || url.password().is_some();

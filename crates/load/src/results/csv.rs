@@ -1,5 +1,5 @@
-//! CSV as Go's `encoding/csv` writes it: twelve columns, quotes only where needed, `\n` after each row. What carried a request,
-//! if that was to be told, is in six columns behind them, empty where there is nothing to tell.
+//! CSV as Go's `encoding/csv` writes it: twelve columns, quotes only where needed, `\n` after each row. Six further columns
+//! describe the connection, if the run records connections; they are empty for a request without one.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Write};
@@ -41,7 +41,8 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     out.push(b'\n');
 }
 
-/// Six columns: connection id, reuse count, and idle, connect, TLS and first-byte time. Times are in nanoseconds, as vegeta's latency is.
+/// Appends six columns: connection id, reuse count, and idle, connect, TLS and first-byte time. Times are in nanoseconds, as
+/// vegeta's latency is.
 fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) {
     let columns = match carriage {
         RecordedConnection::ConnectionNotRecorded => return,
@@ -62,7 +63,7 @@ fn carriage(out: &mut Vec<u8>, carriage: RecordedConnection) {
     }
 }
 
-/// Go's `Time.UnixNano`, which wraps outside the years 1678 to 2262.
+/// Returns Go's `Time.UnixNano`, which wraps outside the years 1678 to 2262.
 fn unix_nano(record: &Record) -> i64 {
     let timestamp = record.timestamp;
     timestamp.unix_seconds().wrapping_mul(1_000_000_000).wrapping_add(i64::from(timestamp.subsec_nanos()))
@@ -83,37 +84,37 @@ fn field(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Go's `fieldNeedsQuotes`: separators, quotes, line breaks, leading white space, and PostgreSQL's end mark `\.`.
+/// Implements Go's `fieldNeedsQuotes`: separators, quotes, line breaks, leading white space, and PostgreSQL's end mark `\.`.
 fn needs_quotes(text: &str) -> bool {
     text == "\\." || text.starts_with(char::is_whitespace) || text.contains([',', '"', '\r', '\n'])
 }
 
 const COLUMNS: usize = 12;
 
-/// Columns behind those that say what carried it.
+/// The number of columns that describe the connection.
 const CARRIER: usize = 6;
 
 /// The mistake in a row.
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
-    /// More or fewer columns.
+    /// The row has too many or too few columns.
     #[error("the row has {0} columns: expected {COLUMNS}, or {ALL} with connection timings", ALL = COLUMNS + CARRIER)]
     Columns(usize),
-    /// A quote inside a field that does not start with one, or text behind a closing quote.
+    /// A field that does not start with a quote contains one, or there is text after a closing quote.
     #[error("column {0} has a quote in the wrong place")]
     Quote(usize),
-    /// Not a number, or out of range.
+    /// The field is not a number, or out of range.
     #[error("column {0} is not a number in the allowed range")]
     Number(usize),
-    /// Not base64.
+    /// The field is not base64.
     #[error("column {0} is not base64")]
     Base64(usize),
-    /// Not a block of headers.
+    /// The field is not a block of headers.
     #[error("column {COLUMNS} is not a complete block of headers")]
     Headers,
 }
 
-/// State between rows.
+/// The state of the reader between rows.
 #[derive(Debug, Default)]
 pub(super) struct CsvReader {
     row: Vec<u8>,
@@ -143,7 +144,7 @@ impl CsvReader {
         Ok(true)
     }
 
-    /// One row without its line break, in `self.row`; line breaks inside quotes belong to it.
+    /// Reads one row without its line break into `self.row`; line breaks inside quotes belong to the row.
     fn row(&mut self, input: &mut impl BufRead) -> Result<bool, DecodeErrorKind> {
         self.row.clear();
         while self.row.trim_ascii().is_empty() {
@@ -161,7 +162,7 @@ impl CsvReader {
             }
             quotes += self::quotes(&self.row[seen..]);
         }
-        // A row without a line break may have lost the end of its headers, and would not show it.
+        // A row without a line break may have lost the end of its headers, which would go unnoticed.
         let whole = self.row.pop_if(|last| *last == b'\n').ok_or(DecodeErrorKind::Truncated);
         self.row.pop_if(|last| *last == b'\r');
         whole.map(|_| true)
@@ -180,7 +181,8 @@ fn quotes(text: &[u8]) -> usize {
 type Column<'a> = Cow<'a, [u8]>;
 type Columns<'a> = [Column<'a>; COLUMNS + CARRIER];
 
-/// Go's reader with `TrimLeadingSpace` and twelve fields per record, or those and what carried it; says which.
+/// Splits a row like Go's reader with `TrimLeadingSpace`, into twelve columns or twelve and those of the connection. Returns the
+/// number of columns, too.
 fn split(row: &[u8]) -> Result<(Columns<'_>, usize), CsvError> {
     let mut columns = Columns::default();
     let (mut count, mut rest) = (0, Some(row));
@@ -217,7 +219,7 @@ fn carrier(columns: &Columns<'_>) -> Result<RecordedConnection, CsvError> {
     }))
 }
 
-/// The first column and what stands behind its comma; `None` for a stray quote.
+/// Returns the first column and the text after its comma; `None` for a stray quote.
 fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let end = memchr::memchr(b',', text).unwrap_or(text.len());
@@ -244,7 +246,7 @@ fn column(text: &[u8]) -> Option<(Column<'_>, Option<&[u8]>)> {
 /// The zone that vegeta uses on a machine in UTC; gob distinguishes it from UTC itself.
 const ZONE: Zone = Zone::Offset(0);
 
-/// Puts the columns into the record. The format holds no zone: instants are UTC here, where vegeta takes the reader's.
+/// Fills the record from the columns. The format has no time zone: instants are UTC here, where vegeta uses the reader's zone.
 fn fill(columns: &Columns<'_>, block: &mut Vec<u8>, record: &mut Record) -> Result<(), CsvError> {
     record.timestamp = ZonedTimestamp::from_unix_ns(number(columns, 0)?, ZONE);
     record.code = number(columns, 1)?;

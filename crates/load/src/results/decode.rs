@@ -1,7 +1,7 @@
-//! Bytes back to records: which format it is, where it broke, what had been read by then.
+//! Reads bytes as records: detects the format, and reports the position of damage and the number of records before it.
 //!
-//! A run that was killed leaves a file cut inside its last record; a copy may be damaged. Neither is fatal: every record
-//! in front of the break is handed out first, then the error says what broke and where. vegeta stops silently there.
+//! A run that was killed leaves a file cut inside its last record; a copy may be damaged. Neither is fatal: every record before
+//! the damage is returned first, then the error describes the damage and its position. vegeta stops silently there.
 
 use std::io::{self, BufRead, Read};
 
@@ -9,11 +9,11 @@ use crate::record::Record;
 
 use super::{ResultFormat, csv, gob, json};
 
-/// The largest single record that is read. vegeta keeps whole response bodies, so this is generous; it is there so
-/// that a damaged length cannot make us reserve the machine's memory (memory follows what has really arrived).
+/// The maximum size of a record that is read. It is generous, because vegeta keeps whole response bodies. It prevents that a
+/// damaged length reserves all memory; memory grows only with the bytes that really arrive.
 pub const MAX_RECORD: u64 = 1 << 30;
 
-/// Reads records of one input, in the format it turns out to have.
+/// Reads the records of one input in its detected format.
 #[derive(Debug)]
 pub struct Decoder<R> {
     input: R,
@@ -32,7 +32,7 @@ enum State {
 #[derive(Debug, thiserror::Error)]
 #[error("{fault} ({place}, after {records} records)")]
 pub struct DecodeError {
-    /// Records read before it.
+    /// The number of records before the damage.
     pub records: u64,
     /// The start of the broken record.
     pub place: InputPosition,
@@ -43,9 +43,9 @@ pub struct DecodeError {
 /// A position in an input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputPosition {
-    /// Bytes from the start.
+    /// The number of bytes from the start.
     Byte(u64),
-    /// Lines, from 1.
+    /// The number of the line, from 1.
     Line(u64),
 }
 
@@ -64,16 +64,16 @@ pub enum DecodeErrorKind {
     /// The operating system refused to read on.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Not one byte.
+    /// The input is empty.
     #[error("the input is empty")]
     Empty,
-    /// The first record makes sense in none of the formats.
+    /// The first record is not valid in any of the formats.
     #[error("the input is not results in gob, JSON or CSV: {0}")]
     Unrecognised(Box<DecodeErrorKind>),
-    /// It ends inside a record.
+    /// The input ends inside a record.
     #[error("the input is truncated: it ends inside a record")]
     Truncated,
-    /// A record longer than [`MAX_RECORD`].
+    /// The record is longer than [`MAX_RECORD`].
     #[error("a record is longer than {MAX_RECORD} bytes")]
     TooLong,
     /// A gob message that Go would not have written.
@@ -91,7 +91,7 @@ impl<R: BufRead> Decoder<R> {
     /// Looks at the first bytes, consumes none, and chooses the format.
     ///
     /// # Errors
-    /// [`DecodeErrorKind::Empty`] and [`DecodeErrorKind::Io`]. What is no format at all shows with the first record.
+    /// [`DecodeErrorKind::Empty`] and [`DecodeErrorKind::Io`]. An input in no known format fails with the first record.
     pub fn detect(mut input: R) -> Result<Self, DecodeError> {
         let start = |fault| DecodeError { records: 0, place: InputPosition::Byte(0), fault };
         let head = input.fill_buf().map_err(|error| start(error.into()))?;
@@ -102,7 +102,7 @@ impl<R: BufRead> Decoder<R> {
         Ok(Self::new(format, input))
     }
 
-    /// A decoder for a known format.
+    /// Makes a decoder for a known format.
     pub fn new(format: ResultFormat, input: R) -> Self {
         let state = match format {
             ResultFormat::Gob => State::Gob(gob::read::GobReader::default()),
@@ -112,7 +112,7 @@ impl<R: BufRead> Decoder<R> {
         Self { input, state, read: 0 }
     }
 
-    /// The format of this input.
+    /// Returns the format of this input.
     #[must_use]
     pub fn format(&self) -> ResultFormat {
         match self.state {
@@ -122,10 +122,10 @@ impl<R: BufRead> Decoder<R> {
         }
     }
 
-    /// Fills `record` with the next one; `false` at the end of the input.
+    /// Fills `record` with the next record; `false` at the end of the input.
     ///
     /// # Errors
-    /// [`DecodeError`]; the input is of no use afterwards.
+    /// [`DecodeError`]; the input cannot be used afterwards.
     pub fn decode(&mut self, record: &mut Record) -> Result<bool, DecodeError> {
         record.clear();
         let (outcome, place) = match &mut self.state {
@@ -145,8 +145,8 @@ impl<R: BufRead> Decoder<R> {
     }
 }
 
-/// A gob stream starts with a message length and the number of a type, which is a byte that text does not have there
-/// (Go numbers its first type 64, and describes it under -64: 0x7f or above).
+/// Chooses the format by the first bytes. A gob stream starts with a message length and the number of a type. That number is a
+/// byte that text does not have there: Go numbers its first type 64, and describes it under -64, so the byte is 0x7f or above.
 fn sniff(head: &[u8]) -> ResultFormat {
     let text = head.trim_ascii_start();
     match *text {
@@ -158,7 +158,7 @@ fn sniff(head: &[u8]) -> ResultFormat {
     }
 }
 
-/// Appends up to and including the next newline to `line`; `false` when there was nothing left at all.
+/// Appends bytes up to and including the next newline to `line`; `false` at the end of the input.
 pub(super) fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Result<bool, DecodeErrorKind> {
     let room = MAX_RECORD.saturating_sub(line.len() as u64);
     let read = input.take(room).read_until(b'\n', line)? as u64;
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(sniff(b"-67,0"), ResultFormat::Csv);
         assert_eq!(sniff(b"\"17\",0"), ResultFormat::Csv);
         assert_eq!(sniff(b"\xff\x96\x7f"), ResultFormat::Gob);
-        // A short description whose length happens to be the code of a brace or a digit.
+        // A short description can have a length that is the code of a brace or a digit.
         assert_eq!(sniff(b"{\x7f\x03"), ResultFormat::Gob);
         assert_eq!(sniff(b"1\xff\x81\x03"), ResultFormat::Gob);
     }

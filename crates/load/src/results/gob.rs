@@ -1,9 +1,9 @@
 //! Go's gob encoding of vegeta's `Result`: writing here, reading in `read`.
 //!
-//! A gob stream is a sequence of messages, each with its length in front. The first messages describe the types, every
-//! later one is a value: the type's number, then the fields that are not zero, each with the distance from the
-//! previous field's number. Source: Go `encoding/gob/doc.go`; the description is what vegeta 12.13 built with Go's
-//! standard library sends.
+//! A gob stream is a sequence of messages, each with its length in front. The first messages describe the types. Every later
+//! message is a value: the type's number, then the fields that are not zero, each with the distance from the previous field's
+//! number. Source: Go `encoding/gob/doc.go`. The description is the one that vegeta 12.13 sends, built with Go's standard
+//! library.
 
 pub(super) mod read;
 mod types;
@@ -12,8 +12,8 @@ use crate::record::{Record, YEAR_ONE_TO_UNIX, Zone, ZonedTimestamp};
 
 /// The messages that describe `Result`, `Time`, `Header` and its list of strings (type numbers 64 to 67).
 ///
-/// Go numbers types as it meets them, so another build may number them differently; a reader goes by what the stream
-/// says. We always say this.
+/// Go numbers types as it meets them, so another build may number them differently; a reader uses the numbers of the stream. This
+/// encoder always writes the same description.
 pub(super) const TYPE_DEFINITIONS: &[u8] = b"\
     \xff\x96\x7f\x03\x01\x01\x06Result\x01\xff\x80\x00\x01\x0c\
     \x01\x06Attack\x01\x0c\x00\
@@ -58,7 +58,7 @@ pub(super) fn append(out: &mut Vec<u8>, scratch: &mut Vec<u8>, record: &Record) 
     out.extend_from_slice(scratch);
 }
 
-/// The fields of one struct, in order, zero ones left out.
+/// The fields of one struct, in order, without those that are zero.
 struct Fields<'a> {
     out: &'a mut Vec<u8>,
     last: i8,
@@ -109,7 +109,8 @@ impl Fields<'_> {
     }
 }
 
-/// Below 128 the byte itself; else the negated count of bytes, then the bytes, most significant first.
+/// Appends an unsigned number. Below 128 it is the byte itself; else the negated count of bytes, then the bytes, most significant
+/// first.
 fn uint(out: &mut Vec<u8>, value: u64) {
     if value < 128 {
         out.push(value as u8);
@@ -121,7 +122,7 @@ fn uint(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(digits);
 }
 
-/// The sign goes to the lowest bit, a negative number's other bits are flipped.
+/// Moves the sign to the lowest bit; the other bits of a negative number are flipped.
 fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)).cast_unsigned()
 }
@@ -131,8 +132,8 @@ fn bytes(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// Go's `Time.MarshalBinary`: version, seconds since year 1, nanoseconds, minutes east (-1 is UTC), and in version 2
-/// the odd seconds of the offset.
+/// Appends an instant like Go's `Time.MarshalBinary`: version, seconds since year 1, nanoseconds, minutes east (-1 is UTC), and
+/// in version 2 the odd seconds of the offset.
 ///
 /// An offset that rounds to -1 minute has no form of its own; it is written as UTC, which is the same instant.
 fn time(out: &mut Vec<u8>, value: ZonedTimestamp) {

@@ -17,19 +17,19 @@ use hdrhistogram::Histogram;
 
 use crate::latency_distribution::Distribution;
 
-/// The histogram itself, not compressed, with 64-bit counts of variable width.
+/// The cookie of an uncompressed histogram with 64-bit counts of variable width.
 const PLAIN: u32 = 0x1c84_9313;
-/// The same, deflated.
+/// The cookie of a deflated histogram.
 const DEFLATED: u32 = 0x1c84_9314;
 const HEADER: usize = 40;
 
-/// The longest line that is read; a histogram of three digits with every bucket filled stays below it.
+/// The maximum length of a line. A histogram of three digits with every bucket filled is shorter.
 const MAX_LINE: u64 = 4 << 20;
-/// The most that one histogram may inflate to.
+/// The maximum size of an inflated histogram.
 const MAX_INFLATED: u64 = 64 << 20;
-/// The most values in one histogram, hundreds of millions a second for an hour: what the sums are made of must not overflow.
+/// The maximum number of values in one histogram: hundreds of millions a second for an hour. It keeps sums from overflowing.
 pub(crate) const MAX_VALUES: u64 = 1 << 40;
-/// The most tags that are kept apart.
+/// The maximum number of tags.
 const MAX_TAGS: usize = 64;
 
 /// Writes a log, line by line.
@@ -42,7 +42,7 @@ impl<W: Write> HdrLogWriter<W> {
     /// Writes the header; `start` is in seconds since the Unix epoch.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Returns the errors of the output.
     pub fn start(mut out: W, start: f64) -> io::Result<Self> {
         writeln!(out, "#[Histogram log format version 1.3]")?;
         writeln!(out, "#[StartTime: {start:.3} (seconds since epoch)]")?;
@@ -54,11 +54,11 @@ impl<W: Write> HdrLogWriter<W> {
         Ok(Self { out })
     }
 
-    /// Writes what was measured in an interval that began so many seconds after the start; nothing if that was nothing.
-    /// The tag (`response`, `service`, `lag`) must hold no comma.
+    /// Writes the values of an interval that began `since` seconds after the start; writes nothing without values. The tag
+    /// (`response`, `service`, `lag`) must not contain a comma.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Returns the errors of the output.
     pub fn add(&mut self, tag: &str, since: f64, length: f64, values: &Distribution) -> io::Result<()> {
         let Some(histogram) = values.histogram() else { return Ok(()) };
         let max_ms = values.max() as f64 / 1e6;
@@ -68,16 +68,16 @@ impl<W: Write> HdrLogWriter<W> {
 }
 
 impl<W: Write> HdrLogWriter<W> {
-    /// Flushes the sink, so that what was added can be read.
+    /// Flushes the output, so that the added lines can be read.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 }
 
-/// One line of a log, read.
+/// One line of a log.
 #[derive(Debug)]
 pub struct HdrLogEntry {
     /// The name of the measurement; empty if the log has none.
@@ -94,13 +94,13 @@ pub enum HdrLogError {
     /// The operating system refused to read on.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// A line that is too long or has the wrong number of columns.
+    /// A line is too long or has the wrong number of columns.
     #[error("line {0} does not have the format of an HDR log")]
     Line(u64),
-    /// A histogram that does not decode, or counts more than anybody measures.
+    /// A histogram cannot be decoded, or has too many values.
     #[error("line {0} has no complete histogram, or its histogram has more than 2^40 values")]
     Histogram(u64),
-    /// More different tags than anybody writes.
+    /// There are too many tags.
     #[error("the log has more than {MAX_TAGS} tags")]
     TooManyTags,
 }
@@ -114,7 +114,7 @@ pub fn is_log(head: &[u8]) -> bool {
 /// Adds all histograms of a log to `sums`, by tag.
 ///
 /// # Errors
-/// [`HdrLogError`]; what stood in front of the damaged line has been added.
+/// [`HdrLogError`]; the lines before the damaged line have been added.
 pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Distribution)>) -> Result<(), HdrLogError> {
     read(input, |HdrLogEntry { tag, values, .. }| {
         if let Some((_, sum)) = sums.iter_mut().find(|(known, _)| *known == tag) {
@@ -128,10 +128,10 @@ pub fn add_log(input: &mut impl BufRead, sums: &mut Vec<(String, Distribution)>)
     })
 }
 
-/// Calls `each` with every histogram of a log, until it refuses one.
+/// Calls `each` with every histogram of a log. Stops at the first error of `each`.
 ///
 /// # Errors
-/// [`HdrLogError`]; what stood in front of the damaged line was handed over.
+/// [`HdrLogError`]; the lines before the damaged line have been passed to `each`.
 pub fn read(
     input: &mut impl BufRead,
     mut each: impl FnMut(HdrLogEntry) -> Result<(), HdrLogError>,
@@ -154,7 +154,7 @@ pub fn read(
     Ok(())
 }
 
-/// `#[BaseTime: 1735787045.500 (seconds since epoch)]`.
+/// Parses a line such as `#[BaseTime: 1735787045.500 (seconds since epoch)]`.
 fn base_time(line: &[u8]) -> Option<f64> {
     let rest = str::from_utf8(line.strip_prefix(b"#[BaseTime: ")?).ok()?;
     rest.split_whitespace().next()?.parse().ok()
@@ -174,12 +174,12 @@ fn logged(line: &[u8], number: u64, base: f64) -> Result<HdrLogEntry, HdrLogErro
     Ok(HdrLogEntry { tag: tag.to_owned(), start: base + start, values: Distribution::from(&values) })
 }
 
-/// A histogram as it stands in a line of a log.
+/// Encodes a histogram as a line of a log has it.
 pub(crate) fn encode(values: &Histogram<u64>) -> io::Result<String> {
     Ok(BASE64_STANDARD.encode(deflated(values)?))
 }
 
-/// Decodes the text that [`encode`] made, if its counts are in a sensible range.
+/// Decodes the text that [`encode`] made, if its counts are in range.
 pub(crate) fn decode(blob: &str) -> Option<Histogram<u64>> {
     let values = BASE64_STANDARD.decode(blob).ok().and_then(|bytes| inflated(&bytes));
     values.filter(|values| values.len() <= MAX_VALUES)
@@ -193,7 +193,7 @@ fn deflated(values: &Histogram<u64>) -> io::Result<Vec<u8>> {
     Ok([&DEFLATED.to_be_bytes()[..], &length.to_be_bytes(), &body].concat())
 }
 
-/// Header, then the counts of all buckets up to the last one in use; runs of empty ones as one negative number.
+/// Writes the header, then the counts of all buckets up to the last one in use; a run of empty buckets is one negative number.
 fn plain(values: &Histogram<u64>) -> Vec<u8> {
     let layout = BucketLayout { lowest_discernible: values.low(), digits: values.sigfig() };
     let (mut counts, mut next) = (Vec::new(), 0);
@@ -207,7 +207,7 @@ fn plain(values: &Histogram<u64>) -> Vec<u8> {
     }
     let mut out = Vec::with_capacity(HEADER + counts.len());
     out.extend_from_slice(&PLAIN.to_be_bytes());
-    // Four gigabytes of counts would need more buckets than there are 64-bit values to tell apart at five digits.
+    // The counts of a histogram take less than four gigabytes, even at five digits.
     out.extend_from_slice(&(counts.len() as u32).to_be_bytes());
     out.extend_from_slice(&0_u32.to_be_bytes());
     out.extend_from_slice(&u32::from(layout.digits).to_be_bytes());
@@ -260,7 +260,8 @@ fn histogram(plain: &[u8]) -> Option<Histogram<u64>> {
     Some(values)
 }
 
-/// The layout of buckets: the lowest sub-buckets are `2^unit` wide, and each later half of a bucket is twice as wide as the half before it.
+/// The layout of buckets: the lowest sub-buckets are `2^unit` wide, and each later half of a bucket is twice as wide as the half
+/// before it.
 #[derive(Clone, Copy)]
 pub(crate) struct BucketLayout {
     pub(crate) lowest_discernible: u64,
@@ -272,7 +273,7 @@ impl BucketLayout {
         self.lowest_discernible.ilog2()
     }
 
-    /// Half the sub-buckets of a bucket, as a power of two: enough to tell `digits` apart.
+    /// Returns half the sub-buckets of a bucket, as a power of two: enough for a precision of `digits`.
     fn half(&self) -> u32 {
         (2 * 10_u64.pow(u32::from(self.digits))).next_power_of_two().ilog2().max(1) - 1
     }
@@ -284,7 +285,7 @@ impl BucketLayout {
         (u64::from(bucket) << half) + (units >> bucket)
     }
 
-    /// The smallest value of a bucket, `None` beyond 64 bits.
+    /// Returns the smallest value of a bucket, `None` beyond 64 bits.
     pub(crate) fn value(&self, index: u64) -> Option<u64> {
         let (unit, half) = (self.unit(), self.half());
         let bucket = (index >> half).saturating_sub(1);
@@ -294,7 +295,7 @@ impl BucketLayout {
     }
 }
 
-/// Zigzag, then seven bits a byte, least first; a ninth byte holds eight.
+/// Writes a zigzag number with seven bits a byte, least first; a ninth byte holds eight.
 fn varint(out: &mut Vec<u8>, value: i64) {
     let mut rest = ((value << 1) ^ (value >> 63)).cast_unsigned();
     for _ in 0..8 {
@@ -396,7 +397,7 @@ mod tests {
             for byte in [0, 1, 127, 128, 255] {
                 let mut damaged = plain.clone();
                 damaged[at] = byte;
-                // Read or refused, never a panic; counts may be what they like.
+                // The text is read or refused without a panic; counts can be anything.
                 let _ = histogram(&damaged);
             }
         }

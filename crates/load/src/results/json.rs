@@ -1,7 +1,7 @@
-//! JSON lines as vegeta's generated encoder writes them: twelve keys, always all of them, always in this order.
+//! JSON lines as vegeta's generated encoder writes them: always the same twelve keys in the same order.
 //!
-//! What carried a request, if that was to be told, is a thirteenth key behind them, which vegeta passes over.
-//! An absent body is `null`: that is what vegeta prints for every result that came through a gob pipe and has none.
+//! If the run records connections, a thirteenth key describes the connection; vegeta ignores it. An absent body is `null`: vegeta
+//! prints that for every result without a body that came through a gob pipe.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -98,7 +98,7 @@ fn list<'a>(out: &mut Vec<u8>, values: impl Iterator<Item = &'a [u8]>) {
     out.push(b']');
 }
 
-/// Appends a JSON string; bytes that are not UTF-8 become U+FFFD, one each, as in easyjson.
+/// Appends a JSON string; each byte that is not UTF-8 becomes U+FFFD, as in easyjson.
 fn string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
@@ -126,21 +126,21 @@ fn escape(out: &mut Vec<u8>, letter: char) {
 /// The mistake in a line.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonRecordError {
-    /// Not an object with the fields' types.
+    /// The line is not an object with the fields' types.
     #[error(transparent)]
     Syntax(#[from] serde_json::Error),
-    /// Some other JSON: vegeta writes a timestamp into each result.
+    /// The line is other JSON: vegeta writes a timestamp into each result.
     #[error("the line has no \"timestamp\", so it is not a result")]
     NoTimestamp,
-    /// Not RFC 3339.
+    /// The timestamp is not RFC 3339.
     #[error("timestamp {0:?} is invalid: expected RFC 3339")]
     Timestamp(String),
-    /// Not base64.
+    /// The body is not base64.
     #[error("the body is not base64: {0}")]
     Body(#[from] base64::DecodeError),
 }
 
-/// State between lines.
+/// The state of the reader between lines.
 #[derive(Debug, Default)]
 pub(super) struct JsonRecordReader {
     line: Vec<u8>,
@@ -170,14 +170,14 @@ impl JsonRecordReader {
     }
 
     fn fill(&self, record: &mut Record) -> Result<(), DecodeErrorKind> {
-        // Only the last line can lack its newline: if it then makes no sense, it is cut, not damaged.
+        // Only the last line can lack its newline: if it is invalid then, it was truncated, not damaged.
         let whole = self.line.ends_with(b"\n");
         parse(&self.line, record)
             .map_err(|damage| if whole { DecodeErrorKind::Json(damage) } else { DecodeErrorKind::Truncated })
     }
 }
 
-/// vegeta's keys; unknown ones are ignored, `null` means zero, as in easyjson.
+/// vegeta's keys. Unknown keys are ignored, and `null` means zero, as in easyjson.
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(borrow)]
@@ -203,7 +203,7 @@ struct Line<'a> {
     connection: RecordedConnection,
 }
 
-/// A key that is there tells, even if it tells of none.
+/// Reads the key of the connection; a key that is present is meaningful even if it is `null`.
 fn told<'de, D: Deserializer<'de>>(connection: D) -> Result<RecordedConnection, D::Error> {
     Ok(Option::deserialize(connection)?.map_or(RecordedConnection::None, RecordedConnection::Timings))
 }

@@ -1,8 +1,8 @@
 //! Several inputs as one stream in time order, in constant memory.
 //!
-//! Of all inputs the record with the earliest timestamp comes next; the records of one input keep their order. An
-//! input that breaks is left where it broke, with its reason, and the others go on. vegeta takes turns instead of
-//! comparing, and ends without a word when an input breaks.
+//! The record with the earliest timestamp of all inputs comes next; the records of one input keep their order. An input that
+//! breaks is left at that position, with the reason, and the others go on. vegeta takes turns instead of comparing, and ends
+//! silently when an input breaks.
 
 use std::io::BufRead;
 use std::mem;
@@ -26,8 +26,7 @@ struct Source<R> {
     name: String,
     decoder: Decoder<R>,
     head: Record,
-    /// The head was handed out; the next one is read only when it is asked for, so that a live pipe is never a
-    /// record behind.
+    /// True if the head was returned. The next record is read only on request, so that a live pipe is never a record behind.
     taken: bool,
 }
 
@@ -42,13 +41,13 @@ pub struct BrokenInput {
 }
 
 impl<R: BufRead> RecordMerge<R> {
-    /// No input yet.
+    /// Makes a merge without inputs.
     #[must_use]
     pub fn new() -> Self {
         Self { sources: Vec::new(), broken: Vec::new(), current: Record::default(), added: 0 }
     }
 
-    /// Adds an input whose format is still to be found out; one that is empty counts as broken.
+    /// Adds an input and detects its format; an empty input counts as broken.
     pub fn add_input(&mut self, name: &str, input: R) {
         let (name, index) = (name.to_owned(), self.added);
         self.added += 1;
@@ -60,7 +59,8 @@ impl<R: BufRead> RecordMerge<R> {
         }
     }
 
-    /// The next record of all and the number of its input (from 0, as added); `None` behind the last.
+    /// Returns the next record of all inputs and the number of its input (from 0, in the order in which they were added); `None`
+    /// at the end.
     pub fn next_record(&mut self) -> Option<(usize, &Record)> {
         let broken = &mut self.broken;
         self.sources.retain_mut(|source| source.refill(broken));
@@ -70,7 +70,7 @@ impl<R: BufRead> RecordMerge<R> {
         Some((earliest.index, &self.current))
     }
 
-    /// The inputs that broke so far.
+    /// Returns the inputs that broke so far.
     #[must_use]
     pub fn broken_inputs(&self) -> &[BrokenInput] {
         &self.broken
@@ -78,7 +78,7 @@ impl<R: BufRead> RecordMerge<R> {
 }
 
 impl<R: BufRead> Source<R> {
-    /// Makes sure that there is a head; `false` when there is no more.
+    /// Reads the next record if the head was returned; `false` at the end of the input or if it is broken.
     fn refill(&mut self, broken: &mut Vec<BrokenInput>) -> bool {
         if !mem::take(&mut self.taken) {
             return true;

@@ -2,10 +2,10 @@
 
 use crate::record::{ResponseHeaders, is_token};
 
-/// Appends `Name: value` lines in name order and the empty line that ends them; nothing when there was no response.
+/// Appends `Name: value` lines in name order and the empty line that ends them; appends nothing if there was no response.
 ///
-/// As Go's `http.Header.Write`: names that are not tokens are left out, line breaks in values become spaces, and
-/// values lose the space around them.
+/// The rules are those of Go's `http.Header.Write`: names that are not tokens are left out, line breaks in values become spaces,
+/// and values lose the space around them.
 pub(super) fn append(out: &mut Vec<u8>, headers: &ResponseHeaders) {
     if headers.is_absent() {
         return;
@@ -24,7 +24,7 @@ fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| is_token(byte))
 }
 
-/// Reads such a block; `None` when it is not whole or not headers.
+/// Reads such a block; `None` if it is incomplete or does not contain headers.
 pub(super) fn parse(block: &[u8], headers: &mut ResponseHeaders) -> Option<()> {
     headers.mark_present();
     let mut lines = block.strip_suffix(b"\r\n")?.split_inclusive(|&byte| byte == b'\n');
@@ -37,7 +37,7 @@ pub(super) fn parse(block: &[u8], headers: &mut ResponseHeaders) -> Option<()> {
     })
 }
 
-/// Go's `textproto.TrimBytes`: space, tab and line breaks, unlike Rust's, which takes form feeds too.
+/// Trims space, tab and line breaks like Go's `textproto.TrimBytes`; Rust's trim takes form feeds, too.
 fn trim(mut value: &[u8]) -> &[u8] {
     let space = |byte: &u8| b" \t\r\n".contains(byte);
     while let [first, rest @ ..] = value

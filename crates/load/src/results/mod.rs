@@ -1,8 +1,8 @@
-//! Records as bytes and back, in vegeta 12's three formats: gob, JSON lines, CSV.
+//! Writes and reads records in vegeta 12's three formats: gob, JSON lines, CSV.
 //!
-//! Real vegeta reads what [`Encoder`] writes, byte for byte what it would have written itself, and [`Decoder`] reads
-//! what vegeta writes. Nothing here knows how a request was sent or what a report says: the engine's writer thread
-//! calls the encoder, the tool's `report`, `encode` and `plot` call the decoder and [`RecordMerge`].
+//! Real vegeta reads the output of [`Encoder`], which is byte for byte the output of vegeta, and [`Decoder`] reads the output of
+//! vegeta. Nothing here knows how a request was sent or how a report looks: the engine's writer thread calls the encoder, the
+//! tool's `report`, `encode` and `plot` call the decoder and [`RecordMerge`].
 //!
 //! Formats: vegeta `lib/results.go` and `lib/results_easyjson.go`; Go `encoding/gob`, `encoding/csv`, `net/http`.
 
@@ -25,7 +25,7 @@ pub use gob::read::GobError as GobDamage;
 pub use json::JsonRecordError as JsonDamage;
 pub use merge::{BrokenInput, RecordMerge};
 
-/// One of the three ways to write a record down.
+/// A format of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResultFormat {
     /// Go's `encoding/gob`: binary, self-describing, the default of a pipe.
@@ -37,7 +37,7 @@ pub enum ResultFormat {
 }
 
 impl ResultFormat {
-    /// The name that `-to` takes.
+    /// Returns the name that `-to` takes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,21 +67,21 @@ pub struct UnknownFormat(String);
 /// The reason why a record was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
-    /// The sink refused it.
+    /// The output returned an error.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// JSON has no year before 0 or after 9999.
     #[error("a timestamp outside the years 0 to 9999 cannot be written as JSON")]
     Year,
-    /// The run was ended at once while the sink stood still.
+    /// The run was ended at once while the output was blocked.
     #[error("the run ended before the reader had read all results")]
     Unread,
 }
 
 /// Writes records, one `write` call each, so that a reader at the other end of a pipe never waits for a buffer.
 ///
-/// Wrap the sink in a [`io::BufWriter`] where throughput matters more than immediacy. Once its line buffer has grown
-/// to the largest record, encoding allocates nothing.
+/// Wrap the output in a [`io::BufWriter`] if throughput matters more than immediacy. Once its line buffer has grown to the
+/// largest record, encoding allocates nothing.
 #[derive(Debug)]
 pub struct Encoder<W> {
     format: ResultFormat,
@@ -92,7 +92,7 @@ pub struct Encoder<W> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// An encoder that has written nothing yet.
+    /// Makes an encoder.
     pub fn new(format: ResultFormat, out: W) -> Self {
         Self { format, out, line: Vec::new(), scratch: Vec::new(), started: false }
     }
@@ -118,15 +118,15 @@ impl<W: Write> Encoder<W> {
         Ok(())
     }
 
-    /// Flushes the sink.
+    /// Flushes the output.
     ///
     /// # Errors
-    /// What the sink says.
+    /// Returns the errors of the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
-    /// The sink, unflushed.
+    /// Returns the output, without flushing it.
     pub fn into_inner(self) -> W {
         self.out
     }

@@ -1,8 +1,8 @@
-//! Instants as Go prints them in JSON: RFC 3339, up to nine fraction digits, trailing zeros left out.
+//! Instants as Go prints them in JSON: RFC 3339, up to nine fraction digits, without trailing zeros.
 //!
-//! Own arithmetic, because the formats carry instants (Go's zero time, year 9999 in any zone) that calendar libraries
-//! refuse. The calendar is the proleptic Gregorian one counted in 400-year cycles from 1 March of year 0, so that the
-//! leap day is the last day of a year.
+//! The module has its own arithmetic, because the formats carry instants (Go's zero time, year 9999 in any zone) that calendar
+//! libraries refuse. It uses the proleptic Gregorian calendar in 400-year cycles from 1 March of year 0, so that the leap day is
+//! the last day of a year.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ const CYCLE: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const TO_EPOCH: i64 = 719_468;
 
-/// `2025-01-02T03:04:05.6+02:00`; `None` when the year is not one of 0..=9999.
+/// Appends an instant such as `2025-01-02T03:04:05.6+02:00`; `None` if the year is not in 0..=9999.
 pub(crate) fn append(out: &mut Vec<u8>, timestamp: ZonedTimestamp) -> Option<()> {
     let text = Rfc3339::new(timestamp)?;
     // Formatting into memory cannot fail.
@@ -33,10 +33,10 @@ pub struct Rfc3339 {
 }
 
 impl Rfc3339 {
-    /// `None` when the year is not one of 0..=9999 or the offset is a day or more.
+    /// Prepares an instant; `None` if the year is not in 0..=9999 or the offset is a day or more.
     #[must_use]
     pub fn new(timestamp: ZonedTimestamp) -> Option<Self> {
-        // Odd seconds of an offset cannot be written: the instant is kept, the zone is cut to the minute.
+        // Odd seconds of an offset cannot be written: the instant is kept, and the zone is cut to the minute.
         let offset_minutes = i64::from(timestamp.zone().seconds_east()) / 60;
         let local = timestamp.unix_seconds().checked_add(offset_minutes * 60)?;
         let (year, month, day) = civil(local.div_euclid(DAY));
@@ -70,7 +70,7 @@ impl fmt::Display for Rfc3339 {
     }
 }
 
-/// Year, month 1..=12 and day 1..=31 of a count of days since 1970-01-01.
+/// Returns year, month 1..=12 and day 1..=31 of a number of days since 1970-01-01.
 fn civil(days: i64) -> (i64, i64, i64) {
     let shifted = days + TO_EPOCH;
     let day_of_cycle = shifted.rem_euclid(CYCLE);
@@ -85,7 +85,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (shifted.div_euclid(CYCLE) * 400 + year_of_cycle + i64::from(month <= 2), month, day)
 }
 
-/// Days since 1970-01-01 of a date; the inverse of [`civil`].
+/// Returns the days since 1970-01-01 of a date; the inverse of [`civil`].
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let year_of_cycle = year.rem_euclid(400);
@@ -95,7 +95,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year.div_euclid(400) * CYCLE + day_of_cycle - TO_EPOCH
 }
 
-/// Reads what Go's `Time.UnmarshalJSON` reads (without the quotes); digits beyond the ninth are cut off.
+/// Parses the instants of Go's `Time.UnmarshalJSON` (without the quotes); digits beyond the ninth are cut off.
 #[must_use]
 pub fn parse(text: &str) -> Option<ZonedTimestamp> {
     let bytes = text.as_bytes();
@@ -122,7 +122,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, digit)
 }
 
-/// Nanoseconds of a leading `.123`, and what follows it.
+/// Parses a leading fraction such as `.123`. Returns its nanoseconds and the text after it.
 fn fraction(rest: &[u8]) -> Option<(u32, &[u8])> {
     let Some((b'.', digits)) = rest.split_first() else {
         return Some((0, rest));

@@ -1,6 +1,6 @@
-//! One thread's way through the arrivals: which hit is due now, and which is this thread's next.
+//! One thread's position in the arrivals: the request that is due now, and this thread's next request.
 //!
-//! Knows no clock: the sender says what time it is.
+//! Reads no clock: the sender passes the time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::clock::Nanos;
 
-/// One thread's way through the arrivals: every n-th hit, or in a closed loop whichever is next.
+/// One thread's position in the arrivals: it returns every n-th request, or in a closed loop the next one of all threads.
 #[derive(Debug)]
 pub struct ScheduleCursor {
     arrivals: Arc<ArrivalModel>,
@@ -22,12 +22,12 @@ pub struct ScheduleCursor {
     stage: usize,
     walk: Option<PoissonCursor>,
     due: Option<Nanos>,
-    /// Nothing is due for the time being.
+    /// True during a pause, in which no request is due.
     paused: bool,
 }
 
 impl ScheduleCursor {
-    /// The way of thread `index` of `stride`.
+    /// Makes the cursor of thread `index`, which returns every `stride`-th request.
     #[must_use]
     pub fn new(arrivals: Arc<ArrivalModel>, until: StopCondition, index: u64, stride: u64) -> Self {
         let walk = match &*arrivals {
@@ -43,7 +43,7 @@ impl ScheduleCursor {
         cursor
     }
 
-    /// In a closed loop: takes the hits that nobody has taken, instead of every n-th.
+    /// Makes the cursor of a closed loop take its requests from a counter that the threads share, instead of every n-th.
     #[must_use]
     pub fn with_shared_counter(self, turn: SequenceCounter) -> Self {
         Self { turn, ..self }
@@ -71,7 +71,7 @@ impl ScheduleCursor {
         NextArrival::Due(hit)
     }
 
-    /// The next hit of a closed loop is due as soon as there is room for it, which is when it is asked for.
+    /// Returns the next request of a closed loop. It is due as soon as there is room for it, which is when the sender asks.
     fn next_with_room(&mut self, now: Nanos) -> NextArrival {
         if self.paused || now >= self.until.stop_time {
             return self.standing(now);
@@ -80,7 +80,8 @@ impl ScheduleCursor {
         if seq < self.until.hits { NextArrival::Due(Arrival { seq, due: now }) } else { NextArrival::Over }
     }
 
-    /// Returns the result if no request is due. A pause can end and make requests due, but it does not move the end of the schedule.
+    /// Returns the result if no request is due. A pause can end and make requests due, but it does not move the end of the
+    /// schedule.
     #[cold]
     fn standing(&self, now: Nanos) -> NextArrival {
         if self.paused && !self.is_over(now) { NextArrival::Later(self.latest()) } else { NextArrival::Over }
@@ -102,7 +103,7 @@ impl ScheduleCursor {
         planned.unwrap_or(Nanos::MAX).min(self.until.stop_time)
     }
 
-    /// Goes on with other arrivals from the same hit, or stands still with them.
+    /// Replaces the arrivals, and pauses or resumes. The number of the next request does not change.
     pub fn replace(&mut self, arrivals: Arc<ArrivalModel>, paused: bool) {
         self.arrivals = arrivals;
         self.paused = paused;
@@ -114,12 +115,13 @@ impl ScheduleCursor {
         matches!(*self.arrivals, ArrivalModel::Closed)
     }
 
-    /// No hits from this one on: the input has ended.
+    /// Ends the schedule before this request, because the input has ended.
     pub fn stop_at_request(&mut self, seq: u64) {
         self.until.hits = self.until.hits.min(seq);
     }
 
-    /// Returns the end of the schedule, apart from commands; a closed loop that ends after a number of requests ends with the last response.
+    /// Returns the end of the schedule, apart from commands; a closed loop that ends after a number of requests ends with the
+    /// last response.
     #[must_use]
     pub fn schedule_end(&self) -> Nanos {
         match &*self.arrivals {
@@ -139,8 +141,9 @@ impl ScheduleCursor {
     }
 }
 
-/// The number of the next hit of a closed loop, for all its threads. A thread whose answers come late, or that has fewer
-/// clients, takes fewer hits; had each its own, the others would stand idle at the end until the slowest has sent its share.
+/// The number of the next request of a closed loop, shared by all its threads. A thread whose responses come late, or that has
+/// fewer clients, takes fewer requests. With separate counters, the other threads would be idle at the end until the slowest has
+/// sent its share.
 #[derive(Debug, Clone)]
 pub struct SequenceCounter {
     next: Arc<AtomicU64>,
@@ -154,7 +157,7 @@ impl Default for SequenceCounter {
 }
 
 impl SequenceCounter {
-    /// Through the hits of a shard.
+    /// Makes a counter of the requests of a shard.
     #[must_use]
     pub fn of(shard: ScheduleShard) -> Self {
         let (first, step) = shard.thread_offset_and_stride(0, 1);
@@ -165,7 +168,7 @@ impl SequenceCounter {
         Self { next: Arc::new(first.into()), step }
     }
 
-    /// Relaxed, because the number is all that is shared: nothing is read on the strength of it.
+    /// The order is relaxed, because the threads share nothing but the number.
     fn take(&self) -> u64 {
         self.next.fetch_add(self.step, Ordering::Relaxed)
     }

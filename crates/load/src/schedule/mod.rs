@@ -1,10 +1,10 @@
 //! The schedule of requests: a closed form in integer nanoseconds, so that a run of any length never drifts.
 //!
-//! A [`Schedule`] is a [`ArrivalSpacing`] (hit number to *position*: even, Poisson, bursts) over a sequence of [`ProfileStage`]s
-//! (position to instant: the inverse of the rate's integral). The sum of the rates is the same whatever the spacing,
-//! and a change of rate loses no fraction of a hit. Knows no clock, no thread, no request; the sender asks
-//! [`ScheduleCursor::next`] what is due. A closed loop is a schedule too: everything is due at once, and the in-flight bound
-//! does the rest.
+//! A [`Schedule`] is an [`ArrivalSpacing`] (request number to *position*: even, Poisson, bursts) over a sequence of
+//! [`ProfileStage`]s (position to instant: the inverse of the rate's integral). The sum of the rates is the same for each
+//! spacing, and a change of rate loses no fraction of a request. The module knows no clock, no thread and no request; the sender
+//! asks [`ScheduleCursor::next`] for the request that is due. A closed loop is a schedule, too: everything is due at once, and
+//! the in-flight bound limits the rate.
 
 use std::sync::Arc;
 
@@ -20,69 +20,69 @@ pub use self::shard::{ScheduleShard, ShardError};
 use crate::clock::Nanos;
 use crate::rate::RequestRate;
 
-/// A position counts hits in units of 2^-64, so that stages may meet within a hit and every hit with a number has one.
-/// The number is the upper half, the fraction the lower.
+/// A position counts requests in units of 2^-64, so that stages may meet within a request and every request with a number has a
+/// position. The upper half is the number, the lower half the fraction.
 type Position = u128;
 const HIT: u32 = u64::BITS;
 const ONE: f64 = (1u128 << HIT) as f64;
 
-/// One stretch of a profile.
+/// One stage of a profile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProfileStage {
     /// The rate over the stage.
     pub shape: RateShape,
-    /// The length of the stage; `None` has no end, and later stages are never reached.
+    /// The length of the stage. `None` means no end, so that later stages are never reached.
     pub length: Option<Nanos>,
 }
 
 /// The spacing of requests at a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ArrivalSpacing {
-    /// One after the other, equally far apart.
+    /// One request after the other, equally spaced.
     #[default]
     Constant,
-    /// Exponential gaps, as many independent users make them. The seed makes the run repeatable.
+    /// Exponential gaps, like those of many independent users. The seed makes the run repeatable.
     Poisson(u64),
-    /// So many at the same instant.
+    /// This number of requests at the same instant.
     Burst(u64),
 }
 
 /// The next request of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextArrival {
-    /// This one, now.
+    /// This request is due now.
     Due(Arrival),
-    /// Nothing before this instant.
+    /// No request is due before this instant.
     Later(Nanos),
-    /// Nothing ever again.
+    /// No further request will be due.
     Over,
 }
 
 /// One entry of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arrival {
-    /// Number in the run, from 0.
+    /// The number in the run, from 0.
     pub seq: u64,
     /// The intended instant.
     pub due: Nanos,
 }
 
-/// The whole plan of a run's arrivals.
+/// The model of a run's arrivals.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ArrivalModel {
-    /// An open loop: hits are due by the clock, whatever became of the earlier ones.
+    /// An open loop: requests are due by the clock, whatever the outcomes of earlier ones.
     Open(Schedule),
-    /// A closed loop: the next hit is due as soon as there is room for it.
+    /// A closed loop: the next request is due as soon as there is room for it.
     Closed,
 }
 
-/// Stages one after the other.
+/// Stages, one after the other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     stages: Vec<PlacedStage>,
     spacing: ArrivalSpacing,
     end: Option<Nanos>,
-    /// During a pause: what there would be without it.
+    /// During a pause: the schedule as it would be without the pause.
     held: Option<Arc<Schedule>>,
 }
 
@@ -91,18 +91,18 @@ struct PlacedStage {
     shape: RateShape,
     start: Nanos,
     length: Option<Nanos>,
-    /// From when it is its turn: later than its start by what a pause took of it.
+    /// The time from which the stage applies. After a pause it is later than its start.
     begins: Nanos,
     /// The requests of the stage that were due before that time.
     skipped: Position,
-    /// Position when its turn begins.
+    /// The position at the time when the stage begins to apply.
     first: Position,
-    /// Position at the end, which is the next stage's first.
+    /// The position at the end of the stage, which is the first of the next stage.
     last: Position,
 }
 
 impl Schedule {
-    /// Stages in order.
+    /// Makes a schedule of stages in this order.
     #[must_use]
     pub fn new(stages: Vec<ProfileStage>, spacing: ArrivalSpacing) -> Self {
         let mut schedule =
@@ -113,7 +113,7 @@ impl Schedule {
         schedule
     }
 
-    /// One rate for ever.
+    /// Makes a schedule with one rate and no end.
     #[must_use]
     pub fn constant(rate: RequestRate, spacing: ArrivalSpacing) -> Self {
         Self::new(vec![ProfileStage { shape: RateShape::Hold(rate), length: None }], spacing)
@@ -132,7 +132,7 @@ impl Schedule {
         self.stages.push(stage);
     }
 
-    /// The stages, in order.
+    /// Returns the stages in order.
     pub fn stages(&self) -> impl Iterator<Item = ProfileStage> {
         self.stages.iter().map(|placed| ProfileStage { shape: placed.shape.clone(), length: placed.length })
     }
@@ -149,8 +149,8 @@ impl Schedule {
         self.end
     }
 
-    /// The same up to `at`, then `rate` for as long as the old schedule would have lasted. In a pause that is so when the
-    /// pause is over.
+    /// Returns the same schedule up to `at`, then `rate` for as long as the old schedule would have lasted. During a pause, the
+    /// change applies when the pause is over.
     #[must_use]
     pub fn with_rate_from(&self, at: Nanos, rate: RequestRate) -> Self {
         if let Some(held) = &self.held {
@@ -165,8 +165,7 @@ impl Schedule {
         changed
     }
 
-    /// The same up to `at`, then nothing until it is [with_resume_from](Self::with_resume_from) or ends, which is when it would have ended
-    /// anyway.
+    /// Returns the same schedule up to `at`, then nothing until [`Self::with_resume_from`] or the end of the schedule.
     #[must_use]
     pub fn with_pause_from(&self, at: Nanos) -> Self {
         if self.held.is_some() {
@@ -175,7 +174,8 @@ impl Schedule {
         Self { held: Some(Arc::new(self.clone())), ..self.cut(at) }
     }
 
-    /// From `at` on what would be due then had there been no pause; what was due in the pause is not made up for.
+    /// Returns the schedule that ends a pause: from `at` on, the requests that would be due without the pause. Requests that
+    /// would have been due in the pause are not sent later.
     #[must_use]
     pub fn with_resume_from(&self, at: Nanos) -> Self {
         let Some(held) = &self.held else { return self.clone() };
@@ -184,7 +184,7 @@ impl Schedule {
         resumed
     }
 
-    /// Without what is due from `at` on.
+    /// Returns the schedule without the requests that are due from `at` on.
     fn cut(&self, at: Nanos) -> Self {
         let mut cut = self.clone();
         cut.stages.retain(|stage| stage.begins < at);
@@ -194,7 +194,7 @@ impl Schedule {
         cut
     }
 
-    /// The offered rate at an instant, in hits per second.
+    /// Returns the offered rate at an instant, in requests per second.
     #[must_use]
     pub fn rate_at(&self, at: Nanos) -> f64 {
         match self.stages.iter().rev().find(|stage| stage.begins <= at) {
@@ -205,7 +205,7 @@ impl Schedule {
         }
     }
 
-    /// The highest rate of any stage, in hits per second.
+    /// Returns the highest rate of any stage, in requests per second.
     #[must_use]
     pub fn peak(&self) -> f64 {
         self.stages.iter().map(|stage| stage.shape.peak(stage.length)).fold(0.0, f64::max)
@@ -223,8 +223,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the end of a schedule that ends after this number of requests or at `latest`, whichever comes first. The requests take until the next
-    /// request would be due.
+    /// Returns the end of a schedule that ends after this number of requests or at `latest`, whichever comes first. The requests
+    /// take until the next request would be due.
     #[must_use]
     pub fn end_after_hits(&self, hits: u64, latest: Nanos) -> Nanos {
         if hits == u64::MAX {
@@ -237,7 +237,8 @@ impl Schedule {
         self.instant(next, &mut 0).map_or(latest, |due| due.min(latest))
     }
 
-    /// Of one constant rate: the time from the first hit due at or after `from` to the one that would follow the last before `end`.
+    /// Returns the time from the first request due at or after `from` to the one that would follow the last before `end`. `None`
+    /// unless the schedule has one constant rate without Poisson spacing.
     #[must_use]
     pub fn window_of_hits(&self, from: Nanos, end: Nanos, most: u64) -> Option<Nanos> {
         let is_even = !matches!(self.spacing, ArrivalSpacing::Poisson(_));
@@ -250,8 +251,8 @@ impl Schedule {
         Some(window).filter(|window| is_even && *window > 0)
     }
 
-    /// The first position that is not due before `at`. It is searched for, although the area under the rates says nearly the
-    /// same: that is rounded in another way than instants are, and a hit at the very end was sent and not counted.
+    /// Returns the first position that is not due before `at`, by a search. The area under the rates gives nearly the same
+    /// result, but it is rounded differently than instants: a request at the very end used to be sent and not counted.
     fn reached(&self, at: Nanos) -> Position {
         let (mut low, mut high) = (0, Position::MAX);
         while low < high {
@@ -264,7 +265,7 @@ impl Schedule {
         low
     }
 
-    /// The instant of a position, looking for its stage from `hint` on.
+    /// Returns the instant of a position, looking for its stage from `hint` on.
     fn instant(&self, position: Position, hint: &mut usize) -> Option<Nanos> {
         while self.stages.get(*hint).is_some_and(|stage| stage.last <= position) {
             *hint += 1;
@@ -282,8 +283,8 @@ impl PlacedStage {
         });
     }
 
-    /// The instant of a position that is its own. Whether it is, positions say, which add up; the instant of a curve is
-    /// rounded, and must not be rounded out of the stage.
+    /// Returns the instant of a position of this stage. Positions, which add up exactly, decide about the stage; the instant of a
+    /// curve is rounded and is kept within the stage.
     fn instant(&self, position: Position) -> Option<Nanos> {
         let own = (position - self.first).saturating_add(self.skipped);
         let inside = self.shape.instant(own, self.length)?;
@@ -302,7 +303,7 @@ impl PlacedStage {
         Some(Self { begins: self.begins.max(at), skipped, ..self.clone() })
     }
 
-    /// Lets it end early. A ramp ends at the rate that it has reached, so that what was due before stays where it was.
+    /// Ends the stage early. A ramp ends at the rate that it has reached, so that earlier requests do not move.
     fn cut(&mut self, at: Nanos) {
         if self.length.is_some_and(|length| length <= at) {
             return;
@@ -319,9 +320,9 @@ impl PlacedStage {
 /// The condition that ends the schedule before its own end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StopCondition {
-    /// No hit is due at or after this instant.
+    /// The instant from which no request is due.
     pub stop_time: Nanos,
-    /// No more hits than this.
+    /// The maximum number of requests.
     pub hits: u64,
 }
 

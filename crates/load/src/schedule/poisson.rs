@@ -1,16 +1,16 @@
-//! Poisson arrivals: positions with exponential gaps, the same for a seed whoever asks, and any of them in some hundred
+//! Poisson arrivals: positions with exponential gaps. A seed always gives the same positions, and any position takes some hundred
 //! steps.
 //!
-//! Gaps stand in *blocks*: [`LEAF`] gaps are a leaf, and each block after the first two is twice as long as the one before
-//! it. The sum of `n` exponential gaps has a Gamma distribution, and how it divides between two halves of the block a
-//! symmetric Beta distribution that does not depend on the sum (Johnson, Kotz, Balakrishnan, *Continuous Univariate
-//! Distributions*, chapter 17). So a block's length is drawn without its gaps, and halved until the leaf that is asked
-//! about is left: nobody draws 10^9 gaps to count what was due and not sent. Every draw has a generator of its own,
-//! seeded by its place.
+//! Gaps stand in *blocks*: [`LEAF`] gaps are a leaf, and each block after the first two is twice as long as the one before it.
+//! The sum of `n` exponential gaps has a Gamma distribution. Its division between the two halves of the block has a symmetric
+//! Beta distribution that does not depend on the sum (Johnson, Kotz, Balakrishnan, *Continuous Univariate Distributions*, chapter
+//! 17). So a block's length is drawn without its gaps, and the block is halved until the requested leaf is left: counting unsent
+//! requests does not draw 10^9 gaps. Every draw has a generator of its own, seeded by its place.
 
 use super::{HIT, ONE, Position};
 
-/// Gaps in a leaf. Finding a leaf costs some draws for each doubling of the hit's number; this many gaps share them.
+/// The number of gaps in a leaf. Finding a leaf costs some draws for each doubling of the request's number; all gaps of the leaf
+/// share them.
 const LEAF: u64 = 1 << 8;
 
 /// A Poisson process of rate one.
@@ -19,10 +19,10 @@ pub(super) struct PoissonProcess {
     seed: u64,
 }
 
-/// A stretch of the process.
+/// A block of the process.
 #[derive(Debug, Clone, Copy)]
 struct Block {
-    /// Number of its first gap.
+    /// The number of its first gap.
     first: u64,
     /// The number of gaps: a power of two, at least a leaf.
     gaps: u64,
@@ -43,12 +43,12 @@ impl PoissonProcess {
         if walk.position < position { walk.next } else { walk.next - 1 }
     }
 
-    /// The position of the hit with this number.
+    /// Returns the position of the request with this number.
     pub(super) fn position(self, hit: u64) -> Position {
         PoissonCursor::at_hit(self, hit).position
     }
 
-    /// The first leaf whose blocks all satisfy a condition that holds for everything from some place on.
+    /// Returns the first leaf that satisfies a condition. All blocks after it must satisfy the condition, too.
     fn leaf(self, reaches: impl Fn(&Block) -> bool) -> Block {
         let block =
             self.blocks().find(|block| reaches(block) || block.first.checked_add(block.gaps).is_none());
@@ -64,7 +64,7 @@ impl PoissonProcess {
         Block { first: 0, gaps: LEAF, start: 0, length: self.length(0, LEAF) }
     }
 
-    /// The blocks from the first on.
+    /// Returns the blocks from the first on.
     fn blocks(self) -> impl Iterator<Item = Block> {
         std::iter::successors(Some(self.root()), move |before| {
             let first = before.first.checked_add(before.gaps)?;
@@ -73,7 +73,7 @@ impl PoissonProcess {
         })
     }
 
-    /// The sum of a block's gaps.
+    /// Returns the sum of a block's gaps.
     fn length(self, first: u64, gaps: u64) -> Position {
         (gamma(&mut self.random(first, gaps), gaps as f64) * ONE) as Position
     }
@@ -93,26 +93,26 @@ impl PoissonProcess {
         [left, right]
     }
 
-    /// The generator of a place: neighbouring places must not have neighbouring numbers.
+    /// Returns the random generator of a place. Neighbouring places must not have similar seeds.
     fn random(self, first: u64, what: u64) -> fastrand::Rng {
         fastrand::Rng::with_seed(mixed(mixed(mixed(self.seed) ^ first) ^ what))
     }
 }
 
-/// From one arrival to the next.
+/// Walks from one arrival to the next.
 #[derive(Debug, Clone)]
 pub(super) struct PoissonCursor {
     process: PoissonProcess,
     leaf: Block,
     random: fastrand::Rng,
-    /// Number of the next gap.
+    /// The number of the next gap.
     next: u64,
-    /// Of the arrival that the gap before it ends with.
+    /// The position of the arrival at the end of the gap before.
     position: Position,
 }
 
 impl PoissonCursor {
-    /// To the hit with this number.
+    /// Makes a cursor at the request with this number.
     pub(super) fn at_hit(process: PoissonProcess, hit: u64) -> Self {
         let leaf = process.leaf(|block| block.first.saturating_add(block.gaps) > hit);
         let mut walk = Self::into(process, leaf);
@@ -130,7 +130,7 @@ impl PoissonCursor {
         self.position
     }
 
-    /// So many hits further.
+    /// Goes on by this number of requests.
     #[inline]
     pub(super) fn skip(&mut self, count: u64) {
         let hit = (self.next - 1).saturating_add(count);
@@ -147,8 +147,8 @@ impl PoissonCursor {
         }
     }
 
-    /// One gap of those that share what is left of the leaf: the first of `n` such shares is distributed as
-    /// `1 - u^(1/(n-1))`, and the last takes it all, so that the leaf is as long as its block said.
+    /// Draws one gap of the rest of the leaf: the first of `n` such shares is distributed as `1 - u^(1/(n-1))`. The last gap
+    /// takes the rest, so that the leaf has the length that its block gave it.
     #[inline]
     fn step(&mut self) -> Position {
         let rest = self.leaf.start.saturating_add(self.leaf.length) - self.position;
@@ -160,15 +160,15 @@ impl PoissonCursor {
     }
 }
 
-/// A share, from 0 to 1, of a length.
+/// Returns a share, from 0 to 1, of a length.
 fn part(length: Position, share: f64) -> Position {
-    // In two halves, for a float has not the digits of a position.
+    // The product is made in two halves, because a float has fewer digits than a position.
     let (whole, fraction) = (length >> HIT, length as u64);
     let exact = (whole as f64 * share * ONE) + fraction as f64 * share;
     (exact as Position).min(length)
 }
 
-/// Splitmix64's finalizer (Steele, Lea, Flood 2014).
+/// Implements splitmix64's finalizer (Steele, Lea, Flood 2014).
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -176,9 +176,9 @@ fn mixed(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-/// A sum of `shape` exponential variables, by Marsaglia and Tsang ("A simple method for generating gamma variables", ACM
-/// TOMS 26, 2000), for shapes of many. What they subtract from each other is rearranged, because of a shape of 2^57 a float
-/// would leave nothing.
+/// Draws a sum of `shape` exponential variables, by Marsaglia and Tsang ("A simple method for generating gamma variables", ACM
+/// TOMS 26, 2000), for large shapes. Their difference is rearranged, because at a shape of 2^57 a float would leave nothing of
+/// it.
 fn gamma(random: &mut fastrand::Rng, shape: f64) -> f64 {
     let d = shape - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
@@ -196,7 +196,7 @@ fn gamma(random: &mut fastrand::Rng, shape: f64) -> f64 {
     }
 }
 
-/// Box and Muller (1958), one of the two.
+/// Draws a normal variable by Box and Muller (1958), one of the two.
 fn normal(random: &mut fastrand::Rng) -> f64 {
     let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
     radius * (std::f64::consts::TAU * random.f64()).cos()
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// Of a Poisson process the variance of counts is their mean, in windows shorter and longer than a leaf.
+    /// The variance of the counts of a Poisson process is their mean, in windows shorter and longer than a leaf.
     #[test]
     fn counts_vary_as_much_as_they_should_however_wide_the_window() {
         let process = PoissonProcess::new(5);

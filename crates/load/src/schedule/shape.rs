@@ -1,7 +1,6 @@
 //! The shapes of a rate within a stage, and their integral in both directions: instant to requests, requests to instant.
 //!
-//! Knows one stage, from its own start on, and nothing of what comes before or after it; [`super::Schedule`] puts stages
-//! one after the other.
+//! This module knows one stage, from its own start on; [`super::Schedule`] puts stages one after the other.
 
 use std::sync::Arc;
 
@@ -9,28 +8,28 @@ use super::{HIT, ONE, Position};
 use crate::clock::{Nanos, SECOND};
 use crate::rate::RequestRate;
 
-/// Parts of a hit to which the area under a curve is rounded: the noise of floating point must not make a hit of its own.
+/// The parts of a request to which the area under a curve is rounded: floating-point noise must not become a request.
 const GRAIN: f64 = (1u64 << 20) as f64;
 
 /// The shape of the rate within a stage.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RateShape {
-    /// One rate.
+    /// A constant rate.
     Hold(RequestRate),
-    /// From one rate to another, linearly over the stage.
+    /// A rate that changes linearly over the stage.
     Ramp {
-        /// At the start, in hits per second.
+        /// The rate at the start, in requests per second.
         from: f64,
-        /// At the end, in hits per second.
+        /// The rate at the end, in requests per second.
         to: f64,
     },
     /// A mean rate with a sine on top, starting at the mean and rising.
     Sine {
-        /// Hits per second.
+        /// The mean rate, in requests per second.
         mean: f64,
-        /// At most the mean.
+        /// The amplitude, in requests per second; at most the mean.
         amplitude: f64,
-        /// One full swing.
+        /// The length of one period.
         period: Nanos,
     },
     /// Recorded offsets from the stage's start, ascending.
@@ -56,7 +55,7 @@ impl RateShape {
         }
     }
 
-    /// The integral of the rate from the stage's start.
+    /// Returns the integral of the rate from the stage's start to `at`.
     pub(super) fn hits_until(&self, at: Nanos, length: Option<Nanos>) -> Position {
         let hits = match self {
             Self::Hold(rate) => {
@@ -72,12 +71,12 @@ impl RateShape {
                 return (offsets.partition_point(|&offset| offset < at) as Position) << HIT;
             }
         };
-        // However little is more than nothing, or a run of it would be without its first hit.
+        // A tiny positive area counts as more than nothing, or a run would miss its first request.
         let least = if hits > 0.0 { 1.0 } else { 0.0 };
         ((hits * GRAIN).round().max(least) * (ONE / GRAIN)) as Position
     }
 
-    /// The inverse of [`RateShape::hits_until`]. Exact for a held rate, within a nanosecond or two for curves.
+    /// Returns the inverse of [`RateShape::hits_until`]. It is exact for a held rate, and within a nanosecond or two for curves.
     pub(super) fn instant(&self, position: Position, length: Option<Nanos>) -> Option<Nanos> {
         let hits = position as f64 / ONE;
         let seconds = match self {
@@ -116,7 +115,8 @@ fn sine_hits(at: f64, mean: f64, amplitude: f64, period: f64) -> f64 {
     mean * at + amplitude / turn * (1.0 - (turn * at).cos())
 }
 
-/// Bisection between the two instants that bound the sine's share of the hits: monotone, so it always ends.
+/// Bisects between the two instants that bound the sine's share of the requests. The function is monotone, so the search always
+/// ends.
 fn sine_instant(hits: f64, mean: f64, amplitude: f64, period: f64) -> f64 {
     let most = amplitude * period / std::f64::consts::PI;
     let (mut low, mut high) = (((hits - most) / mean).max(0.0), hits / mean);

@@ -1,12 +1,12 @@
-//! A share of one schedule: every n-th hit, so that several generators send all of it and nothing twice.
+//! A share of one schedule: every n-th request, so that several generators send all requests and none twice.
 //!
-//! Knows numbers of hits and nothing else. Threads divide a shard as shards divide the whole.
+//! This module knows only numbers of requests. Threads divide a shard as shards divide the whole.
 
 use std::fmt;
 use std::num::NonZero;
 use std::str::FromStr;
 
-/// The hits whose number leaves `index` when divided by `of`. By default the whole.
+/// The requests whose number has the remainder `index` when divided by `of`. The default is the whole schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScheduleShard {
     index: u64,
@@ -19,19 +19,19 @@ impl Default for ScheduleShard {
     }
 }
 
-/// More generators than this nobody has; it keeps numbers of hits far from their end.
+/// The maximum number of shards; it keeps request numbers far from overflow.
 const MOST: u64 = 1 << 20;
 
-/// The text that is not a shard.
+/// A text that is not a shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a shard: expected I/N, such as 2/3 for the second of three parts; N is at most {MOST}")]
 pub struct ShardError(String);
 
 impl ScheduleShard {
-    /// The shard with this index, from 0, of so many.
+    /// Makes the shard with this index, from 0, of `of` shards.
     ///
     /// # Errors
-    /// [`ShardError`] where there is no such one.
+    /// [`ShardError`] if there is no such shard.
     pub fn new(index: u64, of: u64) -> Result<Self, ShardError> {
         let shard = NonZero::new(of).filter(|of| index < of.get() && of.get() <= MOST);
         shard
@@ -39,7 +39,7 @@ impl ScheduleShard {
             .ok_or_else(|| ShardError(format!("{}/{of}", index.saturating_add(1))))
     }
 
-    /// True when nobody else has a part.
+    /// True if the shard is the whole schedule.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.of.get() == 1
@@ -51,8 +51,8 @@ impl ScheduleShard {
         self.of.get()
     }
 
-    /// True if a request can be in both shards. That is the case if both indices have the same remainder modulo the greatest common divisor of both
-    /// divisors.
+    /// True if a request can be in both shards. That is the case if both indices have the same remainder modulo the greatest
+    /// common divisor of both divisors.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         let (mut common, mut rest) = (self.of.get(), other.of.get());
@@ -68,7 +68,7 @@ impl ScheduleShard {
         hits / self.of + u64::from(hits % self.of > self.index)
     }
 
-    /// The first hit of one of its threads, and how far its hits are apart.
+    /// Returns the first request of a thread of this shard, and the distance between its requests.
     #[must_use]
     pub fn thread_offset_and_stride(self, thread: u64, threads: u64) -> (u64, u64) {
         (self.index + thread * self.of.get(), self.of.get() * threads)
@@ -84,7 +84,7 @@ impl ScheduleShard {
 impl FromStr for ScheduleShard {
     type Err = ShardError;
 
-    /// `2/3` is the second of three.
+    /// Parses a shard: `2/3` is the second of three.
     fn from_str(text: &str) -> Result<Self, ShardError> {
         let refused = || ShardError(text.to_owned());
         let (number, of) = text.split_once('/').ok_or_else(refused)?;

@@ -9,7 +9,7 @@ fn rate(text: &str) -> RequestRate {
     text.parse().unwrap()
 }
 
-/// Everything that a cursor hands out.
+/// Returns all requests of a cursor.
 fn way(mut cursor: ScheduleCursor) -> impl Iterator<Item = Arrival> {
     std::iter::from_fn(move || match cursor.next(Nanos::MAX - 1) {
         NextArrival::Due(hit) => Some(hit),
@@ -143,7 +143,7 @@ fn what_was_due_is_counted_as_it_was_spread() {
     }
 }
 
-/// Drawn one by one they took a run's end some silent seconds for each 10^9; these would take it a year.
+/// Drawing each arrival used to take some seconds at a run's end for each 10^9 arrivals; it would take a year here.
 #[test]
 fn what_was_due_and_not_sent_of_very_many_poisson_arrivals_is_counted_without_drawing_them() {
     let schedule = Schedule::constant(rate("1000000000"), ArrivalSpacing::Poisson(9));
@@ -404,7 +404,7 @@ proptest! {
             prop_assert_eq!(hit.seq, seq as u64);
             prop_assert!(hit.due >= before, "{} before {}", hit.due, before);
             before = hit.due;
-            // Of some, because each count is a search.
+            // Only some are checked, because each count is a search.
             if seq % 101 == 0 {
                 let sooner = hits.partition_point(|other| other.due < hit.due) as u64;
                 prop_assert_eq!(schedule.hits_before(hit.due), sooner);

@@ -1,17 +1,17 @@
 //! Latencies as counts: nanoseconds in, quantiles out.
 //!
-//! Knows nothing of requests and of why a latency is measured. Filled by [`super::LoadStats`] and by whoever keeps figures of
-//! its own; how values become counts is [`crate::latency_distribution`]'s business.
+//! This module knows nothing of requests. [`super::LoadStats`] and other figures use it; [`crate::latency_distribution`] turns
+//! values into counts.
 
 use crate::clock::{Nanos, SECOND};
 use crate::latency_distribution::{Distribution, Precision};
 
-/// Up to a second every latency may come, if only because this machine was busy. A histogram for so much takes 168 KiB;
-/// with room for less the outliers of a long run would add megabytes to it, and with room for any the collector would be
-/// slower each second.
+/// The largest latency for which memory is allocated in advance. Every latency up to a second can occur, if only because this
+/// machine was busy. A histogram up to a second takes 168 KiB. With a smaller one, the outliers of a long run would add
+/// megabytes; with a larger one, the collector would be slower each second.
 const USUAL: Nanos = SECOND;
 
-/// A [`Distribution`] of whole nanoseconds with three significant digits. Costs nothing until something is recorded.
+/// A [`Distribution`] of whole nanoseconds with three significant digits. Takes no memory until the first value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatencyHistogram(pub(super) Distribution);
 
@@ -22,23 +22,23 @@ impl Default for LatencyHistogram {
 }
 
 impl LatencyHistogram {
-    /// One more value.
+    /// Adds a value.
     #[inline]
     pub fn record(&mut self, value: Nanos) {
         self.0.record(i64::try_from(value).unwrap_or(i64::MAX));
     }
 
-    /// Adds another's counts, exactly.
+    /// Adds all values of another histogram, exactly.
     pub fn merge(&mut self, other: &Self) {
         self.0.merge(&other.0);
     }
 
-    /// Makes room for what is usual.
+    /// Allocates memory for the usual latencies.
     pub(super) fn reserve(&mut self) {
         self.0.reserve(USUAL);
     }
 
-    /// Forgets the counts and keeps the memory.
+    /// Removes all values and keeps the memory.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -49,39 +49,39 @@ impl LatencyHistogram {
         self.0.count()
     }
 
-    /// The value at a quantile from 0 to 1; 0 when empty.
+    /// Returns the value at a quantile from 0 to 1; 0 without values.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Nanos {
         self.0.quantile(quantile).unsigned_abs()
     }
 
-    /// The value that `rank` values do not exceed, counted from 1; none when there are fewer.
+    /// Returns the value that `rank` values do not exceed, counted from 1; `None` if there are fewer values.
     #[must_use]
     pub fn at_rank(&self, rank: u64) -> Option<Nanos> {
-        // Half a value below, so that no rounding makes it the next one.
+        // The rank is reduced by a half, so that rounding does not make it the next one.
         let quantile = (rank as f64 - 0.5) / self.count() as f64;
         (1..=self.count()).contains(&rank).then(|| self.quantile(quantile))
     }
 
-    /// The mean; 0 when empty.
+    /// Returns the mean; 0 without values.
     #[must_use]
     pub fn mean(&self) -> Nanos {
         self.0.mean().unsigned_abs()
     }
 
-    /// The smallest value; 0 when empty.
+    /// Returns the smallest value; 0 without values.
     #[must_use]
     pub fn min(&self) -> Nanos {
         self.0.min().unsigned_abs()
     }
 
-    /// The largest value; 0 when empty.
+    /// Returns the largest value; 0 without values.
     #[must_use]
     pub fn max(&self) -> Nanos {
         self.0.max().unsigned_abs()
     }
 
-    /// The distribution itself, for logs and charts.
+    /// Returns the distribution itself, for logs and charts.
     #[must_use]
     pub fn distribution(&self) -> &Distribution {
         &self.0

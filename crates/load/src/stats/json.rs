@@ -1,7 +1,7 @@
 //! Figures as JSON and back, exactly: histograms as in an HDR log (V2, deflated, base64), counts by name.
 //!
-//! Sums and extremes stand beside the buckets, which do not hold them exactly; whole numbers may exceed 2^53. What nothing
-//! was recorded of is left out or `null`. What does not fit together is refused: whoever adds figures up believes them.
+//! Sums and extremes are separate fields, because the buckets do not hold them exactly; whole numbers may exceed 2^53. Empty
+//! figures are left out or `null`. Inconsistent figures are refused, because sums of figures are not checked again.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -95,7 +95,7 @@ pub(super) mod failures {
     }
 }
 
-/// One failure of each kind, in words.
+/// The error text of one failure of each kind.
 pub(super) mod failure_examples {
     use super::{BTreeMap, Deserialize, Deserializer, RequestFault, Serializer, kind};
 
@@ -120,7 +120,7 @@ pub(super) mod failure_examples {
     }
 }
 
-/// Times by the names of classes, of those that have any.
+/// The times of each class that has any, by the name of the class.
 pub(super) mod classes {
     use super::{BTreeMap, Deserialize, Deserializer, OutcomeClass, RequestTimes, Serializer, unknown};
 

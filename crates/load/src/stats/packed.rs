@@ -1,8 +1,8 @@
-//! Figures in as few bytes as they take: counts exactly, latencies with as many significant digits as are asked for.
+//! Figures in as few bytes as possible: exact counts, and latencies with a given number of significant digits.
 //!
-//! Counts are JSON without names, histograms numbers of seven bits a byte (the distances of their buckets, then the counts in them); all
-//! of it is deflated together, because histograms of one interval are much alike, and in base64. Which program writes it and which reads
-//! it is the concern of whoever sends it from one to another: the order of the figures is this program's.
+//! Counts are JSON without names. Histograms are numbers of seven bits a byte: the distances of their buckets, then the counts in
+//! the buckets. All of it is deflated together, because histograms of one interval are similar, and encoded in base64. The order
+//! of the figures belongs to this version of the program, so writer and reader must have the same version.
 
 use std::io::{Read, Write};
 
@@ -20,7 +20,7 @@ use crate::request_fault::RequestFault;
 use crate::results::hdr::{BucketLayout, MAX_VALUES};
 use crate::target_outcomes::TargetOutcomes;
 
-/// The most that figures may inflate to: a histogram of three digits with every bucket filled takes half a megabyte.
+/// The maximum size of inflated figures: a histogram of three digits with every bucket filled takes half a megabyte.
 const MAX_INFLATED: u64 = 16 << 20;
 
 /// The counts, in the order of the fields.
@@ -38,8 +38,8 @@ struct Counts(
 );
 
 impl LoadStats {
-    /// All that is written of them, with so many significant digits of each latency. No histogram is coarser than it was measured
-    /// already, but that is not known of it any more.
+    /// Packs the figures with this number of significant digits of each latency. A histogram does not become coarser than
+    /// `digits`, but the text does not tell how precise it was before.
     pub(crate) fn packed(&self, digits: u8) -> String {
         let mut bytes = serde_json::to_vec(&self.counts()).unwrap_or_default();
         bytes.push(b'\n');
@@ -50,7 +50,7 @@ impl LoadStats {
         BASE64_STANDARD.encode(deflated.unwrap_or_default())
     }
 
-    /// Decodes the text that [`LoadStats::packed`] made with this number of digits; none for any other text.
+    /// Decodes the text that [`LoadStats::packed`] made with this number of digits; `None` for any other text.
     pub(crate) fn unpacked(packed: &str, digits: u8) -> Option<Self> {
         let deflated = BASE64_STANDARD.decode(packed).ok()?;
         let mut bytes = Vec::new();
@@ -144,8 +144,8 @@ fn layout(digits: u8) -> BucketLayout {
     BucketLayout { lowest_discernible: 1, digits }
 }
 
-/// Writes the number of filled buckets and, if there are any: the smallest bucket, the distance from it to the largest bucket, the sum, the distances
-/// between the buckets, and their counts.
+/// Writes the number of filled buckets and, if there are any: the smallest bucket, the distance from it to the largest bucket,
+/// the sum, the distances between the buckets, and their counts.
 fn pack(out: &mut Vec<u8>, one: &LatencyHistogram, digits: u8) {
     let filled = coarse(one.distribution(), digits);
     varint(out, filled.len() as u128);
@@ -163,7 +163,7 @@ fn pack(out: &mut Vec<u8>, one: &LatencyHistogram, digits: u8) {
     filled.iter().for_each(|(_, count)| varint(out, (*count).into()));
 }
 
-/// Buckets of so many digits by their number, and what is in them: each holds some of the finer ones as a whole.
+/// Returns the buckets with this number of digits, by their index, and their counts. Each bucket consists of whole finer buckets.
 fn coarse(values: &Distribution, digits: u8) -> Vec<(u64, u64)> {
     let mut filled: Vec<(u64, u64)> = Vec::new();
     for (value, count) in values.buckets() {
@@ -181,7 +181,7 @@ fn unpack(bytes: &mut &[u8], digits: u8) -> Option<LatencyHistogram> {
     if filled == 0 {
         return Some(LatencyHistogram::default());
     }
-    // Each takes a byte and more of each of two: what claims more is damaged, and no memory is made for it.
+    // Each bucket takes a byte or more in each of two lists. A larger number is damage, and no memory is allocated for it.
     if filled > bytes.len() {
         return None;
     }
@@ -207,8 +207,8 @@ fn unpack(bytes: &mut &[u8], digits: u8) -> Option<LatencyHistogram> {
     Some(LatencyHistogram(spread))
 }
 
-/// Enters a bucket that may be coarse: one value is the smallest of all, if that is still to come, and the others are the largest that
-/// they can be, so that no quantile is understated.
+/// Adds the values of a bucket, which may be coarse. One value of the first bucket is the smallest of all. The others are the
+/// largest possible, so that no quantile is too small.
 fn refine(
     buckets: &mut Buckets<u64>,
     layout: BucketLayout,
@@ -225,7 +225,7 @@ fn refine(
     buckets.record_n(high, rest).ok()
 }
 
-/// Seven bits a byte, least first.
+/// Writes a number with seven bits a byte, least first.
 fn varint(out: &mut Vec<u8>, mut rest: u128) {
     while rest >= 128 {
         out.push(rest as u8 | 128);

@@ -1,6 +1,6 @@
 //! The count of each status of responses.
 //!
-//! Knows no times; [`super::LoadStats`] has one of each beside them.
+//! This module knows no times; [`super::LoadStats`] has them.
 
 /// A counter per status from 100 to 999.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl StatusCounts {
         self.0.iter_mut().zip(other.0.iter()).for_each(|(ours, theirs)| *ours = ours.saturating_add(*theirs));
     }
 
-    /// Those that came, ascending.
+    /// Returns the statuses that came and their counts, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
         (100u16..).zip(self.0.iter().copied()).filter(|(_, count)| *count > 0)
     }

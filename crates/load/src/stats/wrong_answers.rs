@@ -1,19 +1,19 @@
 //! Wrong answers by reason: which condition failed how often.
 //!
-//! A reason is the text of a condition, or of a gRPC status; a run may read conditions from a file without end, so only so many are
-//! told apart.
+//! A reason is the text of a condition, or of a gRPC status. A run may read conditions from an endless file, so the number of
+//! reasons is limited.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Reasons told apart. Others share [`OTHER`].
+/// The maximum number of reasons that are counted separately. Others share [`OTHER`].
 const MOST_REASONS: usize = 64;
 
-/// Longest reason that is read, in bytes; one that is written is shorter.
+/// The maximum length in bytes of a reason that is read; a reason that is written is shorter.
 const MOST_TEXT: usize = 1024;
 
-/// The reason of those for which there was no place left.
+/// The reason that all further reasons share.
 const OTHER: &str = "other conditions";
 
 /// The count of each reason, in the order of the texts.
@@ -21,23 +21,23 @@ const OTHER: &str = "other conditions";
 pub struct WrongAnswerCounts(Vec<(Box<str>, u64)>);
 
 impl WrongAnswerCounts {
-    /// True without any.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Reasons and how often each was given.
+    /// Returns the reasons and their counts.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(reason, count)| (&**reason, *count))
     }
 
-    /// Adds what another thread, or another second, counted.
+    /// Adds the counts of another thread or another interval.
     pub fn merge(&mut self, other: &Self) {
         other.iter().for_each(|(reason, count)| self.record(reason, count));
     }
 
-    /// Counts so many with a reason.
+    /// Adds a count to a reason.
     pub(crate) fn record(&mut self, reason: &str, count: u64) {
         let at = match self.find(reason) {
             Err(_) if self.0.len() >= MOST_REASONS => self.find(OTHER),
@@ -46,7 +46,7 @@ impl WrongAnswerCounts {
         match at {
             Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(count),
             Err(at) => {
-                // The place of the others comes on top.
+                // The entry of the other reasons comes in addition.
                 let reason = if self.0.len() >= MOST_REASONS { OTHER } else { reason };
                 self.0.insert(at, (reason.into(), count));
             }

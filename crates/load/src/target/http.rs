@@ -1,4 +1,5 @@
-//! vegeta's http format: a request line, headers, comments, a body file; an empty line or the next request line ends it.
+//! Reads vegeta's http format: a request line, headers, comments, a body file. An empty line or the next request line ends a
+//! target.
 
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use crate::input_files::InputFiles;
 use crate::request::shorten;
 use crate::variant::Variant;
 
-/// The next target and its first line.
+/// Returns the next target and its first line.
 pub(super) fn next(
     lines: &mut Lines,
     defaults: &TargetDefaults,
@@ -21,7 +22,7 @@ pub(super) fn next(
     Ok(Some((target, first)))
 }
 
-/// The first line that is neither empty nor a comment. What comments say of the target is in it then.
+/// Returns the first line that is neither empty nor a comment, after applying the comments to the target.
 fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>, TargetErrorKind> {
     while let Some(line) = lines.next()? {
         match line.strip_prefix('#') {
@@ -33,7 +34,8 @@ fn request_line(lines: &mut Lines, target: &mut Target) -> Result<Option<String>
     Ok(None)
 }
 
-/// `#weight=3`, `#variant={...}` and `#expect=body~ok` before a request line: comments to vegeta, which reads the file as it always did.
+/// Applies a comment before a request line: `#weight=3`, `#variant={...}` or `#expect=body~ok`. For vegeta these are only
+/// comments.
 fn heed(comment: &str, target: &mut Target) -> Result<(), TargetErrorKind> {
     if let Some(number) = comment.strip_prefix("weight=") {
         target.weight = weight(number)?;
@@ -50,7 +52,7 @@ fn weight(number: &str) -> Result<Weight, TargetErrorKind> {
     weight.map(Weight).ok_or_else(|| TargetErrorKind::Weight(number.to_owned()))
 }
 
-/// As in a JSON target.
+/// Parses a variant, like that of a JSON target.
 fn variant(text: &str) -> Result<Variant, TargetErrorKind> {
     serde_json::from_str(text).map_err(|error| TargetErrorKind::Variant(error.to_string()))
 }
@@ -70,7 +72,7 @@ fn is_method(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase())
 }
 
-/// A line that begins the next target when it follows a request line directly.
+/// True for a line that begins the next target when it follows a request line directly.
 fn begins_target(line: &str) -> bool {
     line.split_once([' ', '\t']).is_some_and(|(word, _)| is_method(word))
 }
@@ -217,7 +219,7 @@ mod tests {
         assert!(said.starts_with("targets.txt:3: bad variant: `# variant=` must come after"), "{said}");
     }
 
-    /// It was part of the method.
+    /// The mark used to be part of the method.
     #[test]
     fn a_byte_order_mark_in_front_of_the_targets_is_skipped() {
         let targets = read("\u{feff}GET http://a/\n", TargetDefaults::default()).unwrap();

@@ -1,4 +1,4 @@
-//! vegeta's JSON format: one object per line, `method` and `url` required, `body` in base64, `header` name to values.
+//! Reads vegeta's JSON format: one object per line, `method` and `url` required, `body` in base64, `header` name to values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Written {
     expect: Vec<String>,
 }
 
-/// The next target and its line.
+/// Returns the next target and its line.
 pub(super) fn next(
     lines: &mut Lines,
     defaults: &TargetDefaults,

@@ -1,8 +1,8 @@
 //! The targets of a run: vegeta's two target formats, read one target at a time.
 //!
-//! A [`TargetReader`] turns lines into [`Target`]s and stops at the first bad one, naming file, line and reason; nothing is
-//! sent before the caller has seen it (or, with `-lazy`, before that line). [`crate::request`] makes bytes of a target.
-//! Formats: vegeta `lib/targets.go` and `lib/target.schema.json`.
+//! A [`TargetReader`] turns lines into [`Target`]s and stops at the first bad line with an error that has file, line and reason.
+//! Nothing is sent before the caller has seen that error (with `-lazy`: nothing after that line). [`crate::request`] makes bytes
+//! of a target. Formats: vegeta `lib/targets.go` and `lib/target.schema.json`.
 
 mod http;
 mod json;
@@ -18,27 +18,27 @@ use crate::request::shorten;
 use crate::template::PLACEHOLDER_START;
 use crate::variant::Variant;
 
-/// One request as the user wrote it, the flags' headers and body included.
+/// One request as the user wrote it, including the headers and the body of flags.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Upper-case method.
+    /// The upper-case method.
     pub method: String,
-    /// Absolute URL as written.
+    /// The absolute URL as written.
     pub url: String,
-    /// Names and values in the order they were given, spelled as given; a name may repeat.
+    /// The names and values in the given order and spelling; a name may occur several times.
     pub headers: Vec<(String, String)>,
-    /// The body; empty is none.
+    /// The body; empty if there is none.
     pub body: Arc<[u8]>,
-    /// Share of this target among all; 1 unless the user says so.
+    /// The share of this target among all; the default is 1.
     pub weight: Weight,
-    /// The way that its requests travel, if it is not the run's own.
+    /// The variant of its requests, if it has one.
     pub variant: Option<Arc<Variant>>,
-    /// The conditions that its responses must meet; none if the status alone decides.
+    /// The conditions that its responses must meet; `None` if only the status matters.
     pub expect: Option<Arc<ExpectationSet>>,
 }
 
 impl Target {
-    /// One more condition on its responses.
+    /// Adds a condition on its responses.
     fn expect(&mut self, condition: &str) -> Result<(), TargetErrorKind> {
         let condition: Expectation = condition.parse()?;
         self.expect = Some(ExpectationSet::with(self.expect.as_ref(), condition));
@@ -68,11 +68,11 @@ impl Default for Weight {
 /// The parts that flags add to every target.
 #[derive(Debug, Clone, Default)]
 pub struct TargetDefaults {
-    /// `-header`, before the target's own.
+    /// The headers of `-header`, before the target's own.
     pub headers: Vec<(String, String)>,
-    /// `-body`, where a target has none.
+    /// The body of `-body`, for targets that have none.
     pub body: Arc<[u8]>,
-    /// `--expect`, before the target's own.
+    /// The conditions of `--expect`, before the target's own.
     pub expect: Option<Arc<ExpectationSet>>,
 }
 
@@ -87,7 +87,7 @@ impl TargetDefaults {
     }
 }
 
-/// `-format`.
+/// The format of targets, as `-format` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetFormat {
     /// Request lines, headers, `@body` files.
@@ -108,13 +108,13 @@ impl FromStr for TargetFormat {
     }
 }
 
-/// A line that is no target.
+/// The error of a line that is not part of a valid target.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}:{line}: {reason}")]
 pub struct TargetError {
-    /// Name of the input, `stdin` for standard input.
+    /// The name of the input, `stdin` for standard input.
     pub file: String,
-    /// From 1.
+    /// The number of the line, from 1.
     pub line: usize,
     /// The mistake in the line.
     pub reason: TargetErrorKind,
@@ -126,63 +126,63 @@ pub enum TargetErrorKind {
     /// The input cannot be read.
     #[error("cannot read the targets: {0}")]
     Io(#[from] io::Error),
-    /// Not text.
+    /// The line is not valid UTF-8.
     #[error("the line is not UTF-8")]
     Utf8,
-    /// Longer than any target.
+    /// The line is longer than the limit.
     #[error("the line is longer than {} bytes", .0)]
     LineTooLong(u64),
-    /// Not `METHOD URL`.
+    /// The line is not `METHOD URL`.
     #[error("bad target {0:?}: expected METHOD URL")]
     NoUrl(String),
-    /// A line of the other format.
+    /// The line has the JSON format instead of the http format.
     #[error("bad target: the line is JSON, expected METHOD URL; JSON targets need --format json")]
     LooksLikeJson,
-    /// Not upper-case letters.
+    /// The method is not upper-case letters.
     #[error("bad method {0:?}: expected upper-case letters, such as GET")]
     Method(String),
-    /// Not `Key: value`.
+    /// The line is not `Key: value`.
     #[error("bad header {0:?}: expected Key: value")]
     Header(String),
     /// The body file cannot be read.
     #[error("bad body: {file}: {error}")]
     Body {
-        /// Its name.
+        /// The name of the file.
         file: String,
         /// The error.
         error: io::Error,
     },
-    /// Not the JSON that the schema asks for.
+    /// The line is not JSON that matches the schema.
     #[error("bad target: {0}")]
     Json(String),
-    /// A comment that is to be a variant.
+    /// The comment is not a valid variant.
     #[error("bad variant: {0}; expected # variant={{\"name\":\"direct\", ...}}, as in a json target")]
     Variant(String),
-    /// A comment that is a variant, among the headers of a target.
+    /// A comment with a variant is among the headers of a target.
     #[error(
         "bad variant: `# variant=` must come after an empty line and before the request line of its target"
     )]
     LateVariant,
-    /// A weight that is no positive number.
+    /// The weight is not a positive number.
     #[error("bad weight {0:?}: expected a whole number above 0")]
     Weight(String),
-    /// A condition on responses that is none.
+    /// The condition on responses is invalid.
     #[error("bad condition: {0}")]
     Expect(#[from] ExpectationError),
-    /// A comment that is a condition, among the headers of a target.
+    /// A comment with a condition is among the headers of a target.
     #[error(
         "bad condition: `# expect=` must come after an empty line and before the request line of its target"
     )]
     LateExpect,
-    /// A placeholder that is none.
+    /// A placeholder is invalid.
     #[error(transparent)]
     Template(#[from] crate::template::TemplateError),
-    /// No request can be made of it.
+    /// The target is not a valid request.
     #[error(transparent)]
     Request(#[from] crate::request::RequestBuildError),
 }
 
-/// Longest line. An http line is a header at most; a JSON line may hold a body.
+/// The maximum length of a line. An http line is a header at most; a JSON line may contain a body.
 const LONGEST_HTTP_LINE: u64 = 1 << 20;
 const LONGEST_JSON_LINE: u64 = 1 << 28;
 
@@ -192,7 +192,7 @@ pub struct TargetReader {
     format: TargetFormat,
     defaults: TargetDefaults,
     files: InputFiles,
-    /// Called once, with the file and the line of the first target that has a placeholder.
+    /// The function that is called once, with the file and the line of the first target that has a placeholder.
     warn_of_placeholder: Option<fn(&str, usize)>,
 }
 
@@ -206,7 +206,7 @@ impl fmt::Debug for TargetReader {
 }
 
 impl TargetReader {
-    /// Targets from `input`, which mistakes call `file`.
+    /// Makes a reader of `input`; errors call the input `file`.
     pub fn new(
         file: &str,
         input: Box<dyn BufRead + Send>,
@@ -223,34 +223,35 @@ impl TargetReader {
         }
     }
 
-    /// The same, which calls `warn` with file and line of the first target that has a placeholder: for whom nothing fills it.
+    /// Sets a function that is called with file and line of the first target that has a placeholder, for callers that do not fill
+    /// placeholders.
     #[must_use]
     pub fn with_placeholder_warning(self, warn: fn(&str, usize)) -> Self {
         Self { warn_of_placeholder: Some(warn), ..self }
     }
 
-    /// The same, which reads the files that targets name so.
+    /// Sets the reader of the files that targets name.
     #[must_use]
     pub fn with_files(self, files: InputFiles) -> Self {
         Self { files, ..self }
     }
 
-    /// The line that the last target or mistake ended at.
+    /// Returns the line at which the last target or error ended.
     #[must_use]
     pub fn line(&self) -> usize {
         self.lines.number
     }
 
-    /// A mistake on the line of the target that was read last.
+    /// Makes an error for the given line of this input.
     #[must_use]
     pub fn error_at_line(&self, line: usize, reason: TargetErrorKind) -> TargetError {
         TargetError { file: self.lines.file.clone(), line, reason }
     }
 
-    /// The next target and the line it began on; `None` at the end.
+    /// Returns the next target and the line on which it began; `None` at the end.
     ///
     /// # Errors
-    /// The first [`TargetError`]; what follows it cannot be trusted to be at the start of a target.
+    /// The first [`TargetError`]. The reader must not be used after an error, because the next line may be within a target.
     pub fn next_target(&mut self) -> Result<Option<(Target, usize)>, TargetError> {
         let read = match self.format {
             TargetFormat::Http => http::next(&mut self.lines, &self.defaults, &self.files),
@@ -266,7 +267,7 @@ impl TargetReader {
     }
 }
 
-/// Trimmed lines with their numbers, one of which may be put back.
+/// Trimmed lines with their numbers; the last line may be put back.
 struct Lines {
     file: String,
     input: Box<dyn BufRead + Send>,
@@ -297,14 +298,15 @@ impl Lines {
         String::from_utf8(line).map(|line| Some(line.trim().to_owned())).map_err(|_| TargetErrorKind::Utf8)
     }
 
-    /// Puts the line just read back.
+    /// Puts the last line back.
     fn unread(&mut self, line: String) {
         self.number -= 1;
         self.peeked = Some(line);
     }
 }
 
-/// `Key: value`, trimmed, both present, the key a token: a forgotten empty line must not make a header of a target.
+/// Parses `Key: value`. Both are trimmed and present, and the key is a token: after a forgotten empty line, a target must not
+/// become a header.
 ///
 /// # Errors
 /// [`TargetErrorKind::Header`].

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{BUCKET_BOUNDS, MAX_TARGETS, OutcomeCounts, RequestOutcome, TargetOutcomes, find, place};
 use crate::request_fault::RequestFault;
 
-/// One place, with what it stands for spelled out.
+/// One entry, with its outcome by name.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutcomeJson {

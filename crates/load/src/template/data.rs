@@ -1,6 +1,6 @@
 //! Values of data files: whole lines, CSV columns by number or by name, JSON lines by pointer.
 //!
-//! A file is read once, however many placeholders name it. Knows nothing of requests; [`super::escape`] does. CSV is RFC 4180, JSON
+//! A file is read once for all placeholders. This module knows nothing of requests; [`super::escape`] does. CSV is RFC 4180, JSON
 //! pointers are RFC 6901.
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +26,7 @@ pub(super) enum RowPart<'p> {
     Pointer(&'p str),
 }
 
-/// The values of one column, one behind the other.
+/// The values of one column, concatenated.
 #[derive(Debug, Default)]
 pub(super) struct DataColumn {
     text: String,
@@ -37,7 +37,7 @@ pub(super) struct DataColumn {
 struct RowEnd {
     /// The end of the value in the text.
     end: usize,
-    /// The line of the file that the row begins at, from 1.
+    /// The line of the file at which the row begins, from 1.
     line: usize,
 }
 
@@ -47,7 +47,7 @@ impl DataColumn {
         self.rows.push(RowEnd { end: self.text.len(), line });
     }
 
-    /// The value of a hit; rows begin again after the last.
+    /// Returns the value for the request with this number; rows begin again after the last.
     pub(super) fn value(&self, number: u64) -> &str {
         self.at((number % self.rows.len() as u64) as usize)
     }
@@ -65,7 +65,7 @@ impl DataColumn {
 /// The key of a column that placeholders share: file, part and escaping.
 type ColumnKey = (String, String, Escape);
 
-/// Reads data files and keeps what placeholders need of them.
+/// Reads data files and keeps their texts and the columns that placeholders use.
 #[derive(Debug, Default)]
 pub(super) struct DataFiles {
     pub(super) files: InputFiles,
@@ -73,7 +73,7 @@ pub(super) struct DataFiles {
     columns: HashMap<ColumnKey, Arc<DataColumn>>,
 }
 
-/// A file's text, and what the first placeholder took for its rows.
+/// A file's text, and its number of rows as the first placeholder read them.
 #[derive(Debug)]
 struct DataText {
     text: Arc<str>,
@@ -81,7 +81,7 @@ struct DataText {
 }
 
 impl DataFiles {
-    /// All values of such a part, escaped.
+    /// Returns all values of a part, escaped.
     pub(super) fn column(
         &mut self,
         file: &str,
@@ -116,7 +116,7 @@ impl DataFiles {
         if rows == 0 {
             return Err(bad_file(file, "the file has no rows".to_owned()));
         }
-        // Values of one request would come from different rows.
+        // Otherwise, the values of one request would come from different rows.
         if rows != first {
             let reason = format!(
                 "one placeholder finds {first} rows, and another placeholder finds {rows}: use column names in all placeholders (the first line is \
@@ -148,12 +148,12 @@ fn bad_row(file: &str, line: usize, reason: String) -> TemplateError {
     bad_file(&format!("{file}:{line}"), reason)
 }
 
-/// The line that follows so much text.
+/// Returns the number of the line that follows this text.
 fn line_at(before: &[u8]) -> usize {
     memchr_iter(b'\n', before).count() + 1
 }
 
-/// Lines that are not empty, with their numbers.
+/// Returns the lines that are not empty, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (&str, usize)> {
     text.lines().zip(1..).filter(|(line, _)| !line.is_empty())
 }
@@ -173,7 +173,7 @@ fn json_lines(file: &str, text: &str, pointer: &str) -> Result<DataColumn, Templ
     Ok(column)
 }
 
-/// The content of a string; any other value as it is written, with all digits.
+/// Returns the content of a string; any other value as it is written, with all digits.
 fn json_value(line: &str, pointer: &str) -> Result<String, String> {
     let mut value: &RawValue =
         serde_json::from_str(line).map_err(|error| format!("the line is not JSON: {error}"))?;
@@ -197,7 +197,8 @@ fn json_member<'v>(value: &'v RawValue, token: &str) -> Option<&'v RawValue> {
     elements.get(token.parse::<usize>().ok().filter(|_| is_index)?).copied()
 }
 
-/// Rows of different lengths are refused: somewhere a comma or a quote is not quoted, and the columns behind it have moved.
+/// Reads a CSV column. Rows of different lengths are refused: a comma or a quote is not quoted, and the columns behind it have
+/// moved.
 fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, TemplateError> {
     if is_json_lines(text) {
         return Err(bad_file(
@@ -242,13 +243,14 @@ fn csv_column(file: &str, text: &str, part: RowPart<'_>) -> Result<DataColumn, T
     Ok(column)
 }
 
-/// True if the last field of a file's last record has an opening quote and no closing quote, so that it extends to the end of the file.
+/// True if the last field of a file's last record has an opening quote and no closing quote, so that it extends to the end of the
+/// file.
 fn is_open_quote(record: &csv::StringRecord, written: &str, is_last: bool) -> bool {
     let last = record.get(record.len().saturating_sub(1)).unwrap_or_default();
     is_last && last.contains('\n') && !written.trim_end_matches(['\r', '\n']).ends_with('"')
 }
 
-/// The column that is meant, by the first record.
+/// Returns the index of the column, by the first record.
 fn column_index(part: RowPart<'_>, first: &csv::StringRecord) -> Result<usize, String> {
     match part {
         RowPart::Number(at) if at < first.len() => Ok(at),
@@ -272,13 +274,13 @@ fn bounded_header(first: &csv::StringRecord) -> String {
     names.join(", ").chars().take(200).collect()
 }
 
-/// A CSV header is no JSON object.
+/// True if the text is JSON lines. A CSV header is not a JSON object.
 fn is_json_lines(text: &str) -> bool {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     first.trim_start().starts_with('{') && serde_json::from_str::<&RawValue>(first.trim()).is_ok()
 }
 
-/// The lines of records, which come in order.
+/// Counts the lines of records, which come in order.
 #[derive(Debug, Default)]
 struct LineCounter {
     counted: usize,
@@ -286,7 +288,7 @@ struct LineCounter {
 }
 
 impl LineCounter {
-    /// The line of the record that is read from here: behind the end of the line before and behind empty lines.
+    /// Returns the line of the record that starts at this position, after line ends and empty lines.
     fn line(&mut self, text: &str, begins: usize) -> usize {
         let rest = &text.as_bytes()[begins..];
         let skipped = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
@@ -314,7 +316,7 @@ mod tests {
         values(text, part).unwrap_err()
     }
 
-    /// RFC 4180 section 2, rules 1 to 7 with their examples.
+    /// The examples of RFC 4180 section 2, rules 1 to 7.
     #[test]
     fn the_examples_of_rfc_4180_are_read_byte_for_byte() {
         let second = RowPart::Number(1);

@@ -10,24 +10,24 @@ use crate::target::Target;
 /// The escaping of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Escape {
-    /// As it is.
+    /// Unchanged.
     None,
-    /// As it is, and refused where a header cannot hold it.
+    /// Unchanged; an error if a header cannot contain the value.
     Header,
-    /// Percent-encoded, all but what RFC 3986 calls unreserved.
+    /// Percent-encoded, except for the unreserved characters of RFC 3986.
     Percent,
-    /// As inside a JSON string.
+    /// Escaped like the inside of a JSON string.
     Json,
 }
 
-/// RFC 3986 section 2.3.
+/// All ASCII characters that are not unreserved (RFC 3986 section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl Escape {
-    /// The value as it is sent.
+    /// Returns the value as it is sent.
     ///
     /// # Errors
-    /// Why it cannot be sent there.
+    /// The reason why the value cannot be sent there.
     pub(super) fn apply(self, value: &str) -> Result<Cow<'_, str>, String> {
         Ok(match self {
             Self::None => value.into(),
@@ -50,7 +50,7 @@ impl Escape {
     }
 }
 
-/// RFC 8259 section 7, without the quotes around it.
+/// Escapes a string by RFC 8259 section 7, without the quotes around it.
 fn json_string_content(value: &str) -> Result<String, String> {
     let mut quoted = serde_json::to_string(value).map_err(|error| error.to_string())?;
     quoted.pop();
@@ -58,12 +58,12 @@ fn json_string_content(value: &str) -> Result<String, String> {
     Ok(quoted)
 }
 
-/// A text with placeholders, and how values are written between its pieces.
+/// The place of a placeholder, which decides about the escaping of its value.
 #[derive(Debug)]
 pub(super) enum PlaceholderPlace {
-    /// One way for all.
+    /// One escaping for all values.
     Uniform(Escape),
-    /// A JSON document: escaped inside its strings, as they are elsewhere.
+    /// A JSON document: values are escaped inside its strings, and unchanged elsewhere.
     Json { in_string: bool, after_backslash: bool },
 }
 
@@ -101,7 +101,7 @@ fn media_type(target: &Target) -> Option<String> {
     Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
 }
 
-/// `application/json`, and the suffix of RFC 6839.
+/// True for `application/json`, and for types with the suffix of RFC 6839.
 fn is_json_type(media: &str) -> bool {
     media == "application/json" || media.ends_with("+json")
 }

@@ -1,6 +1,7 @@
-//! One connection, whatever is spoken on it: opening, open, or waiting for the last of its requests.
+//! One connection with any protocol: opening, open, or waiting for the last of its requests.
 //!
-//! Moves bytes and tells [`ConnectionEvent`]s and [`RequestEvent`]s; which request comes next, and what a failure means for it, is not known here.
+//! Moves bytes and reports [`ConnectionEvent`]s and [`RequestEvent`]s. The pool decides which request comes next, and the send
+//! loop handles failures.
 
 use super::http1::{Http1Connection, Http1Outcome};
 use super::http2::Http2Connection;
@@ -20,30 +21,30 @@ use crate::request_fault::RequestFault;
 pub(crate) struct PooledConnection<S: 'static> {
     pub(crate) route: usize,
     pub(crate) opening_started: Nanos,
-    /// Addresses that may still be tried if this one refuses.
+    /// The number of addresses that may still be tried if this one refuses.
     pub(crate) untried_addresses: usize,
-    /// Tells events of this connection from those of an earlier one in the same place.
+    /// Distinguishes events of this connection from those of an earlier one at the same index.
     pub(crate) generation: u32,
-    /// The pool knows that there is room on it.
+    /// True if the route's list of ready connections contains this one.
     pub(crate) is_in_ready_list: bool,
-    /// Something is to be done without an event.
+    /// True if the connection must be driven without an event.
     pub(crate) needs_drive: bool,
-    /// It is for one request.
+    /// True if the connection is for one request only.
     pub(crate) single_request: bool,
-    /// Requests that it was given.
+    /// The number of requests that it was given.
     pub(crate) requests_begun: u64,
-    /// Answers that it has brought.
+    /// The number of responses that it has received.
     served: u64,
-    /// Its number in the run.
+    /// The number of the connection in the run.
     number: u64,
     /// The durations of the steps of opening.
     took: OpeningTimes,
-    /// Since when it carries nothing, if that is to be told.
+    /// The time since which it carries no request, if the run keeps connection timings.
     idle_since: Nanos,
     stage: ConnectionStage,
     speaks: ConnectionProtocol<S>,
     peer_closed: bool,
-    /// Something may have come while it was opened, of which the poller will not speak again.
+    /// True if data may have come while it was opened; the poller does not report it again.
     missed_readiness: bool,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct PooledConnection<S: 'static> {
 pub(crate) enum ConnectionStage {
     Opening,
     Open,
-    /// Carries what it has, and nothing new.
+    /// Carries its requests in flight, and no new ones.
     Retiring,
 }
 
@@ -62,12 +63,12 @@ pub(crate) enum ConnectionProtocol<S: 'static> {
     Opening(Box<PendingConnection<S>>),
     Http1(Http1Connection<S>),
     Http2(Box<Http2Connection<S>>),
-    /// It is over.
+    /// The connection has ended.
     None,
 }
 
 impl<S: Stream> PooledConnection<S> {
-    /// A connection whose stream has been told to connect.
+    /// Makes a connection whose stream has begun to connect.
     pub(crate) fn new(
         stream: S,
         route: usize,
@@ -108,8 +109,8 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// True if the connection must be driven once it is open, although the poller reports nothing: HTTP/2 sends first, and data can have come with
-    /// the end of the TLS handshake.
+    /// True if the connection must be driven once it is open, although the poller reports nothing: HTTP/2 sends first, and data
+    /// can have come with the end of the TLS handshake.
     pub(crate) fn has_more_to_do(&self) -> bool {
         self.missed_readiness || self.is_http2()
     }
@@ -123,7 +124,7 @@ impl<S: Stream> PooledConnection<S> {
         matches!(self.speaks, ConnectionProtocol::Http2(_))
     }
 
-    /// Requests on it.
+    /// Returns the number of requests on the connection.
     #[inline]
     pub(crate) fn active_requests(&self) -> usize {
         match &self.speaks {
@@ -133,7 +134,7 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Requests that may be put on it now: of HTTP/1.1 one at a time.
+    /// Returns the number of requests that the connection can take now; HTTP/1.1 takes one at a time.
     #[inline]
     pub(crate) fn free_capacity(&self) -> usize {
         match &self.speaks {
@@ -158,8 +159,8 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Takes a flight on. HTTP/1.1 writes at once; what HTTP/2 has to write leaves with the next [`PooledConnection::drive`], in
-    /// one go with what else was begun.
+    /// Takes a request. HTTP/1.1 writes it at once; HTTP/2 writes it with the next [`PooledConnection::drive`], together with
+    /// other new requests.
     #[inline]
     pub(crate) fn begin_request<T: TimeSource>(
         &mut self,
@@ -187,7 +188,7 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Moves bytes both ways, and tells what that came to. Without a word of the poller there is nothing new to be read.
+    /// Moves bytes both ways and reports the events. Nothing new can be read unless the poller reported readiness.
     #[inline]
     pub(crate) fn drive<T: TimeSource>(
         &mut self,
@@ -216,7 +217,7 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Remembers what the poller said, and whether it may have been long ago.
+    /// Notes the readiness that the poller reported, and if this thread is late.
     #[inline]
     fn note(&mut self, flags: EventFlags, late: bool) {
         self.peer_closed |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
@@ -255,7 +256,7 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// A request on an HTTP/1.1 connection has ended.
+    /// Handles the end of a request on an HTTP/1.1 connection.
     #[inline]
     fn ended<T: TimeSource>(&mut self, end: Http1Outcome, turn: &mut ConnectionTurn<'_, T>) {
         let Http1Outcome { key, outcome, at } = end;
@@ -308,7 +309,7 @@ impl<S: Stream> PooledConnection<S> {
         if served > 0 && empty && turn.capture.connection_timings {
             self.idle_since = turn.arrival(http2.receive_stamp(), turn.time.now()).for_request_sent_at(0);
         }
-        // What it has still to say to a server that is gone is of no use, and may never leave.
+        // Unsent data to a server that has closed its side is useless and may never leave.
         let last = self.stage == ConnectionStage::Retiring || self.peer_closed;
         if closed || last && empty {
             self.close(turn);
@@ -317,10 +318,10 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// Lets go of a flight that nobody waits for any more.
+    /// Cancels a request that has been given up.
     pub(crate) fn cancel<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) {
         match &mut self.speaks {
-            // Its answer would be taken for the next one's.
+            // The next request would get the response to this one.
             ConnectionProtocol::Http1(http1) => {
                 http1.take_request();
                 self.close(turn);
@@ -330,14 +331,14 @@ impl<S: Stream> PooledConnection<S> {
         }
     }
 
-    /// No more requests; it ends with the last that it has.
+    /// Takes no more requests; the connection ends with its last request.
     pub(crate) fn retire(&mut self) {
         if self.stage == ConnectionStage::Open {
             self.stage = ConnectionStage::Retiring;
         }
     }
 
-    /// The end of it; what is on it has failed with it.
+    /// Ends the connection with a fault, which is also that of its requests.
     pub(crate) fn break_off<T: TimeSource>(&mut self, cause: RequestFault, turn: &mut ConnectionTurn<'_, T>) {
         match &mut self.speaks {
             ConnectionProtocol::Opening(_) => return turn.change(ConnectionEvent::Refused(cause)),
@@ -357,7 +358,7 @@ impl<S: Stream> PooledConnection<S> {
         turn.change(ConnectionEvent::Closed);
     }
 
-    /// Lets the network have the stream.
+    /// Passes the stream to a function of the network.
     pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> Option<R> {
         match &self.speaks {
             ConnectionProtocol::Opening(opening) => Some(use_it(opening.stream.stream())),

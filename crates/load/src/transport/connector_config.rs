@@ -19,30 +19,30 @@ use crate::variant::VariantProtocol;
 /// The limits on the connections of one thread.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionLimits {
-    /// Connections of one route.
+    /// The maximum number of connections of one route.
     pub(crate) connections: usize,
-    /// Idle connections kept of one route.
+    /// The maximum number of idle connections of one route.
     pub(crate) idle: usize,
-    /// Requests after which a connection is not used again, where that is not the first.
+    /// The number of requests after which a connection is not reused; it always carries its first one.
     pub(crate) requests: u64,
-    /// Age after which a connection is not used again.
+    /// The age after which a connection is not reused.
     pub(crate) age: Nanos,
-    /// HTTP/2 connections of one route as long as their streams suffice.
+    /// The number of HTTP/2 connections of one route, as long as their streams suffice.
     pub(crate) http2_connections: usize,
-    /// For each step of opening a connection: TCP, tunnel, TLS.
+    /// The time limit for each step of opening a connection: TCP, tunnel, TLS.
     pub(crate) opening_step_timeout: Nanos,
     /// The source addresses.
     pub(crate) source_addresses: SourceAddresses,
 }
 
 impl ConnectionLimits {
-    /// Requests that a connection may carry, which may be for one alone.
+    /// Returns the number of requests that a connection may carry; 1 if it is for one request only.
     #[inline]
     pub(crate) fn requests(&self, once: bool) -> u64 {
         if once { 1 } else { self.requests }
     }
 
-    /// Idle connections kept of a route. One that is for a single request is not kept for it.
+    /// Returns the number of idle connections that a route keeps; 0 if connections are for one request only.
     #[inline]
     pub(crate) fn idle(&self, once: bool) -> usize {
         if once { 0 } else { self.idle }
@@ -60,35 +60,35 @@ impl ConnectionLimits {
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectorConfig {
     pub(crate) tls: Option<Arc<ClientConfig>>,
-    /// HTTP/2 may come out of a handshake.
+    /// True if a TLS handshake may choose HTTP/2.
     pub(crate) http2: bool,
-    /// HTTP/2 without TLS and without asking.
+    /// True to use HTTP/2 without TLS, with prior knowledge.
     pub(crate) h2c: bool,
-    /// Most streams on one HTTP/2 connection.
+    /// The maximum number of streams on one HTTP/2 connection.
     pub(crate) max_streams: usize,
-    /// Connections are used again, unless a variant says otherwise.
+    /// True if connections are reused, unless a variant says otherwise.
     pub(crate) keep_alive: bool,
     pub(crate) dial: Arc<DialOptions>,
-    /// Connections begun so far, by all threads of the run.
+    /// The number of connections begun so far, by all threads of the run.
     pub(crate) connections_begun: Arc<AtomicU64>,
 }
 
 /// The steps between a socket and its first request; they are the same for all connections of a route.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RouteConfig {
-    /// A CONNECT request to the proxy that the socket goes to.
+    /// The CONNECT request to the proxy, if the route needs a tunnel.
     pub(crate) connect_request: Option<Vec<u8>>,
     pub(crate) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-    /// HTTP/2 without asking.
+    /// True to use HTTP/2 with prior knowledge.
     pub(crate) prior_knowledge: bool,
-    /// Most streams on one HTTP/2 connection.
+    /// The maximum number of streams on one HTTP/2 connection.
     pub(crate) max_streams: usize,
-    /// Each request has a connection of its own.
+    /// True if each request has a connection of its own.
     pub(crate) single_request: bool,
 }
 
 impl ConnectorConfig {
-    /// The number of a connection that is about to be begun, from 1.
+    /// Returns the number, from 1, of the connection that is begun next.
     pub(crate) fn next_connection_number(&self) -> u64 {
         self.connections_begun.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -147,7 +147,7 @@ mod tests {
         PreparedRequest::new(&target, &crate::request::RequestFraming::default()).unwrap().origin().clone()
     }
 
-    /// Of a run that may speak HTTP/2 over TLS.
+    /// Returns protocol and configuration of a route in a run that may use HTTP/2 over TLS.
     fn made(url: &str, variant: &str) -> (DetectedProtocol, RouteConfig) {
         let tls = Some(TlsOptions { http2: true, insecure: true, ..TlsOptions::default() }.config().unwrap());
         let making = ConnectorConfig {

@@ -1,4 +1,4 @@
-//! Opening connections: as many as their routes lack.
+//! Opens the connections that routes need.
 
 use super::connection::PooledConnection;
 use super::pool::ConnectionPool;
@@ -25,9 +25,9 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.offer_room(index, true, desk);
     }
 
-    /// Opens connections of the listed routes before anybody asks for them: as many as are lacking to so many. Each is the
-    /// route's for whoever comes; one that is not to be had is not tried again. Where redirects and lazy targets led is not
-    /// warmed.
+    /// Opens connections of the listed routes before requests need them, up to `connections` per route. Any request of the route
+    /// can use them. A failed attempt is not repeated. Routes of redirects and of targets that are read during the run are
+    /// excluded.
     pub(crate) fn warm(&mut self, connections: usize, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         let listed: Vec<_> = self.routes.listed().map(|(route, _)| route).collect();
@@ -43,7 +43,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.routes.listed().any(|(_, route)| route.warming_count > 0)
     }
 
-    /// The next address gets its chance; after the last the flight that waited longest has none.
+    /// Tries the next address of the route. After the last address, the request that has waited longest gets no connection.
     #[cold]
     pub(super) fn handle_refused(
         &mut self,
@@ -68,7 +68,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// Opens what routes lack.
+    /// Opens the connections that routes need.
     #[inline]
     pub(super) fn open_missing(&mut self, desk: &mut TransportContext<'_>) {
         if !self.routes_to_check.is_empty() {
@@ -90,7 +90,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// Begins a connection; of the addresses of its route only `others` are left to try after this one, if that is known.
+    /// Begins a connection. If this is not the first attempt, only `others` of the route's addresses are left to try after this
+    /// one.
     pub(super) fn open(&mut self, route: usize, others: Option<usize>, desk: &mut TransportContext<'_>) {
         let opened = self.network.now();
         let (stream, connected, others) = match self.connect(route, others) {
@@ -114,8 +115,8 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// A stream to the address whose turn it is, whether it is connected, and how many others are left to try. Addresses
-    /// that refuse at once, such as one without a route, have had their turn.
+    /// Connects to the next address. Returns the stream, true if it is already connected, and the number of other addresses left
+    /// to try. An address that refuses at once, such as one without a route, is skipped.
     fn connect(
         &mut self,
         route: usize,
@@ -138,7 +139,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// Gives up connections of which a step of their opening takes too long; whoever waits gets a new one.
+    /// Gives up connections whose present step of opening takes too long; waiting requests get new ones.
     pub(crate) fn expire_attempts(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         let mut attempts = std::mem::take(&mut self.opening_tokens);
@@ -157,7 +158,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.open_missing(desk);
     }
 
-    /// Takes the addresses that have been found.
+    /// Takes the addresses that were found.
     #[inline]
     pub(crate) fn adopt_resolved(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;

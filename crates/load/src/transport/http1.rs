@@ -1,4 +1,4 @@
-//! HTTP/1.1 on an open link: one request at a time.
+//! HTTP/1.1 on an open stream: one request at a time.
 
 use super::maybe_tls_stream::MaybeTlsStream;
 use super::response_parser::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
@@ -11,17 +11,17 @@ use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
 use crate::request_fault::RequestFault;
 
-/// One request at a time.
+/// An HTTP/1.1 connection, which carries one request at a time.
 #[derive(Debug)]
 pub(crate) struct Http1Connection<S> {
     pub(crate) stream: MaybeTlsStream<S>,
     flight: Option<InFlightKey>,
     exchange: ResponseParser,
-    /// Bytes of the request that the link has taken.
+    /// The number of request bytes that the stream has accepted.
     written: usize,
-    /// The system has taken all of it, also what TLS held.
+    /// True if the system has accepted the whole request, including data that TLS held back.
     wrote: bool,
-    /// The answer has begun.
+    /// True if the response has begun.
     headed: bool,
     /// The time when the kernel received the start of the response, if the kernel was asked.
     began: Option<KernelStamp>,
@@ -38,9 +38,9 @@ pub(crate) struct Http1Outcome {
 
 /// The result of a read.
 enum Received {
-    /// Nothing yet, or not all.
+    /// The response is not complete.
     More,
-    /// A complete answer, after which the connection is where it should be or not.
+    /// The response is complete; `clean` is false if bytes came after its end.
     Done { clean: bool },
 }
 
@@ -62,18 +62,18 @@ impl<S: Stream> Http1Connection<S> {
         self.flight.is_none()
     }
 
-    /// True if the server sends nothing unasked; messages of TLS itself do not count.
+    /// True if the server sent no data without a request; messages of TLS itself do not count.
     #[cold]
     pub(crate) fn is_quiet<T: TimeSource>(&mut self, turn: &mut ConnectionTurn<'_, T>) -> bool {
         matches!(self.stream.read(turn.budget.scratch), Ok(IoProgress::WouldBlock))
     }
 
-    /// The flight on it, which is let go.
+    /// Removes and returns the request on the connection.
     pub(crate) fn take_request(&mut self) -> Option<InFlightKey> {
         self.flight.take()
     }
 
-    /// Takes a flight on, and writes what the link takes of its request.
+    /// Takes a request, and writes as much of it as the stream accepts.
     #[inline]
     pub(crate) fn begin_request<T: TimeSource>(
         &mut self,
@@ -89,7 +89,7 @@ impl<S: Stream> Http1Connection<S> {
         self.write(key, turn, desk).err().map(|fault| self.unwritable(key, fault, turn, desk))
     }
 
-    /// Goes on with the request and the answer.
+    /// Goes on with the request and the response.
     #[inline]
     pub(crate) fn drive<T: TimeSource>(
         &mut self,
@@ -105,7 +105,7 @@ impl<S: Stream> Http1Connection<S> {
         }
         let (request, answer) = desk.call(key);
         let received = self.receive(&mut turn.budget, request, turn.capture, answer, peer_closed);
-        // After half a request the server takes the next one for the other half (RFC 9112, section 9.3).
+        // After half a request, the server takes the next request for the other half (RFC 9112, section 9.3).
         let reusable = self.wrote && !request.closes() && answer.keep_alive && !peer_closed;
         let at = self.look(key, turn);
         match received {
@@ -115,7 +115,7 @@ impl<S: Stream> Http1Connection<S> {
         }
     }
 
-    /// Tells when the answer has begun. What was read last came at the instant that it gives back.
+    /// Reports the start of the response. Returns the arrival time of the data that was read last.
     #[inline]
     fn look<T: TimeSource>(&mut self, key: InFlightKey, turn: &mut ConnectionTurn<'_, T>) -> ArrivalTime {
         let seen = turn.time.now();
@@ -160,8 +160,8 @@ impl<S: Stream> Http1Connection<S> {
         Ok(())
     }
 
-    /// A request cannot be written. A server that closes while it is being written to may have said why (RFC 9112,
-    /// section 9.5).
+    /// Handles a request that cannot be written. A server that closes during the request may have sent a response with the reason
+    /// (RFC 9112, section 9.5).
     #[cold]
     fn unwritable<T: TimeSource>(
         &mut self,
@@ -209,7 +209,7 @@ impl<S: Stream> Http1Connection<S> {
             if let ParseProgress::Done { clean } =
                 self.exchange.feed(input, request.method(), keep, answer)?
             {
-                // A full buffer may be the end of an answer by chance: what follows it is not known.
+                // A full buffer may end with the response by chance: the data after it is not known.
                 return Ok(Received::Done { clean: clean && count < room });
             }
             if !more && !peer_closed {

@@ -1,9 +1,9 @@
-//! HTTP/2 on an open link: one request per stream.
+//! HTTP/2 on an open stream: one request per HTTP/2 stream.
 //!
-//! The `h2` crate speaks the protocol; there is no runtime under it. Every event of the socket, and every turn in which a
-//! request was put on it, polls its connection; wakers of ours note which streams have news, and only those are looked at.
-//! Windows are large, so that flow control of this side never slows an answer down; what is read of an answer before it
-//! is looked at, and so what a connection holds, is bounded by the turn's budget.
+//! The `h2` crate implements the protocol, without a runtime. Each event of the socket, and each turn that began a request, polls
+//! the connection. Our wakers note the HTTP/2 streams that have news, and only those are polled. Windows are large, so that flow
+//! control of this side never slows a response down. The turn's budget bounds the data that is read before it is handled, and so
+//! the memory of a connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,21 +28,23 @@ use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
 use crate::request_fault::RequestFault;
 
-/// Bytes that the server may send before we say more. Answers are thrown away at once, so this costs nothing.
+/// The number of bytes that the server may send before a window update. Response bodies are thrown away at once, so a large
+/// window costs nothing.
 const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 
-/// As over HTTP/1.1.
+/// The limit is the same as that of HTTP/1.1.
 const LARGEST_HEAD: u32 = super::response_parser::HEAD_LIMITS.max_head_bytes as u32;
 
-/// Streams that were given up and are remembered, and for how long: an answer that still comes is passed over. Some 500 bytes each,
-/// and at 10,000 timeouts per second 50 MB in all. The library's own 50 for a second are fewer than one overload makes.
+/// The number of cancelled streams that are remembered, and the time for which: late responses to them are ignored. A stream
+/// takes some 500 bytes, 50 MB in all at 10,000 timeouts per second. The library's default of 50 for a second is too small for an
+/// overload.
 const REMEMBERED: usize = 1 << 14;
 const REMEMBERED_FOR: Duration = Duration::from_secs(10);
 
-/// Answers beyond those, and mistakes of the server in one stream, until the library ends the connection. It counts from the
-/// beginning, and its own 1,024 are soon reached where answers come after their timeout. Each may cost a frame that the server
-/// does not read, so that there is an end: some 400 MB.
+/// The number of responses to forgotten streams, and of the server's stream errors, after which the library ends the connection.
+/// The library counts from the beginning, and late responses soon reach its default of 1,024. Each may cost a frame that the
+/// server does not read, so there is a limit: some 400 MB.
 const LATE: usize = 1 << 20;
 
 /// An HTTP/2 connection.
@@ -50,16 +52,16 @@ pub(crate) struct Http2Connection<S: 'static> {
     wire: LinkHandle<S>,
     state: State<S>,
     streams: Slab<Call>,
-    /// Streams of which something has still to leave.
+    /// Streams with data that must still be sent.
     leaving: Vec<usize>,
-    /// Streams with news, by their place in the table.
+    /// Streams with news, by their index in the table.
     ready: Arc<Mutex<Vec<usize>>>,
-    /// Memory for those that are being looked at.
+    /// The spare memory for the list of streams that are being handled.
     spare: Vec<usize>,
-    /// A waker per place, made once.
+    /// One waker per index, which is made once.
     wakers: Vec<Waker>,
     again: Arc<ConnectionWaker>,
-    /// Most streams at once, on this side.
+    /// The maximum number of streams at once, on this side.
     most: usize,
 }
 
@@ -75,10 +77,10 @@ enum State<S: 'static> {
     Closed,
 }
 
-/// One request and its answer.
+/// A request and its response.
 struct Call {
     key: InFlightKey,
-    /// Its head has left.
+    /// True if the head was sent.
     sent: bool,
     body: Body,
     answer: Awaited,
@@ -88,7 +90,7 @@ struct Call {
 enum Body {
     Nothing,
     Rest(SendStream<Bytes>, Bytes),
-    /// The server does not want it.
+    /// The server does not want the rest.
     Unwanted,
 }
 
@@ -104,7 +106,7 @@ impl<S: 'static> std::fmt::Debug for Http2Connection<S> {
 }
 
 impl<S: Stream> Http2Connection<S> {
-    /// Begins with the preface, which fits the empty buffer of a new socket; whoever calls has done the TLS handshake.
+    /// Sends the preface, which fits the empty buffer of a new socket. The caller has completed the TLS handshake.
     pub(crate) fn new(link: MaybeTlsStream<S>, most: usize) -> Self {
         let wire = LinkHandle(Arc::new(Mutex::new(LinkState {
             link,
@@ -141,7 +143,7 @@ impl<S: Stream> Http2Connection<S> {
         http2
     }
 
-    /// The poller says that there may be something to read, or that the server has closed its side.
+    /// Notes that the poller reported data, or that the server has closed its side.
     pub(crate) fn note_readable(&self, closed: bool, late: bool) {
         self.wire.lock().note_readable(closed, late);
     }
@@ -151,12 +153,12 @@ impl<S: Stream> Http2Connection<S> {
         self.wire.lock().link.receive_stamp()
     }
 
-    /// Flights on it.
+    /// Returns the number of requests on the connection.
     pub(crate) fn active_requests(&self) -> usize {
         self.streams.len()
     }
 
-    /// Requests that may be put on it now.
+    /// Returns the number of requests that the connection can take now.
     pub(crate) fn free_capacity(&self) -> usize {
         match &self.state {
             State::Open { requests, .. } => {
@@ -170,7 +172,7 @@ impl<S: Stream> Http2Connection<S> {
         matches!(self.state, State::Closed)
     }
 
-    /// Puts a request on a new stream. It leaves with the next [`Http2Connection::drive`].
+    /// Begins a request on a new stream. The request is sent with the next [`Http2Connection::drive`].
     pub(crate) fn begin_request(
         &mut self,
         key: InFlightKey,
@@ -193,7 +195,7 @@ impl<S: Stream> Http2Connection<S> {
         Ok(())
     }
 
-    /// Lets go of a flight: the stream is reset with the next [`Http2Connection::drive`], the connection stays.
+    /// Cancels a request: the stream is reset with the next [`Http2Connection::drive`], and the connection stays open.
     pub(crate) fn cancel(&mut self, key: InFlightKey) {
         let place = self.streams.iter().find_map(|(place, call)| (call.key == key).then_some(place));
         if let Some(place) = place {
@@ -206,8 +208,8 @@ impl<S: Stream> Http2Connection<S> {
         self.streams.remove(place)
     }
 
-    /// Moves bytes both ways and finishes what can be finished. Says how many answers it brought; afterwards
-    /// [`Http2Connection::is_closed`] tells whether it can be used any further.
+    /// Moves bytes both ways and reports events. Returns the number of complete responses; then [`Http2Connection::is_closed`]
+    /// tells if the connection has ended.
     pub(crate) fn drive<T: TimeSource>(
         &mut self,
         reused: bool,
@@ -244,7 +246,7 @@ impl<S: Stream> Http2Connection<S> {
         served
     }
 
-    /// True when the connection has ended.
+    /// Polls the connection. Returns true if it has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> bool {
         loop {
             match &mut self.state {
@@ -266,7 +268,7 @@ impl<S: Stream> Http2Connection<S> {
         }
     }
 
-    /// The end of the connection, and of all that is on it.
+    /// Ends the connection and all its requests with a fault.
     pub(crate) fn break_off<T: TimeSource>(
         &mut self,
         cause: RequestFault,
@@ -287,7 +289,7 @@ impl<S: Stream> Http2Connection<S> {
         }
     }
 
-    /// Reports the requests that left, unless the link accepted no more data.
+    /// Reports the requests that left, unless the stream accepted no more data.
     fn tell_what_left<T: TimeSource>(&mut self, before: Nanos, turn: &mut ConnectionTurn<'_, T>) {
         if self.leaving.is_empty() || self.wire.lock().blocked {
             return;
@@ -303,7 +305,7 @@ impl<S: Stream> Http2Connection<S> {
         });
     }
 
-    /// Looks at one stream that has news. True when its answer is complete.
+    /// Handles a stream that has news. Returns true if its response is complete.
     fn advance<T: TimeSource>(
         &mut self,
         place: usize,
@@ -331,9 +333,9 @@ impl<S: Stream> Http2Connection<S> {
         outcome.is_ok()
     }
 
-    /// A refused stream was not looked at by the server, nor was one beyond the last that its GOAWAY names, which are those
-    /// that the library gives this error to; one whose connection went before any answer is in the position of a request
-    /// on an HTTP/1.1 connection that closed.
+    /// Returns the fault of a request and its stage. The server did not process a refused stream, or a stream after the last one
+    /// that its GOAWAY names; the library reports this error for both. A request whose connection ended before a response is
+    /// treated like one on an HTTP/1.1 connection that closed.
     fn failure(&self, error: &h2::Error, sent: bool, answering: bool) -> (RequestFault, FailureStage) {
         let unseen = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM) || error.is_go_away();
         if !answering && error.is_remote() && unseen {
@@ -358,14 +360,14 @@ impl<S: Stream> Http2Connection<S> {
 }
 
 impl Call {
-    /// Its head has left.
+    /// Reports that the head was sent, unless it was reported before.
     fn leave<T: TimeSource>(&mut self, at: Nanos, turn: &mut ConnectionTurn<'_, T>) {
         if !std::mem::replace(&mut self.sent, true) {
             turn.tell(RequestEvent::Sent(self.key, at));
         }
     }
 
-    /// Takes what there is of the answer.
+    /// Handles the received parts of the response.
     fn receive<T: TimeSource>(
         &mut self,
         (before, stamp): (Nanos, Option<KernelStamp>),
@@ -393,7 +395,7 @@ impl Call {
                     }
                     Some(data) => {
                         let data = data?;
-                        // Fails only if more is released than came.
+                        // This fails only if more is released than was received.
                         let _ = body.flow_control().release_capacity(data.len());
                         desk.call(self.key).1.receive_body_data(&data, turn.capture);
                     }
@@ -404,7 +406,7 @@ impl Call {
 }
 
 impl Body {
-    /// Hands over what the server has room for.
+    /// Sends as much of the body as the server's window allows.
     fn go_on(&mut self, context: &mut Context<'_>) {
         while let Self::Rest(sending, rest) = self {
             sending.reserve_capacity(rest.len());
@@ -424,37 +426,38 @@ impl Body {
     }
 }
 
-/// A link that the protocol and the poller both look at. The lock is never contended: one thread owns both.
+/// A stream that both the protocol and the poller use. The lock is never contended: one thread owns both.
 #[derive(Debug)]
 struct LinkHandle<S>(Arc<Mutex<LinkState<S>>>);
 
 #[derive(Debug)]
 struct LinkState<S> {
     link: MaybeTlsStream<S>,
-    /// Bytes that may still be read in this turn.
+    /// The number of bytes that may still be read in this turn.
     left: usize,
-    /// Reading stopped because there were none left.
+    /// True if reading stopped because the limit was reached.
     spent: bool,
-    /// A read of this poll was stamped: what else there is, is read by the next, so that the answers of each have its stamp.
+    /// True if a read of this poll has a stamp. The next poll reads the rest, so that each response has the stamp of its own
+    /// read.
     stamped: bool,
     heard: ReadableState,
-    /// The link took no more when something was last written.
+    /// True if the stream accepted no more data at the last write.
     blocked: bool,
     /// The fault of a broken connection.
     broken: Option<RequestFault>,
-    /// Nothing has been read yet.
+    /// True if nothing has been read yet.
     is_first: bool,
 }
 
-/// The knowledge about unread bytes. The protocol reads until there is nothing, and is polled whenever something is to leave; each of these reads
-/// would cost a system call.
+/// The knowledge about unread data. The protocol reads until there is no more data, and is polled for every write; without this
+/// knowledge each poll would cost a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadableState {
-    /// The last read brought all there was, and the poller has not spoken since.
+    /// The last read took all data, and the poller has reported nothing since.
     Nothing,
-    /// There may be some.
+    /// There may be unread data.
     Some,
-    /// The server has closed its side: after the last bytes comes the end, and no word of the poller.
+    /// The server has closed its side: after the last bytes comes the end, which the poller does not report again.
     End,
 }
 
@@ -471,7 +474,7 @@ impl<S> Clone for LinkHandle<S> {
 }
 
 impl<S: Stream> Http2Connection<S> {
-    /// The stream, for the network.
+    /// Passes the stream to a function of the network.
     pub(crate) fn with_stream<R>(&self, use_it: impl FnOnce(&S) -> R) -> R {
         use_it(self.wire.lock().link.stream())
     }
@@ -485,7 +488,7 @@ impl<S: Stream> LinkState<S> {
         }
     }
 
-    /// The stamp of what was read last, and whether the protocol was kept from reading more.
+    /// Returns the stamp of the last read, and true if the protocol was kept from reading more.
     fn last_read(&self) -> (Option<KernelStamp>, bool) {
         (self.link.receive_stamp(), self.stamped)
     }
@@ -511,7 +514,7 @@ impl<S: Stream> LinkState<S> {
 }
 
 impl<S> LinkState<S> {
-    /// A turn begins in which so many bytes may be read.
+    /// Begins a turn in which this number of bytes may be read.
     fn allow(&mut self, bytes: usize) {
         (self.left, self.spent) = (bytes, false);
     }
@@ -526,7 +529,7 @@ fn lock(ready: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
     ready.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes that a stream has news.
+/// A waker that notes a stream with news.
 struct StreamWaker {
     place: usize,
     ready: Arc<Mutex<Vec<usize>>>,
@@ -542,7 +545,7 @@ impl Wake for StreamWaker {
     }
 }
 
-/// Notes that the connection wants to be polled again.
+/// A waker that notes that the connection must be polled again.
 #[derive(Default)]
 struct ConnectionWaker(AtomicBool);
 
@@ -556,8 +559,7 @@ impl Wake for ConnectionWaker {
     }
 }
 
-/// The link as the protocol wants it. Nobody has to be woken when it is not ready: the poller's next event polls the
-/// connection again.
+/// The stream as the protocol reads it. It needs no waker: the poller's next event polls the connection again.
 impl<S: Stream> AsyncRead for LinkHandle<S> {
     fn poll_read(
         self: Pin<&mut Self>,

@@ -1,7 +1,7 @@
-//! A socket, secured or not: the same two moves, read and write.
+//! A stream of bytes with or without TLS, with the same functions to read and write.
 //!
-//! TLS is driven by hand over the non-blocking socket; nothing here waits. What a plain socket and a secured one do
-//! differently, above all how one knows that nothing is left to read, ends here.
+//! TLS is driven by hand over the non-blocking socket; nothing here waits. This module hides the differences between a plain and
+//! a TLS stream, above all how to detect that no data is left to read.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::request_fault::{RequestFault, TlsFault};
 use crate::transport::Stream;
 use crate::transport::socket::IoProgress;
 
-/// A stream of bytes.
+/// A stream of bytes, with or without TLS.
 #[derive(Debug)]
 pub(crate) struct MaybeTlsStream<S> {
     stream: S,
@@ -25,14 +25,14 @@ pub(crate) struct MaybeTlsStream<S> {
 /// The arrival times of the data that is read.
 #[derive(Debug, Default)]
 struct LinkArrivals {
-    /// The reader may be late: the kernel is asked.
+    /// True to ask the kernel for arrival times, because the reader may be late.
     asked: bool,
-    /// Of the last read from the stream that brought something.
+    /// The stamp of the last read that returned data.
     last: Option<KernelStamp>,
 }
 
 impl LinkArrivals {
-    /// One read from the stream.
+    /// Reads from the stream once.
     #[inline]
     fn read(&mut self, stream: &impl Stream, buffer: &mut [u8]) -> io::Result<IoProgress> {
         let (moved, stamp) =
@@ -47,9 +47,9 @@ impl LinkArrivals {
 #[derive(Debug)]
 struct Secure {
     session: ClientConnection,
-    /// The last read from the socket was short: nothing more until the poller says so.
+    /// True if the last read from the socket was short: there is no more data until the poller reports some.
     drained: bool,
-    /// The peer has said all it will say: after a short read comes the end, and no word of the poller.
+    /// True if the peer has closed its side: after a short read comes the end, which the poller does not report again.
     closed: bool,
 }
 
@@ -62,8 +62,8 @@ impl<S: Stream> MaybeTlsStream<S> {
         &self.stream
     }
 
-    /// The poller says that there may be something to read, or that the peer has closed its side; `late` that it may have been there
-    /// for long.
+    /// Notes that the poller reported data, or that the peer has closed its side. `late` means that the data may have waited for
+    /// long.
     #[inline]
     pub(crate) fn note_readable(&mut self, closed: bool, late: bool) {
         self.arrivals.asked = late;
@@ -85,7 +85,7 @@ impl<S: Stream> MaybeTlsStream<S> {
         Ok(())
     }
 
-    /// Goes on with the handshake. True when it is done.
+    /// Continues the handshake. Returns true when it is complete.
     pub(crate) fn handshake(&mut self) -> Result<bool, RequestFault> {
         match &mut self.secure {
             None => Ok(true),
@@ -98,8 +98,8 @@ impl<S: Stream> MaybeTlsStream<S> {
         self.secure.as_ref().is_some_and(|secure| secure.session.alpn_protocol() == Some(b"h2"))
     }
 
-    /// Returns the time when the kernel received the last of the data that was read, if the kernel was asked. For TLS, this is the last record of the
-    /// read.
+    /// Returns the time when the kernel received the last of the data that was read, if the kernel was asked. For TLS, this is
+    /// the last record of the read.
     #[inline]
     pub(crate) fn receive_stamp(&self) -> Option<KernelStamp> {
         self.arrivals.last
@@ -127,7 +127,7 @@ impl<S: Stream> MaybeTlsStream<S> {
         }
     }
 
-    /// Writes what is taken of some bytes, of which `written` were before. True when all have left for the system.
+    /// Writes the bytes after the first `written` and updates `written`. Returns true if all bytes were handed to the system.
     #[inline]
     pub(crate) fn write_all(&mut self, bytes: &[u8], written: &mut usize) -> Result<bool, RequestFault> {
         while *written < bytes.len() {
@@ -184,7 +184,7 @@ impl Secure {
             match self.session.reader().read(buffer) {
                 Ok(count) => return Ok(IoProgress::Bytes(count)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // The end without a close_notify. Whether it cuts an answer off is for its framing to say.
+                // The stream ended without a close_notify. The framing of the response decides if it is complete.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Ok(IoProgress::Bytes(0));
                 }
@@ -197,7 +197,7 @@ impl Secure {
         }
     }
 
-    /// One read from the socket into the session.
+    /// Reads once from the socket into the TLS session.
     fn pull(&mut self, stream: &impl Stream, arrivals: &mut LinkArrivals) -> Result<usize, RequestFault> {
         let mut source = Source { stream, arrivals, short: false };
         let pulled = match self.session.read_tls(&mut source) {
@@ -210,7 +210,7 @@ impl Secure {
         };
         self.drained = source.short && pulled > 0 && !self.closed;
         if let Err(error) = self.session.process_new_packets() {
-            // The alert that tells the server why; it may be gone already.
+            // The alert tells the server the reason; the server may have closed already.
             let _ = self.flush(stream);
             return Err(refused(&error));
         }
@@ -236,7 +236,7 @@ impl Secure {
     }
 }
 
-/// The socket as the library wants to read it; notices a read that did not fill the buffer.
+/// The socket as the TLS library reads it; notices a read that did not fill the buffer.
 struct Source<'s, S> {
     stream: &'s S,
     arrivals: &'s mut LinkArrivals,
@@ -255,7 +255,7 @@ impl<S: Stream> Read for Source<'_, S> {
     }
 }
 
-/// The socket as the library wants to write it.
+/// The socket as the TLS library writes it.
 struct Sink<'s, S>(&'s S);
 
 impl<S: Stream> Write for Sink<'_, S> {
@@ -283,7 +283,7 @@ mod tests {
     use crate::tls::TlsOptions;
     use crate::transport::socket::{PeerAddress, StreamSocket};
 
-    /// Less than what TLS takes at once, more than the buffers of the system below.
+    /// The data is smaller than TLS accepts at once, and larger than the buffers of the system.
     static LONG: [u8; 60_000] = [b'x'; 60_000];
 
     fn until(mut done: impl FnMut() -> bool) {

@@ -1,5 +1,5 @@
-//! A network in memory: streams that are buffers, a clock moved by hand, and readiness reported only where something is new, as
-//! an edge-triggered poller does. Does what it is told by [`super::simulated_network`], and knows nothing of what travels on it.
+//! A network in memory: streams that are buffers, a clock moved by hand, and readiness that is reported only for changes, like
+//! that of an edge-triggered poller. [`super::simulated_network`] controls it. It knows nothing of the protocols.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -12,11 +12,11 @@ use crate::clock::{KernelStamp, Nanos};
 use crate::poller::EventFlags;
 use crate::request_fault::RequestFault;
 
-/// All streams there ever were, and the time.
+/// All streams that were ever opened, and the time.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryState {
     pub(crate) now: Nanos,
-    /// The client's thread may be late.
+    /// True if the client's thread may be late.
     pub(crate) is_client_late: bool,
     pub(crate) pipes: Vec<Pipe>,
 }
@@ -30,16 +30,16 @@ pub(crate) struct Pipe {
     pub(crate) to_client: VecDeque<u8>,
     /// The number of bytes that came together and their arrival time, for the reads that have one.
     pub(crate) arrivals: VecDeque<(usize, Nanos)>,
-    /// Bytes that are made up where `to_client` is empty.
+    /// Data that is repeated without end once `to_client` is empty.
     pub(crate) endless_data: Option<&'static [u8]>,
-    /// Bytes that the client may write now.
+    /// The number of bytes that the client may write now.
     pub(crate) room: usize,
-    /// The server's end: politely or by a reset.
+    /// True if the server has closed the stream normally, false if by a reset.
     pub(crate) ended: Option<bool>,
-    /// The client has let go of it.
+    /// True if the client has dropped the stream.
     pub(crate) dropped: bool,
     pub(crate) token: u64,
-    /// Something is to be reported.
+    /// True if there is a change to report.
     pub(crate) has_unreported_change: bool,
 }
 

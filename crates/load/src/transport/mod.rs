@@ -1,8 +1,8 @@
 //! The transport of a request: connections that are opened for a route, carry requests and report their outcomes.
 //!
-//! A [`connection::PooledConnection`] moves bytes over a `maybe_tls_stream` and speaks `http1` or `http2`. What it has to tell are [`ConnectionEvent`]s
-//! of its own, which the [`pool::ConnectionPool`] takes, and [`RequestEvent`]s of flights, which the loop takes. Nothing here knows a schedule, and
-//! nothing but [`NetworkBackend`] knows the system: tests put a simulated one in its place.
+//! A [`connection::PooledConnection`] moves bytes over a `maybe_tls_stream` and speaks `http1` or `http2`. It reports
+//! [`ConnectionEvent`]s to the [`pool::ConnectionPool`], and [`RequestEvent`]s to the send loop. Nothing here knows a schedule.
+//! Only [`NetworkBackend`] knows the system: tests use a simulated one.
 
 use std::io;
 use std::net::IpAddr;
@@ -46,35 +46,35 @@ use socket::{ConnectError, IoProgress, PeerAddress, StreamSocket};
 /// An event of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConnectionEvent {
-    /// It may carry requests.
+    /// The connection is open and can carry requests.
     Opened,
-    /// It could not be opened.
+    /// The connection could not be opened.
     Refused(RequestFault),
-    /// There is room on it again.
+    /// The connection can take another request.
     Free,
-    /// It is over; so is whatever was on it, which is told apart.
+    /// The connection has ended. Its requests have ended, too, with events of their own.
     Closed,
 }
 
 /// An event of a request in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestEvent {
-    /// The first byte of a request leaves.
+    /// The first byte of the request was sent.
     Sent(InFlightKey, Nanos),
-    /// The last byte of a request was handed to the system.
+    /// The last byte of the request was handed to the system.
     Wrote(InFlightKey, Nanos),
-    /// The first byte of an answer has come, over HTTP/2 its head.
+    /// The first byte of the response has come; over HTTP/2, its head.
     Head(InFlightKey, ArrivalTime),
-    /// The answer is complete.
+    /// The response is complete.
     Done(InFlightKey, ArrivalTime),
-    /// There will be no answer.
+    /// There will be no response.
     Failed(TransportFailure),
-    /// There is no connection to be had for this flight.
+    /// No connection can be opened for the request.
     NoConnection(InFlightKey, RequestFault),
 }
 
 impl RequestEvent {
-    /// The flight that it is about.
+    /// Returns the key of the request.
     #[inline]
     pub(crate) fn key(&self) -> InFlightKey {
         match self {
@@ -89,7 +89,7 @@ impl RequestEvent {
 /// The arrival time of bytes of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ArrivalTime {
-    /// As the kernel says, where it was asked and knows.
+    /// The kernel's time, if the kernel was asked and knows it.
     received: Option<Nanos>,
     /// The time when this thread had read the bytes.
     pub(crate) seen: Nanos,
@@ -101,21 +101,21 @@ impl ArrivalTime {
         Self { received, seen }
     }
 
-    /// Returns the arrival time of a response to a request that was sent at `sent`. A kernel that says that it was before, or that it is still to
-    /// come, has had its clock set, and is not believed.
+    /// Returns the arrival time of a response to a request that was sent at `sent`. A kernel time before `sent`, or in the
+    /// future, comes from a clock that was set, and is ignored.
     #[inline]
     pub(crate) fn for_request_sent_at(self, sent: Nanos) -> Nanos {
         self.received.filter(|at| (sent..=self.seen).contains(at)).unwrap_or(self.seen)
     }
 }
 
-/// A request that gets no answer on its connection.
+/// The failure of a request on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TransportFailure {
     pub(crate) key: InFlightKey,
     pub(crate) cause: RequestFault,
     pub(crate) stage: FailureStage,
-    /// The connection had brought answers before.
+    /// True if the connection had received responses before.
     pub(crate) reused: bool,
     pub(crate) at: Nanos,
 }
@@ -123,11 +123,11 @@ pub(crate) struct TransportFailure {
 /// The stage that a request had reached when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FailureStage {
-    /// The server has not looked at it: it says so, or nothing has left.
+    /// The server has not processed the request: the server reported it, or nothing was sent.
     Unseen,
-    /// The server may have looked at it.
+    /// The server may have processed the request.
     Sent,
-    /// The server has begun to answer, or has reset it by name.
+    /// The server has begun to respond, or has reset this request.
     Answering,
 }
 
@@ -135,9 +135,9 @@ pub(crate) enum FailureStage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestLocation {
     Nowhere,
-    /// It waits for a connection of this route.
+    /// The request waits for a connection of this route.
     Waiting(usize),
-    /// On the connection with this token.
+    /// The request is on the connection with this token.
     OnConnection(u64),
 }
 
@@ -185,20 +185,20 @@ impl<T: TimeSource> ConnectionTurn<'_, T> {
     }
 }
 
-/// The amount that a connection can read before other connections are handled. A fast endless body must not stop the schedule, and unparsed data must
-/// not fill the memory.
+/// The limit of data that a connection reads before other connections are handled. A fast endless body must not stop the
+/// schedule, and unparsed data must not fill the memory.
 pub(crate) struct ReadBudget<'t> {
-    /// For one read.
+    /// The buffer for one read.
     pub(crate) scratch: &'t mut [u8],
-    /// It stopped reading while there may be more.
+    /// True if reading stopped although there may be more data.
     pub(crate) is_spent: bool,
 }
 
 impl ReadBudget<'_> {
-    /// Full reads in one turn.
+    /// The maximum number of full reads in one turn.
     const READS: usize = 8;
 
-    /// Bytes in one turn, where reads are smaller than the scratch.
+    /// Returns the number of bytes in one turn, for reads that are smaller than the buffer.
     fn bytes(&self) -> usize {
         Self::READS * self.scratch.len()
     }
@@ -224,7 +224,7 @@ pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
     /// Returns the outcome of the connection attempt, once the stream is writable.
     fn finish_connect(&self) -> io::Result<()>;
     fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress>;
-    /// The same, and when the kernel received the last of the bytes, if it says so.
+    /// Reads bytes, and returns the time when the kernel received the last of them, if the kernel tells it.
     fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
         Ok((self.read(buffer)?, None))
     }
@@ -236,13 +236,13 @@ pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
 pub(crate) trait NetworkBackend: TimeSource {
     type Stream: Stream;
 
-    /// Begins a connection. True when it stands already.
+    /// Begins a connection. Returns true if it is already open.
     fn connect(&self, to: &PeerAddress, from: Option<IpAddr>) -> Result<(Self::Stream, bool), ConnectError>;
 
-    /// Has a stream reported under a token until it is closed.
+    /// Registers a stream, whose events are reported under a token until it is closed.
     fn watch(&self, stream: &Self::Stream, token: u64) -> Result<(), RequestFault>;
 
-    /// Has a stream reported again that has not been drained.
+    /// Reports a stream again that has not been drained.
     fn watch_again(&self, stream: &Self::Stream, token: u64) -> Result<(), RequestFault>;
 }
 
@@ -374,7 +374,7 @@ mod tests {
             self.act(|pool, now, desk| pool.assign(key, now, desk));
         }
 
-        /// Turns of the loop until something of this kind is told.
+        /// Runs turns of the loop until an event of this kind is reported.
         fn until<R>(&mut self, told: impl Fn(RequestEvent) -> Option<R>) -> R {
             loop {
                 if let Some(event) = self.pool.next_event() {
@@ -394,7 +394,7 @@ mod tests {
             }
         }
 
-        /// Leaves the loop until the kernel has an answer, and for so long after it that this thread is late.
+        /// Waits outside the loop until the kernel has a response, and then for the time after which this thread is late.
         fn be_late(&self) -> Nanos {
             let (_, connection) = self.pool.connections.iter().next().unwrap();
             let wait = |stream: &StreamSocket| {
@@ -412,7 +412,7 @@ mod tests {
     fn a_late_reader_dates_an_answer_by_the_kernel() {
         let server = Server::start_answering(*b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi").unwrap();
         let mut client = Client::of(format!("http://{}/", server.address()));
-        // The kernel may still be about to stamp what it receives when the first one comes.
+        // The kernel may not be ready yet to stamp the first data.
         for _ in 0..100 {
             client.ask();
             let sent = client.until(|event| match event {
@@ -426,7 +426,7 @@ mod tests {
             });
             client.flights.remove(key);
             assert!(at.seen > there + SECOND / 1000);
-            // Later only where this thread lost the CPU between two looks at clocks.
+            // The time is later only if this thread lost the CPU between two looks at clocks.
             if (sent..=there).contains(&at.for_request_sent_at(sent)) {
                 return;
             }

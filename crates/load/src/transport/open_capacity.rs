@@ -5,7 +5,8 @@ use super::connection::ConnectionStage;
 use super::pool::ConnectionPool;
 
 impl<N: NetworkBackend> ConnectionPool<N> {
-    /// A connection of a route that may carry another request. One that came of age while nothing ended on it may not.
+    /// Returns a connection of a route that may carry another request. Connections that have become too old while they were idle
+    /// are skipped and retired.
     #[inline]
     pub(super) fn connection_with_room(&mut self, route: usize) -> Option<usize> {
         loop {
@@ -42,7 +43,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// Lets a connection end that may serve no more: at once, or with the last of its requests.
+    /// Retires a connection: it ends at once, or with the last of its requests.
     #[cold]
     fn retire(&mut self, index: usize) {
         self.connections[index].retire();

@@ -1,4 +1,4 @@
-//! A connection on its way to being open: TCP, the tunnel of a proxy, TLS.
+//! The steps of opening a connection: TCP, the tunnel of a proxy, TLS.
 
 use super::connection::ConnectionProtocol;
 use super::connector_config::RouteConfig;
@@ -12,7 +12,7 @@ use crate::clock::Nanos;
 use crate::request_fault::RequestFault;
 use crate::stats::LoadStats;
 
-/// The state of an opening.
+/// A connection that is being opened.
 #[derive(Debug)]
 pub(crate) struct PendingConnection<S> {
     pub(crate) stream: MaybeTlsStream<S>,
@@ -20,7 +20,7 @@ pub(crate) struct PendingConnection<S> {
     /// The time when the present step began.
     pub(crate) step_started: Nanos,
     pub(crate) opening_times: OpeningTimes,
-    /// Of the request for a tunnel, and of its answer.
+    /// The number of bytes of the tunnel request that were written.
     written: usize,
     exchange: ResponseParser,
     answer: ReceivedResponse,
@@ -53,7 +53,9 @@ impl<S: Stream> PendingConnection<S> {
         }
     }
 
-    /// Goes on. True when the connection is open. `connected` says that the stream has connected or failed to.
+    /// Continues to open the connection and returns true when it is open.
+    ///
+    /// `connected` means that the stream has connected or failed to.
     pub(crate) fn advance(
         &mut self,
         connected: bool,
@@ -97,13 +99,13 @@ impl<S: Stream> PendingConnection<S> {
         }
     }
 
-    /// Time since the last step ended.
+    /// Returns the time since the last step ended.
     fn lap(&mut self, time: &impl TimeSource) -> Nanos {
         let now = time.now();
         now.saturating_sub(std::mem::replace(&mut self.step_started, now))
     }
 
-    /// HTTP/2 if the server chose it, or if it was known before.
+    /// Returns an HTTP/2 connection if the server chose HTTP/2, or if it was configured; otherwise HTTP/1.1.
     pub(crate) fn open(self, path: &RouteConfig) -> ConnectionProtocol<S> {
         if path.prior_knowledge || self.stream.chose_h2() {
             ConnectionProtocol::Http2(Box::new(Http2Connection::new(self.stream, path.max_streams)))
@@ -112,7 +114,7 @@ impl<S: Stream> PendingConnection<S> {
         }
     }
 
-    /// Asks the proxy for a tunnel. True when there is one, or none is wanted.
+    /// Asks the proxy for a tunnel. Returns true if it is open or not needed.
     fn tunnel(&mut self, request: Option<&[u8]>) -> Result<bool, RequestFault> {
         let Some(request) = request else { return Ok(true) };
         if !self.stream.write_all(request, &mut self.written)? {
@@ -129,7 +131,7 @@ impl<S: Stream> PendingConnection<S> {
                 self.exchange.feed(&buffer[..count], "CONNECT", CaptureOptions::default(), &mut self.answer);
             match step {
                 Ok(Progress::More) => {}
-                // A proxy that speaks before the tunnel's other end could has something to say that is not for us.
+                // Data before the tunnel's other end can have sent any comes from the proxy, so the tunnel is refused.
                 Ok(Progress::Done { clean: true }) if (200..300).contains(&self.answer.status) => {
                     return Ok(true);
                 }

@@ -1,5 +1,5 @@
-//! A queue of events that were reported and not handled yet. Its memory is reused after all events were handled, which is after every event of the
-//! poller; a ring buffer would cost more for each event.
+//! A queue of events that were reported and not handled yet. Its memory is reused after all events were handled, which is after
+//! every event of the poller; a ring buffer would cost more for each event.
 
 #[derive(Debug)]
 pub(crate) struct PendingEvents<T> {

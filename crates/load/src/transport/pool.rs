@@ -1,8 +1,8 @@
-//! The connections of one thread: which have room, which may be opened, and who waits for one.
+//! The connections of one thread: which have room, which may be opened, and which requests wait.
 //!
-//! Connections are kept per [`OriginRoute`](super::route::OriginRoute). Opening one is the route's business, not a flight's: as many are opened as
-//! flights wait, up to the route's share of the limit, and whoever has waited longest gets whichever is free first. What a failure means for a flight
-//! is the loop's business.
+//! Connections are kept per [`OriginRoute`](super::route::OriginRoute). The route opens connections, not a single request: as
+//! many as requests wait, up to the route's share of the limit. The request that has waited longest gets the connection that is
+//! free first. The send loop handles failures of requests.
 
 use slab::Slab;
 
@@ -20,7 +20,7 @@ use crate::clock::Nanos;
 use crate::in_flight::InFlightKey;
 use crate::poller::EventFlags;
 
-/// Bytes read at once. Larger than most answers, so that one read tells that the socket is drained.
+/// The size of a read. It is larger than most responses, so that one read shows that the socket is drained.
 const SCRATCH: usize = 64 * 1024;
 
 /// The connections of one thread.
@@ -33,15 +33,15 @@ pub(crate) struct ConnectionPool<N: NetworkBackend> {
     pub(crate) capture: CaptureOptions,
     scratch: Box<[u8]>,
     pub(super) last_token_generation: u32,
-    /// The time as the loop told it last.
+    /// The time that the loop set last.
     pub(super) now: Nanos,
     /// The events of requests in flight.
     pub(super) events: PendingEvents<RequestEvent>,
-    /// Connections with something to do without an event, by token.
+    /// The tokens of connections that must be driven without an event.
     dirty: Vec<u64>,
-    /// Routes that may lack a connection.
+    /// The routes that may need a connection.
     pub(super) routes_to_check: Vec<usize>,
-    /// Connections being opened, by token, and some that no longer are.
+    /// The tokens of connections that are being opened, and of some that are open already.
     pub(super) opening_tokens: Vec<u64>,
 }
 
@@ -67,7 +67,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.connections.len()
     }
 
-    /// Connections that have come to be open.
+    /// Returns the number of open connections.
     pub(crate) fn established(&self) -> usize {
         self.connections.iter().filter(|(_, connection)| connection.opening_step_started().is_none()).count()
     }
@@ -78,7 +78,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.events.next()
     }
 
-    /// Puts a flight on a connection with room, or lets it wait for one.
+    /// Puts a request on a connection with room, or makes it wait for one.
     #[inline]
     pub(crate) fn assign(&mut self, key: InFlightKey, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
@@ -97,7 +97,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.open_missing(desk);
     }
 
-    /// The same on a new connection, whatever is idle.
+    /// Makes a request wait for a new connection, even if others are idle.
     pub(crate) fn assign_to_new_connection(
         &mut self,
         key: InFlightKey,
@@ -147,14 +147,14 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         change
     }
 
-    /// Has a connection driven at the end of the turn.
+    /// Marks a connection to be driven at the end of the turn.
     pub(super) fn mark_needs_drive(&mut self, index: usize) {
         if !std::mem::replace(&mut self.connections[index].needs_drive, true) {
             self.dirty.push(self.token(index));
         }
     }
 
-    /// Does what an event asks for.
+    /// Handles an event of the poller.
     #[inline]
     pub(crate) fn drive(
         &mut self,
@@ -176,7 +176,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.apply_event(index, change, desk);
     }
 
-    /// Moves the bytes of the connections that have any to move without an event.
+    /// Drives the connections that have something to do without an event.
     #[inline]
     pub(crate) fn drive_pending(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
@@ -191,7 +191,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.open_missing(desk);
     }
 
-    /// Lets go of a flight that nobody waits for any more.
+    /// Cancels a request that has been given up.
     pub(crate) fn cancel(&mut self, key: InFlightKey, desk: &mut TransportContext<'_>) {
         match desk.flights.get_mut(key).location {
             RequestLocation::Nowhere => {}
@@ -209,7 +209,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         self.open_missing(desk);
     }
 
-    /// Has a connection do something in a turn of its own, and says what has become of it.
+    /// Runs an action of a connection in a turn of its own. Returns the change of the connection's state.
     #[inline]
     fn with(
         &mut self,
@@ -233,7 +233,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         turn.change
     }
 
-    /// Takes to heart what has become of a connection.
+    /// Handles a change of a connection's state.
     #[inline]
     pub(super) fn apply_event(
         &mut self,
@@ -250,7 +250,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         }
     }
 
-    /// There is room on a connection: for who waits, or for who will come.
+    /// Gives the room on a connection to waiting requests; lists the connection if there is still room.
     #[inline]
     pub(super) fn offer_room(&mut self, index: usize, new: bool, desk: &mut TransportContext<'_>) {
         let route = self.connections[index].route;
@@ -270,7 +270,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
         u64::from(self.connections[index].generation) << 32 | index as u64
     }
 
-    /// The connection that a token names, if it is still there.
+    /// Returns the index of the connection with this token, if it still exists.
     #[inline]
     pub(super) fn find(&self, token: u64) -> Option<usize> {
         let index = (token & u64::from(u32::MAX)) as usize;

@@ -1,7 +1,7 @@
-//! One HTTP/1.1 answer on its way in: bytes in, progress out. No socket, no clock.
+//! Parses one HTTP/1.1 response: bytes in, progress out. Uses no socket and no clock.
 //!
-//! Called by the sender with whatever a read brought. Nothing is copied unless a head arrives in pieces, or the run
-//! keeps headers and bodies for its results.
+//! The sender passes the data of each read. Nothing is copied unless a head arrives in pieces, or the run keeps headers and
+//! bodies for its results.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::expectation::grpc;
 use crate::record::{Record, ResponseHeaders};
 use crate::request_fault::RequestFault;
 
-/// A head may be larger than what the agent accepts: servers in the field set many cookies. Go allows 10 MiB and any
-/// number of lines (net/http `Transport.MaxResponseHeaderBytes`), for which nobody here waits.
+/// The limits of a head. They are larger than the agent's, because some servers set many cookies. Go allows 10 MiB and any number
+/// of lines (net/http `Transport.MaxResponseHeaderBytes`), which no target needs.
 pub(crate) const HEAD_LIMITS: HeadLimits = HeadLimits { max_head_bytes: 256 * 1024, max_target_bytes: 0 };
 
-/// Most lines of a head. Room for so many costs a tenth of the time that an ordinary head takes, so it is only made for
-/// one that needs it.
+/// The maximum number of lines of a head. Room for this many costs a tenth of the time of an ordinary head, so it is made only
+/// for a head that needs it.
 pub(crate) const MOST_LINES: usize = 1024;
 
-/// Informational answers before the real one; more are not an answer but a way to hold us.
+/// The maximum number of informational responses before the final one. More would let a server block the client.
 pub(crate) const MOST_INTERIM: u8 = 16;
 
 /// The state of the parser within a response.
@@ -46,9 +46,9 @@ enum Stage {
 /// The progress of parsing after the bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ParseProgress {
-    /// Not the end.
+    /// The response is not complete.
     More,
-    /// The answer is complete. False when bytes came after its end: the connection cannot be trusted further.
+    /// The response is complete. `clean` is false if bytes came after its end: the connection cannot be reused.
     Done { clean: bool },
 }
 
@@ -58,10 +58,10 @@ pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
     pub(crate) keep_alive: bool,
     pub(crate) bytes_in: u64,
-    /// Of a redirect that is to be followed.
+    /// The location of a redirect that is to be followed.
     pub(crate) location: Option<String>,
     pub(crate) capture: ResponseCapture,
-    /// The conditions on the response; none if only its status matters.
+    /// The test of the conditions on the response; `None` if only its status matters.
     pub(crate) check: Option<Box<ResponseCheck>>,
 }
 
@@ -77,16 +77,16 @@ pub(crate) struct ResponseCapture {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CaptureOptions {
     pub(crate) location: bool,
-    /// Headers, and so many bytes of the body; `None` keeps nothing.
+    /// Keeps headers, and this number of body bytes; `None` keeps nothing.
     pub(crate) record_body_limit: Option<usize>,
     /// True to keep the connection's timings.
     pub(crate) connection_timings: bool,
 }
 
 impl ResponseCapture {
-    /// Fills the answer's part of a record and takes the record's buffers in exchange. As in vegeta, a failure leaves
-    /// no status and no headers, and a status outside 200 to 399 is an error that reads like the status line. A wrong answer
-    /// is a failure with the reason of its check, and leaves its headers and its body.
+    /// Fills the response's part of a record and takes the record's buffers in exchange. As in vegeta, a failure leaves no status
+    /// and no headers, and a status outside 200 to 399 is an error that reads like the status line. A wrong answer is a failure
+    /// with the reason of its check, and leaves its headers and its body.
     pub(crate) fn move_into(
         &mut self,
         record: &mut Record,
@@ -97,7 +97,8 @@ impl ResponseCapture {
         match outcome {
             // Writing to a string cannot fail.
             Err(fault @ RequestFault::WrongAnswer(_)) => {
-                // No code, as of any failure, for whoever counts successes by it; the rest is what a reader looks for.
+                // The record has no code, like that of any failure, because readers count successes by the code. It has headers
+                // and body, which explain the failure.
                 std::mem::swap(&mut record.headers, &mut self.headers);
                 std::mem::swap(&mut record.body, &mut self.body);
                 _ = match check.and_then(ResponseCheck::reason) {
@@ -146,7 +147,7 @@ impl ReceivedResponse {
         }
     }
 
-    // What follows is kept out of line, so that an answer of which nothing is expected costs a look and no more.
+    // The following functions are not inlined, so that a response without conditions costs a single check.
 
     #[cold]
     #[inline(never)]
@@ -202,7 +203,7 @@ impl ReceivedResponse {
         self.check.as_ref().is_some_and(|check| check.is_grpc())
     }
 
-    /// The trailers of an answer over HTTP/2.
+    /// Handles the trailers of a response over HTTP/2.
     #[cold]
     pub(crate) fn receive_http2_trailers(&mut self, trailers: &http::HeaderMap) {
         if let (Some(check), Some(status)) = (&mut self.check, trailers.get(GRPC_STATUS)) {
@@ -229,7 +230,7 @@ impl ReceivedResponse {
         }
     }
 
-    /// The head of an answer over HTTP/2, which has no reason phrase.
+    /// Handles the head of a response over HTTP/2, which has no reason phrase.
     pub(crate) fn receive_http2_head<B>(&mut self, head: &http::Response<B>, keep: CaptureOptions) {
         self.status = head.status().as_u16();
         self.check_http2(head.headers());
@@ -246,7 +247,7 @@ impl ReceivedResponse {
         }
     }
 
-    /// Looks at a head for what is expected of it. Of gRPC more is expected than of others, whatever the user says.
+    /// Checks the headers of a response over HTTP/2. A gRPC response has further conditions, whatever the user says.
     #[inline]
     fn check_http2(&mut self, headers: &http::HeaderMap) {
         if self.check.is_some() {
@@ -270,7 +271,7 @@ impl ReceivedResponse {
     }
 }
 
-/// The code of a gRPC call, in a trailer or, without a body, in the head.
+/// The name of the field with the code of a gRPC call, in a trailer or, without a body, in the head.
 const GRPC_STATUS: &str = "grpc-status";
 
 /// Returns the target of a redirect. For an empty location, the redirect itself is the response, as in Go (net/http `Client.do`).
@@ -278,7 +279,7 @@ fn location(value: &[u8]) -> Option<String> {
     (!value.is_empty()).then(|| String::from_utf8_lossy(value).into_owned())
 }
 
-/// Those that Go's client follows.
+/// True for the statuses of redirects that Go's client follows.
 fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
@@ -288,19 +289,19 @@ impl ResponseParser {
         Self { stage: Stage::Head, held: Vec::new(), interim: 0 }
     }
 
-    /// Ready for the next answer.
+    /// Prepares the parser for the next response.
     pub(crate) fn reset(&mut self) {
         self.stage = Stage::Head;
         self.held.clear();
         self.interim = 0;
     }
 
-    /// True when no byte of the answer has come.
+    /// True if no byte of the response has come.
     pub(crate) fn is_untouched(&self) -> bool {
         matches!(self.stage, Stage::Head) && self.held.is_empty() && self.interim == 0
     }
 
-    /// Takes the bytes of one read.
+    /// Parses the data of one read.
     #[inline]
     pub(crate) fn feed(
         &mut self,
@@ -319,7 +320,7 @@ impl ResponseParser {
         Ok(step)
     }
 
-    /// The slow way: a head that came in pieces.
+    /// Parses data after the start of a head that came in pieces.
     fn feed_joined(
         &mut self,
         input: &[u8],
@@ -365,7 +366,7 @@ impl ResponseParser {
         }
     }
 
-    /// Takes one head, informational or final.
+    /// Handles one head, informational or final.
     fn head(
         &mut self,
         bytes: &[u8],
@@ -380,7 +381,7 @@ impl ResponseParser {
         }
     }
 
-    /// The same with room for more lines.
+    /// Parses a head with many lines.
     #[cold]
     #[inline(never)]
     fn long_head(
@@ -404,7 +405,7 @@ impl ResponseParser {
     ) -> Result<Option<usize>, RequestFault> {
         match parsed {
             Parsed::Partial => Ok(None),
-            // 101 is final: nobody here asked for another protocol.
+            // 101 is final: the client never asks for another protocol.
             Parsed::Complete(head, taken) if head.status < 200 && head.status != 101 => {
                 self.interim += 1;
                 let too_many = self.interim > MOST_INTERIM;
@@ -418,7 +419,7 @@ impl ResponseParser {
         }
     }
 
-    /// The server has closed its side: the end of the answer if its framing says so, else a fault.
+    /// Handles the end of the stream: the end of the response if its framing allows it, otherwise a fault.
     pub(crate) fn end_of_input(&mut self) -> Result<(), RequestFault> {
         match &self.stage {
             Stage::Body(decoder) if decoder.is_complete_at_eof() => Ok(()),
@@ -439,7 +440,7 @@ mod tests {
     const ALL: CaptureOptions =
         CaptureOptions { location: true, record_body_limit: Some(usize::MAX), connection_timings: false };
 
-    /// The answer that `bytes` make in pieces of `step`, and whether they end clean.
+    /// Parses a response in pieces of `step` bytes. Returns the progress and the response.
     fn answer(bytes: &[u8], step: usize) -> Result<(ParseProgress, ReceivedResponse), RequestFault> {
         let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
         let mut last = ParseProgress::More;

@@ -2,35 +2,35 @@
 
 use super::FailureStage;
 
-/// The number of times that a request can be sent again.
+/// The maximum number of times that a request is sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RetryPolicy {
-    /// Because the server had not looked at it.
+    /// The limit for a request that the server had not processed.
     pub(crate) max_retries_if_unseen: u32,
-    /// Because an old connection broke under it.
+    /// The limit for a request whose reused connection broke.
     pub(crate) max_retries_if_lost: u32,
 }
 
 impl RetryPolicy {
-    /// As Go's client does (net/http `http2Transport.RoundTripOpt`, `persistConn.shouldRetryRequest`).
+    /// The limits of Go's client (net/http `http2Transport.RoundTripOpt`, `persistConn.shouldRetryRequest`).
     pub(crate) const GO_CLIENT: Self = Self { max_retries_if_unseen: 6, max_retries_if_lost: 1 };
 
-    /// Never.
+    /// No retries.
     pub(crate) const NONE: Self = Self { max_retries_if_unseen: 0, max_retries_if_lost: 0 };
 }
 
 /// The decision about a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryDecision {
-    /// It has failed for good.
+    /// Do not send the request again.
     GiveUp,
-    /// On any connection.
+    /// Send the request again on any connection.
     AnyConnection,
-    /// On a new connection: the idle ones may be as old as the one that broke.
+    /// Send the request again on a new connection: idle ones may be as old as the one that broke.
     NewConnection,
 }
 
-/// Decides whether a request is sent again after `retries` earlier retries.
+/// Decides whether a request is sent again after `attempts` earlier retries.
 pub(crate) fn decide_retry(
     progress: FailureStage,
     reused: bool,
@@ -40,7 +40,7 @@ pub(crate) fn decide_retry(
 ) -> RetryDecision {
     match progress {
         FailureStage::Unseen if attempts < policy.max_retries_if_unseen => RetryDecision::AnyConnection,
-        // The connection was an old one, and the server had let it go just then (RFC 9112, section 9.3.1).
+        // The connection was a reused one, and the server may have closed it at that moment (RFC 9112, section 9.3.1).
         FailureStage::Sent if reused && idempotent && attempts < policy.max_retries_if_lost => {
             RetryDecision::NewConnection
         }

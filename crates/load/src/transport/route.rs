@@ -1,7 +1,7 @@
-//! One route, an origin as a thread reaches it: where it leads, which of its connections have room, who waits for one, and
-//! what those who wait lack.
+//! One route, which is an origin as a thread reaches it: its addresses, its connections with room, its waiting requests, and the
+//! resources that they need.
 //!
-//! Decides and keeps count; opening, closing and asking for addresses are the pool's.
+//! A route decides and counts; the pool opens and closes connections and looks up addresses.
 
 use std::collections::VecDeque;
 
@@ -17,7 +17,7 @@ use crate::request::Origin;
 use crate::request_fault::{NameFault, RequestFault};
 use crate::resolve::{AddressLifetime, LookupResult};
 
-/// A name without an address is asked for again after this long.
+/// The time after which a name without an address is looked up again.
 const ASK_AGAIN: Nanos = SECOND;
 
 /// The state of the connections to one origin.
@@ -26,25 +26,25 @@ pub(crate) struct OriginRoute {
     pub(crate) config: RouteConfig,
     pub(crate) protocol: DetectedProtocol,
     pub(crate) addresses: RouteAddresses,
-    /// Connections with room on them, the last used at the end.
+    /// The connections with room, the last used one at the end.
     pub(crate) ready: Vec<usize>,
-    /// Connections not yet open.
+    /// The number of connections that are not open yet.
     pub(crate) opening_count: usize,
-    /// All connections, those included.
+    /// The number of connections, open or being opened.
     pub(crate) connection_count: usize,
-    /// Connections still to be opened that no flight waits for.
+    /// The number of connections still to be opened that no request waits for.
     pub(crate) warming_count: usize,
     /// The time when a request last asked for the route; the maximum for routes that stay.
     pub(crate) last_used: Nanos,
     queue: VecDeque<InFlightKey>,
-    /// Those for whom only a new connection will do.
+    /// Requests that wait for a new connection.
     fresh: VecDeque<InFlightKey>,
 }
 
 /// The protocol that the connections of a route turned out to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DetectedProtocol {
-    /// The first handshake will tell; until then there is only one.
+    /// The first handshake will tell; until then the route opens only one connection.
     Unknown,
     Http1,
     Http2,
@@ -55,15 +55,15 @@ pub(crate) struct RouteAddresses {
     list: Vec<PeerAddress>,
     /// The reason why there is no address.
     pub(crate) lookup_fault: NameFault,
-    /// The one whose turn it is.
+    /// The number of the next address to use.
     turn: usize,
-    /// Nobody needs to be asked, ever.
+    /// True if the addresses never need a lookup.
     pub(crate) is_literal: bool,
-    /// Answers that are awaited.
+    /// The number of lookups without a response.
     pub(crate) pending_lookups: usize,
     /// The time of the last response.
     found: Nanos,
-    /// Connections that may be opened with it.
+    /// The number of connections that may be opened with these addresses.
     permits: usize,
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct RouteAddresses {
 pub(crate) enum RouteNeed {
     Nothing,
     Connection,
-    /// They are to be asked for.
+    /// The addresses must be looked up.
     Addresses,
-    /// There will be no connection.
+    /// There is no connection for this reason.
     Unreachable(RequestFault),
 }
 
 impl OriginRoute {
-    /// A route without connections.
+    /// Makes a route without connections.
     pub(crate) fn new(
         origin: Origin,
         path: RouteConfig,
@@ -110,7 +110,7 @@ impl OriginRoute {
                 let each = usize::try_from(requests).unwrap_or(usize::MAX).min(self.config.max_streams);
                 self.waiting_requests().div_ceil(each.max(1)) + self.warming_count
             }
-            // The first tells what the others are good for.
+            // The first connection shows the protocol, which decides how many others are needed.
             DetectedProtocol::Unknown => self.wanted_connections().min(1),
         };
         let lacking = wanted
@@ -127,7 +127,8 @@ impl OriginRoute {
         }
     }
 
-    /// Since when it has carried nothing and nobody has waited for it, roughly; none of one that does, or that stays.
+    /// Returns roughly the time since which the route has had no connections and no waiting requests; `None` if it has any, or is
+    /// permanent.
     pub(crate) fn unused_since(&self) -> Option<Nanos> {
         let bare =
             self.connection_count == 0 && self.waiting_requests() == 0 && self.addresses.pending_lookups == 0;
@@ -148,8 +149,8 @@ impl OriginRoute {
             && self.addresses.permits > 0
     }
 
-    /// The connection for the next flight: the one used last, so that few stay hot and the rest are let go by the server
-    /// rather than kept warm for nobody; of HTTP/2 connections the one with the fewest streams.
+    /// Returns the connection for the next request. For HTTP/1.1 that is the one used last, so that few connections stay in use
+    /// and the server closes the others. For HTTP/2 it is the one with the fewest streams.
     #[inline]
     pub(crate) fn best_connection<S: Stream>(
         &self,
@@ -172,7 +173,7 @@ impl OriginRoute {
         }
     }
 
-    /// Wants as many connections as are lacking to so many, without a flight for them.
+    /// Requests the opening of further connections, up to `connections`, without a request for them.
     pub(crate) fn warm(&mut self, connections: usize, limits: &ConnectionLimits) {
         let idle = limits.idle(self.config.single_request);
         let kept = if self.protocol == DetectedProtocol::Http2 { limits.http2_connections } else { idle };
@@ -180,7 +181,7 @@ impl OriginRoute {
             connections.min(kept).min(limits.connections).saturating_sub(self.connection_count);
     }
 
-    /// A connection that was wanted without a flight stands. Over HTTP/2 that may be enough of them.
+    /// Counts an open connection for the warm-up. Over HTTP/2, the number of wanted connections may shrink.
     pub(crate) fn record_warmed(&mut self, limits: &ConnectionLimits) {
         self.warming_count = self.warming_count.saturating_sub(1);
         if self.protocol == DetectedProtocol::Http2 {
@@ -189,18 +190,18 @@ impl OriginRoute {
         }
     }
 
-    /// One that was wanted without a flight is not to be had.
+    /// Counts a failed connection for the warm-up.
     pub(crate) fn record_warming_failed(&mut self) {
         self.warming_count = self.warming_count.saturating_sub(1);
     }
 
-    /// Connections that are waited for, by flights or to be warm.
+    /// Returns the number of connections that requests or the warm-up wait for.
     #[inline]
     pub(crate) fn wanted_connections(&self) -> usize {
         self.waiting_requests() + self.warming_count
     }
 
-    /// Flights that wait.
+    /// Returns the number of waiting requests.
     #[inline]
     pub(crate) fn waiting_requests(&self) -> usize {
         self.queue.len() + self.fresh.len()
@@ -210,7 +211,7 @@ impl OriginRoute {
         if fresh { self.fresh.push_back(key) } else { self.queue.push_back(key) }
     }
 
-    /// Lets one wait no longer.
+    /// Removes a waiting request.
     pub(crate) fn stop_waiting(&mut self, key: InFlightKey) {
         for queue in [&mut self.queue, &mut self.fresh] {
             if let Some(at) = queue.iter().position(|waiting| *waiting == key) {
@@ -219,7 +220,7 @@ impl OriginRoute {
         }
     }
 
-    /// Whose turn it is on a connection, which is new or is not.
+    /// Returns the next waiting request for a connection, which is `new` or not.
     #[inline]
     pub(crate) fn next_waiting(&mut self, new: bool) -> Option<InFlightKey> {
         let fresh = if new { self.fresh.pop_front() } else { None };
@@ -228,7 +229,7 @@ impl OriginRoute {
 }
 
 impl RouteAddresses {
-    /// Of an origin that nobody needs to be asked about.
+    /// Makes the addresses of an origin that needs no lookup.
     pub(crate) fn literal(list: Vec<PeerAddress>) -> Self {
         let missing = NameFault::System;
         Self {
@@ -242,7 +243,7 @@ impl RouteAddresses {
         }
     }
 
-    /// As they were found before the run.
+    /// Makes addresses of a lookup before the run.
     pub(crate) fn from_lookup(found: LookupResult, lifetime: AddressLifetime) -> Self {
         let mut addresses = Self { is_literal: false, ..Self::literal(Vec::new()) };
         addresses.take(found);
@@ -250,13 +251,13 @@ impl RouteAddresses {
         addresses
     }
 
-    /// Of an origin that has just come up.
+    /// Makes the empty addresses of an origin that has just appeared.
     pub(crate) fn unknown(lifetime: AddressLifetime) -> Self {
         let permits = if lifetime == AddressLifetime::Connection { 0 } else { usize::MAX };
         Self { is_literal: false, permits, ..Self::literal(Vec::new()) }
     }
 
-    /// The address whose turn it is, for a connection that is about to be opened, and how many there are.
+    /// Returns the next address to connect to, and the number of addresses.
     pub(crate) fn next(&mut self) -> Option<(&PeerAddress, usize)> {
         let address = self.list.get(self.turn % self.list.len().max(1))?;
         self.turn = self.turn.wrapping_add(1);
@@ -264,7 +265,7 @@ impl RouteAddresses {
         Some((address, self.list.len()))
     }
 
-    /// An answer without addresses does not replace one with.
+    /// Takes the result of a lookup. A result without addresses does not replace addresses.
     fn take(&mut self, found: LookupResult) {
         match found {
             Ok(list) => self.list = list,
@@ -272,8 +273,8 @@ impl RouteAddresses {
         }
     }
 
-    /// Takes an answer that was asked for. If each connection is to have one of its own it is good for one, and for none if
-    /// nobody waits any more.
+    /// Takes the result of a lookup during the run. If each connection needs a lookup of its own, the result permits one
+    /// connection, or none if no request waits any more.
     pub(crate) fn adopt(
         &mut self,
         found: LookupResult,

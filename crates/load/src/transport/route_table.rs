@@ -1,7 +1,7 @@
-//! The routes of one thread: which origin leads where, and who is asked when nobody knows.
+//! The routes of one thread by their origin, and the lookups of their addresses.
 //!
-//! Servers and lazy targets choose origins, so a route that carries nothing and was not used for longest is forgotten, its
-//! addresses with it, once there are many; those of the listed requests stay.
+//! Servers and targets that are read during the run choose origins. So once there are many routes, the unused ones that were not
+//! used for longest are dropped with their addresses; the routes of listed requests stay.
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -21,19 +21,19 @@ use crate::request_source::SenderRequests;
 use crate::resolve::{LookupRequest, LookupResult, ResolvedOrigin};
 use crate::stats::LoadStats;
 
-/// Routes kept that carry nothing: half a megabyte. Up to twice as many before they are counted.
+/// The number of unused routes to keep, which take half a megabyte. There may be twice as many before they are counted.
 const KEPT: usize = 1024;
 
-/// Questions without an answer. Beyond it the names that a slow server owes would fill memory.
+/// The maximum number of lookups without a response. It bounds the memory for the names that a slow server has not resolved.
 const MOST_ASKED: usize = 4096;
 
-/// All of them.
+/// The routes of one thread.
 pub(crate) struct RouteTable {
     list: Slab<OriginRoute>,
     by_origin: HashMap<Origin, usize>,
-    /// Routes of the listed requests.
+    /// The routes of the listed requests, by their index.
     listed: Vec<usize>,
-    /// With so many routes those are counted that carry nothing.
+    /// The number of routes at which unused ones are counted.
     count_at: usize,
     making: ConnectorConfig,
     sources: SourceAddresses,
@@ -46,7 +46,7 @@ pub(crate) struct RouteResolver {
     pub(crate) reply: Sender<ResolvedOrigin>,
     pub(crate) replies: Receiver<ResolvedOrigin>,
     pub(crate) waker: SenderWaker,
-    /// Questions without an answer.
+    /// The number of lookups without a response.
     pub(crate) pending_lookups: usize,
 }
 
@@ -67,7 +67,7 @@ impl IndexMut<usize> for RouteTable {
 }
 
 impl RouteTable {
-    /// Knows these addresses and asks for others.
+    /// Makes a table with these known addresses; others are looked up.
     pub(crate) fn new(
         known: &HashMap<Origin, LookupResult>,
         making: ConnectorConfig,
@@ -97,7 +97,7 @@ impl RouteTable {
         self.listed = requests.iter().map(|request| self.to(request.origin(), Nanos::MAX)).collect();
     }
 
-    /// The route of a request, whose addresses are asked for again if they are old.
+    /// Returns the route of a request, and looks its addresses up again if they are old.
     #[inline]
     pub(crate) fn route_for_request(
         &mut self,
@@ -131,7 +131,7 @@ impl RouteTable {
         route
     }
 
-    /// Forgets those that carry nothing and were not used for longest, if there are many.
+    /// Drops the unused routes that were not used for longest, if there are many.
     fn forget_many(&mut self) {
         if self.list.len() < self.count_at {
             return;
@@ -147,7 +147,7 @@ impl RouteTable {
         self.count_at = self.list.len() + KEPT;
     }
 
-    /// The addresses of an origin that nobody needs to be asked about.
+    /// Returns the addresses of an origin that needs no lookup.
     fn literal(&self, origin: &Origin) -> Option<RouteAddresses> {
         self.making
             .dial
@@ -162,17 +162,17 @@ impl RouteTable {
         route
     }
 
-    /// Those of the listed requests, each once.
+    /// Returns the routes of the listed requests, each once.
     pub(crate) fn listed(&self) -> impl Iterator<Item = (usize, &OriginRoute)> {
         self.list.iter().filter(|(_, route)| route.is_permanent())
     }
 
-    /// The number in the run of a connection that is about to be begun.
+    /// Returns the number of the connection that is begun next, in the run.
     pub(crate) fn next_connection_number(&self) -> u64 {
         self.making.next_connection_number()
     }
 
-    /// Asks for the addresses of a route. False if nobody can be asked now.
+    /// Looks up the addresses of a route. Returns false if no lookup is possible now.
     pub(crate) fn request_lookup(&mut self, route: usize, now: Nanos) -> bool {
         let OriginRoute { addresses, origin, .. } = &mut self.list[route];
         let RouteResolver { reply, waker, lookup_requests: questions, pending_lookups: asked, .. } =
@@ -193,7 +193,7 @@ impl RouteTable {
         can
     }
 
-    /// Takes addresses that have been found, and says whose.
+    /// Takes the result of a lookup, and returns its route.
     #[inline]
     pub(crate) fn adopt_resolved(&mut self, now: Nanos, stats: &mut LoadStats) -> Option<usize> {
         if self.resolver.pending_lookups == 0 {
@@ -202,7 +202,7 @@ impl RouteTable {
         let ResolvedOrigin { origin, asked_at: at, found } = self.resolver.replies.try_recv().ok()?;
         self.resolver.pending_lookups -= 1;
         stats.lookup.record(now.saturating_sub(at));
-        // A route that awaits an answer is not forgotten.
+        // A route that waits for a response is not dropped.
         let index = *self.by_origin.get(&origin)?;
         let found = found.map(|list| self.sources.filter_reachable_destinations(list));
         let route = &mut self.list[index];
@@ -236,7 +236,7 @@ mod tests {
         RequestList::new(vec![(request("http://10.0.0.1/"), Weight::default())]).unwrap()
     }
 
-    /// With the questions that they ask, and where the answers go.
+    /// Returns a table, and the receiver of its lookups.
     fn routes() -> (RouteTable, Receiver<LookupRequest>) {
         let (sender, questions) = channel();
         let (reply, replies) = channel();
@@ -264,7 +264,7 @@ mod tests {
         )
     }
 
-    /// An address for every number.
+    /// Returns the URL of the target with this number.
     fn url(number: u64) -> String {
         format!("http://127.{}.{}.{}/", number >> 16 & 255, number >> 8 & 255, number & 255)
     }
@@ -298,7 +298,7 @@ mod tests {
         routes[last].add_waiting(key(), false);
         let lack = routes[last].needs(&limits());
         assert!(matches!(lack, RouteNeed::Unreachable(RequestFault::Resolve(NameFault::Busy))));
-        // What was owed comes, and all of it can be forgotten.
+        // The outstanding responses come, and then all routes can be dropped.
         for LookupRequest { origin, asked_at: at, reply, .. } in questions.try_iter() {
             reply.send(ResolvedOrigin { origin, asked_at: at, found: Err(NameFault::NoHost) }).unwrap();
         }
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// All that waited shared one.
+    /// All waiting requests used to share one response.
     #[test]
     fn each_connection_has_an_answer_of_its_own_where_that_is_asked_for() {
         let (mut routes, questions) = routes();

@@ -1,9 +1,8 @@
-//! The transport without a system: its pool over a network in memory, told step by step what happens, and telling what it made
-//! of it.
+//! The transport on a network in memory. Each step is controlled, and the events of the pool are returned.
 //!
-//! Does what the loop does with events and no more: what fails is sent again as the one table says. Knows neither what a server
-//! is to say nor what must hold. Called by the simulation beside it and, with the feature `rehearsal`, by
-//! `seawall-invariants`, which fuzzing and its corpus go through.
+//! The harness handles events like the send loop, and retries failed requests by the same table. It knows nothing of the server's
+//! behaviour or of the properties to check. The simulation uses it and, with the feature `rehearsal`, so does
+//! `seawall-invariants`, which fuzzing and its corpus use.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,19 +31,19 @@ pub struct TransportHarness {
     pub(super) network: MemoryNetwork,
     pub(super) pool: ConnectionPool<MemoryNetwork>,
     pub(super) flights: InFlightTable,
-    /// Requests in the supply.
+    /// The number of requests in the source.
     targets: usize,
     supply: SenderRequests,
     stats: Box<LoadStats>,
-    /// Hits under way.
+    /// The requests in flight, with their numbers.
     keys: Vec<(InFlightKey, u64)>,
     hits: u64,
 }
 
-/// The outcome of a request.
+/// One event of a request, with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessEvent {
-    /// The request; none if it had ended before.
+    /// The number of the request; `None` if it had ended before.
     pub request_number: Option<u64>,
     /// The time.
     pub at: Nanos,
@@ -52,50 +51,50 @@ pub struct HarnessEvent {
     pub kind: HarnessEventKind,
 }
 
-/// A step on the way of a hit.
+/// The kind of an event of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HarnessEventKind {
-    /// The first byte of its request leaves.
+    /// The first byte of the request was sent.
     Sent,
-    /// The last byte of its request has left.
+    /// The last byte of the request was sent.
     Wrote,
-    /// Its answer has begun.
+    /// The response has begun.
     Head,
-    /// It ended with a complete answer.
+    /// The request ended with a complete response.
     Answered(HarnessResponse),
-    /// It is sent again.
+    /// The request is sent again.
     Retried,
-    /// It ended without an answer.
+    /// The request ended without a response.
     Failed,
 }
 
-/// A complete answer.
+/// A complete response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HarnessResponse {
     /// The index of the stream that carried it, in the order of opening.
     pub stream: usize,
-    /// Its status.
+    /// The status of the response.
     pub status: u16,
-    /// Bytes of its body.
+    /// The number of bytes of its body.
     pub bytes: u64,
-    /// Those of them that were kept.
+    /// The number of those bytes that were kept.
     pub kept_bytes: usize,
-    /// The method of its request.
+    /// The method of the request.
     pub method: String,
 }
 
-/// The reason why there is no rehearsal.
+/// The reason why there is no harness.
 #[derive(Debug, thiserror::Error)]
 pub enum HarnessError {
-    /// The system refuses what wakes a thread.
+    /// The system refuses the descriptors that wake a thread.
     #[error(transparent)]
     System(#[from] io::Error),
-    /// The requests are none.
+    /// The harness has no requests, or one of them is invalid.
     #[error("the rehearsal has no requests")]
     NoRequests,
 }
 
-/// The address of the server that there is not.
+/// The address of the simulated server.
 const SERVER: &str = "http://127.0.0.1/";
 
 /// Returns the targets, by number.
@@ -116,19 +115,19 @@ fn targets() -> [Target; 4] {
 }
 
 impl TransportHarness {
-    /// Most connections at once.
+    /// The maximum number of connections at once.
     pub const MAX_CONNECTIONS: usize = 3;
 
-    /// Most streams on one HTTP/2 connection.
+    /// The maximum number of streams on one HTTP/2 connection.
     pub const MAX_STREAMS: usize = 5;
 
-    /// Bytes kept of each answer's body.
+    /// The maximum number of bytes kept of each response body.
     pub const MAX_KEPT_BYTES: usize = 1000;
 
-    /// Answers after which a connection is not used again.
+    /// The number of responses after which a connection is not reused.
     const REQUESTS: u64 = 4;
 
-    /// A client of one server without TLS that speaks HTTP/1.1, or HTTP/2 without asking.
+    /// Makes a client of one server without TLS that speaks HTTP/1.1, or HTTP/2 with prior knowledge.
     ///
     /// # Errors
     /// [`HarnessError`].
@@ -169,7 +168,7 @@ impl TransportHarness {
         )
     }
 
-    /// A client that sends these requests.
+    /// Makes a client that sends these requests.
     pub(super) fn of(
         requests: Vec<PreparedRequest>,
         making: ConnectorConfig,
@@ -202,7 +201,7 @@ impl TransportHarness {
         })
     }
 
-    /// Has the pool do something.
+    /// Runs an action of the pool.
     pub(super) fn with_pool(
         &mut self,
         act: impl FnOnce(&mut ConnectionPool<MemoryNetwork>, Nanos, &mut TransportContext<'_>),
@@ -212,19 +211,19 @@ impl TransportHarness {
         act(&mut self.pool, now, &mut TransportContext { flights, requests: supply, stats });
     }
 
-    /// The time.
+    /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.network.lock_state().now
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn advance_time(&mut self, span: Nanos) {
         let mut world = self.network.lock_state();
         world.now = world.now.saturating_add(span);
     }
 
-    /// Begins a hit with one of the requests; says its number.
+    /// Begins one of the requests and returns its number.
     pub fn launch(&mut self, request: usize) -> u64 {
         let (now, seq) = (self.now(), self.hits);
         self.hits += 1;
@@ -236,12 +235,12 @@ impl TransportHarness {
         seq
     }
 
-    /// Hits that have not ended.
+    /// Returns the numbers of the requests that have not ended.
     pub fn under_way(&self) -> impl Iterator<Item = u64> {
         self.keys.iter().map(|(_, hit)| *hit)
     }
 
-    /// Gives a hit up, as its timeout does. False if it had ended.
+    /// Cancels a request, as its timeout does. Returns false if it had ended.
     pub fn cancel(&mut self, hit: u64) -> bool {
         let Some(&(key, _)) = self.keys.iter().find(|(_, under_way)| *under_way == hit) else { return false };
         self.with_pool(|pool, _, desk| pool.cancel(key, desk));
@@ -254,17 +253,17 @@ impl TransportHarness {
         self.flights.remove(key);
     }
 
-    /// Moves what may be moved without an event.
+    /// Drives the connections that have something to do without an event.
     pub fn drive_pending(&mut self) {
         self.with_pool(ConnectionPool::drive_pending);
     }
 
-    /// Looks after what takes too long to open.
+    /// Gives up connections that take too long to open.
     pub fn expire_attempts(&mut self) {
         self.with_pool(ConnectionPool::expire_attempts);
     }
 
-    /// The next thing that was told.
+    /// Returns the next event.
     pub fn next_event(&mut self) -> Option<HarnessEvent> {
         let event = self.pool.next_event()?;
         let (key, at) = match event {
@@ -278,7 +277,7 @@ impl TransportHarness {
             RequestEvent::Sent(..) => HarnessEventKind::Sent,
             RequestEvent::Wrote(..) => HarnessEventKind::Wrote,
             RequestEvent::Head(..) => HarnessEventKind::Head,
-            // Told of a hit that has ended: there is nothing to look at.
+            // The event is of a request that has ended: there is nothing to look up.
             _ if hit.is_none() => HarnessEventKind::Failed,
             RequestEvent::Done(..) => self.answered(key),
             RequestEvent::Failed(failure) => self.failed(failure),
@@ -328,13 +327,14 @@ impl TransportHarness {
         HarnessEventKind::Retried
     }
 
-    /// Streams there ever were.
+    /// Returns the number of streams that were ever opened.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.network.lock_state().pipes.len()
     }
 
-    /// Connections there are, streams that the client holds, requests that are on a connection, and those that wait.
+    /// Returns the numbers of connections, of streams that the client holds, of requests on a connection, and of waiting
+    /// requests.
     #[must_use]
     pub fn held_resources(&self) -> HeldResources {
         let carried = self.pool.connections.iter().map(|(_, connection)| connection.active_requests()).sum();
@@ -350,7 +350,7 @@ impl TransportHarness {
         act(&mut self.network.lock_state().pipes[stream])
     }
 
-    /// A stream comes to be connected, or is refused. Nothing if that was decided before.
+    /// Connects a stream or refuses it. Does nothing if that was decided before.
     pub fn connect(&mut self, stream: usize, well: bool) {
         self.with_pipe(stream, |pipe| {
             if pipe.connected.is_none() {
@@ -359,7 +359,7 @@ impl TransportHarness {
         });
     }
 
-    /// The server says something; false if it cannot.
+    /// Sends bytes from the server; false if it cannot.
     pub fn send_from_server(&mut self, stream: usize, bytes: &[u8]) -> bool {
         self.with_pipe(stream, |pipe| {
             let can = pipe.connected == Some(true) && pipe.ended.is_none() && !pipe.dropped;
@@ -371,7 +371,7 @@ impl TransportHarness {
         })
     }
 
-    /// The server ends a stream, politely or by a reset.
+    /// Ends a stream from the server's side, normally or by a reset.
     pub fn end_stream(&mut self, stream: usize, well: bool) {
         self.with_pipe(stream, |pipe| {
             if pipe.connected == Some(true) && pipe.ended.is_none() {
@@ -380,7 +380,7 @@ impl TransportHarness {
         });
     }
 
-    /// The client may write so many bytes from now on.
+    /// Sets the number of bytes that the client may write from now on.
     pub fn make_room(&mut self, stream: usize, room: usize) {
         self.with_pipe(stream, |pipe| {
             pipe.has_unreported_change |= pipe.room == 0 && room > 0;
@@ -388,7 +388,7 @@ impl TransportHarness {
         });
     }
 
-    /// Bytes that the server has said and the client has not read.
+    /// Returns the number of bytes that the server has sent and the client has not read.
     #[must_use]
     pub fn unread(&self, stream: usize) -> usize {
         self.network.lock_state().pipes[stream].to_client.len()
@@ -405,12 +405,12 @@ impl TransportHarness {
 /// The resources that a client holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldResources {
-    /// Connections, whatever their stage.
+    /// The connections at any stage.
     pub connections: usize,
-    /// Streams that it has not let go.
+    /// The streams that the client has not dropped.
     pub streams: usize,
-    /// Requests on a connection.
+    /// The requests on a connection.
     pub carried: usize,
-    /// Hits that wait for one.
+    /// The requests that wait for a connection.
     pub waiting: usize,
 }

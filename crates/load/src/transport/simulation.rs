@@ -1,4 +1,4 @@
-//! The transport's rehearsal with a server that does what a seed says. Whatever the order of events, what must hold holds.
+//! A simulation of the transport with a server whose behaviour depends on a seed. Invariants hold for every order of events.
 
 mod arrivals;
 
@@ -26,9 +26,9 @@ struct Server {
     secure: Option<ServerConnection>,
     http2: Option<ClientFrameReader>,
     greeted: bool,
-    /// Plain bytes of HTTP/1.1 requests.
+    /// The plain bytes of HTTP/1.1 requests.
     read: Vec<u8>,
-    /// Requests that wait for an answer, by stream.
+    /// The requests that wait for a response, by stream.
     requests: Vec<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Server {
         Self { secure, http2, greeted: false, read: Vec::new(), requests: Vec::new() }
     }
 
-    /// Takes what the client has written.
+    /// Reads the data that the client has written.
     fn hear(&mut self, pipe: &mut Pipe) {
         let bytes = std::mem::take(&mut pipe.to_server);
         let plain = match &mut self.secure {
@@ -89,7 +89,7 @@ impl Server {
         pipe.has_unreported_change |= pipe.to_client.len() > before;
     }
 
-    /// Answers one of those that wait, whole or in part.
+    /// Responds to one of the waiting requests, wholly or in part.
     fn answer(&mut self, pipe: &mut Pipe, which: usize, whole: bool) {
         let stream = self.requests.remove(which % self.requests.len());
         let bytes = match (&self.http2, whole) {
@@ -108,7 +108,7 @@ fn decrypt(session: &mut ServerConnection, mut bytes: &[u8]) -> Vec<u8> {
     while !bytes.is_empty() {
         session.read_tls(&mut bytes).unwrap();
         session.process_new_packets().unwrap();
-        // Nothing more for now.
+        // The rest is not sent now.
         _ = session.reader().read_to_end(&mut plain);
     }
     plain
@@ -164,13 +164,13 @@ struct Track {
     at: Nanos,
 }
 
-/// Client, network and server.
+/// The client, the network and the server.
 struct Sim {
     client: TransportHarness,
     protocol: Protocol,
     servers: Vec<Server>,
     tracks: Vec<Track>,
-    /// Answers, and ends without one.
+    /// The numbers of complete responses, and of requests that ended without one.
     ended: [u64; 2],
     limits: ConnectionLimits,
     rng: fastrand::Rng,
@@ -201,7 +201,7 @@ impl Sim {
         }
     }
 
-    /// Looks after what it came to.
+    /// Handles the reported events.
     fn heed(&mut self) {
         while let Some(news) = self.client.next_event() {
             self.note(&news);
@@ -299,14 +299,14 @@ impl Sim {
         });
     }
 
-    /// One of the things that may happen next.
+    /// Takes one of the possible next steps.
     fn step(&mut self) {
         let count = self.servers.len();
         if count == 0 || self.rng.u8(..6) == 0 {
             self.launch();
             return;
         }
-        // Mostly the latest: the others have ended.
+        // Mostly the latest stream is chosen, because the others have ended.
         let index = count - 1 - self.rng.usize(..count.min(4));
         let which = self.rng.usize(..8);
         match self.rng.u8(..40) {
@@ -334,7 +334,7 @@ impl Sim {
         }
     }
 
-    /// The server does from now on what it should, until nothing is left to do.
+    /// Lets the server behave correctly until nothing is left to do.
     fn calm_down(&mut self) {
         for _ in 0..200 {
             self.flush();
@@ -358,7 +358,8 @@ impl Sim {
         panic!("the simulation does not end");
     }
 
-    /// Every connection is listed, opening, full or draining, and those who wait have one to wait for.
+    /// Checks that every connection is listed, opening, full or draining, and that waiting requests have a connection to wait
+    /// for.
     fn check(&self) {
         let pool = &self.client.pool;
         let route = &pool.routes[0];
@@ -412,14 +413,14 @@ fn run(protocol: &Protocol, seed: u64) {
     };
     let mut sim = Sim::new(protocol, limits, seed);
     (0..150).for_each(|_| sim.step());
-    // Half an answer that the server owes is given up by the client.
+    // The client gives up half a response that the server does not complete.
     sim.calm_down();
     while let Some(track) = sim.tracks.first() {
         sim.cancel(track.hit);
         sim.calm_down();
     }
     sim.check_rest();
-    // It still works.
+    // The connection still works.
     let before = sim.ended;
     sim.launch();
     sim.calm_down();
@@ -437,7 +438,7 @@ fn whatever_the_order_of_events_every_flight_ends_and_every_connection_is_accoun
 }
 
 impl Sim {
-    /// One flight on one open connection, whose server has its request.
+    /// Returns a simulation with one request on one open connection, whose server has the request.
     fn with_one(protocol: &Protocol) -> (Self, u64) {
         let mut sim = Self::new(protocol, limits(), 0);
         let key = sim.launch();
@@ -451,7 +452,7 @@ impl Sim {
     }
 }
 
-/// It was read to its end, whatever else was due.
+/// The body used to be read to its end, whatever else was due.
 #[test]
 fn a_body_that_never_ends_is_read_for_one_turn() {
     static HTTP1: [u8; 16_384] = [b'x'; 16_384];
@@ -471,13 +472,13 @@ fn a_body_that_never_ends_is_read_for_one_turn() {
             assert!(sim.report(0), "the unread rest is reported again");
             let read = sim.bytes_in() - before;
             assert!((1..=1 << 20).contains(&read), "{protocol:?}, turn {turn}: {read} bytes read");
-            // What was asked for by way of windows.
+            // These are the bytes that window updates requested.
             sim.pipe(0, |_, pipe| pipe.to_server.clear());
         }
     }
 }
 
-/// It was dated when it was handed to the library.
+/// The request used to be dated when it was handed to the library.
 #[test]
 fn a_request_is_sent_when_its_frames_leave() {
     for protocol in Protocol::four() {
@@ -492,7 +493,7 @@ fn a_request_is_sent_when_its_frames_leave() {
             let track = sim.tracks.iter().find(|track| track.hit == key).unwrap();
             (track.sent, track.wrote, track.at)
         };
-        // A write that was tried is one, where nothing stands between.
+        // A write that was tried counts, if there is no buffer in between.
         let tried = !protocol.http2;
         assert_eq!(sent(&sim), (tried, false, 100), "{protocol:?}");
         sim.client.network.lock_state().now = 300;
@@ -503,7 +504,7 @@ fn a_request_is_sent_when_its_frames_leave() {
 }
 
 impl Sim {
-    /// The server answers on one connection all that comes.
+    /// Makes the server respond to everything on one connection.
     fn serve(&mut self, index: usize) {
         self.client.connect(index, true);
         for _ in 0..50 {
@@ -518,14 +519,14 @@ impl Sim {
         self.client.stream_count()
     }
 
-    /// Of the body of the first answer that is not whole.
+    /// Returns the number of body bytes of the first response that is not complete.
     fn bytes_in(&mut self) -> u64 {
         let key = self.client.flights.first_to_expire().unwrap();
         self.client.flights.get_mut(key).answer.bytes_in
     }
 }
 
-/// Each was bound to the connection that it had opened.
+/// Each request used to be bound to the connection that it had opened.
 #[test]
 fn whoever_waits_takes_the_connection_that_is_open_first() {
     for protocol in Protocol::four() {
@@ -536,7 +537,7 @@ fn whoever_waits_takes_the_connection_that_is_open_first() {
     }
 }
 
-/// The handshake ended with the hit that had begun it.
+/// The handshake used to end with the request that had begun it.
 #[test]
 fn a_handshake_outlives_the_hit_that_wanted_it() {
     for protocol in Protocol::four() {
@@ -562,7 +563,7 @@ fn a_step_of_opening_that_takes_too_long_is_tried_again_and_no_hit_fails_for_it(
     }
 }
 
-/// It was the server's time.
+/// The wait used to count as the server's time.
 #[test]
 fn what_waits_for_room_is_sent_when_there_is_room() {
     for protocol in Protocol::four() {
@@ -584,7 +585,7 @@ fn what_waits_for_room_is_sent_when_there_is_room() {
     }
 }
 
-/// The poller had told it together with the connection, and nobody listened: the hit waited for its timeout.
+/// The poller used to report it together with the connection, and it was ignored: the request waited for its timeout.
 #[test]
 fn a_server_that_had_closed_by_the_time_its_connection_opened_is_noticed() {
     for protocol in Protocol::four().iter().filter(|protocol| protocol.tls.is_none()) {
@@ -615,7 +616,7 @@ fn an_idle_connection_ends_with_its_server_although_nothing_can_be_written() {
     }
 }
 
-/// The library counted each as a mistake of the server, and ended the connection with the 1,025th.
+/// The library used to count each as a mistake of the server, and ended the connection with the 1,025th.
 #[test]
 fn answers_that_come_after_their_timeout_end_no_connection_however_many_they_are() {
     for protocol in Protocol::four().iter().filter(|protocol| protocol.http2 && protocol.tls.is_none()) {
@@ -624,7 +625,7 @@ fn answers_that_come_after_their_timeout_end_no_connection_however_many_they_are
         for _ in 0..18_000 {
             let hit = sim.launch();
             sim.flush();
-            // The request of this hit is there, and that of the one before is answered before its reset is heard.
+            // The request is there, and the one before is answered before the server reads its reset.
             sim.answer(0, 0, true);
             sim.hear(0);
             sim.cancel(hit);

@@ -28,14 +28,14 @@ pub(crate) struct StreamSocket(OwnedFd);
 /// The result of a read or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IoProgress {
-    /// So many bytes; none is the end of the stream.
+    /// This number of bytes; 0 is the end of the stream.
     Bytes(usize),
-    /// Not now.
+    /// Nothing can be read or written now.
     WouldBlock,
 }
 
 impl StreamSocket {
-    /// Begins a connection. True when it stands already, which is usual on loopback.
+    /// Begins a connection. Returns true if it is already open, which is usual on loopback.
     ///
     /// The error is the local side's if it comes before `connect`.
     pub(crate) fn connect(
@@ -55,7 +55,7 @@ impl StreamSocket {
         let connected = match raw.connect(&address) {
             Ok(()) => true,
             Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => false,
-            // No free port for this source and destination.
+            // There is no free port for this source and destination.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
                 return Err(ConnectError::Local(error));
             }
@@ -82,8 +82,8 @@ impl Stream for StreamSocket {
         }
     }
 
-    /// Of TCP, the kernel tells when it received the last of the bytes that a read brings (`tcp_recv_timestamp` in Linux' net/ipv4/tcp.c),
-    /// not when the end came.
+    /// For TCP, the kernel reports the time when it received the last of the bytes of a read (`tcp_recv_timestamp` in Linux'
+    /// net/ipv4/tcp.c), not the time of the end of the stream.
     #[cold]
     fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
         let mut control = ControlBuffer([0; 64]);
@@ -124,7 +124,7 @@ impl AsFd for StreamSocket {
     }
 }
 
-/// Room for what the kernel tells beside the bytes, where a header of it may lie.
+/// A buffer for the control messages of a read, with the alignment of their header.
 #[repr(align(8))]
 struct ControlBuffer([u8; 64]);
 
@@ -135,8 +135,9 @@ fn received_at(told: &ControlMessageOwned) -> Option<KernelStamp> {
     }
 }
 
-/// A socket that does nothing: as long as it is open, the kernel stamps what it receives. It begins that and ends it late, in code that it
-/// changes while it runs, which the first and the last connection of a program would have it do each time. None where it does not.
+/// Opens an unused socket with timestamps. While it is open, the kernel stamps received data. Turning the stamps on or off takes
+/// the kernel long, because it changes running code; without this socket, the first and the last connection of a program would do
+/// that each time. Returns `None` if the kernel has no stamps.
 pub(crate) fn keep_kernel_timestamping() -> Option<OwnedFd> {
     let raw = Raw::new(Domain::IPV4, Type::DGRAM, None).ok()?;
     setsockopt(&raw, ReceiveTimestampns, &true).ok()?;
@@ -153,7 +154,7 @@ pub(crate) enum ConnectError {
 fn tcp(address: SocketAddr, source: Option<IpAddr>) -> io::Result<Raw> {
     let raw = Raw::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     raw.set_tcp_nodelay(true)?;
-    // Where there are no stamps, answers are dated when they are read.
+    // Without stamps, responses get the time of their read.
     let _ = setsockopt(&raw, ReceiveTimestampns, &true);
     if let Some(source) = source {
         raw.bind(&SocketAddr::new(source, 0).into())?;

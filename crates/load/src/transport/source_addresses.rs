@@ -6,22 +6,23 @@ use std::net::IpAddr;
 use crate::request_fault::RequestFault;
 use crate::transport::socket::PeerAddress;
 
-/// Source addresses as the user named them; with none the system chooses.
+/// The source addresses that the user named; if empty, the system chooses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SourceAddresses {
     list: Vec<IpAddr>,
-    /// The one whose turn it is.
+    /// The number of the next address to use.
     turn: usize,
 }
 
 impl SourceAddresses {
-    /// For a thread: those with a connection or two each begin with one of their own, or the first would get most.
+    /// Makes the source addresses of a thread. Each thread begins with another address, or the first address would get most
+    /// connections.
     pub(crate) fn new(list: Vec<IpAddr>, thread: usize) -> Self {
         Self { list, turn: thread }
     }
 
-    /// The address whose turn it is among those of the destination's family. `None` leaves it to the system, but never if
-    /// the user named some: traffic from an address that nobody asked for misleads.
+    /// Returns the next address of the destination's family. `None` leaves the choice to the system, but never if the user named
+    /// addresses: traffic from another address would mislead.
     pub(crate) fn next(&mut self, to: &PeerAddress) -> Result<Option<IpAddr>, RequestFault> {
         let (Some(&first), PeerAddress::Tcp(_)) = (self.list.first(), to) else { return Ok(None) };
         for _ in &self.list {
@@ -34,8 +35,8 @@ impl SourceAddresses {
         Err(RequestFault::SourceAddress(first, io::ErrorKind::Unsupported))
     }
 
-    /// Those of a host's addresses that can be reached from here. If there are none it keeps all, so that the attempt tells
-    /// why.
+    /// Returns the destinations that these sources can reach. If there are none, returns all, so that the attempt to connect
+    /// gives the reason.
     pub(crate) fn filter_reachable_destinations(&self, list: Vec<PeerAddress>) -> Vec<PeerAddress> {
         let can = |to: &PeerAddress| self.list.iter().any(|&source| fits(source, to));
         if list.iter().any(can) { list.into_iter().filter(can).collect() } else { list }

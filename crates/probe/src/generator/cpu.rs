@@ -45,13 +45,13 @@ pub(super) fn check_thread_cpu(senders: &ProbeResult<Vec<ThreadUsage>>, run: &Ru
     CPU.finding(grade, share, format!("thread {name:?} used {used:.0} % of a core{waited}{advice}"))
 }
 
-/// The CPU time that this thread spent on busy polling. Busy polling of other threads does not count.
+/// Returns the CPU time that this thread spent on busy polling. Busy polling of other threads does not count.
 fn busy_poll(sender: &ThreadUsage, run: &RunActivity) -> Duration {
     let number = sender.name.rsplit(' ').next().and_then(|number| number.parse::<usize>().ok());
     number.and_then(|number| run.busy_poll_times.get(number)).copied().unwrap_or_default()
 }
 
-/// The thread with the largest share of its time, and the share in percent.
+/// Returns the thread with the largest share of its time, and the share in percent.
 fn most(threads: &[ThreadUsage], time: impl Fn(&ThreadUsage) -> Duration) -> (f64, Option<&ThreadUsage>) {
     let shares = threads.iter().map(|thread| (share_of(thread, time(thread)), Some(thread)));
     shares.max_by(|(one, _), (other, _)| one.total_cmp(other)).unwrap_or_default()
@@ -155,7 +155,7 @@ pub(super) fn check_cpu_pressure(
     )
 }
 
-/// The finding about one kind of pressure. `grade` is the grade above the limit.
+/// Returns the finding about one kind of pressure. `grade` is the grade above the limit.
 pub(super) fn check_pressure(
     check: &CheckDefinition,
     what: &str,

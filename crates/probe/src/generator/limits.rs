@@ -53,8 +53,8 @@ pub(super) fn check_open_files(after: &MachineSnapshot, most: u64) -> MachineFin
     OPEN_FILES.finding(grade, share, format!("up to {most} of {limit} files were open{advice}"))
 }
 
-/// The limit of failed sockets. A request without a socket never reached the target, so one is too many. From 1 % on, as for unsent
-/// requests, the results are not the target's.
+/// The check of sockets that this machine could not open. A request without a socket never reached the target, so one is too
+/// many. From 1 % on, as for unsent requests, the results are not the target's.
 pub const SOCKETS_CHECK: CheckDefinition =
     CheckDefinition { id: "sockets", unit: "% of connections", limit: 0.0 };
 const SOCKETS_LIMITED: f64 = 1.0;
@@ -108,7 +108,7 @@ pub(super) fn check_ports(
 }
 
 const CONNTRACK: CheckDefinition = CheckDefinition { id: "conntrack", unit: "% of the limit", limit: NEARLY };
-/// After a full table has dropped packets, the kernel clears it down to 95 % (`nf_conntrack_max95`, Linux
+/// The percentage to which the kernel clears a full table after it has dropped packets (`nf_conntrack_max95`, Linux
 /// `net/netfilter/nf_conntrack_core.c`).
 const CONNTRACK_FULL: f64 = 95.0;
 

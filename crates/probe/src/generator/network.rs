@@ -36,7 +36,7 @@ pub(super) fn check_packet_backlog(before: &MachineSnapshot, after: &MachineSnap
     BACKLOG.finding(grade, dropped as f64, text)
 }
 
-/// The TCP counters of the run.
+/// Returns the TCP counters of the run.
 fn during(before: &MachineSnapshot, after: &MachineSnapshot) -> Result<TcpStackCounters, ProbeError> {
     let (before, after) = (before.tcp.as_ref(), after.tcp.as_ref());
     let (before, after) = (before.map_err(ProbeError::clone)?, after.map_err(ProbeError::clone)?);
@@ -103,7 +103,7 @@ pub(super) fn check_bandwidth(before: &MachineSnapshot, after: &MachineSnapshot)
     }
 }
 
-/// The bits in the direction with more traffic. A counter that went backwards belongs to a new link.
+/// Returns the bits in the direction with more traffic. A counter that went backwards belongs to a new link.
 fn bits(before: &NetworkLink, after: &NetworkLink) -> f64 {
     let sent = after.sent_bytes.saturating_sub(before.sent_bytes);
     let received = after.received_bytes.saturating_sub(before.received_bytes);

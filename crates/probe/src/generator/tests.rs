@@ -15,7 +15,7 @@ const RUN: RunActivity = RunActivity {
     busy_poll_times: Vec::new(),
 };
 
-/// A quiet machine with all files.
+/// Returns a quiet machine with all files.
 fn quiet() -> Texts {
     let texts = Texts::new(&[
         ("/proc/self/cgroup", "0::/pod\n"),
@@ -71,7 +71,7 @@ fn tcp(texts: &Texts, retransmits: u32) {
     texts.set("/proc/net/snmp", &format!("Tcp: RetransSegs\nTcp: {retransmits}\n"));
 }
 
-/// The findings of a run of ten seconds; `change` alters the machine before its end.
+/// Returns the findings of a run of ten seconds; `change` alters the machine before its end.
 fn after(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<MachineFinding> {
     let texts = quiet();
     let mut watch = GeneratorMonitor::start(&texts, "sender ", Duration::from_secs(100));
@@ -83,7 +83,7 @@ fn after(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<MachineFinding> {
     watch.finish(Duration::from_secs(110), run)
 }
 
-/// The findings that are not ok.
+/// Returns the findings that are not ok.
 fn bad(run: &RunActivity, change: impl Fn(&Texts)) -> Vec<(&'static str, FindingGrade)> {
     let findings = after(run, change);
     let bad = findings.iter().filter(|finding| finding.grade != FindingGrade::Ok);

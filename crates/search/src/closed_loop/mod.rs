@@ -145,7 +145,7 @@ impl ClosedSearch {
         }
     }
 
-    /// The next step. The result stays the same until the caller records that step.
+    /// Returns the next step. The result stays the same until the caller records that step.
     pub fn next_step(&mut self) -> ClosedStep {
         while self.agenda.is_empty() && self.phase != Phase::Finished {
             match self.phase {
@@ -190,8 +190,8 @@ impl ClosedSearch {
         }
     }
 
-    /// The number of consecutive invalid trials that ends the search. If a valid trial kept at least as many clients busy, the generator is
-    /// able to, and something disturbs single trials.
+    /// Returns the number of consecutive invalid trials that ends the search. If a valid trial kept at least as many clients
+    /// busy, the generator is able to, and something disturbs single trials.
     fn most_invalid(&self) -> usize {
         let Some((last, before)) = self.trials.split_last() else { return INVALID };
         let valid = before.iter().filter(|trial| trial.trial_verdict != TrialVerdict::Invalid);
@@ -199,7 +199,7 @@ impl ClosedSearch {
         if had_more { DISTURBED } else { INVALID }
     }
 
-    /// Whether the target was down in the trial before, too.
+    /// Returns whether the target was down in the trial before, too.
     fn was_away(&self) -> bool {
         self.trials.iter().rev().nth(1).is_some_and(|trial| trial.seen.target_is_down)
     }
@@ -336,7 +336,8 @@ impl ClosedSearch {
         }
     }
 
-    /// From now on, each trial must find the target's refilling allowance empty. Earlier trials do not count, because they did not.
+    /// Makes each later trial need an empty refilling allowance. Earlier trials do not count, because the target's allowance was
+    /// not empty.
     fn spend(&mut self) {
         self.range.0 = 1.0_f64.min(self.range.0);
         self.trials.iter_mut().for_each(|trial| trial.counts_for_limit = false);
@@ -360,7 +361,7 @@ impl ClosedSearch {
         self.agenda.push_back(ClosedStep::RunTrial(offer));
     }
 
-    /// A trial with this many clients. The shortest and longest duration count after settling.
+    /// Returns a trial with this many clients. The shortest and longest duration count after settling.
     fn trial(
         &self,
         purpose: TrialPurpose,
@@ -385,7 +386,8 @@ impl ClosedSearch {
         }
     }
 
-    /// The settling time in seconds: two rounds of all clients at the best rate so far, because all clients start at once.
+    /// Returns the settling time in seconds: two rounds of all clients at the best rate so far, because all clients start at
+    /// once.
     fn settle(&self, clients: u32) -> f64 {
         let rates = self.trials.iter().map(|trial| trial.evidence.evidence.goodput);
         let best = rates.fold(0.0, f64::max);

@@ -98,7 +98,7 @@ impl ClosedSearch {
         (clients as u32).clamp(1, self.most)
     }
 
-    /// Whether a confirming trial held the lower bound for the profile's time.
+    /// Returns whether a confirming trial held the lower bound for the profile's time.
     fn held(&self, lower: u32) -> bool {
         self.trials.iter().any(|trial| {
             trial.spec.purpose == TrialPurpose::Confirm
@@ -107,7 +107,7 @@ impl ClosedSearch {
         })
     }
 
-    /// Whether a number of clients slightly above the upper bound was too high.
+    /// Returns whether a number of clients slightly above the upper bound was too high.
     fn broke(&self, upper: u32) -> bool {
         let most = BROKE * (f64::from(upper) + 1.0);
         let bad = self

@@ -92,7 +92,7 @@ const ENOUGH: f64 = 0.95;
 const DISPERSION: (f64, f64) = (0.7, 5.0);
 
 impl ClosedSearch {
-    /// The current result.
+    /// Returns the current result.
     #[must_use]
     pub fn report(&self) -> ClosedReport {
         ClosedReport {
@@ -124,7 +124,7 @@ impl ClosedSearch {
         ClientLimit { bracket, highest_good: good, lowest_bad: bad }
     }
 
-    /// The saturation. Trials within a factor of two are pooled, because the best single trial would be the luckiest.
+    /// Returns the saturation. Trials within a factor of two are pooled, because the best single trial would be the luckiest.
     pub(super) fn saturation(&self) -> Option<SaturationPoint> {
         let all = || {
             self.trials.iter().filter(|trial| {

@@ -47,7 +47,7 @@ pub enum ClosedStopRule {
 const FEW: f64 = 50.0;
 
 impl ClosedTrialSpec {
-    /// Whether to stop sending. The caller asks after each complete block.
+    /// Returns whether to stop sending. The caller asks after each complete block.
     #[must_use]
     pub fn is_enough(&self, blocks: &[BlockCounts]) -> bool {
         let seconds = blocks.len() as f64 * BLOCK_SECONDS + BLOCK_SECONDS / 2.0;
@@ -74,7 +74,7 @@ impl ClosedTrialSpec {
     }
 }
 
-/// Whether, after the first second, half of the requests that ended in the last 0.2 s failed.
+/// Returns whether, after the first second, half of the requests that ended in the last 0.2 s failed.
 fn damages(blocks: &[BlockCounts]) -> bool {
     let last = &blocks[blocks.len().saturating_sub(3)..];
     let (errors, ended) = (sum(last, |block| block.errors), sum(last, BlockCounts::ended));
@@ -101,7 +101,7 @@ const LUCK: f64 = 5.0;
 const ROUNDS: f64 = 4.0;
 
 impl ClosedCriteria {
-    /// The evidence of these blocks. The number of clients takes the place of the rate.
+    /// Returns the evidence of these blocks. The number of clients takes the place of the rate.
     #[must_use]
     pub fn evidence(&self, clients: u32, blocks: &[BlockCounts]) -> ClosedEvidence {
         let Self { goal, settle, service_time: service } = *self;
@@ -125,7 +125,8 @@ impl ClosedCriteria {
         }
     }
 
-    /// The number of hanging clients if most clients hang: by Little's law (1961), the clients that the responses do not account for.
+    /// Returns the number of hanging clients if most clients hang: by Little's law (1961), the clients that the responses do not
+    /// account for.
     fn stuck(&self, clients: f64, blocks: &[BlockCounts]) -> Option<f64> {
         let rest = &blocks[blocks.len() / 3..];
         let seconds = rest.len() as f64 * BLOCK_SECONDS;
@@ -153,17 +154,18 @@ impl ClosedCriteria {
         }
     }
 
-    /// The number of standard deviations by which failures exceed the goal.
+    /// Returns the number of standard deviations by which failures exceed the goal.
     fn failing(&self, evidence: &TrialEvidence) -> f64 {
         told(evidence.errors, self.goal.max_error_share)
     }
 
-    /// The number of standard deviations by which late responses exceed the goal; negative infinity without a latency goal.
+    /// Returns the number of standard deviations by which late responses exceed the goal; negative infinity without a latency
+    /// goal.
     fn late(&self, evidence: &TrialEvidence) -> f64 {
         self.goal.late.map_or(f64::NEG_INFINITY, |late| told(evidence.late, late.max_late_share))
     }
 
-    /// Whether failures exceed the goal, and whether late responses do.
+    /// Returns whether failures exceed the goal, and whether late responses do.
     #[must_use]
     pub fn exceeds_goal(
         &self,
@@ -172,7 +174,7 @@ impl ClosedCriteria {
         (*hangs || self.failing(evidence) > BEYOND, self.late(evidence) > BEYOND)
     }
 
-    /// The failure mode of a bad trial.
+    /// Returns the failure mode of a bad trial.
     #[must_use]
     pub fn failure_mode(&self, finding: &ClosedEvidence) -> FailureMode {
         let (failing, _) = self.exceeds_goal(finding);
@@ -196,7 +198,7 @@ pub struct ClosedEvidence {
     pub most_clients_hang: bool,
 }
 
-/// The number of standard deviations by which a share exceeds a bound. A few events count as bad luck.
+/// Returns the number of standard deviations by which a share exceeds a bound. A few events count as bad luck.
 fn told(share: Proportion, bound: f64) -> f64 {
     let above = share.deviations_above(bound);
     if share.count < LUCK { above.min(BEYOND) } else { above }

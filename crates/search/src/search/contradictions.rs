@@ -30,11 +30,12 @@ const CHANCE: f64 = 5.0;
 const LONGER: f64 = 1.5;
 /// The number of consecutive invalid trials that ends the search, at a rate that the generator has not offered before.
 const INVALID: usize = 3;
-/// The same at a rate that the generator has offered before. It only bounds a search whose trials fail at once.
+/// The number of consecutive invalid trials that ends the search, at a rate that the generator has offered before. It only bounds
+/// a search whose trials fail at once.
 const DISTURBED: usize = 12;
 
 impl RateSearch {
-    /// Whether the last, bad trial contradicts an earlier one. Then this function schedules a pause and a repetition.
+    /// Schedules a pause and a repetition if the last, bad trial contradicts an earlier one; true if it does.
     pub(super) fn retest_if_contradicted(&mut self) -> bool {
         let Some((last, before)) = self.trials.split_last() else { return false };
         let contradicted = before.iter().any(|trial| says_more(trial, last.spec.rate));
@@ -47,7 +48,8 @@ impl RateSearch {
         contradicted && !self.manners.spent
     }
 
-    /// Whether a trial went well for most of its time and then reached its bound of requests in flight, because the capacity fell.
+    /// Returns whether a trial went well for most of its time and then reached its bound of requests in flight, because the
+    /// capacity fell.
     pub(super) fn broke_midway(&self, at: usize) -> bool {
         let trial = &self.trials[at];
         let lasted = trial.seen.blocks.len() as f64 * BLOCK_SECONDS;
@@ -59,7 +61,7 @@ impl RateSearch {
         over && held >= LONG && held >= lasted / 2.0 && trial.evidence.in_flight_end > CHANCE * chance
     }
 
-    /// The dispersion of responses in trials that held to their end.
+    /// Returns the dispersion of responses in trials that held to their end.
     fn dispersion(&self) -> f64 {
         let held = self.trials.iter().filter(|trial| {
             trial.evidence.unqueued_seconds >= trial.seen.blocks.len() as f64 * BLOCK_SECONDS
@@ -168,14 +170,14 @@ impl RateSearch {
         }
     }
 
-    /// Whether the search for the bracket had trials, but no valid one.
+    /// Returns whether the search for the bracket had trials, but no valid one.
     pub(super) fn are_all_narrowing_trials_invalid(&self) -> bool {
         let narrows = |trial: &&RateTrial| trial.spec.purpose == TrialPurpose::NarrowBracket;
         let mut narrowing = self.trials.iter().filter(narrows).peekable();
         narrowing.peek().is_some() && narrowing.all(|trial| trial.verdict == TrialVerdict::Invalid)
     }
 
-    /// Whether a valid trial before the last one had at least its rate.
+    /// Returns whether a valid trial before the last one had at least its rate.
     fn has_offered_more(&self) -> bool {
         let Some((last, before)) = self.trials.split_last() else { return false };
         let valid = before.iter().filter(|trial| trial.verdict != TrialVerdict::Invalid);
@@ -183,7 +185,7 @@ impl RateSearch {
     }
 }
 
-/// Whether a trial was good at a higher rate than this bad one.
+/// Returns whether a trial was good at a higher rate than this bad one.
 fn says_more(trial: &RateTrial, bad: f64) -> bool {
     trial.verdict == TrialVerdict::Good && trial.weight > 0.1 && bad < BELOW * trial.spec.rate
 }

@@ -63,7 +63,8 @@ impl RateSearch {
         self.schedule_trial(self.trial(TrialPurpose::NarrowBracket, rate, self.profile.max_trial_duration));
     }
 
-    /// The duration of a trial at the lower bound. It uses the remaining time, because only a long trial shows a quota that runs out.
+    /// Returns the duration of a trial at the lower bound. It uses the remaining time, because only a long trial shows a quota
+    /// that runs out.
     fn hold(&self) -> Duration {
         let confirm = self.profile.confirm_duration;
         let left = self.profile.cliff_budget.saturating_sub(self.elapsed);
@@ -89,15 +90,15 @@ impl RateSearch {
         }
     }
 
-    /// The first guess if no earlier trial counts: the goodput in overload. Part of that goodput may come from an allowance; the next trial
-    /// shows it.
+    /// Returns the first guess if no earlier trial counts: the goodput in overload. Part of that goodput may come from an
+    /// allowance; the next trial shows it.
     fn first_guess(&self) -> Option<f64> {
         let counts = self.trials.iter().any(|trial| trial.weight > 0.1);
         self.overloaded().filter(|_| self.manners.spent && !counts).map(|goodput| GUESS * goodput)
     }
 
-    /// The highest rate at which an overload without allowance lasts long enough for evidence. Above it, the trial stops before it has
-    /// settled.
+    /// Returns the highest rate at which an overload without allowance lasts long enough for evidence. Above it, the trial stops
+    /// before it has settled.
     fn longest_overload(&self) -> Option<f64> {
         let goodput = self.overloaded().filter(|_| self.manners.spent)?;
         Some(match self.manners.kind? {
@@ -106,7 +107,7 @@ impl RateSearch {
         })
     }
 
-    /// The good responses per second in the last overload.
+    /// Returns the good responses per second in the last overload.
     fn overloaded(&self) -> Option<f64> {
         self.last_bad().map(|trial| trial.evidence.goodput).filter(|goodput| *goodput > 0.0)
     }
@@ -124,7 +125,7 @@ impl RateSearch {
         })
     }
 
-    /// A trial that runs to its end.
+    /// Returns a trial that runs to its end.
     pub(super) fn whole_trial(&self, purpose: TrialPurpose, rate: f64, time: Duration) -> TrialSpec {
         let offer = self.trial(purpose, rate, time);
         TrialSpec {
@@ -155,8 +156,8 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { min_duration: least, ..offer }));
     }
 
-    /// The share of failures that shows an empty allowance. If `--max-rate` allows only a slight overload, it is half of the share that
-    /// failed there.
+    /// Returns the share of failures that shows an empty allowance. If `--max-rate` allows only a slight overload, it is half of
+    /// the share that failed there.
     fn spending(&self, rate: f64) -> f64 {
         let share = ARM.1;
         if rate <= self.bounds.ceiling().0 {
@@ -166,13 +167,15 @@ impl RateSearch {
         self.last_bad().map_or(share, |bad| share.min(failed(bad) / 2.0))
     }
 
-    /// Whether to try the rested target now. The search does so early, because results of a degraded target are of no use.
+    /// Returns whether to try the rested target now. The search does so early, because results of a degraded target are of no
+    /// use.
     fn wants_cold_look(&self, cliff: &Bracket) -> bool {
         let near = cliff.upper / cliff.lower < EARLY && self.overloads() > 0;
         near && self.may_look_cold(cliff)
     }
 
-    /// Whether the rested target can be tried: the rate above the bracket must be allowed, because repeating a lower rate shows nothing.
+    /// Returns whether the rested target can be tried: the rate above the bracket must be allowed, because repeating a lower rate
+    /// shows nothing.
     fn may_look_cold(&self, cliff: &Bracket) -> bool {
         !self.manners.spent && !self.looked_cold && COLD * cliff.upper <= self.bounds.ceiling().0
     }
@@ -207,7 +210,7 @@ impl RateSearch {
         self.enter(if self.goal.late.is_some() { Phase::Knee } else { Phase::Recovery });
     }
 
-    /// The outcome if the target broke once but later held every rate up to the highest allowed one.
+    /// Returns the outcome if the target broke once but later held every rate up to the highest allowed one.
     pub(super) fn ceiling_outcome(&self) -> Option<SearchOutcome> {
         let (ceiling, whose) = self.bounds.ceiling();
         let LimitEstimate { highest_good: good, lowest_bad: bad, .. } = self.cliff_limit();
@@ -235,7 +238,7 @@ impl RateSearch {
     }
 }
 
-/// A number between -1 and 1 from an even sequence: multiples of the golden ratio.
+/// Returns a number between -1 and 1 from an even sequence: multiples of the golden ratio.
 fn jitter(turn: usize) -> f64 {
     2.0 * (turn as f64 * 0.618_033_988_749_894_9).fract() - 1.0
 }

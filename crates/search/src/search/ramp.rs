@@ -82,7 +82,7 @@ impl RateSearch {
         self.agenda.push_back(SearchStep::RunTrial(TrialSpec { min_duration: least, rule, ..offer }));
     }
 
-    /// The lowest rate of a bad trial that still counts.
+    /// Returns the lowest rate of a bad trial that still counts.
     fn first_bad(&self) -> Option<f64> {
         let bad = self.trials.iter().filter(|trial| trial.verdict == TrialVerdict::Bad && trial.weight > 0.0);
         bad.map(|trial| trial.spec.rate).reduce(f64::min)
@@ -141,7 +141,7 @@ impl RateSearch {
         }
     }
 
-    /// The share of errors in the last trial at a rate.
+    /// Returns the share of errors in the last trial at a rate.
     fn share_at(&self, rate: f64) -> f64 {
         let last = self.trials.iter().rev().find(|trial| (trial.spec.rate / rate - 1.0).abs() < 1e-9);
         last.map_or(0.0, |trial| trial.evidence.errors.value())

@@ -68,7 +68,7 @@ impl RateSearch {
         if degraded { SearchOutcome::Metastable } else { SearchOutcome::Found }
     }
 
-    /// The current result.
+    /// Returns the current result.
     #[must_use]
     pub fn report(&self) -> SearchReport {
         SearchReport {
@@ -94,7 +94,7 @@ impl RateSearch {
         self.limit(cliff, |trial| trial.verdict)
     }
 
-    /// The knee; none without a latency goal. If the bracket is too wide, only the tested rates are given.
+    /// Returns the knee; none without a latency goal. If the bracket is too wide, only the tested rates are given.
     pub(super) fn knee_limit(&self) -> Option<LimitEstimate> {
         let share = self.goal.late?.max_late_share;
         let knee = self.knee.map(|knee| knee.widened(self.profile.knee_margin));
@@ -111,8 +111,8 @@ impl RateSearch {
         }))
     }
 
-    /// The tested rates next to the bracket. The good rate is below every bad one. A bad rate below the bracket is ignored if possible,
-    /// because all trials together show that it was bad luck.
+    /// Returns the tested rates next to the bracket. The good rate is below every bad one. A bad rate below the bracket is
+    /// ignored if possible, because all trials together show that it was bad luck.
     fn limit(&self, bracket: Option<Bracket>, votes: impl Fn(&RateTrial) -> TrialVerdict) -> LimitEstimate {
         let counting = self.trials.iter().filter(|trial| trial.weight > 0.1);
         let voted: Vec<_> = counting.map(|trial| (votes(trial), trial.spec.rate)).collect();
@@ -126,7 +126,8 @@ impl RateSearch {
         LimitEstimate { bracket, highest_good: good, lowest_bad: bad }
     }
 
-    /// The lowest bad rate that still counts after an allowance was found. Good rates from before do not count, but bad ones do.
+    /// Returns the lowest bad rate that still counts after an allowance was found. Good rates from before do not count, but bad
+    /// ones do.
     pub(super) fn lowest_bad_after_allowance(&self) -> Option<f64> {
         let used_up = self.manners.depletion.is_some();
         let too_much =
@@ -144,7 +145,7 @@ impl RateSearch {
         all.get(all.len() / 2).copied()
     }
 
-    /// The requests that the trials up to the first bad one got above the fill rate.
+    /// Returns the requests that the trials up to the first bad one got above the fill rate.
     fn burst(&self) -> Option<f64> {
         let fill = self.cliff.filter(|_| self.manners.spent && self.manners.depletion.is_none())?.estimate;
         let bad = self.trials.iter().position(|trial| trial.verdict == TrialVerdict::Bad)?;
@@ -156,7 +157,7 @@ impl RateSearch {
         Some(given.sum::<f64>().max(0.0))
     }
 
-    /// The most requests in one trial that held, without a pause.
+    /// Returns the most requests in one trial that held, without a pause.
     fn allowance(&self) -> Option<UnexcludedBurst> {
         let held =
             self.trials.iter().filter(|trial| trial.verdict != TrialVerdict::Bad && trial.weight > 0.1);

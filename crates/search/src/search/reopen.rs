@@ -33,7 +33,7 @@ impl RateSearch {
             && last.is_some_and(|last| last.verdict == TrialVerdict::Invalid)
     }
 
-    /// Whether all trials have run, and do not show between which rates the limit lies, or contradict the bracket.
+    /// Returns whether all trials have run, and do not show between which rates the limit lies, or contradict the bracket.
     fn is_about_to_end_undecided(&self) -> bool {
         let is_ending = self.phase == Phase::Recovery && self.agenda.is_empty() && self.outcome.is_none();
         if !is_ending || self.unbroken || self.cliff.is_none() {

@@ -1,8 +1,9 @@
 //! Repeats a bad trial that the bracket contradicts.
 //!
-//! A disturbance of the target, such as another program on its machine, can make a single trial bad at a rate that the target sustains. All
-//! other trials together then give a bracket above that rate. Before the search ends, it repeats the rate. If the repetition is not bad, the
-//! bad trial no longer counts. Otherwise it stays, and the result says that the trials contradict each other.
+//! A disturbance of the target, such as another program on its machine, can make a single trial bad at a rate that the target
+//! sustains. All other trials together then give a bracket above that rate. Before the search ends, it repeats the rate. If the
+//! repetition is not bad, the bad trial no longer counts. Otherwise it stays, and the result says that the trials contradict each
+//! other.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ const LONGER: f64 = 1.5;
 const SAME: f64 = 1e-9;
 
 impl RateSearch {
-    /// A repetition of the lowest bad trial below the bracket; none if there is no such trial, or if its rate was repeated before.
+    /// Returns a repetition of the lowest bad trial below the bracket; none if there is no such trial, or if its rate was
+    /// repeated before.
     pub(super) fn repeat_contradicted_trial(&mut self) -> Option<TrialSpec> {
         // After an allowance ran out, trials from before do not count, and a bad one below the bracket may have found it empty.
         let lower = self.cliff_limit().bracket.filter(|_| !self.manners.spent)?.lower;
@@ -56,7 +58,7 @@ impl RateSearch {
     }
 }
 
-/// Whether a trial was bad and counts.
+/// Returns whether a trial was bad and counts.
 fn is_bad(trial: &RateTrial) -> bool {
     trial.verdict == TrialVerdict::Bad && trial.weight > 0.1
 }

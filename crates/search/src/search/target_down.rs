@@ -50,8 +50,8 @@ impl RateSearch {
         }
     }
 
-    /// Whether the target is down behind something that still responds, such as a proxy: no response is good, although an earlier trial at
-    /// this rate or above had good responses. A rate limiter would still admit some requests.
+    /// Returns whether the target is down behind something that still responds, such as a proxy: no response is good, although an
+    /// earlier trial at this rate or above had good responses. A rate limiter would still admit some requests.
     pub(super) fn is_down_behind_proxy(&self, offer: &TrialSpec, seen: &TrialObservation) -> bool {
         let answered = |blocks: &[BlockCounts]| sum(blocks, |block| block.good) > 0.0;
         let long = seen.blocks.len() >= MUTE.0 && sum(&seen.blocks, |block| block.errors) >= MUTE.1;
@@ -60,8 +60,8 @@ impl RateSearch {
         offer.purpose != TrialPurpose::BurstDrain && long && !answered(&seen.blocks) && was_answered()
     }
 
-    /// A bracket from the rates that the target survived and those that crashed it. The number of failures only shows when the target
-    /// crashed.
+    /// Returns a bracket from the rates that the target survived and those that crashed it. The number of failures only shows
+    /// when the target crashed.
     pub(super) fn crash_bracket(&self) -> Option<Bracket> {
         let died = |trial: &&RateTrial| trial.failure_mode == Some(FailureMode::Crashing);
         let upper = self.trials.iter().filter(died).map(|trial| trial.spec.rate).reduce(f64::min)?;

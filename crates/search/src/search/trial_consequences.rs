@@ -57,8 +57,8 @@ impl RateSearch {
         }
     }
 
-    /// The failure mode of the last bad trial. Hanging is only inferred from missing responses. If an earlier trial at this rate had slow
-    /// responses, the target has a queue.
+    /// Returns the failure mode of the last bad trial. Hanging is only inferred from missing responses. If an earlier trial at
+    /// this rate had slow responses, the target has a queue.
     fn failed(&self) -> Option<FailureMode> {
         let last = self.last_bad()?;
         let alike = self.trials.iter().filter(|trial| trial.spec.rate == last.spec.rate);
@@ -70,7 +70,7 @@ impl RateSearch {
         }
     }
 
-    /// From now on, each trial must find the refilling allowance empty. Earlier trials do not count, because saved allowance may have
+    /// Makes each later trial need an empty refilling allowance. Earlier trials do not count, because saved allowance may have
     /// helped them, even the trial that used it up.
     fn spend(&mut self) {
         self.manners.spent = true;
@@ -81,7 +81,7 @@ impl RateSearch {
         }
     }
 
-    /// The last bad trial. Other trials may have run since.
+    /// Returns the last bad trial. Other trials may have run since.
     pub(super) fn last_bad(&self) -> Option<&RateTrial> {
         self.trials.iter().rev().find(|trial| trial.verdict == TrialVerdict::Bad)
     }

@@ -18,18 +18,18 @@ const BELOW: f64 = 0.5;
 /// token bucket that has run dry.
 const ALIKE: (f64, f64) = (1.0 / 3.0, 2.0);
 
-/// Whether two shares may be equal.
+/// Returns whether two shares may be equal.
 pub(super) fn is_alike(low: f64, high: f64) -> bool {
     low > 0.0 && (ALIKE.0 * high..=ALIKE.1 * high).contains(&low)
 }
 
 impl RateSearch {
-    /// Whether equally many requests fail at any rate.
+    /// Returns whether equally many requests fail at any rate.
     pub(super) fn fails_at_any_rate(&self) -> bool {
         self.at_any_rate((self.goal.max_error_share, ERRORS), |trial| trial.evidence.errors)
     }
 
-    /// Whether equally many responses are late at any rate.
+    /// Returns whether equally many responses are late at any rate.
     pub(super) fn is_late_at_any_rate(&self) -> bool {
         self.goal
             .late
@@ -45,7 +45,7 @@ impl RateSearch {
     }
 }
 
-/// Whether a trial counts: the trials with weight, and the baseline.
+/// Returns whether a trial counts: the trials with weight, and the baseline.
 fn says(trial: &RateTrial) -> bool {
     trial.verdict != TrialVerdict::Invalid
         && (trial.weight > 0.1 || trial.spec.purpose == TrialPurpose::Baseline)

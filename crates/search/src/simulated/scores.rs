@@ -1,4 +1,4 @@
-//! Scores of searches: the coverage of a bracket, the error of its estimate, and the time it took.
+//! Scores of searches: the coverage of a bracket, the error of its estimate, the overload time and the failed requests.
 
 use super::target_specs::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 use crate::closed_loop;
@@ -26,7 +26,7 @@ pub struct SearchScore {
 }
 
 impl SearchScore {
-    /// Runs a search on a simulated target.
+    /// Runs a search on a simulated target and scores it.
     #[must_use]
     pub fn run_search(
         plant: &SimulatedTargetSpec,
@@ -51,26 +51,26 @@ impl SearchScore {
         }
     }
 
-    /// Whether the cliff's bracket contains the true cliff.
+    /// Returns whether the cliff's bracket contains the true cliff.
     #[must_use]
     pub fn covers_cliff(&self) -> bool {
         covers(&self.report.cliff, self.truth.cliff)
     }
 
-    /// Whether the knee's bracket contains the true knee; none without a bracket.
+    /// Returns whether the knee's bracket contains the true knee; none without a bracket.
     #[must_use]
     pub fn covers_knee(&self) -> Option<bool> {
         let knee = self.report.knee.as_ref().filter(|knee| knee.bracket.is_some())?;
         Some(covers(knee, self.truth.knee))
     }
 
-    /// The relative error of the cliff's estimate.
+    /// Returns the relative error of the cliff's estimate.
     #[must_use]
     pub fn cliff_error(&self) -> f64 {
         self.report.cliff.bracket.map_or(1.0, |cliff| (cliff.estimate / self.truth.cliff - 1.0).abs())
     }
 
-    /// The relative error of the knee's estimate.
+    /// Returns the relative error of the knee's estimate.
     #[must_use]
     pub fn knee_error(&self) -> Option<f64> {
         let bracket = self.report.knee?.bracket?;
@@ -108,14 +108,14 @@ impl ClosedScore {
         Self { class: plant.class, capacity: plant.capacity, truth, report }
     }
 
-    /// Whether the bracket contains the true limit; none without a bracket.
+    /// Returns whether the bracket contains the true limit; none without a bracket.
     #[must_use]
     pub fn covers(&self) -> Option<bool> {
         let [lower, _, upper] = self.report.limit.bracket?;
         Some(lower <= self.truth && self.truth <= upper)
     }
 
-    /// The relative error of the estimate.
+    /// Returns the relative error of the estimate.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let [_, point, _] = self.report.limit.bracket?;
@@ -127,7 +127,7 @@ fn covers(limit: &LimitEstimate, truth: f64) -> bool {
     limit.bracket.is_some_and(|bracket| bracket.lower <= truth && truth <= bracket.upper)
 }
 
-/// A quantile of the numbers; NaN without numbers.
+/// Returns a quantile of the numbers; NaN without numbers.
 #[must_use]
 pub fn quantile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     let mut sorted: Vec<_> = figures.into_iter().collect();
@@ -136,7 +136,7 @@ pub fn quantile(figures: impl IntoIterator<Item = f64>, share: f64) -> f64 {
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
-/// The percentage of true values.
+/// Returns the percentage of true values.
 #[must_use]
 pub fn percent_true(all: impl IntoIterator<Item = bool>) -> f64 {
     let (mut are, mut count) = (0.0, 0.0);

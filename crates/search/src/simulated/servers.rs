@@ -39,7 +39,7 @@ pub enum ServiceDistribution {
 }
 
 impl ServiceDistribution {
-    /// The mean in seconds.
+    /// Returns the mean in seconds.
     #[must_use]
     pub fn mean(self) -> f64 {
         let (Self::Fixed(mean) | Self::Exponential(mean) | Self::Lognormal(mean, _) | Self::Bimodal(mean)) =
@@ -172,7 +172,7 @@ pub struct SimulatedWorkers {
 }
 
 impl SimulatedWorkers {
-    /// A pool of this many workers with an unlimited queue.
+    /// Creates a pool of this many workers with an unlimited queue.
     #[must_use]
     pub fn new(count: usize, service: ServiceDistribution, base: f64) -> Self {
         let (room, patience) = (usize::MAX, f64::INFINITY);
@@ -189,7 +189,7 @@ impl SimulatedWorkers {
         }
     }
 
-    /// The index of the worker that is free first.
+    /// Returns the index of the worker that is free first.
     fn next(&self) -> usize {
         let mut first = 0;
         for (index, free) in self.free_at.iter().enumerate() {

@@ -41,7 +41,7 @@ pub struct SimulatedTarget {
 }
 
 impl SimulatedTarget {
-    /// A target in front of a fresh server. Responses after `bound` seconds are late.
+    /// Creates a target in front of a fresh server. Responses after `bound` seconds are late.
     #[must_use]
     pub fn new(server: Box<dyn SimulatedServer>, arrivals: SimulatedArrivals, bound: f64, seed: u64) -> Self {
         let rng = Rng::with_seed(seed);
@@ -49,13 +49,13 @@ impl SimulatedTarget {
         Self { server, arrivals, bound, generator, rng, now: 0.0, until, failed: 0 }
     }
 
-    /// The target with a generator that sends at most this many requests per second.
+    /// Returns the target with a generator that sends at most this many requests per second.
     #[must_use]
     pub fn with_generator_max_rate(self, generator: f64) -> Self {
         Self { generator, ..self }
     }
 
-    /// The target with a user who interrupts the search at this time, in seconds.
+    /// Returns the target with a user who interrupts the search at this time, in seconds.
     #[must_use]
     pub fn interrupted_at(self, until: f64) -> Self {
         Self { until, ..self }

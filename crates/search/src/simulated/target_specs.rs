@@ -69,13 +69,13 @@ impl SimulatedClass {
         Self::Retries,
     ];
 
-    /// Whether the target has one constant capacity, without drift, quotas or degradation.
+    /// Returns whether the target has one constant capacity, without drift, quotas or degradation.
     #[must_use]
     pub fn is_steady(self) -> bool {
         !matches!(self, Self::Drift | Self::Credits | Self::Metastable)
     }
 
-    /// Whether the cliff is a planted number.
+    /// Returns whether the cliff is a planted number.
     fn is_planted(self) -> bool {
         !matches!(self, Self::BoundedQueue | Self::ConcurrencyCap | Self::Retries)
     }
@@ -122,7 +122,7 @@ impl SimulatedTargetSpec {
         Self { class, capacity: capacity * server.share(), arrivals, server }
     }
 
-    /// The target with this share of its capacity.
+    /// Returns the target with this share of its capacity.
     #[must_use]
     pub fn slowed(&self, share: f64) -> Self {
         Self { capacity: self.capacity * share, server: self.server.clone().slowed(share), ..self.clone() }
@@ -135,7 +135,7 @@ impl SimulatedTargetSpec {
         SimulatedTarget::new(self.server.clone().boxed(), self.arrivals, bound, seed)
     }
 
-    /// The cliff and the knee for a goal, in requests per second, from a formula or from runs with this many requests.
+    /// Returns the cliff and the knee for a goal, in requests per second, from a formula or from runs with this many requests.
     #[must_use]
     pub fn truth(&self, goal: &SearchGoal, requests: u32) -> TrueLimits {
         let errors =
@@ -150,7 +150,8 @@ impl SimulatedTargetSpec {
         TrueLimits { cliff, knee: if refuses { cliff } else { bisect(cliff, timely) } }
     }
 
-    /// The most clients at which a goal holds. Each client waits for its response, and after a failure for `pause` seconds.
+    /// Returns the most clients at which a goal holds. Each client waits for its response, and after a failure for `pause`
+    /// seconds.
     #[must_use]
     pub fn true_client_limit(&self, goal: &SearchGoal, pause: f64, requests: u32) -> u32 {
         let (bound, share) = goal
@@ -171,7 +172,7 @@ impl SimulatedTargetSpec {
         low
     }
 
-    /// The shares of errors and late responses in a long run with this many clients.
+    /// Returns the shares of errors and late responses in a long run with this many clients.
     #[must_use]
     pub fn closed_run(&self, clients: u32, bound: f64, pause: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
@@ -190,7 +191,7 @@ impl SimulatedTargetSpec {
         run.shared()
     }
 
-    /// The shares of errors and late responses in a long run without disturbances.
+    /// Returns the shares of errors and late responses in a long run without disturbances.
     #[must_use]
     pub fn simulate_long_run(&self, rate: f64, bound: f64, requests: u32) -> LongRun {
         let mut rng = Rng::with_seed(1);
@@ -251,7 +252,7 @@ impl LongRun {
     }
 }
 
-/// The highest rate up to `most` at which the predicate holds, to within 0.3 %.
+/// Returns the highest rate up to `most` at which the predicate holds, to within 0.3 %.
 fn bisect(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
     if holds(most) {
         return most;
@@ -287,7 +288,7 @@ fn planted(class: SimulatedClass, capacity: f64, rng: &mut Rng) -> ServerSpec {
     }
 }
 
-/// The service times of a server without a queue.
+/// Returns the service times of a server without a queue.
 fn quick(rng: &mut Rng) -> ServiceDistribution {
     ServiceDistribution::Exponential(log_uniform(rng, 0.000_3, 0.005))
 }
@@ -427,7 +428,7 @@ impl ServerSpec {
         self
     }
 
-    /// The mean share of the capacity that disturbances leave.
+    /// Returns the mean share of the capacity that disturbances leave.
     fn share(&self) -> f64 {
         let Self::Workers(workers) = self else { return 1.0 };
         match workers.slowdown {
@@ -437,7 +438,7 @@ impl ServerSpec {
         }
     }
 
-    /// The target under load, with an empty allowance and its degradation.
+    /// Returns the target under load, with an empty allowance and its degradation.
     fn busy(mut self) -> Self {
         match &mut self {
             Self::Bucket(bucket) => bucket.left = 0.0,
@@ -447,7 +448,7 @@ impl ServerSpec {
         self.undisturbed()
     }
 
-    /// The target without passing effects: rested, warm and with an empty allowance.
+    /// Returns the target without temporary slowdowns, except pauses and a noisy neighbour.
     fn undisturbed(mut self) -> Self {
         if let Self::Workers(workers) = &mut self {
             let lasting = matches!(workers.slowdown, Slowdown::Pauses { .. } | Slowdown::Neighbour { .. });

@@ -40,7 +40,7 @@ fn close(found: f64, expected: f64, tolerance: f64) {
     assert!((found / expected - 1.0).abs() < tolerance, "{found} against {expected}");
 }
 
-/// The mean response time of M/M/c by Erlang C.
+/// Returns the mean response time of M/M/c by Erlang C.
 fn mmc(workers: u32, rate: f64, mean: f64) -> f64 {
     let load = rate * mean;
     let lost = erlang(workers, load);
@@ -639,7 +639,7 @@ fn a_search_that_ended_without_an_answer_goes_on_with_more_time() {
     assert_eq!((limited.report().outcome, next), (None, Some(TrialPurpose::Ramp)));
 }
 
-/// The next trial of a search, after its pauses.
+/// Returns the next trial of a search, after its pauses.
 fn next_trial(procedure: &mut RateSearch) -> Option<TrialSpec> {
     loop {
         match procedure.next_step() {

@@ -30,26 +30,26 @@ pub struct Answer {
     pub body: String,
 }
 
-/// How a connection ended.
+/// The way in which a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
-    /// In order, everything read.
+    /// An orderly end, after everything was read.
     Closed,
-    /// By a reset, which can destroy an answer on its way.
+    /// A reset, which can destroy a response that is still in transit.
     Reset,
 }
 
-/// The request that a metadata client makes.
+/// Formats a GET request as a metadata client sends it.
 pub fn format_get(target: &str) -> String {
     format_request("GET", target, "HTTP/1.1", FLAVOR)
 }
 
-/// The same with more header lines, each with its line end.
+/// Formats a GET request of a metadata client with additional header lines, each with its line end.
 pub fn format_get_with_headers(target: &str, headers: &str) -> String {
     format_request("GET", target, "HTTP/1.1", &format!("{FLAVOR}{headers}"))
 }
 
-/// Any request. By address, which the admin port wants and pods' listeners do not look at.
+/// Formats any request, with the IP address as its host: the admin port requires that, and the listeners for pods ignore it.
 pub fn format_request(method: &str, target: &str, version: &str, headers: &str) -> String {
     format!("{method} {target} {version}\r\nHost: 169.254.169.254\r\n{headers}\r\n")
 }
@@ -66,7 +66,7 @@ impl Client {
         Self::try_connect(from, to).unwrap()
     }
 
-    /// As [`Client::connect`].
+    /// Connects from this address, as [`Client::connect`] does, and returns an error instead of panicking.
     ///
     /// # Errors
     /// No socket, or no connection.
@@ -110,7 +110,7 @@ impl Client {
         self.receive_answer()
     }
 
-    /// As [`Client::ask`]; nothing where the connection had ended before, which a kept one may at any time.
+    /// Sends a request and reads one response; `None` if the connection has ended, which can happen to a kept one at any time.
     pub fn try_ask(&mut self, request: &str) -> Option<Answer> {
         let ended = |error: &std::io::Error| {
             matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)

@@ -24,14 +24,14 @@ use crate::client_libraries::cached_test_part_path;
 /// One client library.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLibrary {
-    /// As a failed test calls it.
+    /// The name of the library in messages of failed tests.
     pub name: &'static str,
-    /// As its program is told.
+    /// The argument that selects the library in its program.
     word: &'static str,
     program: Program,
     /// The step that asks for the pod's credentials.
     pub credentials_step: &'static str,
-    /// What more than a token its users ask it for.
+    /// The steps that its users need beside a token.
     pub other_steps: &'static [&'static str],
 }
 
@@ -44,7 +44,7 @@ enum Program {
     Rust,
 }
 
-/// What a process in a pod's container finds when it looks for names.
+/// The files that a process in the container of a pod reads to resolve host names.
 #[derive(Debug)]
 pub struct ResolverFiles {
     folder: PathBuf,
@@ -65,15 +65,15 @@ impl ResolverFiles {
     }
 }
 
-/// Where a program runs.
+/// The place where a program runs.
 #[derive(Clone, Copy)]
 pub enum ProgramLocation<'p> {
-    /// In a network in which 169.254.169.254 is the agent; this makes a command that runs a program in there, with what is in a
-    /// container's environment.
+    /// A network in which 169.254.169.254 is the agent. The function makes a command that runs a program there; the variables are
+    /// those of a container.
     Network(&'p dyn Fn(&str) -> Command, &'p [(&'p str, &'p str)]),
-    /// In a pod, which has names and variables of its own; this makes a command that runs a program in there.
+    /// A pod, which has its own resolver files and variables. The function makes a command that runs a program there.
     Pod(&'p dyn Fn(&str) -> Command),
-    /// Where nobody may make a network: the weaker form, in which variables name the agent.
+    /// This machine's network, if the test may not make one: a weaker form, in which variables name the agent.
     EnvironmentVariables(SocketAddr),
 }
 
@@ -86,14 +86,14 @@ shift 3
 exec timeout 150 env PATH=/nonexistent "$program" "$@""#;
 
 impl ClientLibrary {
-    /// What a program asks that has never been answered: whether there is a metadata server, if the library leaves that to its
-    /// user, and for credentials.
+    /// Returns the first steps of a program: the search for a metadata server, if the library leaves that to its user, and the
+    /// request for credentials.
     pub fn first_steps(&self) -> Vec<String> {
         let asks = self.other_steps.iter().filter(|step| **step == "on-gce");
         asks.chain([&self.credentials_step]).map(|step| (*step).to_owned()).collect()
     }
 
-    /// Its program with these steps.
+    /// Starts the program of the library with these steps.
     pub fn start(&self, names: &ResolverFiles, steps: &[String], place: ProgramLocation<'_>) -> LibraryRun {
         let mut command = match place {
             ProgramLocation::Network(enter, _) => self.enclosed(names, enter("unshare")),
@@ -128,7 +128,7 @@ impl ClientLibrary {
 }
 
 impl Program {
-    /// How it is started.
+    /// Returns the program and its first arguments.
     fn words(self) -> Vec<OsString> {
         match self {
             Self::Python => {
@@ -160,11 +160,11 @@ impl Program {
 /// A running program. Dropping it ends it.
 #[derive(Debug)]
 pub struct LibraryRun {
-    /// Whose program it is.
+    /// The library that the program uses.
     pub library: ClientLibrary,
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Its lines so far.
+    /// The lines that the program has printed so far.
     pub printed_lines: Vec<Value>,
 }
 
@@ -195,7 +195,7 @@ impl LibraryRun {
         self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
     }
 
-    /// Reads to its end.
+    /// Reads all remaining lines and fails unless the program exits with status 0.
     pub fn wait_for_success(&mut self) {
         let rest = self.lines.by_ref().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         self.printed_lines.extend(rest.collect::<Vec<Value>>());
@@ -203,7 +203,7 @@ impl LibraryRun {
         assert!(status.success(), "{}: {status}: {:#?}", self.library.name, self.printed_lines);
     }
 
-    /// What it said last about a step, be it asked until it is answered or once.
+    /// Returns the last line about a step, whether the step ran once or until it succeeded (`until:`).
     pub fn last_line_of_step(&self, step: &str) -> &Value {
         let of_step = |line: &&Value| line["step"].as_str().unwrap().trim_start_matches("until:") == step;
         self.printed_lines
@@ -220,10 +220,10 @@ impl LibraryRun {
         self.last_line_of_step(step)["value"].as_str().ok_or_else(|| self.complaint(step))
     }
 
-    /// Whether the error of a step tells this; else what there is instead.
+    /// Checks that the error of a step contains this sentence.
     ///
     /// # Errors
-    /// It does not.
+    /// The error does not contain it; the text shows what the program printed.
     pub fn check_error_contains(&self, step: &str, sentence: &str) -> Result<(), String> {
         let told =
             self.last_line_of_step(step)["error"].as_str().is_some_and(|error| error.contains(sentence));

@@ -22,16 +22,16 @@ pub struct Agent {
     child: Child,
     log: Arc<Log>,
     reader: Option<JoinHandle<()>>,
-    /// Where pods ask.
+    /// The addresses of the listeners for pods.
     pub listeners: Vec<SocketAddr>,
-    /// Where the operator asks.
+    /// The address of the admin port.
     pub admin: SocketAddr,
 }
 
 /// Before it has said where.
 const NOWHERE: SocketAddr = SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
 
-/// What the agent wrote so far, and whether that is enough.
+/// The lines that the agent has logged so far, and whether reading can stop.
 #[derive(Debug, Default)]
 struct Log {
     lines: Mutex<Vec<String>>,
@@ -85,7 +85,7 @@ impl Agent {
         agent
     }
 
-    /// Where it serves, by what it said.
+    /// Reads the addresses from the log line in which the agent reports that it serves.
     fn find(&mut self, serving: &Value) {
         let fields = &serving["fields"];
         self.admin = fields["admin"].as_str().unwrap().parse().unwrap();

@@ -4,7 +4,7 @@ use fastrand::Rng;
 
 use super::sdk_rules::{ExpiredCredentialsPolicy, FailedFetchPolicy, Rule};
 
-/// What came of a call of the program.
+/// The outcome of one call of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
     /// Credentials with so many seconds left; they may have ended.
@@ -14,7 +14,7 @@ pub enum CallOutcome {
 }
 
 impl CallOutcome {
-    /// Whether the program's request can succeed: AWS refuses what has ended.
+    /// Returns true if the request of the program can succeed: AWS refuses expired credentials.
     pub fn is_good(self) -> bool {
         matches!(self, Self::UsesCredentials(left) if left > 0)
     }
@@ -33,7 +33,7 @@ struct Held {
     expires: i64,
     /// From when on a call fetches.
     due: i64,
-    /// Whether the last fetch brought nothing.
+    /// True if the last fetch brought no credentials.
     has_missed: bool,
 }
 
@@ -43,12 +43,13 @@ impl SimulatedSdkClient {
         Self { rule, random: Rng::with_seed(seed), held: None }
     }
 
-    /// By what it refreshes.
+    /// The refresh rule of this client.
     pub fn rule(&self) -> &'static Rule {
         self.rule
     }
 
-    /// Whether a call at `now` begins with a fetch. Then [`SimulatedSdkClient::call_with_fetched`] says what comes of it, else [`SimulatedSdkClient::call_with_cached`].
+    /// Returns true if a call at `now` begins with a fetch. The outcome is then that of
+    /// [`SimulatedSdkClient::call_with_fetched`], else that of [`SimulatedSdkClient::call_with_cached`].
     pub fn is_due(&self, now: i64) -> bool {
         self.held.is_none_or(|held| now >= held.due)
     }

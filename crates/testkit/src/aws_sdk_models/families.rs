@@ -10,13 +10,13 @@ use super::{HOUR, MINUTE};
 /// One SDK, from one release to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Family {
-    /// As the measurement calls it.
+    /// The name of the family in the measurement.
     pub name: &'static str,
-    /// How it refreshes at the metadata service.
+    /// The refresh rule at the metadata service.
     pub imds: Rule,
-    /// How it refreshes at the credentials endpoint of containers; nothing if it takes none at 169.254.170.23.
+    /// The refresh rule at the container credentials endpoint; `None` if the family does not accept 169.254.170.23.
     pub container: Option<Rule>,
-    /// What it sends.
+    /// The requests that the family sends.
     pub wire: Wire,
 }
 

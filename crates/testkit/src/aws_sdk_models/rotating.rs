@@ -18,7 +18,7 @@ impl RotatingSessionServer {
         Self { session: session * MINUTE, rotates_at: rotates_at * MINUTE, expires: i64::MIN / 2 }
     }
 
-    /// When that ends which is given at `now`.
+    /// Returns the expiry of the session that the server gives out at `now`.
     pub fn session_expiry(&mut self, now: i64) -> i64 {
         if self.expires - now <= self.rotates_at {
             self.expires = now + self.session;
@@ -27,10 +27,10 @@ impl RotatingSessionServer {
     }
 }
 
-/// When a program calls.
+/// The times at which a program calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CallSchedule {
-    /// For so long, in seconds.
+    /// The length of the program run, in seconds.
     pub duration_seconds: i64,
     /// Seconds between two of its turns.
     pub turn_interval_seconds: i64,
@@ -38,7 +38,7 @@ pub struct CallSchedule {
     pub calls_per_turn: u32,
 }
 
-/// What a day cost, and what was used in it.
+/// Counts of one simulated program run: calls, fetches, requests and the least remaining life of the credentials used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulationCounts {
     /// Calls of the program.
@@ -47,9 +47,9 @@ pub struct SimulationCounts {
     pub fetches: u32,
     /// Requests on the wire.
     pub requests: u32,
-    /// The least life that a call used, in seconds.
+    /// The least remaining life of credentials that a call used, in seconds.
     pub least_life_seconds: i64,
-    /// In hours.
+    /// The length of the run, in hours.
     hours: f64,
 }
 
@@ -65,7 +65,7 @@ impl SimulationCounts {
     }
 }
 
-/// A program with a client of this family at the server's metadata service.
+/// Simulates a program whose client of this family uses the metadata service.
 pub fn simulate_imds(
     family: &'static Family,
     mut server: RotatingSessionServer,
@@ -75,7 +75,7 @@ pub fn simulate_imds(
     run(family, &family.imds, &mut server, program, seed)
 }
 
-/// The same at its credentials endpoint of containers; nothing if the family does not use one.
+/// Simulates a program whose client uses the container credentials endpoint; `None` if the family does not use that.
 pub fn simulate_container_endpoint(
     family: &'static Family,
     mut server: RotatingSessionServer,

@@ -1,4 +1,4 @@
-//! What a family makes of an answer, and of none: pure functions of times and of a draw.
+//! Refresh rules of a family, for responses and for failed fetches: pure functions of times and random draws.
 
 use fastrand::Rng;
 
@@ -17,75 +17,75 @@ impl UniformSeconds {
     }
 }
 
-/// How long an answer that still lives is used before the next fetch.
+/// The time for which a valid response is used before the next fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefreshTiming {
-    /// Until less than this is left, so that each call fetches below it.
+    /// Until less than this is left, so that the first call below it fetches.
     Window(i64),
-    /// The same, and an hour at the longest.
+    /// Until less than this is left, but for an hour at most.
     WindowOrHour(i64),
-    /// Until less than so much is left as is drawn with each answer.
+    /// Until less than a time is left that is drawn anew for each response.
     RandomWindow(UniformSeconds),
-    /// As [`RefreshTiming::WindowOrHour`], but an answer with less left is used for as long as is drawn.
+    /// Like [`RefreshTiming::WindowOrHour`], but a response with less left is used for a randomly drawn time.
     WindowOrHourWithPause(i64, UniformSeconds),
-    /// Until less than `window` is left of what it takes for the end; if not more than `window` and what is drawn of `stretch` are left,
-    /// it takes for the end what is that much away.
+    /// Until less than `window` is left. If at most `window` plus a drawn part of `stretch` is left at the fetch, the client
+    /// assumes an expiry that much later than the fetch.
     WindowWithExtendedExpiry {
-        /// In seconds.
+        /// The window, in seconds.
         window: i64,
-        /// How far beyond the window.
+        /// The range of the time beyond the window.
         stretch: UniformSeconds,
     },
-    /// Until an instant drawn between half of what is left (five minutes at least) and a minute before its stale time, a second before
-    /// the end.
+    /// Until a random instant between half of the remaining life (at least five minutes) and a minute before the stale time,
+    /// which is one second before the end.
     HalfOfRemainingLife,
-    /// Until an instant drawn between fifteen minutes before the end (in an hour at the latest) and a minute before its stale time, a
-    /// minute before the end.
+    /// Until a random instant between fifteen minutes before the end (in an hour at the latest) and a minute before the stale
+    /// time, which is one minute before the end.
     QuarterHourBeforeEnd,
-    /// So long, whatever it is.
+    /// For this time, whatever the expiry is.
     FixedInterval(i64),
 }
 
-/// What becomes of an answer that has ended already.
+/// The treatment of a response that is already expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiredCredentialsPolicy {
     /// The call fails.
     Fails,
-    /// It is used, and fetched again at the next call.
+    /// The response is used, and the next call fetches again.
     Used,
-    /// It is used for as long as is drawn.
+    /// The response is used for a randomly drawn time.
     Extended(UniformSeconds),
 }
 
-/// What becomes of a call whose fetch brought nothing, while older credentials are held.
+/// The treatment of a call whose fetch failed while older credentials are held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedFetchPolicy {
-    /// It fails if less than this is left of them; else they are used, and the next call fetches again.
+    /// The call fails if less than this is left; else it uses the old credentials, and the next call fetches again.
     FailsBelow(i64),
-    /// They are used once more; the next call that misses fails.
+    /// The call uses the old credentials once more; the next call whose fetch fails gets an error.
     FailsOnSecondMiss,
-    /// They are used, and not fetched again for as long as is drawn.
+    /// The call uses the old credentials, and no call fetches for a randomly drawn time.
     PausesFetching(UniformSeconds),
 }
 
 impl FailedFetchPolicy {
-    /// It fails whatever is left.
+    /// The call fails, whatever is left.
     pub const FAILS: Self = Self::FailsBelow(i64::MAX);
 }
 
-/// How a family refreshes at one endpoint.
+/// The refresh rule of a family at one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// While the answer lives.
+    /// The time of the next fetch while the response is valid.
     pub refresh_timing: RefreshTiming,
-    /// When it does not.
+    /// The treatment of an expired response.
     pub expired_policy: ExpiredCredentialsPolicy,
-    /// When there is none.
+    /// The treatment of a failed fetch.
     pub failed_fetch_policy: FailedFetchPolicy,
 }
 
 impl Rule {
-    /// When the next fetch is due after one at `now` that brought what ends at `expires`.
+    /// Returns the time of the next fetch, after a fetch at `now` that brought credentials which end at `expires`.
     pub(super) fn next_fetch_time(&self, now: i64, expires: i64, random: &mut Rng) -> i64 {
         if expires > now {
             return self.refresh_timing.due(now, expires, random);
@@ -96,7 +96,7 @@ impl Rule {
         }
     }
 
-    /// It refreshes no answer that has more left than this, in seconds, but for one that has served an hour or half of its life.
+    /// Returns the window in seconds. A response with more left is refreshed only after an hour, or half of its life.
     pub fn window_seconds(&self) -> i64 {
         match self.refresh_timing {
             RefreshTiming::Window(window)
@@ -110,8 +110,8 @@ impl Rule {
         }
     }
 
-    /// The least life of what a call uses, in seconds, if each fetch brings credentials with at least `brought` left, which is more than
-    /// any window; a call comes up to `late` after the instant that it is due at.
+    /// Returns the least remaining life that a call uses, in seconds. Each fetch brings credentials with at least `brought` left,
+    /// which is more than any window; a call comes up to `late` after its due time.
     pub fn least_life_used_seconds(&self, brought: i64, late: i64) -> i64 {
         match self.refresh_timing {
             RefreshTiming::Window(window)

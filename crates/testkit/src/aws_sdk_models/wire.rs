@@ -1,6 +1,6 @@
-//! What a family sends: whole requests, and how many of them.
+//! The requests that a family sends, and their number.
 
-/// How a family comes by session tokens.
+/// The way in which a family gets session tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionTokenUse {
     /// It asks for none.
@@ -13,20 +13,20 @@ pub enum SessionTokenUse {
     Kept(u32, u32),
 }
 
-/// What its requests look like.
+/// The form of the requests of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// How it comes by session tokens.
+    /// The way in which the family gets session tokens.
     pub tokens: SessionTokenUse,
     /// Its User-Agent at the metadata service.
     pub imds_user_agent: Option<&'static str>,
     /// Its User-Agent at the credentials endpoint of containers.
     pub container_user_agent: Option<&'static str>,
-    /// How it asks for the listing and the document.
+    /// The path style of the requests for the role listing and for the credentials document.
     pub path_style: ListingPathStyle,
 }
 
-/// How the listing and the document are asked for.
+/// The path style of the requests for the role listing and for the credentials document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListingPathStyle {
     /// The listing with a slash at its end, the role's name as it is.
@@ -37,10 +37,10 @@ pub enum ListingPathStyle {
     NoTrailingSlashEncodedRole,
 }
 
-/// Where roles are listed.
+/// The path of the role listing.
 const LISTING: &str = "/latest/meta-data/iam/security-credentials";
 
-/// Where a container's credentials are, by EKS's convention.
+/// The path of the credentials of a container, by the convention of EKS.
 const CONTAINER: &str = "/v1/credentials";
 
 impl Wire {
@@ -62,7 +62,7 @@ impl Wire {
         }
     }
 
-    /// Whether another token is asked for between the listing and the document.
+    /// Returns true if the family requests another token between the listing and the document.
     pub fn asks_token_twice(&self) -> bool {
         matches!(self.tokens, SessionTokenUse::EachGet(_))
     }
@@ -77,20 +77,20 @@ impl Wire {
         }
     }
 
-    /// `PUT` of a session token; nothing if it asks for none.
+    /// Formats the `PUT` request for a session token; `None` if the family uses no tokens.
     pub fn format_token_request(&self) -> Option<String> {
         let life = self.token_life_seconds()?;
         let more = format!("X-aws-ec2-metadata-token-ttl-seconds: {life}\r\n");
         Some(request("PUT", "/latest/api/token", "169.254.169.254", self.imds_user_agent, &more))
     }
 
-    /// `GET` of the listing.
+    /// Formats the `GET` request for the role listing.
     pub fn format_listing_request(&self, token: Option<&str>) -> String {
         let slash = if self.path_style == ListingPathStyle::TrailingSlash { "/" } else { "" };
         self.get(&format!("{LISTING}{slash}"), token)
     }
 
-    /// `GET` of a role's document.
+    /// Formats the `GET` request for the credentials document of a role.
     pub fn format_document_request(&self, role: &str, token: Option<&str>) -> String {
         let role = if self.path_style == ListingPathStyle::NoTrailingSlashEncodedRole {
             encoded(role)
@@ -105,7 +105,7 @@ impl Wire {
         request("GET", target, "169.254.169.254", self.imds_user_agent, &shown)
     }
 
-    /// `GET` of a container's credentials, showing the content of its token file.
+    /// Formats the `GET` request for the credentials of a container, with the content of its token file.
     pub fn format_container_request(&self, bearer: &str) -> String {
         let shown = format!("Authorization: {bearer}\r\n");
         request("GET", CONTAINER, "169.254.170.23", self.container_user_agent, &shown)
@@ -117,7 +117,7 @@ fn request(method: &str, target: &str, host: &str, agent: Option<&str>, more: &s
     format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n{agent}{more}\r\n")
 }
 
-/// What the SDK for C++ encodes of the characters that a role's name may have (measured).
+/// Percent-encodes those characters of a role name that the SDK for C++ encodes (measured).
 fn encoded(role: &str) -> String {
     role.replace('+', "%2B").replace('=', "%3D").replace(',', "%2C").replace('@', "%40")
 }

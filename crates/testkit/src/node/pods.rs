@@ -20,7 +20,7 @@ impl Node {
         until_true("the pod to run", || self.pod(name)["status"]["phase"] == "Running");
     }
 
-    /// What the API server knows of a pod.
+    /// Returns the pod object from the API server.
     pub fn pod(&self, name: &str) -> Value {
         self.api.call_expecting_success("GET", &format!("{}/{name}", pods_path()), None)
     }
@@ -32,7 +32,7 @@ impl Node {
         list["items"].as_array().unwrap().clone()
     }
 
-    /// The address that a pod has.
+    /// Waits until this pod has an address, and returns it.
     pub fn wait_for_pod_address(&self, name: &str) -> String {
         until("an address", || self.pod(name)["status"]["podIP"].as_str().map(str::to_owned))
     }
@@ -53,7 +53,7 @@ impl Node {
         });
     }
 
-    /// What a pod's container has written so far.
+    /// Returns the log of the container of a pod so far.
     pub fn pod_log(&self, name: &str) -> String {
         match self.api.call("GET", &format!("{}/{name}/log", pods_path()), None) {
             Ok((200, log)) => log,
@@ -89,7 +89,7 @@ impl Node {
         })
     }
 
-    /// How a pod's limit on processor time was felt so far.
+    /// Returns the CPU throttling of a pod so far.
     pub fn pod_cpu_throttling(&self, name: &str) -> CpuThrottling {
         let pod = self.pod(name);
         let class = match pod["status"]["qosClass"].as_str().unwrap() {

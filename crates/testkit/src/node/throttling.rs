@@ -1,24 +1,24 @@
-//! What the kernel tells of a group's quota of processor time: `cpu.stat` of control groups, version 1 or 2.
+//! CPU throttling by the quota of a control group, from the kernel's `cpu.stat` (cgroup version 1 or 2).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How a quota was felt.
+/// The CPU throttling of a control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuThrottling {
     /// Periods in which something wanted to run.
     pub periods: u64,
-    /// Those of them in which it had to stop.
+    /// Periods in which the group was throttled.
     pub throttled_periods: u64,
-    /// How long it had to wait, of all processors together.
+    /// The time for which the group was throttled, added up over all CPUs.
     pub throttled_time: Duration,
 }
 
 impl CpuThrottling {
-    /// Of groups inside each other that have the same quota, as a pod's and its only container's: it is now the one, now the other that stops
-    /// what runs, and in some periods both, so that the most that one of them tells is told, which is too little rather than too much.
-    /// Paths are below the root of the tree.
+    /// Combines nested groups with the same quota, such as that of a pod and of its only container. Either group can be the one
+    /// that throttles, and in some periods both do. The maximum of each figure is taken, which is rather too little than too
+    /// much. Paths are below the root of the tree.
     pub(super) fn from_cgroups(groups: &[String]) -> Self {
         let files = groups.iter().map(|group| tree().join(group).join("cpu.stat"));
         let each = files.map(|file| {
@@ -33,7 +33,7 @@ impl CpuThrottling {
         })
     }
 
-    /// Of a file's text: version 1 tells nanoseconds, version 2 microseconds (Documentation/scheduler/sched-bwc.rst).
+    /// Parses the text of `cpu.stat`: version 1 has nanoseconds, version 2 microseconds (Documentation/scheduler/sched-bwc.rst).
     fn parse(text: &str) -> Self {
         let value = |key| text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse::<u64>().ok());
         let nanos = value("throttled_time ").map(Duration::from_nanos);
@@ -46,7 +46,7 @@ impl CpuThrottling {
     }
 }
 
-/// Where the quotas are.
+/// Returns the root of the tree of control groups that has the quotas.
 fn tree() -> PathBuf {
     let first = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"].map(Path::new);
     first.into_iter().find(|tree| tree.join("cpu.stat").exists()).unwrap_or(first[1]).to_owned()

@@ -168,7 +168,7 @@ pub(crate) struct AttackArgs {
 }
 
 impl AttackArgs {
-    /// What of it matters to pods.
+    /// Returns the flags that matter for the distribution to pods.
     pub(crate) fn command_io(&self) -> LoadCommandIo<'_> {
         let output = match self.records_output() {
             RecordsOutput::Nowhere => None,
@@ -178,15 +178,15 @@ impl AttackArgs {
         LoadCommandIo { command: LoadCommand::Attack, targets: &self.targets, output }
     }
 
-    /// What is asked of a cluster, if anything is.
+    /// Returns the options of `--on`; `None` without `--on`.
     ///
     /// # Errors
-    /// All that does not go together.
+    /// The flags contradict each other.
     pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
         self.distributed_args.distributed_options(&self.command_io(), self.unsupported_in_pods())
     }
 
-    /// What pods cannot do.
+    /// Returns an error for each flag that pods do not support.
     fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
             (
@@ -206,8 +206,7 @@ impl AttackArgs {
                 "-prometheus-addr does not work with --on, because pods report no figures per target: use --live-page or --timeseries",
             ),
         ];
-        let refused =
-            refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}"));
+        let refused = refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why.to_owned());
         refused.chain(self.connection_args.unsupported_in_pods()).collect()
     }
 }
@@ -266,11 +265,11 @@ pub(crate) enum LiveMode {
 /// `--arrivals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttackArrivals {
-    /// Equally far apart.
+    /// Equal distances between requests.
     Constant,
-    /// As many independent users make them.
+    /// Random distances, as many independent users make them.
     Poisson,
-    /// So many at once.
+    /// Bursts of this many requests.
     Burst(u64),
 }
 

@@ -1,8 +1,9 @@
-//! What is written of the machine: in the summary for people, and in the one for programs.
+//! The text about the machine in the summary for people, and the fields about it in the summary for programs.
 
 use std::fmt::Write as _;
 
 use seawall_lab::judgement::Judgement;
+use seawall_lab::verdict::GeneratorVerdict;
 use seawall_load::summary::Summary;
 use seawall_probe::{FindingGrade, MachineFinding};
 use serde::Serialize;
@@ -11,7 +12,7 @@ use super::objectives::ObjectiveReport;
 use super::pods::AttackPodStatus;
 use super::run_metadata::RunMetadata;
 
-/// What explains the figures and speaks against none of them, and what is not known.
+/// Formats the findings that explain the figures without invalidating them, and those that are unknown.
 pub(crate) fn format_machine_notes(findings: &[MachineFinding]) -> String {
     let with = |grade| findings.iter().filter(move |finding| finding.grade == grade);
     let mut out = String::new();
@@ -23,6 +24,16 @@ pub(crate) fn format_machine_notes(findings: &[MachineFinding]) -> String {
         let _ = writeln!(out, "Note: {} {}", untested.id, untested.text);
     }
     out
+}
+
+/// Says why a run has no verdict, for standard error: without a summary on the terminal, the exit code alone would say it.
+pub(crate) fn describe_generator_limit(judgement: &Judgement) -> String {
+    let checks: Vec<_> = judgement.reasons.iter().map(|reason| reason.check.as_ref()).collect();
+    let lead = match judgement.generator_verdict {
+        GeneratorVerdict::GeneratorLimited => "this machine, not the target, was the limit",
+        _ => "without this machine's own delay, the missed objectives would hold",
+    };
+    format!("no verdict: {lead} ({})", checks.join(", "))
 }
 
 /// The document of `--summary=json`: the summary with what the run was, and each check of the machine. Passed checks are included, so that a
@@ -80,6 +91,17 @@ mod tests {
         assert!(first_line(FindingGrade::Degraded).starts_with("GENERATOR DEGRADED"));
         assert!(first_line(FindingGrade::Info).starts_with("Requests"));
         assert!(first_line(FindingGrade::Unknown).starts_with("Requests"));
+    }
+
+    #[test]
+    fn a_run_without_a_verdict_names_its_checks() {
+        let outcome = outcome();
+        let limited =
+            vec![finding("cpu-throttling", FindingGrade::Invalid), finding("lag", FindingGrade::Degraded)];
+        let judgement = Judgement::new(&outcome, &Summary::new(&outcome), limited, None);
+        let said = describe_generator_limit(&judgement);
+        assert!(said.starts_with("no verdict: this machine, not the target, was the limit ("), "{said}");
+        assert!(said.contains("cpu-throttling") && said.contains("lag"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How requests travel: the flags about connections, names, TLS and HTTP/2, and what the engine makes of them.
+//! The flags about connections, names, TLS and HTTP/2, and the transport options that they become.
 
 use std::collections::BTreeSet;
 use std::io::{Write as _, stderr};
@@ -171,7 +171,7 @@ impl FromStr for DnsTtl {
 }
 
 impl ConnectionArgs {
-    /// What no single flag can know.
+    /// Returns an error for each invalid combination of flags.
     pub(crate) fn validation_errors(&self) -> Vec<String> {
         let mut mistakes: Vec<String> =
             self.proxy_header.iter().filter_map(|line| Some(parse_header(line).err()?.to_string())).collect();
@@ -192,12 +192,12 @@ impl ConnectionArgs {
         mistakes
     }
 
-    /// Whether `-connections` is another number than the default.
+    /// Returns true if `-connections` is not the default.
     pub(crate) fn has_custom_idle_limit(&self) -> bool {
         self.connections != IDLE_CONNECTIONS
     }
 
-    /// What is of this machine, and not of pods.
+    /// Returns an error for each flag that depends on this machine and does not work in pods.
     pub(crate) fn unsupported_in_pods(&self) -> Vec<String> {
         let refused = [
             (!self.laddr.is_empty(), "-laddr does not work with --on, because each pod has its own address"),
@@ -206,10 +206,10 @@ impl ConnectionArgs {
                 "-unix-socket does not work with --on, because pods do not have the socket",
             ),
         ];
-        refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| format!("--on: {why}")).collect()
+        refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why.to_owned()).collect()
     }
 
-    /// How requests are framed on the way.
+    /// Returns the framing of the requests.
     pub(crate) fn request_framing(&self, chunked: bool) -> anyhow::Result<RequestFraming> {
         Ok(RequestFraming {
             chunked,
@@ -220,7 +220,7 @@ impl ConnectionArgs {
         })
     }
 
-    /// Says so when requests will go through a proxy that only the environment names: nobody typed it.
+    /// Returns the proxy rules, and prints a note if requests will use a proxy of the environment, which nobody typed.
     fn proxies(&self) -> anyhow::Result<ProxyRules> {
         let mut proxies = match self.proxy.as_str() {
             "none" => ProxyRules::default(),
@@ -241,7 +241,7 @@ impl ConnectionArgs {
         Ok(proxies)
     }
 
-    /// Says so of each `-connect-to` that no target needs; a redirect may.
+    /// Warns of each `-connect-to` that no target uses; a redirect may still use it.
     pub(crate) fn warn_of_unused_connect_to<'o>(&self, origins: impl Iterator<Item = &'o Origin>) {
         for ConnectTo { from: (host, port), .. } in self.unused_connect_to(origins) {
             // Nothing is lost if nobody can read it.
@@ -267,7 +267,7 @@ impl ConnectionArgs {
         (!self.cert.is_empty()).then_some(Path::new(&self.cert))
     }
 
-    /// In words what else than a proxy and a Unix socket decides who answers and how often they are asked.
+    /// Describes retries, connect-to, source addresses, resolvers, connection age, streams and HTTP/2 connections in one line.
     pub(crate) fn describe_settings(&self) -> String {
         let Self { retries, streams, http2_connections, .. } = self;
         let ages = self.connection_age.map_or_else(|| "no end".to_owned(), |age| format!("{age:?}"));

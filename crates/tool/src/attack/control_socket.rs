@@ -28,7 +28,7 @@ const LONGEST: u64 = 256;
 /// Clients at once; one more is told so.
 const CLIENTS: usize = 8;
 
-/// A client that says nothing for so long makes way.
+/// A client that is silent for this long is disconnected.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// For a client to take an answer.
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(crate) struct ControlSocket {
     listener: Option<UnixListener>,
     path: PathBuf,
-    /// What was made at the path, to remove nothing else.
+    /// The identity of the created socket, so that no other file is removed.
     made: (u64, u64),
 }
 

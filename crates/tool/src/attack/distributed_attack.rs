@@ -36,13 +36,13 @@ use crate::distributed::{CleanupGuard, OnPodLoss};
 /// Longest wait for news before it is looked whether anything is to be told.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How much later than it could a load begins that begins once: a pod that was held up for a moment has a part in it all the same.
+/// The extra delay before a start without `--start-at`, so that a pod that is held up for a moment still starts in time.
 const CALM: Nanos = 1_000_000_000;
 
-/// How long after the instant that was agreed on a pod has begun, or never does.
+/// The time after the agreed start by which a pod must have started; later it is dropped.
 const BEGUN: Nanos = 10_000_000_000;
 
-/// How long reasons are waited for when all has come to its end.
+/// The longest wait for the reasons of early ends, after all reports have arrived.
 const REASONS: Nanos = 4_000_000_000;
 
 /// A share of the load that may be missing without the rest saying nothing of the target.
@@ -54,7 +54,7 @@ const APART: Nanos = 5_000_000;
 /// Pods of an attack.
 pub(super) type AttackFleet = Fleet<(), IntervalStats, LoadPartResult>;
 
-/// An attack of many pods under way.
+/// A running attack from many pods.
 pub(crate) struct DistributedAttack {
     fleet: AttackFleet,
     run: RemoteControl,
@@ -62,12 +62,13 @@ pub(crate) struct DistributedAttack {
     begun: StartedTrial,
     gather: IntervalMerger,
     pods: PodTracker,
-    /// Of pods that tell them.
+    /// The records of pods that report them.
     records: Option<PodRecords>,
     on_pod_loss: OnPodLoss,
     warm_up: Nanos,
-    /// When nothing more is due, and after how many hits.
+    /// The time from which no more requests are due.
     end: Option<Nanos>,
+    /// The number of requests after which no more are due.
     hits: Option<u64>,
     /// Pods that have told all, and ended before their load did.
     ended_early: BTreeSet<usize>,
@@ -115,7 +116,7 @@ impl DistributedAttack {
         })
     }
 
-    /// The time of the run.
+    /// Returns the time since the start of the run.
     fn now(&self) -> Nanos {
         self.fleet.now().saturating_sub(self.begun.at)
     }
@@ -276,19 +277,19 @@ impl DistributedAttack {
         }
     }
 
-    /// The same as a share of the whole load.
+    /// Returns this missing time as a share of the whole load.
     fn share(&self, lacks: Nanos) -> f64 {
         lacks as f64 / self.planned() as f64 / self.fleet.size() as f64
     }
 
-    /// What speaks against this load: of the whole, and of each pod.
+    /// Returns the findings against this load: those of the whole load, and those of each pod.
     fn reasons(&self, outcome: &RunOutcome) -> Vec<VerdictReason> {
         let rows = self.pods.statuses();
         let whole = selfcheck::reasons_against_run(outcome).into_iter().chain(self.short(&rows));
         whole.chain(rows.iter().flat_map(|row| self.reasons_of_pod(row))).collect()
     }
 
-    /// What all pods together did not send, or did not tell in time. Of hundreds of pods none is much by itself.
+    /// Returns a finding about the share of the load that is missing from all pods together, if any pod was lost or late.
     fn short(&self, rows: &[AttackPodStatus]) -> Option<VerdictReason> {
         let lacking: Vec<Nanos> = rows.iter().map(|row| self.lacks(row)).collect();
         let is_lost = rows.iter().any(|row| row.lost_reason.is_some());

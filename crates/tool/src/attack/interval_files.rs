@@ -17,7 +17,7 @@ pub(super) struct IntervalOutputFiles {
 }
 
 impl IntervalOutputFiles {
-    /// Of a run that begins then, in nanoseconds since the Unix epoch, and is about this.
+    /// Starts the files of a run that begins at `unix_ns` (nanoseconds since the Unix epoch), with a header about the run.
     pub(super) fn begin(
         log: Option<PendingHdrLog>,
         intervals: Option<IntervalsWriter>,

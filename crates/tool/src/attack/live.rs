@@ -1,8 +1,8 @@
-//! What a person sees while an attack runs: a view that fills the terminal, or one plain line per second.
+//! The live output of an attack: a view that fills the terminal, or one plain line per second.
 //!
-//! The collector hands over a [`LiveRow`] per second and never waits for this: the channel is bounded, a row that finds no
-//! room is left out, and a thread of its own draws. The library makes rows of intervals, [`plain_line`] and [`view`] make text
-//! and cells of rows, [`keys`] reads keys, [`screen`] is the only one that touches the terminal.
+//! The collector hands over a [`LiveRow`] per second and never waits: the channel is bounded, a row that finds it full is
+//! dropped, and a separate thread draws. The library makes rows of intervals, [`plain_line`] and [`view`] make text and cells of
+//! rows, [`keys`] reads keys, and only [`screen`] accesses the terminal.
 
 mod formatting;
 mod keys;
@@ -38,7 +38,7 @@ use super::run_info;
 /// Rows on their way to the thread that shows them.
 const ROWS: usize = 8;
 
-/// Where the run is shown, decided and checked before it begins.
+/// The place at which the run is shown, decided and checked before the run begins.
 pub(crate) struct LiveSetup {
     facts: RunInfo,
     show: Option<LiveOutput>,
@@ -64,7 +64,7 @@ impl LiveSetup {
         Ok(Self { facts: run_info::build_run_info(args, plan), show })
     }
 
-    /// Whether what shows the run has the terminal for itself.
+    /// Returns true if the live view occupies the whole terminal.
     pub(crate) fn is_full_screen(&self) -> bool {
         matches!(self.show, Some(LiveOutput::View(_)))
     }
@@ -195,7 +195,7 @@ fn watch(
     }
 }
 
-/// The keys' hand on the run.
+/// Controls the run with keys.
 struct KeyControl<'a> {
     control: &'a Control,
     steerable: bool,

@@ -1,4 +1,4 @@
-//! What the flags about the load come to together: hey's and oha's meaning where URLs are typed, vegeta's where targets are read.
+//! The load that the flags ask for: as in hey and oha if URLs are typed, and as in vegeta if targets are read.
 //!
 //! With URLs and without a rate, `-n`, `-z` and `-c` ask for a closed loop, as in hey and oha. Everything else is a rate.
 
@@ -14,11 +14,11 @@ use super::args::AttackArgs;
 /// Clients of a closed loop where URLs are typed and no number is given: hey's and oha's default.
 const DEFAULT_CLIENTS: u64 = 50;
 
-/// How long a run to typed URLs takes where nothing ends it.
+/// The duration of a run to typed URLs that no flag limits.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 impl AttackArgs {
-    /// Whether clients wait for their responses, so that there is no rate.
+    /// Returns true if clients wait for their responses, so that there is no rate.
     pub(crate) fn is_closed_loop(&self) -> bool {
         let is_sized = self.concurrency.is_some()
             || !self.urls.is_empty() && (self.requests.is_some() || self.duration.is_some());
@@ -53,7 +53,7 @@ impl AttackArgs {
         self.duration.unwrap_or(usual)
     }
 
-    /// Whether URLs are typed and nothing says when to end.
+    /// Returns true if URLs are typed and no flag ends the run.
     pub(crate) fn needs_default_duration(&self) -> bool {
         !self.urls.is_empty()
             && self.duration.is_none()
@@ -62,18 +62,18 @@ impl AttackArgs {
             && !self.lazy
     }
 
-    /// Where records go.
+    /// Returns the place to which records are written.
     pub(crate) fn records_output(&self) -> RecordsOutput<'_> {
         RecordsOutput::choose(self.output.as_deref(), !self.urls.is_empty(), StdoutKind::now(), is_ci())
     }
 }
 
-/// Whether this is a job of a CI system, which sets this variable.
+/// Returns true in a job of a CI system, which sets this variable.
 pub(crate) fn is_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true" || value == "1")
 }
 
-/// Where records go.
+/// The place to which records are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordsOutput<'a> {
     /// A summary is shown instead.
@@ -84,7 +84,7 @@ pub(crate) enum RecordsOutput<'a> {
     File(&'a str),
 }
 
-/// What standard output is.
+/// The kind of file that standard output is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StdoutKind {
     Terminal,

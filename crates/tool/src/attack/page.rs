@@ -22,7 +22,7 @@ use crate::report::series::{MAX_POINTS, RunSeries};
 
 /// A run that is being shown; dropping it ends the page.
 pub(super) struct AttackPage {
-    /// What the page was not told yet.
+    /// The intervals that the page has not received yet.
     pending: IntervalStats,
     feed: PageFeed<AttackPageUpdate>,
 }
@@ -61,13 +61,13 @@ impl AttackPage {
     }
 }
 
-/// What the page's thread is told.
+/// An update that the thread of the page receives.
 pub(super) enum AttackPageUpdate {
-    /// What was measured next.
+    /// The next measured interval.
     IntervalMeasured(Box<IntervalStats>),
-    /// Nothing, but its pods are others than they were.
+    /// The state of the pods has changed.
     PodsChanged,
-    /// The rest, how it ended, and what is to be said of that.
+    /// The last interval, the end of the run, and the warnings about it.
     Finished(Box<IntervalStats>, IntervalsFooter, String),
 }
 
@@ -88,7 +88,7 @@ pub(super) struct AttackPageContent {
 const TITLE: &str = "Load report";
 
 impl AttackPageContent {
-    /// Of a run that begins.
+    /// Starts the content of a run that begins now.
     pub(super) fn new(facts: RunInfo, start: Option<&str>, hand: CommandHandler, pods: PodTracker) -> Self {
         let started = start.map_or_else(String::new, |start| format!("Started {start}. "));
         Self {
@@ -131,7 +131,7 @@ impl AttackPageContent {
         })
     }
 
-    /// What the run came to; while it goes on as if it ended now, and what was handed out had been all that was due.
+    /// Returns the outcome of the run; during the run, as if it ended now and only the requests handed out so far had been due.
     fn outcome(&self) -> RunOutcome {
         let total = self.whole.stats.clone();
         if let Some((end, _)) = &self.over {
@@ -142,12 +142,12 @@ impl AttackPageContent {
         RunOutcome { scheduled, ..RunOutcome::from_stats(total, self.counted()) }
     }
 
-    /// For how long was counted so far.
+    /// The counted time so far.
     fn counted(&self) -> Nanos {
         self.whole.to.min(self.facts.end.unwrap_or(Nanos::MAX)).saturating_sub(self.facts.warm_up)
     }
 
-    /// What waits for an answer, or to be sent, has not failed, and what is due is known while the run goes on.
+    /// Corrects figures of an unfinished run: waiting requests have not failed, and the schedule says how many are due.
     fn correct(&self, series: &mut RunSeries, outcome: &RunOutcome) {
         let RunInfo { end, max_requests: hits, warm_up, .. } = self.facts;
         let due = |at| self.hand.control.due_before(at, end, hits);
@@ -160,7 +160,7 @@ impl AttackPageContent {
         figures.success = outcome.total.good() as f64 / outcome.total.completed as f64;
     }
 
-    /// Gives what is shown, as of now, to whoever makes a page of it.
+    /// Passes the current content to `then`, which makes a page or data of it.
     fn shown<T>(
         &self,
         note: Option<&str>,
@@ -180,13 +180,13 @@ impl AttackPageContent {
         )
     }
 
-    /// What is to be said of the run before its figures.
+    /// Returns the warnings that stand before the figures.
     fn note(&self) -> Option<&str> {
         self.over.as_ref().map(|(_, warnings)| warnings.trim()).filter(|warnings| !warnings.is_empty())
     }
 }
 
-/// How it stands, and what can be done about it; times in nanoseconds but where it says seconds.
+/// The status of the run and the possible actions. Times are in nanoseconds unless they are said to be seconds.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AttackStatus<'a> {
@@ -205,13 +205,13 @@ struct AttackStatus<'a> {
     steerable: bool,
     /// Due per second, by the schedule at this moment.
     rate: Option<f64>,
-    /// Of a closed loop.
+    /// The number of clients of a closed loop.
     clients: usize,
     in_flight: usize,
     most_in_flight: usize,
     connections: usize,
     last: Option<LastSecond>,
-    /// Of a run that is over, the report that works offline: there is nobody left to ask for it.
+    /// The offline report of a finished run, embedded because the server of the page has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
 }

@@ -72,7 +72,7 @@ pub(crate) fn plan_attack(
     Ok(RunPlan { session: setup, load })
 }
 
-/// What no single flag can know. All of it is said at once.
+/// Checks all combinations of flags, and reports all errors at once.
 fn check(args: &AttackArgs) -> anyhow::Result<()> {
     let has_urls = !args.urls.is_empty();
     let mut mistakes = args.request_args.validation_errors(has_urls);
@@ -153,7 +153,7 @@ fn until(args: &AttackArgs) -> StopCondition {
     StopCondition { stop_time: after, hits: args.requests.unwrap_or(u64::MAX) }
 }
 
-/// What may be in flight at once, and how many connections that takes: each needs a descriptor.
+/// Limits the requests in flight and sets the limit of connections: each needs a descriptor.
 fn in_flight(
     args: &AttackArgs,
     source: &RequestSource,
@@ -222,7 +222,7 @@ fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyh
     }
 }
 
-/// Where results go, if anywhere.
+/// Opens the output for results; `None` if none are written.
 pub(crate) fn open_results_output(args: &AttackArgs) -> anyhow::Result<Option<ResultsOutput>> {
     let output: Box<dyn std::io::Write + Send> = match args.records_output() {
         RecordsOutput::Nowhere => return Ok(None),
@@ -266,7 +266,7 @@ pub(crate) fn are_results_on_stdout(args: &AttackArgs) -> bool {
     args.records_output() == RecordsOutput::Stdout
 }
 
-/// Whether a response may fail a condition. Targets that are read during the run may bring conditions of their own.
+/// Returns true if a response may fail a condition. Targets that are read during the run can have conditions of their own.
 pub(crate) fn can_fail_expectations(plan: &RunPlan) -> bool {
     match &plan.session.source {
         RequestSource::List(list) => list.requests().iter().any(|request| request.expected().is_some()),

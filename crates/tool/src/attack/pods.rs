@@ -1,7 +1,7 @@
-//! What is known of each pod of an attack, for whoever shows it: while it goes on and in the end.
+//! The state of each pod of an attack, during the run and at its end.
 //!
-//! [`PodTracker`] is told by the run and asked by whoever shows it, in any thread; [`page_table`] makes of it what a page has, [`text`] what stands in
-//! lines and in the terminal's view.
+//! The run updates [`PodTracker`], and the live output reads it from any thread. [`page_table`] makes the table of the page,
+//! [`text`] the text of lines and of the terminal view.
 
 mod page_table;
 mod text;
@@ -29,7 +29,7 @@ const KEPT: usize = 8;
 /// News that are said: a thousand pods that are lost at once say no more by being named one after the other, and the end names them all.
 const SAID: usize = 100;
 
-/// What is known of all pods. Cheap to clone; copies know the same.
+/// The state of all pods. Clones are cheap and share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PodTracker {
     known: Arc<Mutex<PodTrackerState>>,
@@ -39,7 +39,7 @@ pub(crate) struct PodTracker {
 struct PodTrackerState {
     rows: Vec<AttackPodStatus>,
     parts: Vec<Option<Box<LoadPartResult>>>,
-    /// From where to where somebody's share was missing.
+    /// The intervals in which the share of a pod was missing.
     gaps: Vec<(Nanos, Nanos)>,
     tracks: PodCompletions,
     /// News go to standard error as they come.
@@ -49,7 +49,7 @@ struct PodTrackerState {
     printed: usize,
 }
 
-/// How a pod is at a moment.
+/// The state of a pod at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PodRunState {
@@ -81,9 +81,9 @@ pub(crate) struct AttackPodStatus {
     pub(crate) index: usize,
     /// The name of the pod, and where it runs.
     pub(crate) name: String,
-    /// How far the clock of the pod is ahead. `None` if that is unknown.
+    /// The time by which the clock of the pod is ahead. `None` if it is unknown.
     pub(crate) clock_offset: Option<MeasuredOffset>,
-    /// How much later than agreed the pod began. `None` if it did not begin.
+    /// The delay of the start of the pod against the agreed start. `None` if the pod did not start.
     pub(crate) start_delay: Option<MeasuredOffset>,
     /// Requests sent.
     pub(crate) sent: u64,
@@ -107,60 +107,60 @@ pub(crate) struct AttackPodStatus {
     /// When the loss of the pod was known, counted from the start of the run.
     #[serde(rename = "lost_at_seconds", with = "seawall_load::duration_json")]
     pub(crate) lost_at: Option<Nanos>,
-    /// How long the share of the pod is missing in the figures.
+    /// The time for which the figures lack the share of the pod.
     #[serde(rename = "missing_seconds", with = "seawall_load::duration_json")]
     pub(crate) missing_time: Nanos,
     /// The first things that spoke against the pod while it sent.
     pub(crate) warnings: Vec<String>,
-    /// What speaks against the pod in the end.
+    /// The findings against the pod at the end.
     pub(crate) findings: Vec<VerdictReason>,
     /// Each check of the machine of the pod.
     pub(crate) machine: Vec<MachineCheckResult>,
-    /// What the pod could not do.
+    /// The errors of the pod.
     pub(crate) errors: Vec<String>,
-    /// How long its intervals are at most.
+    /// The longest interval that the pod has reported.
     #[serde(skip)]
     pub(super) longest_interval: Nanos,
-    /// It has told all of its run.
+    /// True if the pod has reported all of its run.
     #[serde(skip)]
     pub(super) is_done: bool,
-    /// That it is late was said.
+    /// True if the last check found the pod late.
     #[serde(skip)]
     pub(super) was_late_at_last_check: bool,
 }
 
-/// What was seen of a pod.
+/// An event of a pod.
 pub(super) enum PodObservation<'s> {
-    /// It began so much later than agreed on.
+    /// The pod has started.
     Began {
-        /// Nanoseconds.
+        /// The delay against the agreed start, in nanoseconds.
         late: i64,
-        /// How well that is known.
+        /// The largest error of the delay.
         within: Duration,
     },
-    /// What it measured.
+    /// The pod has reported an interval.
     IntervalMeasured {
-        /// In the last interval.
+        /// The last interval.
         interval: &'s IntervalStats,
-        /// What speaks against it.
+        /// The warnings that the pod reported.
         doubts: Vec<String>,
     },
-    /// It has come to its end.
+    /// The pod has finished.
     Done(Box<LoadPartResult>),
     /// The pod will report nothing more.
     Lost {
-        /// Why.
+        /// The reason.
         why: String,
-        /// Since when.
+        /// The time of the loss.
         at: Nanos,
     },
-    /// Nothing comes of it for now.
+    /// Reports of the pod cannot be read for now.
     ReportsUnreadable(String),
-    /// Its share is missing.
+    /// The figures lack the share of the pod for a time.
     ShareMissing {
-        /// From.
+        /// The start of that time.
         from: Nanos,
-        /// To.
+        /// The end of that time.
         to: Nanos,
     },
 }
@@ -176,7 +176,7 @@ impl PodTracker {
         }
     }
 
-    /// Of these pods, which begin.
+    /// Starts to track the pods of this fleet.
     pub(super) fn track_pods(&self, crew: &AttackFleet) {
         let mut known = self.lock();
         known.rows = (0..crew.size())
@@ -192,7 +192,7 @@ impl PodTracker {
         known.tracks = PodCompletions::new(crew.size());
     }
 
-    /// Of which this is known.
+    /// Makes a tracker with these rows.
     #[cfg(test)]
     pub(crate) fn from_rows(rows: Vec<AttackPodStatus>) -> Self {
         Self { known: Arc::new(Mutex::new(PodTrackerState { rows, ..PodTrackerState::default() })) }
@@ -207,19 +207,19 @@ impl PodTracker {
         self.lock().rows.clone()
     }
 
-    /// Whether a pod has told all of its run.
+    /// Returns true if a pod has reported all of its run.
     pub(super) fn is_done(&self, pod: usize) -> bool {
         self.lock().parts.get(pod).is_some_and(Option::is_some)
     }
 
-    /// What pods came to that have told all of their run.
+    /// Returns the results of the pods that have reported all of their run.
     pub(super) fn finished_results(&self) -> impl Iterator<Item = LoadPartResult> {
         let parts: Vec<LoadPartResult> =
             self.lock().parts.iter().flatten().map(|part| (**part).clone()).collect();
         parts.into_iter()
     }
 
-    /// Learns of a pod, and says what somebody should know at once. True if there was any such thing.
+    /// Records an event of a pod, and prints it if it is news. Returns true in that case.
     pub(super) fn record(&self, pod: usize, seen: PodObservation<'_>) -> bool {
         let mut known = self.lock();
         let PodTrackerState { rows, parts, gaps, tracks, .. } = &mut *known;
@@ -235,7 +235,7 @@ impl PodTracker {
         is_news
     }
 
-    /// Looks whether a pod is late, or no longer, at this time of the run. True if there is any such news.
+    /// Checks whether pods are late, or report again, at this time of the run, and prints changes. Returns true if there is any.
     pub(super) fn check_lateness(&self, now: Nanos) -> bool {
         let mut known = self.lock();
         let said: Vec<_> = known
@@ -279,7 +279,7 @@ impl PodTrackerState {
 }
 
 impl AttackPodStatus {
-    /// What is to be said of it at once, if anything.
+    /// Applies an event; returns a message if it is news.
     fn apply(&mut self, seen: PodObservation<'_>, part: &mut Option<Box<LoadPartResult>>) -> Option<String> {
         match seen {
             PodObservation::Began { late, within } => {
@@ -326,12 +326,12 @@ impl AttackPodStatus {
         self.reported_until = *to;
     }
 
-    /// What it could not do, with its name.
+    /// Returns each error of the pod, with the name of the pod.
     pub(super) fn errors_with_pod_name(&self) -> impl Iterator<Item = String> {
         self.errors.iter().map(|mistake| format!("{}: {mistake}", self.name))
     }
 
-    /// How it is at this time of the run.
+    /// Returns the state of the pod at this time of the run.
     pub(crate) fn state(&self, now: Nanos) -> PodRunState {
         let due = self.reported_until + self.longest_interval.max(SECOND) + LATE_AFTER;
         match self {
@@ -342,7 +342,7 @@ impl AttackPodStatus {
         }
     }
 
-    /// What is to be said of that, if it is new.
+    /// Returns a message if the pod is late, or reports again, and that is new.
     fn check_lateness(&mut self, now: Nanos) -> Option<String> {
         let is_late = self.state(now) == PodRunState::Late;
         if is_late == self.was_late_at_last_check {

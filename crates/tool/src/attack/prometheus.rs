@@ -70,7 +70,7 @@ impl ExportedMetrics {
 /// Longest URL that is a label.
 const LONGEST_URL: usize = 256;
 
-/// What targets are called.
+/// The labels of a target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct TargetLabel {
     method: String,

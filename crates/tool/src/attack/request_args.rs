@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use seawall_load::target::parse_header;
 
-/// What is sent, beside to whom.
+/// The flags about requests, except their URLs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RequestArgs {
     /// Method of requests to URLs [default: GET; POST with a body]
@@ -30,7 +30,7 @@ pub(crate) struct RequestArgs {
     content_type: Option<String>,
 }
 
-/// Where the body of targets without one comes from.
+/// The source of the body of targets that have none of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodySource<'a> {
     /// They have none.
@@ -42,7 +42,7 @@ pub(crate) enum BodySource<'a> {
 }
 
 impl RequestArgs {
-    /// What no single flag can know, of requests to URLs or to targets of a file.
+    /// Returns an error for each invalid combination of flags, for requests to URLs or to targets of a file.
     pub(crate) fn validation_errors(&self, has_urls: bool) -> Vec<String> {
         let mut mistakes: Vec<String> =
             self.header.iter().filter_map(|line| Some(parse_header(line).err()?.to_string())).collect();

@@ -1,4 +1,4 @@
-//! What does not change during a run, in words: the target and the load.
+//! The facts that do not change during a run, as text: the target and the load.
 
 use seawall_load::clock::nanos;
 use seawall_load::engine::RunPlan;

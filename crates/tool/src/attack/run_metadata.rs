@@ -1,4 +1,4 @@
-//! What stands before the figures in each JSON document about a run: start, configuration, host.
+//! The metadata at the head of each JSON document about a run: start, configuration, host.
 
 use seawall_lab::generator_resources::available_cores;
 use seawall_load::configuration::RunConfig;
@@ -30,7 +30,7 @@ struct Host {
 }
 
 impl RunMetadata {
-    /// Of a plan that has not begun.
+    /// Describes a plan whose run has not begun.
     pub(crate) fn from_plan(plan: &RunPlan) -> Self {
         Self { start: None, config: RunConfig::of(plan), host: Host::this() }
     }

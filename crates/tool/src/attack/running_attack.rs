@@ -1,4 +1,4 @@
-//! A run that has begun, wherever its senders are: what the attack needs of it to show, steer, write down and judge it.
+//! A running attack, wherever its senders are: the interface to show, steer, record and judge it.
 
 use seawall_lab::objective::Objectives;
 use seawall_lab::running_trial::{RunningTrial, TrialResult};
@@ -7,42 +7,42 @@ use seawall_load::interval::IntervalStats;
 
 use super::pods::{AttackPodStatus, PodTracker};
 
-/// A run under way. Dropping it ends it.
+/// A running attack. Dropping it ends it.
 pub(crate) trait RunningAttack {
-    /// The hand on it.
+    /// Returns the control handle of the attack.
     fn control(&self) -> Control;
 
-    /// When its first instant is, in nanoseconds since the Unix epoch.
+    /// Returns the start of the attack, in nanoseconds since the Unix epoch.
     fn began_unix_ns(&self) -> i64;
 
-    /// What is known of its pods while it goes on; nothing where there are none.
+    /// Returns the state of its pods, updated during the attack; empty if there are no pods.
     fn pods(&self) -> PodTracker {
         PodTracker::default()
     }
 
-    /// Sees it to its end, news by news.
+    /// Follows the attack to its end, and calls `each` for each update.
     fn watch(&mut self, each: &mut dyn FnMut(RunUpdate<'_>));
 
     /// Ends the attack and judges its outcome.
     fn finish(self: Box<Self>, objectives: Option<&Objectives>) -> FinishedAttack;
 }
 
-/// What is new of a run.
+/// An update of a running attack.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RunUpdate<'a> {
-    /// What was measured next.
+    /// The next measured interval.
     IntervalMeasured(&'a IntervalStats),
-    /// Something of its pods that somebody should know at once.
+    /// The state of its pods has changed.
     PodsChanged,
 }
 
 /// A run that is over.
 pub(crate) struct FinishedAttack {
-    /// What it came to.
+    /// The result of the trial.
     pub(crate) trial_result: TrialResult,
-    /// What each pod came to; none where there are no pods.
+    /// The final status of each pod; empty if there are no pods.
     pub(crate) pods: Vec<AttackPodStatus>,
-    /// What pods could not do of what they were to do, in words.
+    /// The errors of pods.
     pub(crate) pod_errors: Vec<String>,
 }
 

@@ -44,7 +44,7 @@ impl PendingSignals {
     }
 }
 
-/// What has come.
+/// The signals that an attack has received.
 pub(crate) struct AttackSignals(Arc<Received>);
 
 #[derive(Default)]
@@ -60,7 +60,7 @@ impl AttackSignals {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 
-    /// Whether another one followed, so that the run was not drained.
+    /// Returns true if a second signal followed, so that the run was aborted.
     pub(crate) fn was_repeated(&self) -> bool {
         self.0.repeated.load(Ordering::Relaxed)
     }

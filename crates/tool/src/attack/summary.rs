@@ -25,7 +25,7 @@ pub(crate) const SUMMARY_PREFIXES: [&str; 8] = [
 
 /// Everything, one fact per line.
 pub(crate) fn format_summary(judgement: &Judgement, summary: &Summary) -> String {
-    let mut out = verdict(judgement);
+    let mut out = verdict(judgement, summary);
     rates(&mut out, summary);
     row(
         &mut out,
@@ -98,13 +98,16 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
     out
 }
 
-/// Whether to believe the rest, and why not.
-fn verdict(judgement: &Judgement) -> String {
+/// Returns the generator's verdict and its reasons; nothing if the generator kept up.
+fn verdict(judgement: &Judgement, summary: &Summary) -> String {
     let mut out = match judgement.generator_verdict {
         GeneratorVerdict::Valid => String::new(),
         // Its delay lengthens latencies, so what holds with it holds without it.
         GeneratorVerdict::Degraded if !judgement.objectives.is_empty() && judgement.meets_objectives() == Some(true) => {
             "Note: this machine was slow at times; the objectives hold although the latencies below include its delay\n".to_owned()
+        }
+        GeneratorVerdict::Degraded if summary.sent > 0 && summary.status_codes.is_empty() => {
+            "Note: this machine was slow at times; there was no response whose latency its delay could lengthen\n".to_owned()
         }
         GeneratorVerdict::Degraded => {
             "GENERATOR DEGRADED: this machine was too slow; the latencies below include its own delay\n"
@@ -164,7 +167,7 @@ fn notes(out: &mut String, summary: &Summary) {
 
 /// For standard error when no summary is asked for: only what the results do not show of themselves.
 pub(crate) fn format_warnings(judgement: &Judgement, summary: &Summary) -> String {
-    let mut out = verdict(judgement);
+    let mut out = verdict(judgement, summary);
     let given_up = ["dropped", "shed", "template"].iter().filter_map(|kind| summary.failures.get(kind));
     let unsent = summary.not_sent.saturating_sub(given_up.sum());
     if unsent > 0 {
@@ -263,7 +266,7 @@ mod tests {
             let summary = Summary::new(&outcome);
             let (grade, text) = (FindingGrade::Degraded, "text of the check".to_owned());
             let late = MachineFinding { id: "lag", grade, measured: None, limit: None, unit: "", text };
-            verdict(&Judgement::new(&outcome, &summary, vec![late], objectives.as_ref()))
+            verdict(&Judgement::new(&outcome, &summary, vec![late], objectives.as_ref()), &summary)
         };
         for objectives in ["", "errors<10%"] {
             assert!(said(objectives).starts_with("GENERATOR DEGRADED"), "{objectives}");
@@ -271,6 +274,19 @@ mod tests {
         let held = said("errors<50%");
         assert!(held.starts_with("Note: this machine was slow at times; "), "{held}");
         assert!(held.contains("text of the check"), "{held}");
+    }
+
+    /// A run against a closed port began with a warning about latencies that did not exist.
+    #[test]
+    fn a_delay_is_a_note_if_no_request_got_a_response() {
+        let mut total = LoadStats { sent: 1, ..LoadStats::default() };
+        total.failures[RequestFault::Timeout.kind_index()] = 1;
+        let outcome = RunOutcome::from_stats(total, SECOND);
+        let (grade, text) = (FindingGrade::Degraded, "text of the check".to_owned());
+        let late = MachineFinding { id: "lag", grade, measured: None, limit: None, unit: "", text };
+        let summary = Summary::new(&outcome);
+        let said = verdict(&Judgement::new(&outcome, &summary, vec![late], None), &summary);
+        assert!(said.starts_with("Note: this machine was slow at times; there was no response"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is sent, as the flags of whichever command say it: targets, and what those have that say nothing else.
+//! The flags about targets and requests, from any command, and the targets that they name.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, Cursor, IsTerminal as _, Write as _, stderr, stdin};
@@ -17,7 +17,7 @@ use crate::expectation_args::ExpectationArgs;
 
 /// The flags that say it.
 pub(crate) struct TargetFlags<'a> {
-    /// Sent along, if it is not empty.
+    /// The name of the attack, which is sent along if it is not empty.
     pub(crate) attack_name: &'a str,
     /// URLs as typed. Without any, targets are read.
     pub(crate) urls: Vec<&'a str>,
@@ -27,20 +27,20 @@ pub(crate) struct TargetFlags<'a> {
     pub(crate) format: TargetFormat,
     /// Header lines, method and body.
     pub(crate) request_args: &'a RequestArgs,
-    /// What their responses must be like.
+    /// The conditions that responses must meet.
     pub(crate) expectation_args: &'a ExpectationArgs,
     /// The seed of placeholders, if they are to be filled.
     pub(crate) template_seed: Option<u64>,
-    /// What reads the files that it names.
+    /// The reader of the files that the targets name.
     pub(crate) files: &'a InputFiles,
 }
 
-/// How long is waited, and for what.
+/// The time limits and the number of redirects of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestLimits {
-    /// For a whole answer; 0 is for ever.
+    /// Time limit for the connection, then for the whole response; 0 means no limit.
     pub(crate) timeout: Duration,
-    /// From the intended instant.
+    /// Time limit from the scheduled send.
     pub(crate) deadline: Option<Duration>,
     /// Redirects to follow; -1 takes one as the answer.
     pub(crate) max_redirects: i64,
@@ -71,7 +71,7 @@ impl TargetFlags<'_> {
         Ok(targets)
     }
 
-    /// Where targets come from, for messages.
+    /// Returns the source of the targets, for messages.
     pub(crate) fn source_name(&self) -> &str {
         if self.urls.is_empty() { self.targets } else { "URL" }
     }

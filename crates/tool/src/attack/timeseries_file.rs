@@ -32,7 +32,7 @@ struct FirstLine<'a> {
 pub(crate) struct IntervalsFooter {
     /// Requests that the schedule made due. `None` in a closed loop.
     pub(crate) offered: Option<u64>,
-    /// How long requests were counted.
+    /// The time for which requests were counted.
     #[serde(rename = "duration_seconds", with = "seawall_load::duration_json")]
     pub(crate) duration: Nanos,
     /// The duration and the wait for the last responses.
@@ -40,12 +40,12 @@ pub(crate) struct IntervalsFooter {
     pub(crate) elapsed: Nanos,
     /// Threads that sent.
     pub(crate) threads: usize,
-    /// What speaks against the generator.
+    /// The findings against the generator.
     pub(crate) findings: Vec<VerdictReason>,
 }
 
 impl IntervalsFooter {
-    /// Of a run that is over.
+    /// Describes the end of a finished run.
     pub(crate) fn from_outcome(outcome: &RunOutcome, judgement: &Judgement) -> Self {
         Self {
             offered: outcome.scheduled,

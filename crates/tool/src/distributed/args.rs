@@ -7,7 +7,7 @@ use seawall_fleet::manifest::spec::{
     CpuQuantity, ImageName, MemoryQuantity, PullPolicy, ResourceName, Toleration, Volume, parse_label,
 };
 
-/// Where the load comes from, if not from here, and what pods are made for it.
+/// The flags that let pods send the load, and describe these pods.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "From many pods (--on kubernetes)")]
 pub(crate) struct DistributedArgs {

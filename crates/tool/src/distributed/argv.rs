@@ -11,8 +11,8 @@ use clap::{Arg, ArgAction, Args as _};
 use super::args::DistributedArgs;
 use super::options::LoadCommand;
 
-/// What the user's program does itself, beside where the load comes from ([`DistributedArgs`]): what is shown and written, and what was begun before.
-/// `targets` and `output` are said anew where they are others in pods.
+/// Flags that this program handles itself, beside [`DistributedArgs`]: output, start, and the report to resume. `targets` and
+/// `output` are replaced if they differ in pods.
 const OURS: [&str; 12] = [
     "live-page",
     "control-socket",
@@ -28,10 +28,10 @@ const OURS: [&str; 12] = [
     "max-errors",
 ];
 
-/// The same of `find`: the target's own side is asked once, and not by pods.
+/// Flags that `find` handles itself: this program alone reads the metrics of the target.
 const OURS_OF_FIND: [&str; 2] = ["server-metrics", "server-cgroup"];
 
-/// What is said anew.
+/// Flags whose values differ in pods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FlagOverrides<'a> {
     /// `--targets`.
@@ -110,7 +110,7 @@ fn abbreviated(definition: &clap::Command, letter: char) -> Option<&Arg> {
     definition.get_arguments().find(|argument| argument.get_short() == Some(letter))
 }
 
-/// How many words follow a flag.
+/// Returns the number of words that follow a flag.
 fn values(argument: &Arg) -> usize {
     let takes = matches!(argument.get_action(), ArgAction::Set | ArgAction::Append);
     if !takes || argument.is_require_equals_set() {

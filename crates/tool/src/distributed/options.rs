@@ -16,7 +16,7 @@ pub(crate) enum LoadCommand {
 }
 
 impl LoadCommand {
-    /// As it is typed.
+    /// Returns the name of the command as it is typed.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Attack => "attack",
@@ -26,10 +26,10 @@ impl LoadCommand {
     }
 }
 
-/// What of the command's other flags matters here.
+/// The flags of the command that matter for the distribution to pods.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadCommandIo<'a> {
-    /// Which it is.
+    /// The command.
     pub(crate) command: LoadCommand,
     /// `-targets`.
     pub(crate) targets: &'a str,
@@ -40,56 +40,56 @@ pub(crate) struct LoadCommandIo<'a> {
 /// Standard output, as `-output` has it.
 pub(crate) const STDOUT_NAME: &str = "stdout";
 
-/// By whom records are written.
+/// The writer of the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordDestination {
-    /// There are none.
+    /// Nobody writes records.
     Discard,
-    /// By this program, which pods tell them.
+    /// This program writes the records that pods report.
     Local,
-    /// By each pod, in a volume.
+    /// Each pod writes its own records into a volume.
     InPods,
 }
 
-/// What is asked of a cluster.
+/// The options for sending from a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct DistributedOptions {
-    /// Of the kubeconfig; none is its current one.
+    /// The context of the kubeconfig; `None` means the current one.
     pub(crate) kube_context: Option<String>,
-    /// None is the context's.
+    /// The namespace; `None` means that of the context.
     pub(crate) namespace: Option<ResourceName>,
-    /// With which pods what is done.
+    /// The source of the pods, or the output of their manifest.
     pub(crate) action: DistributedAction,
-    /// How many pods there may be in the end.
+    /// The largest number of pods that the run may have.
     pub(crate) max_pods: Option<u32>,
     pub(crate) on_pod_loss: OnPodLoss,
-    /// By whom records are written.
+    /// The writer of the records.
     pub(crate) record_destination: RecordDestination,
-    /// The Job stays.
+    /// True if the Job is kept after the run.
     pub(crate) keep_job: bool,
 }
 
-/// What is done.
+/// The action for the pods.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum DistributedAction {
-    /// Pods are made and ordered.
+    /// Creates a Job and controls its pods.
     CreateJob(LoadJobSpec),
-    /// What makes them is printed.
+    /// Prints the manifest of the Job.
     PrintManifest(LoadJobSpec),
-    /// Those of this Job are ordered.
+    /// Controls the pods of this existing Job.
     AttachJob(ResourceName),
-    /// So many processes of this machine are started and ordered.
+    /// Starts this many processes on this machine and controls them.
     SpawnProcesses(u32),
 }
 
-/// How much longer than its load a Job may take: images are fetched, connections warmed, late answers waited for.
+/// The time that a Job may take beyond its load: to pull images, warm up connections and await late responses.
 const AROUND: Duration = Duration::from_secs(15 * 60);
 
-/// How long a load without an end of its own may take.
+/// The time that a load without an end of its own may take.
 const ENDLESS: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl DistributedOptions {
-    /// The Job has time for a load that lasts so long; none: until it is stopped.
+    /// Sets the deadline of the Job for a load of this duration; `None` means a load without an end.
     pub(crate) fn with_load_duration(&self, load: Option<Duration>) -> Self {
         let mut asked = self.clone();
         if let DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) = &mut asked.action
@@ -99,7 +99,7 @@ impl DistributedOptions {
         asked
     }
 
-    /// How many pods there are; of a Job that stands nobody knows, and then it is one.
+    /// Returns the number of pods; 1 for an existing Job, whose number is unknown here.
     pub(crate) fn pod_count(&self) -> u64 {
         match &self.action {
             DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) => spec.pods.into(),
@@ -108,7 +108,7 @@ impl DistributedOptions {
         }
     }
 
-    /// Where volumes are in pods.
+    /// Returns the paths of the volumes in pods.
     pub(crate) fn volume_paths(&self) -> Vec<&str> {
         match &self.action {
             DistributedAction::CreateJob(spec) | DistributedAction::PrintManifest(spec) => {
@@ -129,10 +129,10 @@ impl LoadBackend {
 }
 
 impl DistributedArgs {
-    /// What is asked for, if anything is, beside a command of which this is unlike what pods can do.
+    /// Returns the options if `--on` is given. `unlike` has an error for each other flag that pods do not support.
     ///
     /// # Errors
-    /// All that does not go together.
+    /// The flags contradict each other.
     pub(crate) fn distributed_options(
         &self,
         beside: &LoadCommandIo<'_>,
@@ -141,7 +141,7 @@ impl DistributedArgs {
         self.options_with_suffix(beside, unlike, &random_suffix()?)
     }
 
-    /// The same, of which a Job that is made is called by the command and this word.
+    /// Returns the options; the name of a created Job consists of the command and this word.
     fn options_with_suffix(
         &self,
         beside: &LoadCommandIo<'_>,
@@ -196,7 +196,7 @@ impl DistributedArgs {
         })
     }
 
-    /// By whom records are written that go there.
+    /// Returns the writer of records with this `-output`.
     fn record_destination(&self, output: Option<&str>) -> RecordDestination {
         match output {
             None => RecordDestination::Discard,
@@ -251,8 +251,8 @@ impl DistributedArgs {
     }
 }
 
-/// What tells one run's Job from another's: five letters and digits, without those that make words or look alike, as Kubernetes draws its
-/// own.
+/// Returns five random letters and digits that make the name of a Job unique. As in Kubernetes, letters that form words or look
+/// alike are left out.
 fn random_suffix() -> anyhow::Result<String> {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut drawn = [0; 5];
@@ -261,7 +261,7 @@ fn random_suffix() -> anyhow::Result<String> {
     Ok(drawn.map(|byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).iter().collect())
 }
 
-/// Whether a path is of something in a volume.
+/// Returns true if a path is inside a volume.
 fn volume_contains(volume: &str, path: &str) -> bool {
     path.strip_prefix(volume).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
         && !path.contains("/../")

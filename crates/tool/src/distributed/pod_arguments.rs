@@ -1,4 +1,4 @@
-//! What pods are given: their command line, and every file that the command has read here.
+//! The inputs of pods: their command line, and every file that the command has read here.
 
 use std::ffi::OsString;
 use std::path::Path;

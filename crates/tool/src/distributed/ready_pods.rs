@@ -26,16 +26,16 @@ use super::pod_arguments;
 use crate::attack::signals::PendingSignals;
 use crate::exit;
 
-/// How long pods may take to run: images are fetched, nodes added.
+/// The longest wait until pods run: images are pulled, nodes are added.
 const RUNNING: Duration = Duration::from_secs(10 * 60);
 
-/// How long the Job's deletion is waited for.
+/// The longest wait for the deletion of the Job.
 const DELETED: Duration = Duration::from_secs(10);
 
-/// How long pods that run may take to get ready: names are looked up and connections opened.
+/// The longest wait until running pods are ready: names are looked up and connections opened.
 const READY: Duration = Duration::from_secs(60);
 
-/// What pods were made of; it goes when this is dropped.
+/// Cleanup actions, such as the deletion of the Job, that run when this is dropped.
 pub(crate) struct CleanupGuard(Vec<Box<dyn FnOnce() + Send>>);
 
 impl Drop for CleanupGuard {
@@ -46,10 +46,10 @@ impl Drop for CleanupGuard {
 
 /// Pods that are ready.
 pub(crate) struct ReadyPods<W, P, R> {
-    /// They.
+    /// The pods.
     pub(crate) fleet: Fleet<W, P, R>,
     scale_up: ScaleUp,
-    /// Takes away what they were made of, when it is dropped.
+    /// Deletes the Job of the pods when it is dropped.
     pub(crate) cleanup: CleanupGuard,
 }
 
@@ -80,15 +80,15 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> ReadyPods<W, P, R> 
     }
 }
 
-/// What came of the wait for pods.
+/// The outcome of the wait for pods.
 pub(crate) enum AcquireOutcome<W, P, R> {
-    /// They are ready; a signal ended nothing so far.
+    /// The pods are ready, and no signal has come.
     Ready(Box<ReadyPods<W, P, R>>, PendingSignals),
-    /// A signal came before they were, and there are none.
+    /// A signal came before the pods were ready.
     Interrupted(ExitCode),
 }
 
-/// Pods for a command whose plan was made of these files, unless a signal comes before they are ready.
+/// Acquires pods with these input files, unless a signal comes before they are ready.
 ///
 /// # Errors
 /// As [`wait_for_pods`].
@@ -111,10 +111,10 @@ pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwne
     }
 }
 
-/// Pods for a command whose plan was made of these files, ready for orders; waits no longer than `waits` says.
+/// Acquires pods with these input files, and waits until they are ready or `waits` returns false.
 ///
 /// # Errors
-/// What cannot be given to pods, why there are none, or none that is ready.
+/// An input cannot be given to pods, or no pod exists or becomes ready.
 fn wait_for_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwned>(
     asked: &DistributedOptions,
     beside: &LoadCommandIo<'_>,

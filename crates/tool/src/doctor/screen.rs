@@ -22,7 +22,7 @@ fn longest<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     names.map(str::len).max().unwrap_or(0)
 }
 
-/// What one check found, under its name.
+/// Formats the findings of one check under its name.
 pub(super) fn format_check(name: &str, found: &[DoctorFinding], width: usize) -> String {
     // Of all checks, so that the texts of each stand below those of the one before.
     let names = longest(ALL.iter().flat_map(|check| check.finding_ids).copied());
@@ -41,7 +41,7 @@ pub(super) fn format_check(name: &str, found: &[DoctorFinding], width: usize) ->
     out
 }
 
-/// How many findings there were of each kind, the worst first.
+/// Formats the number of findings of each kind, the worst first.
 pub(super) fn format_counts(found: &[DoctorFinding]) -> String {
     let count = |status| found.iter().filter(|finding| finding.status == status).count();
     let (errors, warnings) = (count(DoctorStatus::Error), count(DoctorStatus::Warning));

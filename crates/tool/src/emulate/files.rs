@@ -7,8 +7,9 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
-/// Permissions of a file with a secret in it, and of any other.
+/// Permissions of a file that holds a secret.
 pub(super) const SECRET_FILE_MODE: u32 = 0o600;
+/// Permissions of a file without a secret.
 pub(super) const PUBLIC_FILE_MODE: u32 = 0o644;
 
 /// Largest file that is read: keys and key sets have a few KiB.

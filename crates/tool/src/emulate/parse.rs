@@ -12,7 +12,7 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a duration such as 500ms, 2s or 1h30m".to_owned())
 }
 
-/// As [`parse_duration`], in whole seconds and at least one: what a token can carry.
+/// Parses a duration of whole seconds, at least one, as a token can carry it.
 pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let whole = parse_duration(text).ok().filter(|span| span.as_secs() > 0 && span.subsec_nanos() == 0);
     whole.ok_or_else(|| "expected whole seconds, at least one, such as 60s or 1h".to_owned())
@@ -34,7 +34,7 @@ pub(super) fn parse_throttle(text: &str) -> Result<Throttle, String> {
         .ok_or_else(|| "expected requests per second, RATE or RATE:BURST, such as 100 or 100:20".to_owned())
 }
 
-/// Who may become whom: `NAMESPACE/SERVICEACCOUNT=EMAIL`.
+/// The service account that a workload may impersonate: `NAMESPACE/SERVICEACCOUNT=EMAIL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ImpersonationGrant {
     pub(super) workload: Workload,
@@ -65,7 +65,7 @@ pub(super) fn parse_google_pod(text: &str) -> Result<GooglePodArg, String> {
     Ok(GooglePodArg { workload, email: None })
 }
 
-/// Who may take which role: `NAMESPACE/SERVICEACCOUNT=ROLE`, the role by name or ARN.
+/// The role that a workload may assume: `NAMESPACE/SERVICEACCOUNT=ROLE`, the role by name or ARN.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RoleGrantArg {
     pub(super) workload: Workload,

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::lifecycle::{self, ShutdownSignals};
 use super::parse;
 
-/// What follows the flags in `--help`.
+/// The text after the flags in `--help`.
 const HELP: &str = "\
 Examples:
   seawall emulate server --fault rate-limiter,rate=200,bucket=40
@@ -94,7 +94,7 @@ async fn serve(args: &EmulateServerArgs, options: &FaultServerOptions) -> anyhow
     lifecycle::remove_ready_file(args.ready_file.as_deref())
 }
 
-/// Where it is and what is true of it.
+/// Returns the addresses of the server and its true limits and faults, as JSON.
 fn ready_document(running: &FaultServer, options: &FaultServerOptions) -> Value {
     let mut truth = plant::truth(&options.plants, options.seed);
     truth["url"] = running.url().into();

@@ -21,7 +21,7 @@ use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadC
 use crate::expectation_args::ExpectationArgs;
 use crate::live_page::LoopbackAddress;
 
-/// What is asked, of whom, and where the answer goes.
+/// The flags of `find`: the target, the search and the output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FindArgs {
     /// Target (http:// can be left out); without a URL, see --targets
@@ -154,19 +154,19 @@ impl MaxRate {
     }
 }
 
-/// What `--slo` holds a target to; a few errors where nothing is said.
+/// Returns the goal of `--slo`; without it, a small share of errors.
 ///
 /// # Errors
-/// No search can be made of it.
+/// The search does not support these objectives.
 pub(crate) fn search_goal(slo: &[Objectives]) -> Result<SearchGoal, UnsearchableObjective> {
     Objectives::joined(slo).map_or(Ok(SearchGoal::ERRORS_ONLY), |objectives| objectives.goal())
 }
 
 impl FindArgs {
-    /// What no single flag can know. All of it is said at once.
+    /// Checks all combinations of flags, and reports all errors at once.
     ///
     /// # Errors
-    /// Flags that do not go together.
+    /// The flags contradict each other.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let mut mistakes = self.request_args.validation_errors(self.url.is_some());
         let mut refuse = |wrong: bool, text: &str| {
@@ -203,15 +203,15 @@ impl FindArgs {
 }
 
 impl FindArgs {
-    /// What of it matters to pods.
+    /// Returns the flags that matter for the distribution to pods.
     pub(crate) fn command_io(&self) -> LoadCommandIo<'_> {
         LoadCommandIo { command: LoadCommand::Find, targets: &self.targets, output: None }
     }
 
-    /// What is asked of a cluster, if anything is.
+    /// Returns the options of `--on`; `None` without `--on`.
     ///
     /// # Errors
-    /// All that does not go together.
+    /// The flags contradict each other.
     pub(crate) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
         self.distributed_args
             .distributed_options(&self.command_io(), self.connection_args.unsupported_in_pods())

@@ -54,12 +54,12 @@ pub(crate) fn format_seconds(seconds: f64) -> String {
     }
 }
 
-/// The same of a duration.
+/// Formats a duration as [`format_seconds`] does.
 pub(crate) fn format_duration(time: Duration) -> String {
     format_seconds(time.as_secs_f64())
 }
 
-/// A length of time that somebody waits: whole seconds, minutes or hours, of which the last is not left out.
+/// Formats a waiting time in whole seconds, minutes or hours, rounded up.
 pub(crate) fn format_wait(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -79,7 +79,7 @@ pub(crate) fn format_figure(figure: &ReportedEstimate) -> Option<String> {
     })
 }
 
-/// How sure one is of a cause, in whole hundredths of which the last is always missing: nothing that is tried out proves a cause.
+/// Formats the confidence in a cause as a whole percentage of at most 99 %: no experiment proves a cause.
 pub(super) fn format_confidence(confidence: f64) -> String {
     format!("{:.0} %", (100.0 * confidence).floor().clamp(0.0, 99.0))
 }

@@ -29,7 +29,7 @@ struct Data {
     charts: Charts,
     tables: Vec<Table>,
     words: Vec<(&'static str, &'static str)>,
-    /// Of a page that is told what is new: how the search stands.
+    /// The status of the search on a live page.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<SearchStatus>,
 }
@@ -72,7 +72,7 @@ fn data(answer: &FindReport) -> Data {
     }
 }
 
-/// Of a search that goes on: how it ends nobody knows.
+/// Returns the data of a running search, whose outcome is unknown.
 fn data_so_far(answer: &FindReport) -> Data {
     Data { title: so_far(answer), ..data(answer) }
 }
@@ -202,7 +202,7 @@ fn tiles(answer: &FindReport) -> Vec<Tile> {
     tiles.into_iter().filter_map(|(value, name)| Some(Tile { value: value?, name })).collect()
 }
 
-/// What trials are drawn as.
+/// The groups of trials, each with its colour.
 const GROUPS: [(&str, &str); 4] =
     [("good", "c3"), ("bad", "bad"), ("undecided", "c1"), ("not counted", "plain")];
 
@@ -216,7 +216,7 @@ fn group(trial: &ReportedTrial) -> usize {
     }
 }
 
-/// What was offered: clients, or requests a second.
+/// Returns the offered load: clients, or requests per second.
 fn load(trial: &ReportedTrial) -> f64 {
     trial.clients.map_or(trial.rate, f64::from)
 }
@@ -225,8 +225,8 @@ fn below(answer: &FindReport) -> &'static str {
     if answer.closed_loop.is_some() { "clients (closed loop)" } else { "offered, requests per second" }
 }
 
-/// One line for each group of which there is anything. What only spends what was saved up, or asks whether the target is quick again, would
-/// bend the axes of all that was.
+/// Returns a line for each group that has trials. Trials that only use up a burst allowance, or test the recovery of the target,
+/// are left out because they would distort the axes.
 fn grouped(
     answer: &FindReport,
     stroke: Stroke,
@@ -289,7 +289,7 @@ fn rates_over_time(answer: &FindReport) -> Panel {
     panel(name, units, x, y, lines)
 }
 
-/// What answers took at each rate.
+/// Makes the chart of response times by rate.
 fn latency(answer: &FindReport) -> Panel {
     let nanos = |seconds: f64| seconds * 1e9;
     let mut lines =
@@ -316,7 +316,7 @@ fn latency(answer: &FindReport) -> Panel {
     )
 }
 
-/// How many good answers came of each rate.
+/// Makes the chart of good responses by rate.
 fn goodput(answer: &FindReport) -> Panel {
     let mut lines = grouped(answer, Stroke::Dots, |trial| vec![(load(trial), Some(trial.goodput))]);
     // As far as was offered: what is missing from it is what failed.
@@ -335,7 +335,7 @@ fn goodput(answer: &FindReport) -> Panel {
     )
 }
 
-/// What was in flight during each trial.
+/// Makes the chart of requests in flight during each trial.
 fn in_flight(answer: &FindReport) -> Panel {
     let lines = grouped(answer, Stroke::Solid, |trial| {
         let at = |(n, block): (usize, &_)| {

@@ -27,18 +27,18 @@ pub(super) use seawall_lab::generator_resources::available_cores;
 pub(crate) struct FindCommandPlan {
     pub(super) plan: FindPlan,
     pub(super) previous_report: Option<FindReport>,
-    /// Of clients in place of a rate.
+    /// The options of a closed loop, which has clients in place of a rate.
     pub(super) closed_loop: Option<ClosedLoopOptions>,
 }
 
-/// What `--closed-loop` asks for.
+/// The options of `--closed-loop`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClosedLoopOptions {
     /// `--max-clients`.
     pub(super) max_clients: Option<u32>,
 }
 
-/// The plan of a run that sends with so many threads at most, of files that are read so.
+/// Makes the plan of a run that sends with at most this many threads and reads these files.
 pub(crate) fn plan_find(
     args: &FindArgs,
     cpus: usize,
@@ -89,7 +89,7 @@ pub(crate) fn plan_find(
     Ok((FindCommandPlan { plan, previous_report: before, closed_loop: closed }, kit))
 }
 
-/// What is asked of the target's own side; whether it answers is found out when it is asked.
+/// Makes the reader of the server side. Whether the metrics endpoint responds shows at the first reading.
 fn server_side(args: &FindArgs) -> anyhow::Result<ServerSideReader> {
     let endpoint = args
         .server_metrics
@@ -143,7 +143,7 @@ pub(crate) fn redact_url(url: &str) -> String {
     format!("{scheme}://{host}{path}")
 }
 
-/// What becomes of their connections.
+/// Describes the connections of these requests.
 pub(crate) fn connection_policy(travel: &TransportOptions, requests: &[PreparedRequest]) -> ConnectionPolicy {
     let bound = |most: u64, none: u64| (most != none).then_some(most);
     let origins = || requests.iter().map(PreparedRequest::origin);

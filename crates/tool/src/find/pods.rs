@@ -1,8 +1,8 @@
-//! A search on pods: each offer and each experiment is carried out by all of them, each with its shard, and seen as one.
+//! A search on pods: all pods carry out each trial and each experiment, each pod its shard, and the results count as one.
 //!
-//! What is decided is decided here, where the blocks of all pods come together. A pod that is gone or late makes what was seen invalid, and
-//! never a limit of the target; offers after that are shared by those that are left. When pods are the limit, more of them are made, up
-//! to the number that is allowed, and the offer is carried out again.
+//! This module decides, because here the blocks of all pods come together. A lost or late pod makes a trial invalid; it never
+//! counts as a limit of the target. The remaining pods share the later trials. If the pods are the limit, more pods are made, up
+//! to the allowed number, and the trial is repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,44 +30,44 @@ use crate::distributed::ready_pods::{self, ReadyPods};
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A pod of which nothing has come for so long, while others told, is late.
+/// A pod that reports nothing for this long, while others report, is late.
 const LATE: Nanos = 2_000_000_000;
 
-/// How much longer than it may take an offer is waited for: orders travel, and logs.
+/// The longest wait beyond the duration of a trial: orders and logs take time to travel.
 const AROUND: Duration = Duration::from_secs(10);
 
-/// How long a calibration and an experiment may take beyond what they take.
+/// The longest wait beyond the duration of a calibration or an experiment.
 const LONG: Duration = Duration::from_secs(60);
 
-/// More pods are made by this factor, where they were the limit.
+/// The factor by which pods are added when they are the limit.
 const GROWTH: usize = 2;
 
-/// Pods that search.
+/// The pods of a search.
 pub(super) struct FindPodGroup {
     crew: ReadyPods<SearchTask, BlockList, SearchTaskResult>,
     stop: StopSwitch,
     observer: Option<BlockObserver>,
     on_pod_loss: OnPodLoss,
-    /// Most pods.
+    /// The largest number of pods.
     max_pods: usize,
-    /// What each can send, and keep busy; none before that was found out.
+    /// The rate and the number of clients that each pod sustains; `None` before the calibration.
     per_pod_capacity: Option<(f64, u32)>,
-    /// Why there are no more pods, if that was tried.
+    /// The reason why no more pods can be made, if that was tried.
     growth_error: Option<String>,
 }
 
-/// What all pods told of a work.
+/// The results of all pods for one task.
 struct WorkResults {
     present: Vec<usize>,
     blocks: Vec<Vec<BlockCounts>>,
     done: Vec<Option<SearchTaskResult>>,
-    /// When something came of each, by the fleet's clock.
+    /// The time of the last report of each pod, by the clock of the fleet.
     last_heard: Vec<Nanos>,
     invalid: Option<String>,
 }
 
 impl FindPodGroup {
-    /// Of pods that are ready, of which there may be so many in the end; tells of each offer while it goes on.
+    /// Makes a group of ready pods that can grow to `max_pods`; `observer` is called for each new block of a trial.
     pub(super) fn new(
         crew: ReadyPods<SearchTask, BlockList, SearchTaskResult>,
         on_pod_loss: OnPodLoss,
@@ -85,7 +85,7 @@ impl FindPodGroup {
         }
     }
 
-    /// What ends everything at once.
+    /// Returns the switch that stops everything at once.
     pub(super) fn stop_switch(&self) -> StopSwitch {
         self.stop.clone()
     }
@@ -95,7 +95,7 @@ impl FindPodGroup {
         (0..fleet.size()).filter(|&pod| fleet.loss_reason(pod).is_none()).collect()
     }
 
-    /// Has a work carried out, and hears all of it; `enough` is asked whenever there are more blocks of all.
+    /// Has the pods carry out a task, and collects all results; calls `enough` whenever all pods have reported another block.
     fn carry_out_work(
         &mut self,
         work: &SearchTask,
@@ -217,7 +217,7 @@ impl FindPodGroup {
         seen
     }
 
-    /// Makes more pods, if there may be more; whether there are.
+    /// Makes more pods if that is allowed; returns true if it made any.
     fn grow(&mut self) -> bool {
         let size = self.crew.fleet.size();
         let more = (size * GROWTH).min(self.max_pods);
@@ -234,13 +234,13 @@ impl FindPodGroup {
         }
     }
 
-    /// What can be offered by pods as there may be in the end.
+    /// Returns the rate that this many pods can offer; `None` before the calibration.
     fn capacity(&self, pods: usize) -> Option<f64> {
         self.per_pod_capacity.map(|(rate, _)| rate * pods as f64)
     }
 }
 
-/// What pods were told of an end.
+/// The number of stop orders that the pods have received.
 #[derive(Default)]
 struct StopCount(u8);
 
@@ -266,13 +266,13 @@ impl WorkResults {
         self.present.iter().all(|&pod| self.done[pod].is_some())
     }
 
-    /// Blocks of all that are there.
+    /// Returns the merged blocks of all present pods.
     fn merged_blocks(&self) -> Vec<BlockCounts> {
         let parts: Vec<&[BlockCounts]> = self.present.iter().map(|&pod| &*self.blocks[pod]).collect();
         BlockList::merge(&parts)
     }
 
-    /// Who tells nothing, while others do.
+    /// Returns a pod that reports nothing while others report.
     fn late_pod(&self, now: Nanos) -> Option<usize> {
         let is_behind = |pod: &usize| {
             let most = self.blocks.iter().map(Vec::len).max().unwrap_or(0);
@@ -385,7 +385,7 @@ impl TargetDriver for FindPodGroup {
     }
 }
 
-/// Ends everything from any thread.
+/// Returns a callback that stops everything, from any thread.
 pub(super) fn stop_callback(stop: &StopSwitch) -> Arc<dyn Fn() + Send + Sync> {
     let stop = stop.clone();
     Arc::new(move || stop.stop())

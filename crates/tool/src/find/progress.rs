@@ -1,7 +1,7 @@
-//! What is told of a run while it goes on: on a terminal one line that lives, elsewhere one line for each trial.
+//! The progress output of a run: one live line on a terminal, and one line for each trial elsewhere.
 //!
-//! A page (`--live-page`) is told the same. A thread draws the live line, five times a second or more, so that the time left is seen to pass during a trial of half a minute; the search
-//! hands over what it is at and waits for nobody.
+//! The page (`--live-page`) shows the same. A thread draws the live line at least five times per second, so that the remaining
+//! time visibly decreases during a trial of half a minute. The search hands over its state and never waits.
 
 use std::io::{IsTerminal as _, Write as _, stderr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,32 +20,32 @@ use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 use super::formatting::{format_clients, format_duration, format_percent, format_rate, format_seconds};
 use crate::search_page::{SearchPage, SearchPageReport};
 
-/// How often the live line is drawn.
+/// The interval at which the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Tells of a run.
+/// The progress output of a run.
 pub(crate) enum FindProgress {
-    /// A line for each trial.
+    /// One line for each trial.
     Lines,
-    /// One line.
+    /// One live line.
     Live(VerdictTally, Sender<ProgressUpdate>, JoinHandle<()>),
 }
 
-/// Told of the blocks of an offer whenever there is another, by the thread that sends it.
+/// Called with all blocks of the trial so far, whenever a block ends, by the sending thread.
 pub(crate) type BlockObserver = Box<dyn FnMut(&TrialSpec, &[BlockCounts]) + Send>;
 
-/// What the thread that draws is told.
+/// An update that the drawing thread receives.
 #[derive(Debug)]
 pub(crate) enum ProgressUpdate {
     /// Another step.
     Step(LiveLine),
-    /// Which way the present one points so far.
+    /// The interim verdict of the current trial.
     InterimVerdict(ReportedVerdict),
-    /// There is no more. Whoever observes the trials has a hand on the channel, too, so that it does not end by itself.
+    /// The end of the updates. The block observer holds a sender too, so that the channel does not close by itself.
     End,
 }
 
-/// The verdicts until now.
+/// The verdicts so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VerdictTally {
     good: usize,
@@ -54,7 +54,7 @@ pub(crate) struct VerdictTally {
     last: String,
 }
 
-/// What the live line says.
+/// The content of the live line.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveLine {
     step: String,
@@ -64,7 +64,7 @@ pub(crate) struct LiveLine {
 }
 
 impl FindProgress {
-    /// As it suits standard error.
+    /// Chooses the output that suits standard error.
     ///
     /// # Errors
     /// The system has no thread left.
@@ -82,7 +82,7 @@ impl FindProgress {
         Ok(Self::Live(VerdictTally::default(), sender, thread))
     }
 
-    /// Who is to hear of a trial while it goes on, if anybody wants to.
+    /// Returns the observer of the blocks of a trial, if the output needs one.
     pub(crate) fn block_observer(&self) -> Option<BlockObserver> {
         let Self::Live(_, sender, _) = self else { return None };
         let sender = sender.clone();
@@ -92,7 +92,7 @@ impl FindProgress {
         }))
     }
 
-    /// Nothing more comes; the terminal is left as it was.
+    /// Ends the output, and leaves the terminal as it was.
     pub(crate) fn end(self) {
         if let Self::Live(_, sender, thread) = self {
             let _ = sender.send(ProgressUpdate::End);
@@ -126,17 +126,17 @@ impl FindWatcher for FindProgress {
     }
 }
 
-/// Tells a page of a run: what is done, and what is known.
+/// Reports a run to its page: the current step and the interim result.
 pub(crate) struct PageUpdater<'p, A> {
     page: &'p mut SearchPage<A>,
-    /// What each step is part of; nothing, or with what stands behind it.
+    /// The text before the name of each step; empty, or with the separator that follows it.
     prefix: String,
     tally: VerdictTally,
     knows: fn(&mut SearchPage<A>, &dyn Fn() -> FindReport),
 }
 
 impl<'p> PageUpdater<'p, FindReport> {
-    /// The page of the run itself.
+    /// Makes the updater of the page of a whole run.
     pub(crate) fn for_run(page: &'p mut SearchPage<FindReport>) -> Self {
         Self {
             page,
@@ -148,13 +148,13 @@ impl<'p> PageUpdater<'p, FindReport> {
 }
 
 impl<'p, A> PageUpdater<'p, A> {
-    /// A page of more than the run, which is this part of it.
+    /// Makes the updater of a page on which the run is this part.
     pub(crate) fn for_part_of_run(page: &'p mut SearchPage<A>, name: &str) -> Self {
         Self { page, prefix: format!("{name}: "), tally: VerdictTally::default(), knows: |_, _| () }
     }
 }
 
-/// A shorter silence is over before anybody has read of it.
+/// The shortest pause that is shown: a shorter one ends before anybody can read of it.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 impl<A: SearchPageReport> FindWatcher for PageUpdater<'_, A> {
@@ -191,13 +191,13 @@ impl VerdictTally {
     }
 }
 
-/// Which way a trial points by these blocks; none of what is no trial.
+/// Returns the verdict that these blocks point to so far; `None` if the step is not a trial.
 fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> {
     let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return None };
     Some(standard.judge(&seawall_search::evidence::TrialEvidence::of(offer.rate, blocks, &standard)).into())
 }
 
-/// What is done, in a few words.
+/// Returns the name of a step in a few words.
 fn named(step: &FindStep<'_>) -> String {
     match step {
         FindStep::Calibrate => "measuring the generator".to_owned(),
@@ -212,7 +212,7 @@ fn named(step: &FindStep<'_>) -> String {
     }
 }
 
-/// The rate, or how many clients.
+/// Formats the rate, or the number of clients.
 fn offered(trial: &ReportedTrial) -> String {
     trial.clients.map_or_else(|| format!("{}/s", format_rate(trial.rate)), format_clients)
 }
@@ -275,7 +275,7 @@ fn draw(news: &Receiver<ProgressUpdate>) {
     }
 }
 
-/// The live line, so long after its step began.
+/// Formats the live line, at this time after the start of its step.
 fn live(now: &LiveLine, since: Duration) -> String {
     let LiveLine { step, tally, time, so_far } = now;
     let so_far = so_far.map_or_else(String::new, |verdict| format!(", {} so far", word(verdict)));

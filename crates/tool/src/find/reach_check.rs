@@ -1,7 +1,6 @@
-//! Whether the first target can be reached at all: one request, before any load.
+//! The check that the first target is reachable: one request, before any load.
 //!
-//! Looks at the connection and at nothing that comes over it: a target that answers, however badly, or that is silent, is the baseline's
-//! business.
+//! It checks the connection, and nothing that comes over it. The baseline judges a target that responds badly or not at all.
 
 use std::time::Duration;
 
@@ -19,21 +18,21 @@ use seawall_load::target::Weight;
 /// A connection that takes longer is none that a load could be put on; a request that does is not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether somebody wants the end of it.
+/// The interval at which the check looks whether it should stop.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What asks, with a session of its own.
+/// A check of one target, with a session of its own.
 pub(crate) struct ReachCheck {
     setup: SessionSetup,
-    /// Where the connection goes if not to the target.
+    /// The route of the connection if it does not go to the target itself.
     by: String,
 }
 
 impl ReachCheck {
-    /// The first of the targets, as all are asked.
+    /// Makes a check of the first target, with the transport of all requests.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no target.
     pub(crate) fn for_first_target(
         requests: &[PreparedRequest],
         travel: &TransportOptions,
@@ -81,7 +80,7 @@ impl ReachCheck {
     }
 }
 
-/// Who has to let a connection through, as far as that is not the target itself.
+/// Describes the route of a connection (Unix socket, proxy, other address) if it is not the target itself.
 pub(super) fn describe_route(dial: &DialOptions, origin: &Origin) -> String {
     if let Some(path) = &dial.unix_socket {
         return format!(" at {}", path.display());
@@ -95,7 +94,7 @@ pub(super) fn describe_route(dial: &DialOptions, origin: &Origin) -> String {
     places.map_or_else(String::new, |places| format!(" at {places}"))
 }
 
-/// Whether nothing stands on which a request could be sent.
+/// Returns true if no connection was made over which a request could be sent.
 fn is_unreachable(fault: RequestFault) -> bool {
     matches!(
         fault,

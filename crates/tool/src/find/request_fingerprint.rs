@@ -1,7 +1,7 @@
-//! What a run keeps of what it sends and which way, so that it is continued at the same server with the same requests and no other.
+//! The fingerprint of the requests and the route of a run, so that `--resume` continues only with the same requests and server.
 //!
-//! No secret: headers, bodies and certificates are digests, and those are short. A change escapes one of them once in four thousand million
-//! times; of a password that can be guessed at all a digest of all its bits would tell whether a guess is right.
+//! It contains no secret: headers, bodies and certificates are short digests. A change escapes a digest once in four thousand
+//! million times. A full digest would tell whether a guess of a weak password is right.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ use seawall_load::request_source::RequestList;
 use super::reach_check::describe_route;
 use crate::attack::connection_args::ConnectionArgs;
 
-/// Of a digest.
+/// The length of a digest, in bytes.
 const BYTES: usize = 4;
 
-/// What is sent, and which way.
+/// Makes the fingerprint of the requests and the route.
 ///
 /// # Errors
 /// The certificate cannot be read.

@@ -1,8 +1,8 @@
-//! What `--resume` says when it sends nothing: why, and which option changes that.
+//! The message of a `--resume` that sends nothing: the reason, and the option that changes it.
 
 use seawall_lab::find::find_report::{FindOutcome, FindReport, FindStopReason};
 
-/// Why a continued run sent nothing, and what to change, in one sentence; none if it sent something.
+/// Returns the reason why a resumed run sent nothing and the option to change, in one sentence; `None` if it sent something.
 pub(super) fn why_nothing_was_sent(before: &FindReport, after: &FindReport) -> Option<String> {
     let sent = |report: &FindReport| (report.trials.len(), report.experiments.len());
     if sent(before) != sent(after) {

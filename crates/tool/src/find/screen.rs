@@ -9,7 +9,7 @@ mod server_side;
 use seawall_cause::class::CauseClass;
 use seawall_lab::find::find_report::{
     FindConfig, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
-    ReportedFailureMode, ReportedLimit, ReportedRecovery, ReportedTrial,
+    ReportedFailureMode, ReportedLimit, ReportedRecovery, ReportedTrial, ReportedVerdict,
 };
 
 use super::formatting::{
@@ -17,9 +17,11 @@ use super::formatting::{
 };
 use crate::text_wrap::{truncate_line, wrap_and_truncate};
 
-/// Columns of a screen at most, and at least, of which the first are names.
+/// The widest screen, in columns.
 pub(super) const MAX_COLUMNS: usize = 80;
+/// The narrowest screen, in columns.
 const NARROW: usize = 40;
+/// The width of the row names, in columns.
 const NAMES: usize = 15;
 /// Lines of a screen of [`MAX_COLUMNS`] columns; of a narrower one as many more as it takes to hold the same.
 const HIGH: usize = 40;
@@ -76,7 +78,7 @@ impl FindScreen {
             self.row("latency knee", &limit(&answer.latency_breaking_rate, answer));
         }
         if let Some(fails) = answer.failure_mode {
-            self.row("overloaded", in_words_of(fails));
+            self.row("overloaded", &format!("{}{}", in_words_of(fails), top_failure(answer)));
         }
         if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
             self.row("goodput", &format!("{} good responses/s in overload", format_rate(goodput)));
@@ -480,11 +482,24 @@ pub(super) fn describe_stop_reason(answer: &FindReport) -> Option<(&'static str,
             ("cut short", "the run was stopped on request; continue it with --resume".to_owned())
         }
         FindStopReason::Budget if answer.is_found() && !left_out.is_empty() => {
-            ("left out", format!("{left_out}: the budget ran out; continue with --resume"))
+            ("left out", format!("{left_out}: too little of the budget (--budget) was left; continue with --resume"))
         }
         FindStopReason::Budget => {
-            ("cut short", "the budget (--budget) ran out; continue the run with --resume".to_owned())
+            ("cut short", "too little of the budget (--budget) was left for the next trials; continue the run with --resume".to_owned())
         }
+    })
+}
+
+/// The most frequent failure of the failed trial with the most failures, after a colon; empty without failures.
+fn top_failure(answer: &FindReport) -> String {
+    let failed = answer.trials.iter().filter(|trial| trial.verdict == ReportedVerdict::Bad);
+    let most = failed
+        .filter(|trial| trial.top_failure.is_some())
+        .max_by(|one, other| one.error_ratio.total_cmp(&other.error_ratio));
+    let failure = most.and_then(|trial| trial.top_failure.as_ref());
+    failure.map_or_else(String::new, |failure| {
+        let share = if failure.ratio > 0.995 { "" } else { "mostly " };
+        format!(": {share}{}", failure.kind)
     })
 }
 

@@ -1,4 +1,4 @@
-//! What offers the load: the one place where a run is joined to the load engine.
+//! The setup of the load: the one place that joins a run to the load engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,42 +19,43 @@ use seawall_probe::files::LocalFiles;
 use super::progress::BlockObserver;
 use super::reach_check::ReachCheck;
 
-/// What is sent, and how.
+/// The requests of a session, and how to send them.
 #[derive(Debug)]
 pub(crate) struct FindSessionConfig {
-    /// The requests, sent in turn again and again.
+    /// The requests, which are sent in turn again and again.
     pub(super) requests: RequestList,
-    /// How they travel.
+    /// The transport of the requests.
     pub(crate) transport: TransportOptions,
-    /// How they are framed.
+    /// The framing of the requests.
     pub(super) framing: RequestFraming,
-    /// Most threads that send.
+    /// The largest number of sender threads.
     pub(super) max_threads: usize,
-    /// How they are spaced.
+    /// The spacing of the requests.
     pub(super) arrivals: ReportedArrivals,
-    /// Of everything random.
+    /// The seed of everything random.
     pub(super) seed: u64,
-    /// Later is late; none: nothing is.
+    /// The time after which a response is late; `None` means never.
     pub(super) latency_bound: Option<Duration>,
-    /// The target's own side.
+    /// The reader of the server side.
     pub(super) server_side: ServerSideReader,
 }
 
-/// A ground, and what stops at once what happens on it.
+/// A target driver, and the callback that stops it at once.
 pub(super) struct SearchSetup {
     pub(super) driver: Box<dyn TargetDriver>,
     pub(super) stop_callback: Arc<dyn Fn() + Send + Sync>,
-    /// Who looks at the target's own side, and when an answer is late.
+    /// The source of the server-side evidence.
     pub(super) server_side_source: ServerSideSource,
+    /// The time after which a response is late; `None` means never.
     pub(super) latency_bound: Option<Duration>,
-    /// What finds out whether there is a target at all; none where that is known.
+    /// The check that the target is reachable; `None` if that is known.
     pub(super) reach_check: Option<ReachCheck>,
 }
 
-/// The ground that a kit is for, which tells of each offer while it goes on.
+/// Builds the driver for this config; `observer` is called for each new block of a trial.
 ///
 /// # Errors
-/// Nothing can be sent from here.
+/// The requests cannot be sent from here.
 pub(super) fn build_search_setup(
     kit: FindSessionConfig,
     observer: Option<BlockObserver>,
@@ -76,10 +77,10 @@ pub(super) fn build_search_setup(
     })
 }
 
-/// What sends what is in a kit, and the target's own side.
+/// Builds the local target driver and the reader of the server side from this config.
 ///
 /// # Errors
-/// The system refuses so many open files.
+/// The system refuses to raise the open files limit.
 pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(LocalDriver, ServerSideReader)> {
     let FindSessionConfig {
         requests: list,

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::emulate_default_handler;
 
-/// What has come.
+/// The termination signal that the run has received.
 pub(crate) struct TerminationSignals(Arc<AtomicI32>);
 
 impl TerminationSignals {

@@ -9,8 +9,9 @@ use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_lab::find::empty_report;
 use seawall_lab::find::find_report::{
     ConnectionPolicy, FindOutcome, FindReport, FindStopReason, ReportedArrivals, ReportedCause,
-    ReportedEstimate, ReportedEvidence, ReportedExcludedCause, ReportedQuotaExhaustion, ReportedTie,
-    ReportedUndecidedCause, RequestFingerprint, ServerSideFact, ServerSideWindow,
+    ReportedEstimate, ReportedEvidence, ReportedExcludedCause, ReportedFailureMode, ReportedQuotaExhaustion,
+    ReportedTie, ReportedTopFailure, ReportedUndecidedCause, ReportedVerdict, RequestFingerprint,
+    ServerSideFact, ServerSideWindow,
 };
 use seawall_lab::find::plan::{FindPlan, TargetInfo};
 use seawall_lab::server_side::ServerSideReader;
@@ -135,7 +136,7 @@ pub(crate) fn field(class: SimulatedClass, seed: u64) -> Field {
     Field { target: SimulatedTargetSpec::draw(class, seed).target(&goal(), 1), most: None }
 }
 
-/// Of a ground whose side nobody can ask.
+/// Makes a setup without a server side.
 fn site(field: Field) -> SearchSetup {
     let sight = server_side_source(ServerSideReader::new(None, None));
     SearchSetup {
@@ -428,15 +429,33 @@ fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
     assert!(text.contains("100/s for 8.0 s, too few responses") && !text.contains("no rate"), "{text}");
 }
 
+/// A report about a limiter named no status, so that a 429 had to be looked for elsewhere.
+#[test]
+fn the_failures_in_overload_are_named() {
+    let mut answer = found();
+    answer.failure_mode = Some(ReportedFailureMode::Rejecting);
+    let bad = answer.trials.iter_mut().filter(|trial| trial.verdict == ReportedVerdict::Bad);
+    let bad = bad.max_by(|one, other| one.error_ratio.total_cmp(&other.error_ratio)).unwrap();
+    for (ratio, text) in
+        [(1.0, "some are errors: status 429\n"), (0.7, "some are errors: mostly status 429\n")]
+    {
+        bad.top_failure = Some(ReportedTopFailure { kind: "status 429".to_owned(), ratio });
+        let text = text.to_owned();
+        let mut with = found();
+        (with.failure_mode, with.trials) = (Some(ReportedFailureMode::Rejecting), vec![bad.clone()]);
+        assert!(shown(&with).contains(&text), "{}", shown(&with));
+    }
+}
+
 #[test]
 fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
     let left_out = vec!["the experiment \"churn\" and all later experiments".to_owned()];
     let answer = FindReport { stop_reason: Some(FindStopReason::Budget), not_run: left_out, ..found() };
     let text = shown(&answer);
     assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
-    assert!(page::render(&answer).unwrap().contains("the budget ran out"));
+    assert!(page::render(&answer).unwrap().contains("too little of the budget (--budget) was left"));
     let none = FindReport { outcome: FindOutcome::Interrupted, not_run: Vec::new(), ..answer };
-    assert!(shown(&none).contains("cut short    the budget (--budget) ran out"));
+    assert!(shown(&none).contains("cut short    too little of the budget (--budget) was left"));
 }
 
 #[test]
@@ -522,7 +541,7 @@ fn each_outcome_has_a_code_and_a_signal_comes_first() {
     assert_eq!(exit_code(&found(), Some(2)), 0, "a signal after the end is no interruption");
 }
 
-/// What a page in the middle of a search is told.
+/// Returns the update that a page receives during a search.
 fn event(answer: &FindReport, state: &'static str) -> Value {
     let live = SearchStatus::with_state(state);
     serde_json::from_str(&SearchPageReport::live_event(answer, live).unwrap()).unwrap()

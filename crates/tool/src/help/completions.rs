@@ -16,11 +16,11 @@ pub(super) enum CompletionShell {
     Fish,
 }
 
-/// What may follow a command.
+/// The completions that can follow a command.
 struct CompletionPlace {
-    /// The commands so far, such as `emulate server`; empty at first.
+    /// The commands so far, such as `emulate server`; empty at the start.
     path: String,
-    /// Names, each with what it is for.
+    /// The names, each with its description.
     names: Vec<(String, String)>,
     flags: Vec<CompletionFlag>,
 }
@@ -83,14 +83,14 @@ fn first_line(text: Option<&StyledStr>) -> String {
 }
 
 impl CompletionFlag {
-    /// As typed.
+    /// Returns the flag as it is typed, long and short.
     fn spellings(&self) -> impl Iterator<Item = String> + '_ {
         let long = self.long.iter().map(|long| format!("--{long}"));
         long.chain(self.short.map(|short| format!("-{short}")))
     }
 }
 
-/// A loop over the words before the one to complete, which leaves the commands among them in `at`.
+/// Writes a loop over the words before the one to complete; it leaves the commands among them in `at`.
 fn walk(places: &[CompletionPlace], words: &str) -> String {
     let mut out = format!("    local at= word\n    for word in {words}; do\n        case \"$at $word\" in\n");
     for CompletionPlace { path, .. } in places.iter().skip(1) {

@@ -20,7 +20,7 @@ use crate::expectation_args::ExpectationArgs;
 use crate::find::args::{MaxRate, search_goal};
 use crate::live_page::LoopbackAddress;
 
-/// What is compared, at what load, and where the answer goes.
+/// The flags of `isolate`: the variants, the load and the output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IsolateArgs {
     /// Target (http:// can be left out); without a URL, see --targets
@@ -127,45 +127,45 @@ impl FromStr for Margin {
     }
 }
 
-/// A look takes ten cells of two seconds.
+/// The shortest budget: a first evaluation takes ten time buckets of two seconds.
 const LEAST: Duration = Duration::from_secs(25);
-/// What everything may take where nothing is said: of a comparison alone, and of one with searches, of which a minute each is left for four.
+/// The default budgets: of a comparison alone, and of a comparison with searches, which has a minute for each of four searches.
 const USUAL: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(360)];
-/// A cell is to have some requests of each way, and a lookout of days nobody has.
+/// The lowest rate: each time bucket needs some requests of each variant, and nobody waits for days.
 const SLOWEST: f64 = 1.0;
 
 impl IsolateArgs {
-    /// Whether ways are searched after they were compared.
+    /// Returns true if the limits of variants are searched after the comparison.
     pub(crate) fn searches_capacity(&self) -> bool {
         self.capacity
     }
 
-    /// Whether targets may come on standard input.
+    /// Returns true if targets can come on standard input.
     pub(crate) fn reads_stdin(&self) -> bool {
         let is_said = self.url.is_some() || self.compares_two_urls() || self.experiment.is_some();
         matches!(self.targets.as_str(), "-") || (self.targets == "stdin" && !is_said)
     }
 
-    /// What of it matters to pods.
+    /// Returns the flags that matter for the distribution to pods.
     pub(super) fn command_io(&self) -> LoadCommandIo<'_> {
         LoadCommandIo { command: LoadCommand::Isolate, targets: &self.targets, output: None }
     }
 
-    /// What is asked of a cluster, if anything is.
+    /// Returns the options of `--on`; `None` without `--on`.
     ///
     /// # Errors
-    /// All that does not go together.
+    /// The flags contradict each other.
     pub(super) fn distributed_options(&self) -> anyhow::Result<Option<DistributedOptions>> {
         self.distributed_args
             .distributed_options(&self.command_io(), self.connection_args.unsupported_in_pods())
     }
 
-    /// Whether two URLs are compared.
+    /// Returns true if two URLs are compared.
     pub(super) fn compares_two_urls(&self) -> bool {
         self.a.is_some()
     }
 
-    /// Time for everything together.
+    /// Returns the time for the comparison and the searches together.
     pub(super) fn total_budget(&self) -> Duration {
         self.budget.unwrap_or(USUAL[usize::from(self.capacity)])
     }
@@ -175,10 +175,10 @@ impl IsolateArgs {
         if self.capacity { capacity::study_budget(self.total_budget()) } else { self.total_budget() }
     }
 
-    /// What no single flag can know. All of it is said at once.
+    /// Checks all combinations of flags, and reports all errors at once.
     ///
     /// # Errors
-    /// Flags that do not go together.
+    /// The flags contradict each other.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let has_urls = self.url.is_some() || self.compares_two_urls() || self.experiment.is_some();
         let mut mistakes = self.request_args.validation_errors(has_urls);

@@ -1,7 +1,7 @@
-//! `--capacity`: has the ways that matter searched for the rate that each bears, and shows what that came to beside the reference.
+//! `--capacity`: searches the limits of the variants that matter, and shows them beside that of the reference.
 //!
-//! Which ways, in which order and how long each is `lab`'s ([`seawall_lab::isolate::capacity`]); a search is told of, and what it came to is said, as
-//! `find` does both.
+//! `lab` decides which variants are searched, in which order and for how long ([`seawall_lab::isolate::capacity`]). Progress and
+//! results are shown as `find` shows them.
 
 use std::fmt::{self, Write as _};
 use std::io::{Write as _, stderr};
@@ -25,7 +25,7 @@ use crate::report::axis_scale::AxisScale;
 use crate::report::chart::{ChartLine, ChartPoints, Panel, Stroke, run_colour};
 use crate::search_page::SearchPage;
 
-/// Searches what an experiment calls for.
+/// Runs the searches that the result of an experiment calls for.
 pub(super) fn search_limits(
     bench: &LocalVariantRunner,
     searches: &CapacityPlan,
@@ -81,7 +81,7 @@ fn carry_out(
     Ok(run?)
 }
 
-/// Who bears more or less than the reference, for the first line; none if that is told of nobody.
+/// Names the variants that sustain more or less than the reference, for the first line; `None` if there are none.
 pub(super) fn format_headline(answer: &IsolateReport) -> Option<String> {
     let found = answer.capacity.as_ref()?;
     let said = found.variants.iter().filter_map(|way| {
@@ -119,7 +119,7 @@ pub(super) fn write_screen_section(out: &mut String, answer: &IsolateReport) -> 
     Ok(())
 }
 
-/// How a search ended and where it breaks, from where on answers are late, and what would tell more.
+/// Describes how a search ended, where the variant breaks, from where responses are late, and whether a longer budget would help.
 fn describe_limit(run: &Run) -> String {
     let is_late = run.config.slo.latency.is_some()
         && run.latency_breaking_rate.lowest_bad_rate.is_some()
@@ -134,7 +134,7 @@ fn describe_limit(run: &Run) -> String {
     format_outcome_line(run) + &late + more
 }
 
-/// What a way bears beside the reference, as `find --compare` says it; none of the reference.
+/// Compares a variant with the reference as `find --compare` does; `None` for the reference itself.
 fn compared_to_reference(found: &CapacityReport, way: &VariantCapacity) -> Option<String> {
     let reference = &found.variants.first()?;
     Some(match way.vs_reference.as_ref()? {
@@ -147,7 +147,7 @@ fn compared_to_reference(found: &CapacityReport, way: &VariantCapacity) -> Optio
     })
 }
 
-/// Columns of the table of what was searched, the first of which are text.
+/// The columns of the table of searches; the first of them are text.
 pub(super) const TABLE_COLUMNS: [&str; 8] = [
     "Variant",
     "Limit",
@@ -159,7 +159,7 @@ pub(super) const TABLE_COLUMNS: [&str; 8] = [
     "Took",
 ];
 
-/// Its rows.
+/// Returns the rows of the table of searches.
 pub(super) fn table_rows(found: &CapacityReport) -> Vec<[String; 8]> {
     let none = || "–".to_owned();
     let bracket = |limit: &seawall_lab::find::find_report::ReportedLimit| match (limit.lower, limit.upper) {
@@ -189,12 +189,12 @@ pub(super) fn table_rows(found: &CapacityReport) -> Vec<[String; 8]> {
     searched.chain(left_out).collect()
 }
 
-/// Good answers of a trial of which there is a 99th percentile.
+/// The fewest good responses of a trial with a 99th percentile.
 const LEAST_OF_TAIL: u32 = 100;
-/// Rates that are no further apart than this share are one.
+/// Rates that differ by less than this share count as one.
 const SAME: f64 = 0.01;
 
-/// Times of good answers by the rate that was offered, of all ways in one picture, and where each breaks; none without any.
+/// Makes one chart of all variants: response times by offered rate, and breaking rates; `None` without any responses.
 pub(super) fn response_time_panel(found: &CapacityReport) -> Option<Panel> {
     let mut lines: Vec<_> =
         found.variants.iter().flat_map(of_way).filter(|line| !line.points.is_empty()).collect();
@@ -223,7 +223,7 @@ pub(super) fn response_time_panel(found: &CapacityReport) -> Option<Panel> {
     })
 }
 
-/// The 99th percentile with the way's name, or where no trial has one the median, which else goes without.
+/// Returns the median and the 99th percentile of a variant. The percentile has the name; if there is none, the median has it.
 fn of_way(way: &VariantCapacity) -> [ChartLine; 2] {
     let [median, tail] = [0, 1].map(|at| points(&way.find, at));
     let nameless = if tail.is_empty() { way.name.clone() } else { String::new() };
@@ -231,7 +231,7 @@ fn of_way(way: &VariantCapacity) -> [ChartLine; 2] {
     [line(nameless, Stroke::Thin, median), line(way.name.clone(), Stroke::Solid, tail)]
 }
 
-/// Rates and times: the median (0) or the 99th percentile (1) of each rate, the middle one where it was offered several times.
+/// Returns the median (0) or the 99th percentile (1) at each rate; of several trials at one rate, the middle value.
 fn points(run: &Run, at: usize) -> ChartPoints {
     let time = |trial: &ReportedTrial| {
         let good: u32 = trial.blocks.iter().map(|block| block.1).sum();

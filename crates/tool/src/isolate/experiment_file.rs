@@ -1,4 +1,4 @@
-//! `--experiment`: ways from a YAML or JSON file, every mistake in it told at once.
+//! `--experiment`: variants from a YAML or JSON file. All mistakes in the file are reported at once.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::variant_draft::{
 };
 use crate::find::formatting::pluralize;
 
-/// Most ways of one experiment, which share its rate.
+/// Most variants of one experiment; they share its rate.
 pub(super) const MAX_VARIANTS: usize = 30;
 
-/// Largest file, in bytes: thirty ways take a hundredth of it.
+/// Largest file, in bytes: thirty variants take a hundredth of it.
 const LARGEST: usize = 1 << 20;
 
-/// The reference, and the ways that are compared with it.
+/// The reference, and the variants that are compared with it.
 #[derive(Debug)]
 pub(super) struct VariantDrafts {
     pub(super) reference: VariantDraft,
@@ -27,22 +27,23 @@ pub(super) struct VariantDrafts {
 }
 
 impl VariantDrafts {
-    /// The reference's URL, if no way needs another target.
+    /// Returns the URL of the reference, if each variant has a URL of its own.
     pub(super) fn target_url(&self) -> Option<&str> {
         self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
     }
 
-    /// Whether any asks for a lookup for each connection: then all have one.
+    /// Returns true if any variant needs a lookup for each connection: then all variants have one.
     pub(super) fn any_looks_up_per_connection(&self) -> bool {
         self.all().any(|way| way.lookup_per_connection)
     }
 
-    /// Each of them, the reference first.
+    /// Returns all variants, the reference first.
     pub(super) fn all(&self) -> impl Iterator<Item = &VariantDraft> {
         std::iter::once(&self.reference).chain(&self.variants)
     }
 
-    /// All in blocks where the reference is: its connections and its source are those of a session of its own, in which no other way is.
+    /// Puts all variants into blocks if the reference is in blocks: its connections and source belong to a session that no
+    /// variant shares.
     pub(super) fn use_blocks_if_reference_does(mut self) -> Self {
         if self.reference.effective_design() == Design::Blocks {
             self.variants.iter_mut().for_each(|way| way.design = Some(Design::Blocks));
@@ -51,10 +52,10 @@ impl VariantDrafts {
     }
 }
 
-/// What is in a file, which is kept if those that a plan is made of are.
+/// Reads the variants of an experiment file, and captures the file if the inputs of the plan are captured.
 ///
 /// # Errors
-/// It cannot be read, or its mistakes.
+/// The file cannot be read, or has mistakes.
 pub(super) fn read_experiment_file(path: &Path, files: &InputFiles) -> anyhow::Result<VariantDrafts> {
     let text = seawall_core::file::read_text(path, LARGEST)
         .map_err(|why| anyhow::anyhow!("cannot read {}: {why}", path.display()))?;
@@ -132,7 +133,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
     VariantDraft { description: described(&draft), ..draft }
 }
 
-/// What a way cannot have together.
+/// Reports the settings of a variant that contradict each other.
 fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
     if draft.design == Some(Design::Interleaved) && draft.needs_own_session() {
         table
@@ -149,7 +150,7 @@ fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
     }
 }
 
-/// What differs, in words.
+/// Describes the differences of a variant in words.
 fn described(draft: &VariantDraft) -> String {
     let place = |(host, port): &(String, u16)| format!("connected to {host}:{port}");
     let parts = [
@@ -221,7 +222,7 @@ mod tests {
         );
     }
 
-    /// The reference's connections and source held in blocks alone, and interleaved ways were compared with one that had neither.
+    /// The connections and the source of the reference worked only in blocks, so interleaved variants were compared without them.
     #[test]
     fn a_reference_that_takes_turns_is_compared_with_ways_that_take_turns() {
         for reference in ["connections: 2", "source: 127.0.0.2", "design: blocks", "body: 9"] {

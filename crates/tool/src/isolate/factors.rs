@@ -1,4 +1,4 @@
-//! `--factors`: the built-in factors, and the ways that they are for a target.
+//! `--factors`: the built-in factors, and the variants that they make for a target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use crate::find::formatting::pluralize;
 /// One of `--factors`, with a value that it can have.
 #[derive(Debug, Clone)]
 pub(super) struct FactorSpec {
-    /// As it was typed.
+    /// The factor as typed.
     text: String,
     factor: Factor,
 }
@@ -29,18 +29,18 @@ enum Factor {
     Address,
     KeepAlive,
     Connections(usize),
-    /// What the reference does not speak, or this.
+    /// The protocol that the reference does not use, or this one.
     Protocol(Option<VariantProtocol>),
-    /// The same with the other scheme, or this URL.
+    /// The URL with the other scheme, or this URL.
     Tls(Option<String>),
     ConnectTo(HostPort),
-    /// Bytes.
+    /// The size of the body in bytes.
     BodyBytes(usize),
     SourceAddress(IpAddr),
     Proxy(Arc<ProxyRules>),
 }
 
-/// As they are typed.
+/// The names of the factors as they are typed.
 pub(super) const FACTOR_NAMES: [&str; 10] = [
     "name",
     "address",
@@ -102,17 +102,17 @@ fn factor(word: &str, value: Option<&str>) -> Result<Factor, String> {
     }
 }
 
-/// What ways are made for.
+/// The request path of the reference, from which the variants are made.
 pub(super) struct FactorContext<'a> {
-    /// The first of the targets, as the reference sends it.
+    /// The first request of the reference.
     pub(super) first_request: &'a PreparedRequest,
-    /// All of them.
+    /// All requests of the reference.
     pub(super) requests: &'a [PreparedRequest],
-    /// As the reference travels.
+    /// The transport of the reference.
     pub(super) transport: &'a TransportOptions,
-    /// Addresses that it is connected to now.
+    /// The current addresses of the reference.
     pub(super) addresses: &'a [SocketAddr],
-    /// The name with its final dot that leads there; none that was found.
+    /// The absolute name (with a final dot) that leads to these addresses; `None` if none was found.
     pub(super) absolute_name: Option<String>,
 }
 
@@ -133,20 +133,20 @@ pub(super) fn absolute_names(host: &str, resolv_conf: &str) -> Vec<String> {
 }
 
 impl FactorSpec {
-    /// Whether it asks for the name that a name stands for.
+    /// Returns true if the factor varies how the host name is resolved; then each connection of every variant has its own lookup.
     pub(super) fn varies_name_resolution(&self) -> bool {
         matches!(self.factor, Factor::NameResolution)
     }
 
-    /// Whether its ways are those of addresses that a name has.
+    /// Returns true if the variants depend on the addresses of the host name, so that only the sending machine can make them.
     pub(super) fn varies_address(&self) -> bool {
         matches!(self.factor, Factor::NameResolution | Factor::Address)
     }
 
-    /// The ways of this factor.
+    /// Makes the variants of this factor.
     ///
     /// # Errors
-    /// There are none for this target, and why.
+    /// The factor has no variants for this target; the text says why.
     pub(super) fn build_drafts(&self, aimed: &FactorContext<'_>) -> Result<Vec<VariantDraft>, String> {
         let ways = match &self.factor {
             Factor::NameResolution => by_name(aimed),
@@ -186,7 +186,7 @@ impl FactorSpec {
     }
 }
 
-/// A way leads all requests to one place.
+/// Checks that all targets have one host and port, because a variant leads all requests there.
 fn to_one_place(aimed: &FactorContext<'_>) -> Result<(), String> {
     let is_there = |request: &PreparedRequest| request.origin() == aimed.first_request.origin();
     if aimed.requests.iter().all(is_there) {
@@ -290,7 +290,7 @@ fn keep_alive(aimed: &FactorContext<'_>) -> VariantDraft {
     VariantDraft { keep_alive: Some(kept), ..VariantDraft::new(name, what) }
 }
 
-/// The same with the other scheme, where the port is the scheme's own.
+/// Returns the URL with the other scheme. The port must be the default.
 fn other_scheme(url: &str) -> Result<String, String> {
     let (scheme, rest) = url.split_once("://").ok_or("expected a URL")?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -311,12 +311,12 @@ mod tests {
 
     use super::*;
 
-    /// What a factor comes to for a target: names of its ways, or why there are none.
+    /// Returns the names of the variants of a factor for a target, or the reason why there are none.
     fn told(text: &str, method: &str, url: &str) -> Result<Vec<String>, String> {
         told_of(text, &[(method, url)])
     }
 
-    /// The same for several targets.
+    /// Returns the names of the variants of a factor for several targets.
     fn told_of(text: &str, targets: &[(&str, &str)]) -> Result<Vec<String>, String> {
         let request = |&(method, url): &(&str, &str)| {
             let target = Target { method: method.into(), url: url.into(), ..Target::default() };

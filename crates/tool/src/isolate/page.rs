@@ -1,4 +1,4 @@
-//! `--html`: the experiment as one offline page without a script: the interval of each way, the curves of all, and every figure.
+//! `--html`: the experiment as one offline page without a script: the interval of each variant, all curves and all figures.
 
 use std::fmt::{self, Write as _};
 
@@ -19,7 +19,7 @@ use crate::search_page::{SearchPageReport, SearchStatus};
 
 const STYLE: &str = include_str!("../report/page/page.css");
 
-/// What this page has beside the style of all pages.
+/// The styles of this page beside the style of all pages.
 const OWN: &str = "\
 .ways{display:block;width:100%;max-width:1000px}.ways text{font:13px system-ui,sans-serif;fill:var(--ink)}\
 .ways .soft{fill:var(--soft)}.ways .margin{fill:var(--shade)}.ways .axis{stroke:var(--line)}.ways .zero{stroke:var(--soft)}\
@@ -32,15 +32,15 @@ const OWN: &str = "\
 
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
-/// What the page of an experiment that goes on has beside: it takes what is new from the page that is sent to it.
+/// The script of the live page: it takes changes from the offline page that the server sends.
 const SWAP: &str = include_str!("../report/page/swap.js");
 
-/// The page.
+/// Returns the page.
 pub(super) fn render(answer: &IsolateReport) -> String {
     offline(answer, None)
 }
 
-/// The page, of which this is said first.
+/// Returns the page with this note at its top.
 fn offline(answer: &IsolateReport, note: Option<&str>) -> String {
     let mut out = String::new();
     // Formatting into memory cannot fail.
@@ -48,11 +48,11 @@ fn offline(answer: &IsolateReport, note: Option<&str>) -> String {
     out
 }
 
-/// What an open page is told.
+/// The data that an open page receives.
 #[derive(Serialize)]
 struct Data {
     live: SearchStatus,
-    /// The page that works offline, as it would be now.
+    /// The current offline page.
     page: String,
 }
 
@@ -79,7 +79,7 @@ impl SearchPageReport for IsolateReport {
     }
 }
 
-/// All of it but its end.
+/// Writes the whole page except its end.
 fn page(out: &mut String, answer: &IsolateReport, policy: &str, note: Option<&str>) -> fmt::Result {
     let headline = escaped(&title(answer));
     writeln!(
@@ -188,7 +188,7 @@ const FORESTS: [ForestLayout; 2] = [
     },
 ];
 
-/// An interval for each way beside the margin, those that differ most first.
+/// Draws an interval for each variant beside the margin, the largest differences first.
 fn forest(out: &mut String, answer: &IsolateReport, layout: &ForestLayout) -> fmt::Result {
     let ways = in_order(answer);
     let reach = reach(answer);
@@ -277,7 +277,7 @@ fn bar(
     )
 }
 
-/// Whether it is failures that tell a way apart: what time its few good answers take says nothing of it.
+/// Returns true if failures distinguish the variant: then the times of its few good responses say nothing.
 fn is_of_failures(way: &VariantResult) -> bool {
     way.verdict.is_failure_difference() || way.stats.all_failed()
 }
@@ -378,7 +378,7 @@ fn curves(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "<div class=\"curves\">{}</div>", svg::render_panel(&panel))
 }
 
-/// What was searched: times by rate of each way, its limit, and what was not.
+/// Writes the results of the searches: times by rate of each variant, its limit, and the variants that were not searched.
 fn bears(out: &mut String, found: &CapacityReport) -> fmt::Result {
     match capacity::response_time_panel(found) {
         Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::render_panel(&panel))?,

@@ -1,4 +1,4 @@
-//! From flags to ways that can be gone. No load has been sent when a mistake is found.
+//! From flags to variants that can be sent. All mistakes are found before any load is sent.
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, stdin};
@@ -36,34 +36,34 @@ use crate::find::args::search_goal;
 use crate::find::plan::{connection_policy, redact_url, target_info};
 use crate::find::reach_check::ReachCheck;
 
-/// An experiment, and what it takes to carry it out.
+/// An experiment with all that its run needs.
 pub(crate) struct IsolateRun {
     pub(crate) plan: IsolatePlan,
-    /// What follows it.
+    /// The plan of the searches that follow.
     pub(super) capacity_plan: Option<CapacityPlan>,
     pub(crate) runner: LocalVariantRunner,
     pub(crate) reach_checks: Vec<VariantReachCheck>,
 }
 
-/// One request that a way is tried with before any load.
+/// The single request that tests a variant before any load.
 pub(crate) struct VariantReachCheck {
     name: String,
     url: String,
     reach: ReachCheck,
 }
 
-/// Whose names are looked up.
+/// The machine that looks up names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LookupScope {
-    /// This machine's, which sends.
+    /// This machine, which alone sends.
     Local,
-    /// The same of one of several that have to come to the same ways, in whatever order their addresses are told.
+    /// This machine, one of several. Addresses are sorted, so that all machines make the same variants.
     LocalSortedAddresses,
-    /// Nobody's: others send, who may know other names and have other addresses. What hangs on them they say.
+    /// No lookup here: pods send, which may know other names and addresses. They report whatever depends on these.
     Remote,
 }
 
-/// Ways that are asked for, how they are gone and what they are called.
+/// The variants that flags and file ask for, and how to send each of them.
 struct PreparedVariants {
     drafts: VariantDrafts,
     ways: Vec<VariantSetup>,
@@ -71,7 +71,7 @@ struct PreparedVariants {
     style: RequestFraming,
 }
 
-/// The plan of an experiment that sends with so many threads at most, of files that are read so.
+/// Makes the plan of an experiment that sends with at most this many threads and reads these files.
 pub(super) fn plan_local_run(
     args: &IsolateArgs,
     cpus: usize,
@@ -80,7 +80,7 @@ pub(super) fn plan_local_run(
     build_run(args, cpus, prepare_variants(args, files, LookupScope::Local)?)
 }
 
-/// The same on one of several machines that send together.
+/// Makes the plan on one of several machines that send together.
 pub(crate) fn plan_inside_pod(
     args: &IsolateArgs,
     cpus: usize,
@@ -89,7 +89,7 @@ pub(crate) fn plan_inside_pod(
     build_run(args, cpus, prepare_variants(args, files, LookupScope::LocalSortedAddresses)?)
 }
 
-/// What can be known to be wrong of an experiment that others send, who say then which ways there are.
+/// Finds the mistakes of an experiment that pods send, as far as they show here; the pods then report their variants.
 pub(super) fn check_plan_for_pods(args: &IsolateArgs, files: &InputFiles, pods: usize) -> anyhow::Result<()> {
     let drawn = prepare_variants(args, files, LookupScope::Remote)?;
     enough(
@@ -103,7 +103,7 @@ pub(super) fn check_plan_for_pods(args: &IsolateArgs, files: &InputFiles, pods: 
     )
 }
 
-/// The plan of an experiment whose ways so many pods have told.
+/// Makes the plan of an experiment whose variants this many pods have reported.
 pub(super) fn plan_from_pods(args: &IsolateArgs, told: Told, pods: usize) -> anyhow::Result<IsolatePlan> {
     let asked = asked(args, told.ways.iter().skip(1).map(|way| way.design), segment_overhead(pods));
     enough(args, &asked, pods)?;
@@ -121,7 +121,7 @@ fn enough(args: &IsolateArgs, asked: &StudyConfig, pods: usize) -> anyhow::Resul
     enough_time(asked, args.capacity)
 }
 
-/// Why pods search nothing after a comparison.
+/// The error for `--capacity` with `--on`.
 pub(crate) const CAPACITY_NOT_WITH_PODS: &str =
     "--capacity does not work with --on: search the limit of each variant with seawall find --on";
 
@@ -184,7 +184,7 @@ fn build_run(args: &IsolateArgs, cpus: usize, drawn: PreparedVariants) -> anyhow
     Ok(IsolateRun { plan, capacity_plan: searches, runner: bench, reach_checks: reaches })
 }
 
-/// A lookup shows where there is one for each request, and in all ways alike.
+/// Makes each request of every variant look up the name: otherwise the cost of a lookup is invisible.
 fn look_up_each(travel: &mut TransportOptions, style: &mut RequestFraming) {
     (travel.dial.address_lifetime, travel.keep_alive, style.close) =
         (AddressLifetime::Connection, false, true);
@@ -202,7 +202,7 @@ fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duratio
     }
 }
 
-/// What has no time for a first look tells nothing, however long it sends.
+/// Checks that the budget suffices for a first evaluation; without one, the experiment would tell nothing.
 fn enough_time(asked: &StudyConfig, find: bool) -> anyhow::Result<()> {
     let least = min_budget(asked);
     let (whole, with) = if find { (total_budget(least), " with --capacity") } else { (least, "") };
@@ -213,7 +213,7 @@ fn enough_time(asked: &StudyConfig, find: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Searches of ways, as they are compared.
+/// Plans a search of each variant, as it is compared.
 fn searches(
     args: &IsolateArgs,
     ways: &[VariantSetup],
@@ -244,10 +244,10 @@ fn searches(
     })
 }
 
-/// Asks every way for one answer.
+/// Sends one request over each variant.
 ///
 /// # Errors
-/// Ways to which there is no connection, all of them.
+/// Some variants have no connection; the error names all of them.
 pub(crate) fn check_reachability(
     reaches: Vec<VariantReachCheck>,
     is_ended: impl Fn() -> bool,
@@ -272,8 +272,7 @@ fn reach_check(
     Ok(VariantReachCheck { name: draft.name.clone(), url, reach })
 }
 
-/// What is sent, as it was written. An experiment file whose ways all have a URL is asked for by that of its reference, where nothing else is
-/// said.
+/// Reads the targets. Without a target, an experiment file whose variants all have a URL supplies the URL of its reference.
 fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> anyhow::Result<Vec<Target>> {
     let of_file = of_file.filter(|_| args.targets == "stdin");
     let url = args.url.as_deref().or(args.a.as_deref()).or(of_file);
@@ -296,7 +295,7 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
     Ok(targets)
 }
 
-/// All ways that are asked for, by flags or by a file.
+/// Makes all variants that flags or a file ask for.
 fn drafts(
     args: &IsolateArgs,
     file: Option<VariantDrafts>,
@@ -347,7 +346,7 @@ fn drafts(
     Ok(ways.use_blocks_if_reference_does())
 }
 
-/// What is wrong with ways together, wherever they come from: how many there are, and what they are called.
+/// Returns the mistakes of the variants as a whole, from any source: their number and their names.
 fn unfit(ways: &VariantDrafts) -> Vec<String> {
     let mut mistakes = Vec::new();
     if ways.variants.len() > MAX_VARIANTS {
@@ -365,7 +364,7 @@ fn unfit(ways: &VariantDrafts) -> Vec<String> {
     mistakes
 }
 
-/// The name with a final dot that leads where this one does.
+/// Returns the absolute name (with a final dot) that leads to the same addresses.
 fn absolute_name(origin: &Origin, travel: &TransportOptions, addresses: &[SocketAddr]) -> Option<String> {
     // A system without the file has no search domains.
     let conf = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
@@ -378,7 +377,7 @@ fn absolute_name(origin: &Origin, travel: &TransportOptions, addresses: &[Socket
     factors::absolute_names(&host, &conf).into_iter().find(leads_there)
 }
 
-/// What is sent that way.
+/// Makes the requests of a variant.
 fn requests(
     draft: &VariantDraft,
     targets: &[Target],
@@ -398,7 +397,7 @@ fn requests(
     targets.iter().map(request).collect()
 }
 
-/// A way that can be gone: its requests are sendable, and their names have addresses.
+/// Sets a variant up: its requests can be sent, and their names have addresses.
 fn way(
     draft: &VariantDraft,
     targets: &[Target],
@@ -423,7 +422,7 @@ fn way(
     Ok(VariantSetup { requests, separate_transport: apart })
 }
 
-/// What the machine that sends must have: addresses of all names, and the one that is sent from.
+/// Checks that this machine can send the variant: all names have addresses, and the source address exists.
 fn check_sendable(
     draft: &VariantDraft,
     requests: &[PreparedRequest],
@@ -452,7 +451,7 @@ fn check_sendable(
     Ok(())
 }
 
-/// What a way cannot have, as its target and the reference are.
+/// Returns the settings of variants that contradict their target or the reference.
 fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
     let origins = |at: usize| ways[at].requests.iter().map(PreparedRequest::origin);
     let has_proxy = |at: usize| {
@@ -481,7 +480,7 @@ fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &Tran
     mistakes
 }
 
-/// Ways that come out as the reference, whatever was written: "not the cause" said nothing of them.
+/// Returns an error for each variant that equals the reference: "not the cause" would say nothing about it.
 fn repetitions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
     let reference = VariantKey::of(drafts[0], &ways[0], travel);
     let variants = drafts.iter().zip(ways).skip(1);
@@ -492,7 +491,7 @@ fn repetitions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &Transpo
     same.map(told).collect()
 }
 
-/// What two ways that are one have in common.
+/// The properties of a variant. Variants with equal properties are the same.
 #[derive(PartialEq)]
 struct VariantKey<'a> {
     connections: usize,
@@ -502,14 +501,14 @@ struct VariantKey<'a> {
     requests: Vec<RequestKey<'a>>,
 }
 
-/// The same of a request.
+/// The properties of a request of a variant.
 #[derive(PartialEq)]
 struct RequestKey<'a> {
     url: &'a str,
     close: bool,
     multiplexes: bool,
     proxy: Option<&'a HttpProxy>,
-    /// Where else than where the URL says.
+    /// The address to connect to in place of that of the URL.
     address: Option<&'a HostPort>,
     server_name: Option<&'a str>,
 }

@@ -21,57 +21,57 @@ use crate::distributed::ready_pods::{self, ReadyPods};
 /// Longest wait for news before it is looked whether anything is to end.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// How much longer than it sends a pod is waited for: late answers take a second, orders and logs travel.
+/// The longest wait beyond the sending time: late responses take a second, and orders and logs take time to travel.
 const AROUND: Duration = Duration::from_secs(5);
 
-/// How long connections may take to be opened.
+/// The longest time for opening connections.
 const OPENING: Duration = Duration::from_secs(30);
 
-/// How long what was measured is waited for once everything is to end.
+/// The longest wait for measurements after a stop.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long goes by from an order to the first request and from the last one to what came of it, and how much more for each pod: orders are
-/// written one after the other, and logs come through the API server.
+/// The overhead of a segment: from the order to the first request and from the last request to the result, and the addition for
+/// each pod. Orders are written one after the other, and logs come through the API server.
 const GAP: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(1));
 
-/// What goes by before each piece that so many pods send.
+/// Returns the overhead of each segment that this many pods send.
 pub(super) fn segment_overhead(pods: usize) -> Duration {
     GAP.0 + GAP.1 * u32::try_from(pods).unwrap_or(u32::MAX)
 }
 
-/// Pods that compare.
+/// The pods of a comparison.
 pub(super) struct IsolatePods {
     crew: ReadyPods<SegmentTask, (), SegmentTaskResult>,
     stop: StopSwitch,
     on_pod_loss: OnPodLoss,
-    /// What is to be said of pods that have no part in the segment under way.
+    /// The messages about pods that are missing in the current segment.
     losses: Vec<(usize, String)>,
-    /// The first that was lost.
+    /// The message about the first lost pod.
     first_loss: Option<String>,
-    /// How many ways there are.
+    /// The number of variants.
     ways: usize,
 }
 
 impl IsolatePods {
-    /// Of pods that are ready.
+    /// Makes a group of ready pods.
     pub(super) fn new(crew: ReadyPods<SegmentTask, (), SegmentTaskResult>, on_pod_loss: OnPodLoss) -> Self {
         Self { crew, stop: StopSwitch::default(), on_pod_loss, losses: Vec::new(), first_loss: None, ways: 0 }
     }
 
-    /// What ends everything at once.
+    /// Returns the switch that stops everything at once.
     pub(super) fn stop_switch(&self) -> StopSwitch {
         self.stop.clone()
     }
 
-    /// How many there are.
+    /// Returns the number of pods.
     pub(super) fn pod_count(&self) -> usize {
         self.crew.fleet.size()
     }
 
-    /// The ways, of which all pods have the same.
+    /// Returns the variants, which must be the same on all pods.
     ///
     /// # Errors
-    /// They have not, or it was not said.
+    /// The pods have different variants, or did not report them.
     pub(super) fn fetch_variants(&mut self) -> anyhow::Result<VariantList> {
         let told = self.carry_out_work(&SegmentTask::Ways, AROUND);
         if let Some(lost) = &self.first_loss {
@@ -100,13 +100,12 @@ impl IsolatePods {
         self.stop.is_stopped() || self.is_given_up()
     }
 
-    /// A pod was lost, and everything is to end then.
+    /// Returns true if a pod was lost and a lost pod ends the run.
     fn is_given_up(&self) -> bool {
         self.first_loss.is_some() && self.on_pod_loss == OnPodLoss::Abort
     }
 
-    /// Has a work done by all pods that are there, and hears what came of it, by pod. As soon as one has ended before its time, the others are
-    /// told to end, too.
+    /// Has all present pods carry out a task, and returns the results by pod. If one pod ends early, the others are told to stop.
     fn carry_out_work(&mut self, work: &SegmentTask, within: Duration) -> Vec<(usize, SegmentTaskResult)> {
         let fleet = &mut self.crew.fleet;
         let mut waiting: Vec<usize> =
@@ -150,7 +149,7 @@ impl IsolatePods {
         told
     }
 
-    /// What a pod saw is not there, which is said once in a segment.
+    /// Reports a lost pod, once in each segment.
     fn note_loss(&mut self, pod: usize, why: &str) {
         if self.losses.iter().any(|(known, _)| *known == pod) {
             return;
@@ -161,7 +160,7 @@ impl IsolatePods {
         self.losses.push((pod, format!("{said}; this pod's share of the requests is missing")));
     }
 
-    /// What all that are there see of what they send.
+    /// Has the pods send a segment, or one variant of it, and merges their results.
     fn send(&mut self, member: Option<usize>, segment: &Segment) -> SegmentResult {
         let told = self.carry_out_work(&SegmentTask::Send(member), segment.send_duration() + AROUND);
         let named = told.into_iter().filter_map(|(pod, done)| match done {
@@ -189,7 +188,7 @@ impl IsolatePods {
         whole
     }
 
-    /// Why nothing more is to be sent.
+    /// Returns the reason to stop sending, if there is one.
     fn cut(&self, seen: Option<IsolateStopReason>) -> Option<IsolateStopReason> {
         let fleet = &self.crew.fleet;
         let is_empty = || (0..fleet.size()).all(|pod| fleet.loss_reason(pod).is_some());
@@ -204,7 +203,7 @@ impl IsolatePods {
     }
 }
 
-/// Whether a pod ended before its time.
+/// Returns true if a pod ended early.
 fn is_cut(done: &SegmentTaskResult) -> bool {
     matches!(done, SegmentTaskResult::Sent(sent) if sent.cut.is_some())
 }

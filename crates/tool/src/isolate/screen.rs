@@ -441,10 +441,10 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     Ok(())
 }
 
-/// Columns of the table of all ways.
-/// Place of the time saved in [`TABLE_COLUMNS`].
+/// The index of the column `time saved` in [`TABLE_COLUMNS`].
 pub(super) const TIME_SAVED_COLUMN: usize = 6;
 
+/// The headings of the table of all variants.
 pub(super) const TABLE_COLUMNS: [&str; 10] = [
     "variant",
     "responses",

@@ -1,4 +1,4 @@
-//! What is shown of experiments on simulated paths, and the exit code of each.
+//! Tests of the output and the exit codes, with experiments on simulated paths.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::search_page::{SearchPageReport, SearchStatus};
 /// A simulated path, cut after so many segments.
 struct Simulated(SimulatedPath, usize, Option<IsolateStopReason>);
 
-/// The same of a machine that was the limit in its first segment alone, and of a target that leaves requests unanswered in the second.
+/// A simulated path whose generator was the limit in the last segment before the cut.
 struct Stumbling(Simulated);
 
 impl VariantRunner for Stumbling {
@@ -59,7 +59,7 @@ impl VariantRunner for Simulated {
     }
 }
 
-/// The middles of cells, by way, in the place of all times.
+/// Returns the middle times of the time buckets, by variant, in place of all times.
 fn times(cells: &[Cell]) -> Vec<LatencyHistogram> {
     let mut all = vec![LatencyHistogram::default(); cells.first().map_or(0, Vec::len)];
     for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
@@ -70,7 +70,7 @@ fn times(cells: &[Cell]) -> Vec<LatencyHistogram> {
     all
 }
 
-/// What became of the requests in cells, by way.
+/// Returns the request counts of the time buckets, by variant.
 fn counts(cells: &[Cell]) -> Vec<RequestCounts> {
     let mut all = vec![RequestCounts::default(); cells.first().map_or(0, Vec::len)];
     for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
@@ -81,7 +81,7 @@ fn counts(cells: &[Cell]) -> Vec<RequestCounts> {
     all
 }
 
-/// An experiment with ways that take so much more time, a logarithm, and fail so often.
+/// Runs an experiment with variants that take this much more time (a logarithm) and have this share of failures.
 fn experiment(
     noise: Noise,
     rate: f64,
@@ -106,7 +106,7 @@ fn beside(
     isolate(&mut Simulated(SimulatedPath::new(noise, effects, rate, 2), after, cut), &plan, &mut |_, _| ())
 }
 
-/// An experiment with ways of these names, the reference first, at so many requests a second: two minutes of the middle of their times.
+/// Returns a plan with these variants, the reference first, at this rate: two minutes of the middle of their times.
 fn plan_of(rate: f64, names: &[&str]) -> IsolatePlan {
     let asked = StudyConfig {
         designs: vec![Design::Interleaved; names.len() - 1],
@@ -361,7 +361,7 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
     assert_eq!(of(0.0, 1.0).outcome, IsolateOutcome::Decided, "who answers nothing has no tail");
 }
 
-/// The same with searches of simulated targets, one after the other: the reference first.
+/// Adds searches of simulated targets to a comparison, one after the other, the reference first.
 fn searched_too(answer: IsolateReport, searches: &[(SimulatedClass, u64)], all: bool) -> IsolateReport {
     let plans = vec![Search { max_rate: Some(1_000.0), ..search() }; answer.variants.len() + 1];
     let mut limits = CapacitySearches::new(
@@ -551,7 +551,7 @@ fn refused(plan: anyhow::Result<plan::IsolateRun>) -> String {
     }
 }
 
-/// Aimed at the flags, `keep-alive` beside a reference without was a way that equalled it, and was said to be not the cause.
+/// A factor was applied to the flags: `keep-alive` equalled a reference without keep-alive, and was reported as not the cause.
 #[test]
 fn a_factor_beside_a_file_is_the_files_reference_with_one_thing_different() {
     let words = "http://127.0.0.1:1/ --factors keep-alive --capacity";
@@ -594,7 +594,7 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
     .unwrap();
 }
 
-/// A way with a URL of its own asked for that alone, and the reference for all.
+/// A variant with its own URL requested only that URL, while the reference requested all of them.
 #[test]
 fn a_way_has_no_url_of_its_own_beside_targets_that_have_several() {
     let room = tempfile::tempdir().unwrap();
@@ -635,7 +635,7 @@ fn built_in_ways_are_as_many_and_their_names_as_long_as_a_files_are() {
     assert!(long.contains("at most 64 bytes"), "{long}");
 }
 
-/// It was spent on blocks that were too few for a look, and nothing was told of any way.
+/// The budget was spent on too few blocks for an evaluation, and the report said nothing about any variant.
 #[test]
 fn a_budget_without_time_for_a_first_look_is_refused_with_the_one_that_has() {
     let told = |words: &str| {

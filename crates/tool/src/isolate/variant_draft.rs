@@ -1,4 +1,4 @@
-//! What a way has different, before it is known whether it can be gone.
+//! The differences of a variant, before it is known whether it can be sent.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use seawall_load::variant::{self, Variant, VariantProtocol};
 /// Largest body, in bytes.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// A way as it was asked for. What it does not name is as the flags have it.
+/// A variant as it was asked for. The flags decide whatever it leaves open.
 #[derive(Debug, Clone, Default)]
 pub(super) struct VariantDraft {
     pub(super) name: String,
-    /// In words.
+    /// The description in words.
     pub(super) description: String,
     pub(super) url: Option<String>,
     pub(super) address: Option<HostPort>,
@@ -24,11 +24,11 @@ pub(super) struct VariantDraft {
     pub(super) keep_alive: Option<bool>,
     pub(super) insecure: bool,
     pub(super) proxies: Option<Arc<ProxyRules>>,
-    /// Each connection asks for its address: of all ways, or of none.
+    /// True if each connection looks up its address; this holds for all variants or for none.
     pub(super) lookup_per_connection: bool,
     pub(super) connections: Option<usize>,
     pub(super) source_address: Option<IpAddr>,
-    /// Bytes.
+    /// The size of the body in bytes.
     pub(super) body_bytes: Option<usize>,
     pub(super) design: Option<Design>,
 }
@@ -38,7 +38,7 @@ impl VariantDraft {
         Self { name: name.into(), description: what.into(), ..Self::default() }
     }
 
-    /// The same in which everything else is as the reference has it, so that one thing differs alone.
+    /// Fills in everything else from the reference, so that the variant differs in one thing alone.
     pub(super) fn inherit_from(self, reference: &Self) -> Self {
         // Each field by name, so that another one is not forgotten here.
         Self {
@@ -59,18 +59,18 @@ impl VariantDraft {
         }
     }
 
-    /// Whether it takes a session that the others do not share.
+    /// Returns true if the variant needs a session of its own.
     pub(super) fn needs_own_session(&self) -> bool {
         self.connections.is_some() || self.source_address.is_some()
     }
 
-    /// How it takes its turns: alone where it would disturb the others.
+    /// Returns the design of the variant: blocks if it would disturb the others.
     pub(super) fn effective_design(&self) -> Design {
         let alone = self.needs_own_session() || self.body_bytes.is_some();
         self.design.unwrap_or(if alone { Design::Blocks } else { Design::Interleaved })
     }
 
-    /// Whether anything is different.
+    /// Returns true if the variant has any differences.
     pub(super) fn has_differences(&self) -> bool {
         self.url.is_some()
             || self.address.is_some()
@@ -83,7 +83,7 @@ impl VariantDraft {
             || self.needs_own_session()
     }
 
-    /// As the engine has it.
+    /// Returns the variant of the load engine.
     pub(super) fn to_variant(&self) -> Variant {
         Variant {
             name: self.name.clone(),
@@ -111,12 +111,12 @@ pub(super) fn parse_protocol(text: &str) -> Option<VariantProtocol> {
     }
 }
 
-/// Whether requests of this method carry a body: others are other requests with one (RFC 9110 section 9.3).
+/// Returns true if requests of this method have a body: a body changes the meaning of others (RFC 9110 section 9.3).
 pub(super) fn method_takes_body(method: &str) -> bool {
     matches!(method, "POST" | "PUT" | "PATCH")
 }
 
-/// What it is called.
+/// Returns the name of a protocol.
 pub(super) fn protocol_name(protocol: VariantProtocol) -> &'static str {
     match protocol {
         VariantProtocol::Http1 => "HTTP/1.1",
@@ -124,7 +124,7 @@ pub(super) fn protocol_name(protocol: VariantProtocol) -> &'static str {
     }
 }
 
-/// Whether it is an address in the place of a name.
+/// Returns true if the host is an IP address and not a name.
 pub(super) fn is_ip_address(host: &str) -> bool {
     host.parse::<IpAddr>().is_ok()
 }

@@ -1,10 +1,10 @@
-//! Who is let in, and to what: pure decisions about a request's head.
+//! Access control of the page: pure decisions about the head of a request.
 //!
-//! What guards the page is its token, which only the link has; loopback alone is every user of this machine, and every page that
-//! a browser on it shows. Such a page can send requests here (it cannot read the answers, for its origin is another), and can have a
-//! name of its own resolve to this address (DNS rebinding), by which it could. So a request must be for the address that was
-//! bound, and one that another place's page sent is refused whatever it holds. Neither is told of the other or of the token:
-//! all of them are 403.
+//! The token of the link guards the page. A loopback address alone does not: every user of this machine reaches it, and so does
+//! every page in a browser on it. Such a page can send requests here. It cannot read the responses, because its origin is
+//! another, unless it lets a name of its own resolve to this address (DNS rebinding). So a request must name the address that was
+//! bound, and a request that a page of another origin sent is always refused. The response is 403 in each case, so that it
+//! reveals nothing about the token.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,11 +14,11 @@ use aws_lc_rs::{constant_time, rand};
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Method, Request, StatusCode};
 
-/// What lets one in: 128 bits that nobody can guess.
+/// The token of the link: 128 random bits that nobody can guess.
 pub(super) struct PageToken(String);
 
 impl PageToken {
-    /// A new one.
+    /// Draws a new token.
     ///
     /// # Errors
     /// The system gives no randomness.
@@ -29,7 +29,7 @@ impl PageToken {
         Ok(Self(format!("{:032x}", u128::from_be_bytes(bits))))
     }
 
-    /// Compared in a time that does not tell how much of it was right.
+    /// Compares in constant time, so that the time does not tell how much was right.
     fn matches(&self, offered: &str) -> bool {
         constant_time::verify_slices_are_equal(self.0.as_bytes(), offered.as_bytes()).is_ok()
     }
@@ -41,21 +41,21 @@ impl fmt::Debug for PageToken {
     }
 }
 
-/// What may be asked for.
+/// The resources of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageRoute {
     /// The page.
     Page,
-    /// What changes on it.
+    /// The stream of changes.
     Events,
-    /// The file that works without us.
+    /// The offline file.
     Report,
     /// A command.
     Control,
 }
 
 impl PageRoute {
-    /// By path, which is all that is public.
+    /// Finds the resource of a path; only the path is public.
     fn of(path: &str) -> Option<Self> {
         Some(match path {
             "/" => Self::Page,
@@ -66,25 +66,25 @@ impl PageRoute {
         })
     }
 
-    /// The only method that it takes: what changes something is no link and no picture.
+    /// Returns the only allowed method: a request that changes something cannot be a link or an image.
     fn method(self) -> Method {
         if self == Self::Control { Method::POST } else { Method::GET }
     }
 }
 
-/// Why a request is refused.
+/// The reason to refuse a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageRefusal {
-    /// It is for another host, another page sent it, or it has not the token.
+    /// The request is for another host, comes from another page, or lacks the token.
     Unauthorized,
-    /// There is no such thing.
+    /// The resource does not exist.
     NotFound,
-    /// Not by this method; by that one.
+    /// The resource needs this method.
     WrongMethod(&'static str),
 }
 
 impl PageRefusal {
-    /// As HTTP has it.
+    /// Returns the HTTP status.
     pub(super) fn status(self) -> StatusCode {
         match self {
             Self::Unauthorized => StatusCode::FORBIDDEN,
@@ -94,14 +94,14 @@ impl PageRefusal {
     }
 }
 
-/// Decides for one address and one token.
+/// Decides about requests for one address and one token.
 #[derive(Debug)]
 pub(super) struct PageAuth {
     address: SocketAddr,
     token: PageToken,
 }
 
-/// Browsers leave it out.
+/// The port that browsers leave out.
 const USUAL_PORT: u16 = 80;
 
 impl PageAuth {
@@ -109,12 +109,12 @@ impl PageAuth {
         Self { address, token }
     }
 
-    /// The page's link.
+    /// Returns the link to the page.
     pub(super) fn url(&self) -> String {
         format!("http://{}/?token={}", self.address, self.token.0)
     }
 
-    /// Which way a request goes.
+    /// Returns the resource that a request may access.
     pub(super) fn authorize<B>(&self, request: &Request<B>) -> Result<PageRoute, PageRefusal> {
         let host = self.host(request).ok_or(PageRefusal::Unauthorized)?;
         let uri = request.uri();
@@ -133,7 +133,7 @@ impl PageAuth {
         Ok(way)
     }
 
-    /// The host that a request is for, if that is here.
+    /// Returns the host that a request names, if it is this server.
     fn host<'r, B>(&self, request: &'r Request<B>) -> Option<&'r str> {
         let mut named = request.headers().get_all(HOST).iter();
         let host = named.next()?.to_str().ok()?;
@@ -142,7 +142,7 @@ impl PageAuth {
         (one && same && self.is_ours(host)).then_some(host)
     }
 
-    /// The address itself, or `localhost` where that is it; with the port.
+    /// Returns true for the bound address and its port, also for `localhost` if the address is 127.0.0.1 or ::1.
     fn is_ours(&self, host: &str) -> bool {
         let port = self.address.port();
         let bare = match host.strip_suffix(&format!(":{port}")) {
@@ -160,8 +160,8 @@ impl PageAuth {
     }
 }
 
-/// Whether a page of another place sent it, by what browsers say of their own (Fetch Standard, "Origin header"; Fetch Metadata
-/// Request Headers). Following a link to the page is none: whoever has it may.
+/// Returns true if a page of another origin sent the request, according to the browser (Fetch Standard, "Origin header"; Fetch
+/// Metadata Request Headers). Following a link to the page is allowed from anywhere.
 fn is_cross_origin(headers: &HeaderMap, host: &str, way: PageRoute) -> bool {
     let ours = format!("http://{host}");
     let elsewhere = headers.get_all(ORIGIN).iter().any(|origin| origin != ours.as_str());

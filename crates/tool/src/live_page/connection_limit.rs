@@ -1,7 +1,7 @@
-//! Connections at once: those that have not shown the link make way, the oldest first.
+//! The limit of connections: those that have not shown the token yield their places, the oldest first.
 //!
-//! Whoever is on this machine can connect, and say nothing. If such connections kept their places, nobody who has the link could stop the
-//! run: so that a place is kept by whoever was let in, and the others have theirs for as long as nobody else wants it.
+//! Any user of this machine can connect and stay silent. If such connections kept their places, nobody with the link could stop
+//! the run. So a connection keeps its place once it has shown the token, and others keep theirs only while nobody else needs it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::server::PageDeadline;
 
-/// Places for so many.
+/// A number of places for connections.
 pub(super) struct PageConnectionLimit {
     most: usize,
     state: RefCell<State>,
@@ -19,11 +19,11 @@ pub(super) struct PageConnectionLimit {
 struct State {
     taken: usize,
     numbers: u64,
-    /// Of those that have not shown the link, in the order in which they came.
+    /// Connections that have not shown the token, in order of arrival.
     untrusted: VecDeque<(u64, PageDeadline)>,
 }
 
-/// A place, until it is dropped.
+/// A place for a connection, until it is dropped.
 pub(super) struct PageConnectionPermit {
     places: Rc<PageConnectionLimit>,
     number: u64,
@@ -34,7 +34,8 @@ impl PageConnectionLimit {
         Rc::new(Self { most, state: RefCell::default() })
     }
 
-    /// A place for a connection with this life; none where all are kept. The stranger who makes way is gone once its task has run.
+    /// Returns a place for a connection with this deadline; `None` if trusted connections hold all. The connection that yields
+    /// ends once its task runs.
     pub(super) fn acquire(self: &Rc<Self>, life: &PageDeadline) -> Option<PageConnectionPermit> {
         let mut state = self.state.borrow_mut();
         if state.taken >= self.most {
@@ -50,7 +51,7 @@ impl PageConnectionLimit {
 }
 
 impl PageConnectionPermit {
-    /// Keeps it: the link was shown.
+    /// Keeps the place, because the connection has shown the token.
     pub(super) fn mark_trusted(&self) {
         self.places.state.borrow_mut().untrusted.retain(|(number, _)| *number != self.number);
     }

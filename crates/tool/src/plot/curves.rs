@@ -1,9 +1,8 @@
-//! What targets do at which rate, over each other in one picture: good answers, response time, and what was late or failed, against the
-//! rate that was offered.
+//! Curves of several targets over the offered rate, in one picture: good responses, response time, and late or failed requests.
 //!
-//! Reads what `find --json` writes, and of it only the breaking rate and the trials; or summaries of attacks at one rate each
-//! (`attack --summary=json`), one after the other. Each file is a line, named as the file is. Knows nothing of how rates were chosen,
-//! and makes nothing up: a line goes from one rate that was tried to the next.
+//! From `find --json` it reads only the breaking rate and the trials. It also reads summaries of attacks at one rate each
+//! (`attack --summary=json`), one after the other. Each file is a line with the name of the file. This module does not know how
+//! rates were chosen, and adds no points: a line goes from one tried rate to the next.
 
 use std::io::{BufRead, Read as _};
 use std::path::Path;
@@ -20,10 +19,10 @@ use crate::report::svg;
 /// More than any search writes: some thousand trials with their windows.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// What one file holds.
+/// The content of one file.
 #[derive(Debug, Default)]
 struct Curve {
-    /// The rate above which it breaks, requests a second.
+    /// The rate above which the target breaks, in requests per second.
     cliff: Option<f64>,
     trials: Vec<Trial>,
 }
@@ -59,10 +58,10 @@ struct ResponseTime {
 /// One trial of a search, or one attack.
 #[derive(Debug, Clone, Deserialize)]
 struct Trial {
-    /// What the trial was for; empty for an attack.
+    /// The purpose of the trial; empty for an attack.
     #[serde(default)]
     purpose: String,
-    /// Why the trial says nothing about the target; none if it does.
+    /// The reason why the trial says nothing about the target; `None` if it is valid.
     #[serde(default)]
     invalid_reason: Option<String>,
     /// The verdict of the trial; empty for an attack.
@@ -109,8 +108,8 @@ impl Trial {
             && self.rate > 0.0
     }
 
-    /// Per cent of its requests that were late or failed. Not known of one that ended because what waited grew, before any of that was
-    /// late: no trouble at all is the last that it says.
+    /// Returns the percentage of late or failed requests. It is unknown for a trial that ended because its queue grew before any
+    /// request was late: "no trouble" would be wrong.
     fn troubled(&self) -> Option<f64> {
         let share = self.error_ratio.into_iter().chain(self.late_ratio).reduce(f64::max)?;
         (self.verdict != "bad" || share > 0.0).then_some(100.0 * share)
@@ -231,14 +230,14 @@ mod tests {
         }
     }
 
-    /// As `find` writes it; of it what counts here.
+    /// A report of `find`, reduced to the fields that count here.
     const MANAGED: &str = "{\"kind\":\"find\",\"version\":1,\"outcome\":\"found\",
         \"breaking_rate\":{\"lower\":155.0,\"upper\":160.0,\"estimate\":157.0},\"trials\":[
         {\"purpose\":\"ramp\",\"rate\":200,\"goodput\":150,\"error_ratio\":0.25,\"late_ratio\":0.3},
         {\"rate\":100,\"goodput\":100,\"error_ratio\":0,\"late_ratio\":null},
         {\"rate\":200,\"goodput\":158,\"error_ratio\":0.2,\"late_ratio\":null},
         {\"rate\":200,\"goodput\":0,\"error_ratio\":1,\"late_ratio\":null}]}";
-    /// As `attack --summary=json` does, twice.
+    /// Two summaries of `attack --summary=json`.
     const AGENT: &str = "{\"kind\":\"attack\",\"version\":1,\"offered_rate\":400.0,\"goodput\":400,\"error_ratio\":0.0,\"response_time\":{\"p50_seconds\":0.001,\"p99_seconds\":0.002}}
         {\"kind\":\"attack\",\"version\":1,\"offered_rate\":100.0,\"goodput\":100,\"error_ratio\":0.01,\"response_time\":{\"p99_seconds\":0.001}}\n";
 

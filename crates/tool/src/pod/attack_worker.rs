@@ -1,7 +1,7 @@
 //! `attack` in a pod: a shard of the load, second by second.
 //!
-//! The plan is the one that `attack` makes by itself. What the whole has of a number (clients, workers, errors) is shared; the shard and
-//! the first instant come with the order.
+//! The plan is that of `attack`. Numbers of the whole load (clients, workers, errors) are divided; the shard and the start come
+//! with the order.
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -33,19 +33,19 @@ use super::{PodPosition, ready, serve};
 use crate::attack::control_socket::ControlSocketCommand;
 use crate::attack::{AttackArgs, plan};
 
-/// Connections that are warm when an open loop begins: more show soon enough whether they are needed.
+/// The number of warm connections at the start of an open loop; further ones are opened when needed.
 const WARM: usize = 8;
 
-/// How long an interval is.
+/// The length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Longest wait for figures before it is looked whether there is anything else to do.
+/// The longest wait for figures before other work is checked.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Bytes of a second's lines that are no interval: a pong, and what stands around an interval.
+/// Bytes per second of lines that are not intervals: a pong, and the frame of an interval.
 const AROUND: usize = 256;
 
-/// Gets ready, and carries out what is ordered until the end.
+/// Gets ready, and carries out orders until the end.
 pub(super) fn run(
     args: AttackArgs,
     cpus: usize,
@@ -83,7 +83,7 @@ pub(super) fn run(
     Ok(serve(&ears, place, (&hand, &voice), |begin| sender.carry_out(begin)))
 }
 
-/// What whoever gives orders decides.
+/// Refuses flags that the coordinator decides.
 fn check(args: &AttackArgs) -> anyhow::Result<()> {
     if !args.shard.is_whole() || args.start_at.is_some() {
         bail!(
@@ -96,7 +96,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Clients or workers of the whole; none where there is no bound.
+/// Returns the number of clients or workers of the whole load; `None` without a limit.
 fn whole(args: &AttackArgs) -> Option<u64> {
     args.in_flight_limit()
 }
@@ -108,7 +108,8 @@ fn take_share(args: &mut AttackArgs, shard: (u64, u64)) {
     args.max_workers = pod_share(args.max_workers, shard);
 }
 
-/// Connections to have before the first hit of one of so many shards: one for each client, else no more than are hits in a second.
+/// Returns the number of connections to open before the first request of one of `of` shards: one per client, else at most one per
+/// request in a second.
 fn warm(plan: &RunPlan, of: u64) -> usize {
     let most = plan.load.in_flight.limit;
     match &plan.load.arrivals {
@@ -118,14 +119,14 @@ fn warm(plan: &RunPlan, of: u64) -> usize {
     }
 }
 
-/// What sends.
+/// The sender of the load.
 struct AttackWorker {
     args: AttackArgs,
     session: LoadSession,
     load: LoadSpec,
-    /// Clients or workers of the whole.
+    /// The number of clients or workers of the whole load.
     clients: Option<u64>,
-    /// Most clients that this machine can have.
+    /// The largest number of clients on this machine.
     max_clients: usize,
     threads: usize,
     place: PodPosition,
@@ -154,7 +155,7 @@ impl AttackWorker {
         Ok(())
     }
 
-    /// The load in this pod's share.
+    /// Returns the share of the load that this pod sends.
     fn load_of(&self, begin: &BeginTrial<()>) -> anyhow::Result<LoadSpec> {
         let (index, of) = begin.shard;
         let mut load = self.load.clone();
@@ -180,16 +181,16 @@ impl AttackWorker {
 const TOO_MANY: &str = "a pod can send 4 MiB of records; this pod dropped the records beyond that. Let the pods write the records \
                         with --volume and -output in it, or use -output=none and --timeseries";
 
-/// Tells of a trial, second by second.
+/// Reports on a trial, second by second.
 struct IntervalReporter {
     trial: u64,
-    /// What was not told yet, because there was no room for it.
+    /// The intervals that were not reported yet because there was no room.
     pending: Option<IntervalStats>,
     doubts: Vec<String>,
-    /// Failures of which an example was told: another second says nothing new.
+    /// The kinds of failure of which an example was reported: another one adds nothing.
     known: [bool; RequestFault::KIND_COUNT],
     quota: QuotaWatch<LocalFiles>,
-    /// Requests in flight for which there is memory.
+    /// The largest number of requests in flight that fits into the memory.
     max_in_flight: usize,
     hand: Arc<TrialController>,
     voice: Arc<PodOutput>,
@@ -212,7 +213,7 @@ impl IntervalReporter {
         }
     }
 
-    /// Until everything is told that is told in parts.
+    /// Reports intervals until the trial has ended.
     fn watch(&mut self, carriage: &mut RunningTrial<'_>, threads: usize) {
         loop {
             match carriage.wait(PATIENCE) {
@@ -246,7 +247,7 @@ impl IntervalReporter {
         self.tell(LOG_BYTES_PER_SECOND * usize::try_from(seconds).unwrap_or(1));
     }
 
-    /// Tells what there is, if it fits into so many bytes.
+    /// Reports the pending intervals, if they fit into this many bytes.
     fn tell(&mut self, bytes: usize) {
         let Some(mut pending) = self.pending.take() else { return };
         let of_doubts: usize = self.doubts.iter().map(|doubt| doubt.len() + 3).sum();
@@ -265,11 +266,11 @@ impl IntervalReporter {
     }
 }
 
-/// The hand on a load.
+/// The control handle of a load.
 struct AttackHandle {
     control: Control,
     shard: (u64, u64),
-    /// Most clients that this machine can have.
+    /// The largest number of clients on this machine.
     max_clients: usize,
 }
 
@@ -296,7 +297,7 @@ impl TrialHandle for AttackHandle {
 }
 
 impl AttackHandle {
-    /// What was done, if it matters when.
+    /// Carries out a command; returns a description of the change if its time matters.
     fn carry_out(&self, command: ControlSocketCommand, from: u64) -> Result<Option<&'static str>, String> {
         let control = &self.control;
         match command {

@@ -1,8 +1,8 @@
-//! What a pod hears: orders on standard input, silence, and signals.
+//! The inputs of a pod: orders on standard input, their absence, and signals.
 //!
-//! Three threads that wait: one for lines, which answers pings by itself and at once, also while a load goes on; one for silence; one for
-//! signals. Trials go to whoever carries them out, everything else to the [`TrialController`]. An input that has ended is silence, too: whoever
-//! gives orders may be back, but in a pod the input does not end when he goes.
+//! Three threads wait: one for lines, which answers pings at once, even during a load; one for silence; one for signals. Trials
+//! go to the worker, everything else to the [`TrialController`]. The end of the input counts as silence, too: the coordinator may
+//! come back, but in a pod the input does not end when the coordinator goes.
 
 use std::io::{BufRead as _, Read as _, stdin};
 use std::process::exit;
@@ -20,17 +20,17 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use super::pod_output::PodOutput;
 use super::trial_control::{PodExitReason, TrialController};
 
-/// Longest line: an experiment that asks for everything takes a tenth of it.
+/// The longest line: the largest order takes a tenth of it.
 const LONGEST: u64 = 1 << 20;
 
-/// How long what was measured is waited for once everything is to end.
+/// The longest wait for measurements after a stop.
 const LAST_WORDS: Duration = Duration::from_millis(1500);
 
-/// Trials as they are ordered; none when the pod is to end.
+/// The ordered trials; `None` when the pod ends.
 pub(super) struct TrialReceiver<W>(Receiver<Option<BeginTrial<W>>>);
 
 impl<W: DeserializeOwned + Send + 'static> TrialReceiver<W> {
-    /// Begins to listen, until the program ends.
+    /// Starts to listen, until the program ends.
     ///
     /// # Errors
     /// The system refuses threads.
@@ -60,7 +60,7 @@ impl<W: DeserializeOwned + Send + 'static> TrialReceiver<W> {
         Ok(Self(trials))
     }
 
-    /// The next trial; none when the pod is to end.
+    /// Returns the next trial; `None` when the pod ends.
     pub(super) fn next(&self) -> Option<BeginTrial<W>> {
         self.0.recv().ok().flatten()
     }
@@ -71,8 +71,8 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Until nothing was heard for so long. For the first word of all it waits as long as its Job lets it: other pods may begin minutes later, and
-/// nothing is sent yet.
+/// Waits until nothing was heard for `heartbeat`. The wait for the first word is unlimited: other pods may start minutes later,
+/// and nothing is sent yet.
 fn wait_for_silence(sounds: &Receiver<()>, heartbeat: Duration) {
     let mut heard = sounds.recv().map_err(|_| RecvTimeoutError::Disconnected);
     loop {
@@ -85,7 +85,7 @@ fn wait_for_silence(sounds: &Receiver<()>, heartbeat: Duration) {
     }
 }
 
-/// Waits so long for nothing.
+/// Waits for this time.
 fn wait(time: Duration) {
     let (_never, nothing) = channel::<()>();
     let _ = nothing.recv_timeout(time);
@@ -104,7 +104,7 @@ impl<W> Clone for PodShutdown<W> {
 }
 
 impl<W> PodShutdown<W> {
-    /// Has the trial aborted and told of. A program that stands still does not hold the pod.
+    /// Aborts the trial and lets it report. A blocked program does not keep the pod alive.
     fn end(&self, why: PodExitReason) {
         self.hand.end_pod(why);
         // Whoever carries trials out may be gone, and the program with him.
@@ -114,7 +114,7 @@ impl<W> PodShutdown<W> {
     }
 }
 
-/// The exit code of a pod that ends so.
+/// Returns the exit code for this reason.
 pub(super) fn exit_code(why: PodExitReason) -> u8 {
     match why {
         PodExitReason::Requested => 0,
@@ -124,7 +124,7 @@ pub(super) fn exit_code(why: PodExitReason) -> u8 {
     }
 }
 
-/// Hears lines.
+/// Reads lines.
 struct CommandListener<W> {
     orders: Sender<Option<BeginTrial<W>>>,
     hand: Arc<TrialController>,

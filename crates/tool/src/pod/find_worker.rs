@@ -1,7 +1,7 @@
-//! `find` in a pod: parts of offers and experiments, block by block.
+//! `find` in a pod: shares of trials and experiments, block by block.
 //!
-//! What is searched for, and when an offer was enough, whoever gives orders knows; here is a rig, as `find` makes it, and what it sees.
-//! What looks at the target's own side, and files of runs, are no matter of pods.
+//! The coordinator knows what is searched for, and when a trial is long enough. This module has the local driver of `find`, and
+//! its observations. Readers of the server side and reports of runs do not concern pods.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,10 +25,10 @@ use super::trial_control::{TrialController, TrialHandle};
 use super::{PodPosition, ready, serve};
 use crate::find::{FindArgs, plan, search_setup};
 
-/// Blocks that are told together: what ends an offer is looked at in as many.
+/// The number of blocks in one report: the end of a trial is decided in steps of as many.
 const TOGETHER: usize = 3;
 
-/// Gets ready, and carries out what is ordered until the end.
+/// Gets ready, and carries out orders until the end.
 pub(super) fn run(
     mut args: FindArgs,
     cpus: usize,
@@ -104,10 +104,10 @@ fn carry_out(
     }
 }
 
-/// Tells blocks as they are complete.
+/// Reports blocks as they are completed.
 struct BlockReporter {
     trial: u64,
-    /// Blocks of it that were told.
+    /// The number of blocks that were reported.
     sent_blocks: usize,
     quota: QuotaWatch<LocalFiles>,
     voice: Arc<PodOutput>,
@@ -127,7 +127,7 @@ impl BlockReporter {
         self.voice.send(&PodReport::<(), ()>::Begun { trial: begin.trial, at: begin.at });
     }
 
-    /// All blocks so far, of which those are told that were not yet, if there are so many of them.
+    /// Reports the blocks that were not reported yet, if they are enough for a report.
     fn add(&mut self, blocks: &[BlockCounts], together: usize) {
         let new = blocks.get(self.sent_blocks..).unwrap_or_default();
         if new.len() < together {
@@ -145,7 +145,7 @@ impl BlockReporter {
     }
 }
 
-/// The hand on an offer.
+/// The control handle of a trial.
 struct FindHandle {
     enough: Arc<AtomicBool>,
     stop: StopSwitch,
@@ -156,7 +156,7 @@ impl TrialHandle for FindHandle {
         Some(format!("rejected {:?}: the rate of a trial is fixed", steer.line))
     }
 
-    /// What is outstanding is waited for as long as the offer says, and no longer however often this is said.
+    /// Stops the trial. Outstanding responses are awaited for as long as the trial says, even if this is called again.
     fn stop(&self) {
         self.enough.store(true, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! `isolate` in a pod: parts of segments.
 //!
-//! Which segment is next, and what all of them come to, whoever gives orders knows; here are the ways, looked up and tried from where this
-//! pod is, and what it sees of them.
+//! The coordinator knows the next segment and the result of all segments. This module has the variants, with names looked up and
+//! connections tried from this pod, and its observations.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::trial_control::{TrialController, TrialHandle};
 use super::{PodPosition, ready, serve};
 use crate::isolate::{IsolateArgs, plan};
 
-/// Gets ready, and carries out what is ordered until the end.
+/// Gets ready, and carries out orders until the end.
 pub(super) fn run(
     args: &IsolateArgs,
     cpus: usize,
@@ -63,7 +63,7 @@ pub(super) fn run(
 struct IsolateWorker {
     bench: LocalVariantRunner,
     ways: VariantList,
-    /// The segment under way.
+    /// The current segment.
     standing: Option<OpenSegment>,
 }
 
@@ -95,7 +95,7 @@ impl IsolateWorker {
     }
 }
 
-/// The hand on what is sent: an experiment that ends sends nothing more, and waits for no answer.
+/// The control handle of a segment: a stop ends all sending, and awaits no responses.
 struct IsolateHandle(StopSwitch);
 
 impl TrialHandle for IsolateHandle {

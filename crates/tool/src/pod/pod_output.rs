@@ -1,4 +1,4 @@
-//! What a pod tells: one line each on standard output, whoever of it has something to say.
+//! The output of a pod: one report per line on standard output, from any thread.
 
 use std::io::{Write as _, stdout};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 pub(super) struct PodOutput;
 
 impl PodOutput {
-    /// Tells something. That nobody hears it any more is no error of what is told: the silence of orders ends a pod.
+    /// Writes a report. A closed output is not an error here: the absence of orders ends the pod.
     pub(super) fn send<P: Serialize, R: Serialize>(&self, told: &PodReport<P, R>) {
         let Ok(mut line) = serde_json::to_vec(told) else { return };
         line.push(b'\n');
@@ -19,7 +19,7 @@ impl PodOutput {
         let _ = out.write_all(&line).and_then(|()| out.flush());
     }
 
-    /// Tells that something cannot be done, and why.
+    /// Reports an error and its reason.
     pub(super) fn send_failure(&self, why: String) {
         self.send(&PodReport::<(), ()>::Failed(why));
     }

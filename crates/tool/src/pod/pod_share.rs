@@ -1,6 +1,6 @@
-//! What of a number that is the whole's falls to one pod.
+//! The share of a pod in a number of the whole load.
 
-/// The share of one of several, but one at least: a pod without any could not send what the schedule gives it.
+/// Returns the share of one pod, at least 1: a pod without any could not send its shard of the schedule.
 pub(super) fn pod_share(whole: u64, (index, of): (u64, u64)) -> u64 {
     if whole == u64::MAX { whole } else { (whole / of + u64::from(index < whole % of)).max(1) }
 }

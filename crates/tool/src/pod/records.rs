@@ -1,4 +1,4 @@
-//! Results of a pod: a file of its own, or lines in which they are told.
+//! The records of a pod: in a file of its own, or reported in lines.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use super::pod_output::PodOutput;
 /// Bytes of records in a line: in base64 it is no longer than what container runtimes keep in one piece (16 KiB).
 const CHUNK: usize = 11 << 10;
 
-/// Where the records of a trial go: nowhere, to a file, or into lines.
+/// Opens the destination of the records of a trial: none, a file, or lines.
 pub(super) fn open_records_output(
     name: &str,
     index: u64,
@@ -32,7 +32,7 @@ pub(super) fn open_records_output(
     })
 }
 
-/// The pod's number before the extension, if there is one.
+/// Inserts the number of the pod before the extension, if there is one.
 fn numbered_path(file: &str, index: u64) -> String {
     let path = Path::new(file);
     let stem = path.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
@@ -41,7 +41,7 @@ fn numbered_path(file: &str, index: u64) -> String {
     path.with_file_name(name).to_string_lossy().into_owned()
 }
 
-/// Tells records in lines, up to a bound.
+/// Reports records in lines, up to a limit.
 pub(super) struct RecordLineWriter {
     trial: u64,
     voice: Arc<PodOutput>,
@@ -50,14 +50,14 @@ pub(super) struct RecordLineWriter {
 }
 
 impl RecordLineWriter {
-    /// Of a trial; sets `cut` if there are more records than are told.
+    /// Makes a writer for a trial; it sets `cut` if it drops records.
     pub(super) fn new(trial: u64, voice: &Arc<PodOutput>, cut: &Arc<AtomicBool>) -> Self {
         Self { trial, voice: Arc::clone(voice), sent_bytes: 0, truncated: Arc::clone(cut) }
     }
 }
 
 impl Write for RecordLineWriter {
-    /// The engine writes whole records at once, and so whole ones are left out.
+    /// Writes whole records or drops them, because the engine writes whole records at once.
     fn write(&mut self, records: &[u8]) -> io::Result<usize> {
         if self.sent_bytes + records.len() > MAX_RECORD_BYTES || self.truncated.load(Ordering::Relaxed) {
             self.truncated.store(true, Ordering::Relaxed);

@@ -1,43 +1,43 @@
-//! The hand on the trial under way, which orders, silence and signals reach for while the trial goes on.
+//! The controller of the current trial. Orders, silence and signals reach the trial through it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use seawall_fleet::protocol::ControlCommand;
 
-/// What a trial lets others do to it.
+/// The operations that a trial offers to its controller.
 pub(super) trait TrialHandle: Send {
-    /// Steers it; answers with what is to be said of that, if anything is.
+    /// Steers the trial; returns a message if there is one.
     fn steer(&self, steer: &ControlCommand) -> Option<String>;
 
-    /// Ends it: waits for answers the first time, and not the second.
+    /// Stops the trial: the first call awaits responses, the second does not.
     fn stop(&self);
 
-    /// Ends it at once.
+    /// Aborts the trial at once.
     fn abort(&self);
 }
 
-/// Why a pod ends.
+/// The reason why a pod ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodExitReason {
-    /// It was told to.
+    /// The coordinator ended the pod.
     Requested,
-    /// Nobody gives it orders any more.
+    /// No more orders or pings came.
     HeartbeatLost,
-    /// By this signal.
+    /// This signal came.
     Signal(i32),
 }
 
-/// The one hand of a pod.
+/// Steers, stops and aborts the trial of this pod, and queues commands for the next one.
 #[derive(Default)]
 pub(super) struct TrialController(Mutex<ControllerState>);
 
 #[derive(Default)]
 struct ControllerState {
     handle: Option<Box<dyn TrialHandle>>,
-    /// Trials that were ordered and have not begun, and what was ordered of each meanwhile.
+    /// The ordered trials that have not begun, each with the commands for it so far.
     queued: VecDeque<Vec<PendingCommand>>,
-    /// What is to be said of the trial under way.
+    /// The warnings about the current trial.
     doubts: Vec<String>,
     end: Option<PodExitReason>,
 }
@@ -48,12 +48,12 @@ enum PendingCommand {
 }
 
 impl TrialController {
-    /// A trial was ordered.
+    /// Records that a trial was ordered.
     pub(super) fn expect_next_trial(&self) {
         self.lock().queued.push_back(Vec::new());
     }
 
-    /// The next trial begins, in which what was ordered since it was is done first.
+    /// Attaches the handle of the next trial, and first runs the commands that were queued for it.
     pub(super) fn attach_trial(&self, grip: Box<dyn TrialHandle>) {
         let mut held = self.lock();
         held.handle = Some(grip);
@@ -66,39 +66,39 @@ impl TrialController {
         }
     }
 
-    /// The trial is over. To be said before anybody is told so: what is ordered then is of the next one.
+    /// Detaches the finished trial. This must come before its report: later commands are for the next trial.
     pub(super) fn detach_trial(&self) {
         self.lock().handle = None;
     }
 
-    /// The next trial does not begin.
+    /// Records that the next trial does not begin.
     pub(super) fn cancel_next_trial(&self) {
         self.lock().queued.pop_front();
     }
 
-    /// Steers it.
+    /// Steers the current trial, or the next one.
     pub(super) fn steer(&self, steer: ControlCommand) {
         self.lock().apply(PendingCommand::Steer(steer));
     }
 
-    /// Ends the trial, and not the pod.
+    /// Stops the trial, but not the pod.
     pub(super) fn stop_trial(&self) {
         self.lock().apply(PendingCommand::Stop);
     }
 
-    /// Ends everything; the first reason stays.
+    /// Ends the pod; the first reason is kept.
     pub(super) fn end_pod(&self, why: PodExitReason) {
         let mut held = self.lock();
         held.end.get_or_insert(why);
         held.abort();
     }
 
-    /// Why it ends, if it does.
+    /// Returns the reason why the pod ends, if it does.
     pub(super) fn exit_reason(&self) -> Option<PodExitReason> {
         self.lock().end
     }
 
-    /// What is to be said of the trial since this was asked last.
+    /// Returns the warnings since the last call.
     pub(super) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().doubts)
     }
@@ -109,7 +109,7 @@ impl TrialController {
 }
 
 impl ControllerState {
-    /// What is ordered of no trial is nobody's.
+    /// Passes a command to the current trial or queues it for the next one; without either, the command is dropped.
     fn apply(&mut self, touch: PendingCommand) {
         let Some(grip) = &self.handle else {
             if let Some(ahead) = self.queued.front_mut() {

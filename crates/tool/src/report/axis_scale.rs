@@ -14,7 +14,7 @@ pub(crate) struct AxisScale {
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
-/// What an axis measures, and so how.
+/// The quantity on an axis, which decides its scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -80,7 +80,7 @@ impl AxisScale {
         Self { kind: Kind::Nines, low: 0.0, high, ticks }
     }
 
-    /// Where a value lies, 0 to 1 inside the axis.
+    /// Returns the position of a value; from 0 to 1 if it is inside the axis.
     pub(crate) fn relative_position(&self, value: f64) -> f64 {
         if self.is_log() {
             (value / self.low).log10() / (self.high / self.low).log10()
@@ -89,7 +89,7 @@ impl AxisScale {
         }
     }
 
-    /// False for what a logarithm cannot show.
+    /// Returns false for values that a logarithmic axis cannot show.
     pub(crate) fn can_show(&self, value: f64) -> bool {
         !self.is_log() || value > 0.0
     }
@@ -98,7 +98,7 @@ impl AxisScale {
         self.kind == Kind::Times
     }
 
-    /// The lower end.
+    /// Returns the lower end.
     pub(crate) fn lower_end(&self) -> f64 {
         self.low
     }

@@ -1,7 +1,7 @@
-//! Which charts a report has: their names, axes, lines and colours, and what there is no chart of, and why.
+//! The charts of a report: their names, axes, lines and colours, the charts that are left out, and the reasons for that.
 //!
-//! The only place that chooses for a report: [`super::svg`] draws this, and the page holds it as data that `page/page.js` draws. Draws
-//! nothing itself and knows no picture's size. Nothing empty is drawn; what would be is named among what is left out.
+//! Only this module chooses charts: [`super::svg`] draws them, and the page holds them as data that `page/page.js` draws. It
+//! draws nothing itself and knows no sizes. Empty charts are not drawn; their names are listed among the omitted ones.
 
 use serde::Serialize;
 
@@ -20,26 +20,26 @@ pub(crate) struct Charts {
 #[derive(Debug, Serialize)]
 pub(crate) struct Panel {
     pub(crate) name: &'static str,
-    /// What is measured upwards.
+    /// The quantity on the vertical axis.
     pub(crate) unit: &'static str,
-    /// What stands behind a single value beside the unit that the axis gives it.
+    /// The suffix of a single value, beside the unit that the axis gives it.
     pub(crate) suffix: &'static str,
-    /// What is measured to the right.
+    /// The quantity on the horizontal axis.
     pub(crate) below: &'static str,
     pub(crate) x: AxisScale,
     pub(crate) y: AxisScale,
-    /// Where on `x` fewer than four answers remain, if that is on it, and what is written there.
+    /// The position on `x` from which fewer than four responses remain, if it is on the axis, and its label.
     pub(crate) few: Option<(f64, &'static str)>,
     pub(crate) lines: Vec<ChartLine>,
 }
 
-/// Where, and how much; nothing where it is not known.
+/// Positions and values; `None` if the value is unknown.
 pub(crate) type ChartPoints = Vec<(f64, Option<f64>)>;
 
 /// One line of a chart.
 #[derive(Debug, Serialize)]
 pub(crate) struct ChartLine {
-    /// Empty where it belongs to one that has a name and the same colour.
+    /// The name; empty for a line that belongs to a named one of the same colour.
     pub(crate) name: String,
     /// One of [`COLOUR_NAMES`].
     pub(crate) colour: &'static str,
@@ -47,27 +47,27 @@ pub(crate) struct ChartLine {
     pub(crate) points: ChartPoints,
 }
 
-/// How a line is drawn.
+/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Stroke {
     Solid,
-    /// Beside the others, so that they are seen through it: extremes.
+    /// A thin line for extremes, which leaves the other lines visible.
     Thin,
-    /// What was asked for or looked at otherwise, not what was measured.
+    /// A dashed line for values that were asked for, or measured in another way.
     Dashed,
-    /// Points that nothing joins.
+    /// Points without a line.
     Dots,
 }
 
-/// What there is no line of.
+/// A line that the chart lacks.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct OmittedLine {
     pub(crate) name: String,
     pub(crate) why: &'static str,
 }
 
-/// Names of colours; what they look like in light and dark is said by `page/page.css` and the picture's own style.
+/// Names of colours. `page/page.css` and the style of the SVG picture define them for light and dark.
 pub(crate) const COLOUR_NAMES: [&str; 10] = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "bad", "plain"];
 
 /// The colour of a run beside others, in charts and tables.
@@ -76,7 +76,7 @@ pub(crate) fn run_colour(at: usize) -> &'static str {
     COLOUR_NAMES[at % RUNS]
 }
 
-/// Said of a part of a run that nothing is known of over time, or at all.
+/// The reason for a line of which nothing is known over time, or at all.
 const NO_TIMES: &str = "No request has a response time.";
 const NOTHING_OVER_TIME: &str = "The run is too short, or it has no counted requests.";
 const NOT_DUE: &str = "Intervals do not hold the scheduled time of each request. The figures show the offered rate of the whole run.";
@@ -102,11 +102,11 @@ struct PanelDraft {
     name: &'static str,
     kind: PanelKind,
     lines: Vec<ChartLine>,
-    /// Why a line would be missing, in the order of the lines.
+    /// The reasons for missing lines, in the order of the lines.
     why: Vec<&'static str>,
 }
 
-/// What a chart has for axes.
+/// The axes of a chart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PanelKind {
     /// Response times by the count of nines.
@@ -299,7 +299,7 @@ impl PanelKind {
         matches!(self, Self::ResponseTimeByPercentile | Self::ResponseTimeOverTime | Self::SendLagOverTime)
     }
 
-    /// And what stands behind a value.
+    /// Returns the unit and the suffix of single values.
     fn unit(self) -> (&'static str, &'static str) {
         match self {
             Self::ResponseTimeByPercentile | Self::ResponseTimeOverTime => ("response time", ""),
@@ -311,7 +311,7 @@ impl PanelKind {
 }
 
 impl ChartLine {
-    /// Whether any point of it has a place on its axis: a logarithm has none for zero.
+    /// Returns true if any point is visible on its axis: a logarithmic axis has no place for zero.
     fn is_seen(&self, is_of_times: bool) -> bool {
         self.points.iter().any(|(_, value)| value.is_some_and(|value| !is_of_times || value > 0.0))
     }

@@ -1,4 +1,4 @@
-//! What each number means, said once for `--help`, the summary and the page.
+//! The meaning of each number, defined once for `--help`, the summary and the page.
 
 /// Term and meaning.
 pub(crate) const GLOSSARY: &[(&str, &str)] = &[
@@ -46,12 +46,12 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ),
 ];
 
-/// What results cannot hold, said of every report that explains its figures.
+/// The note about the limits of results, for each report that explains its figures.
 pub(crate) const RESULTS_LIMITS_NOTE: &str = "Results hold only requests that ended. Requests that still waited at the end of \
 the run were never sent and are missing here, so the schedule can be longer than shown. The attack's own summary and its \
 --timeseries count them.";
 
-/// The same for a page of intervals, which hold sums and not instants.
+/// Terms with another meaning on a page of intervals, which hold sums instead of single requests.
 const OF_INTERVALS: &[(&str, &str)] = &[
     (
         "good responses",
@@ -72,7 +72,7 @@ const OF_INTERVALS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The same for a page that was there while the run went on, and heard what was due.
+/// Terms with another meaning on a live page, which knows the schedule.
 const OF_A_RUN: &[(&str, &str)] = &[
     (
         "good responses",
@@ -96,7 +96,7 @@ pub(crate) fn live_run_glossary() -> Vec<GlossaryEntry> {
     intervals_glossary().into_iter().map(|word| preferred_entry(word, OF_A_RUN)).collect()
 }
 
-/// What is said of this term there, or else here.
+/// Returns the entry of this term in `there`, or else `word` itself.
 fn preferred_entry(word: GlossaryEntry, there: &[GlossaryEntry]) -> GlossaryEntry {
     there.iter().find(|(term, _)| *term == word.0).copied().unwrap_or(word)
 }

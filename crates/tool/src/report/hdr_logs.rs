@@ -17,7 +17,7 @@ use super::runs::Runs;
 use super::{ReportArgs, ReportKind, hdrplot, report_problems};
 use crate::go_format::{GoDuration, align_columns};
 
-/// Said to whoever wants more of logs alone than they hold: no rate, no status and no error is in them.
+/// The error for reports that HDR logs alone cannot make: they have no rate, status or error.
 pub(crate) const LOG_HOLDS_ONLY_TIMES: &str = "an HDR log holds only times: use `seawall report` with -type=text or -type=hdrplot, or give the run's results together with it";
 
 /// Adds to each run what the logs say about its time; names what is wrong with them.
@@ -54,7 +54,7 @@ pub(super) fn run(kind: &ReportKind, args: &ReportArgs, logs: Vec<InputSource>) 
     Ok(report_problems(&problems))
 }
 
-/// Of several tags the response times; of one, that one.
+/// Returns the response times among several tags, or the only tag.
 fn responses(sums: &[(String, Distribution)]) -> anyhow::Result<&Distribution> {
     let named = sums.iter().find(|(tag, _)| tag == "response");
     let chosen = named.or_else(|| sums.first().filter(|_| sums.len() == 1));

@@ -50,7 +50,7 @@ impl BucketCounts {
         self.add_many(latency_ns, 1);
     }
 
-    /// Of a distribution, each value as large as quantiles say: at most 0.1 % above the true one.
+    /// Counts a distribution. Each value is that of its quantile, which is at most 0.1 % above the true one.
     pub(crate) fn from_distribution(buckets: BucketBounds, times: &Distribution) -> Self {
         let mut histogram = Self::new(buckets);
         for (most, count) in times.buckets() {

@@ -17,41 +17,41 @@ const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 const LIVE_SCRIPT: &str = concat!(include_str!("page/link.js"), include_str!("page/live.js"));
 
-/// Of the page of a search that goes on; what draws stands behind it.
+/// The script of the page of a running search; the drawing script follows it.
 pub(crate) const SEARCH_PAGE_SCRIPT: &str =
     concat!(include_str!("page/link.js"), include_str!("page/search.js"));
 
-/// Nothing is loaded, from anywhere.
+/// The policy of offline pages: nothing is loaded.
 const OFFLINE_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
-/// Nothing but what is new, from where the page came from.
+/// The policy of live pages: only updates are loaded, from the server of the page.
 pub(crate) const LIVE_PAGE_CSP: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; connect-src 'self'";
 
-/// What a report's page shows.
+/// The data of a report's page.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReportPageData<'a> {
     title: &'a str,
     subtitle: String,
-    /// What the figures leave out, if anything.
+    /// A note about data that the figures leave out, if any.
     note: Option<&'a str>,
     runs: &'a [RunSeries],
-    /// Of each run in tables.
+    /// The colour of each run in tables.
     colours: Vec<&'static str>,
     charts: Charts,
-    /// For each run whether it was offered another load than the first.
+    /// For each run, true if its offered load differs from that of the first run.
     other_load: Vec<bool>,
     words: &'a [(&'a str, &'a str)],
-    /// Of a load that pods have shared.
+    /// The pods that shared the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pods: Option<PodTable>,
-    /// Of a run that goes on: how it stands, and what can be done about it.
+    /// The status of a running attack, and the possible actions.
     #[serde(skip_serializing_if = "Option::is_none")]
     live: Option<Value>,
 }
 
-/// The whole page.
+/// Renders the whole page.
 pub(crate) fn render(
     title: &str,
     subtitle: String,
@@ -63,7 +63,7 @@ pub(crate) fn render(
 }
 
 impl<'a> ReportPageData<'a> {
-    /// Of runs, the first of which the others are compared with.
+    /// Collects the data of runs; the first run is the one to compare with.
     pub(crate) fn from_runs(
         title: &'a str,
         subtitle: String,
@@ -80,7 +80,7 @@ impl<'a> ReportPageData<'a> {
         Self { title, subtitle, note, runs, colours, charts, other_load, words, pods: None, live: None }
     }
 
-    /// Of a load that these pods have shared.
+    /// Adds the pods that shared the load.
     pub(crate) fn with_pods(mut self, pods: Option<PodTable>) -> Self {
         if let Some(pods) = &pods {
             self.charts.add_pod_rates(&pods.completion_rates, self.runs);
@@ -88,28 +88,28 @@ impl<'a> ReportPageData<'a> {
         Self { pods, ..self }
     }
 
-    /// Of a run that goes on, or was followed to its end.
+    /// Adds the status of a run that is or was live.
     pub(crate) fn with_live(self, live: Value) -> Self {
         Self { live: Some(live), ..self }
     }
 }
 
-/// The page of whatever data its script knows.
+/// Renders the page of data that the script knows.
 pub(crate) fn render_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     fill_in((OFFLINE_POLICY, ""), title, data)
 }
 
-/// The page of a search that goes on, of whatever data the script knows, for a server that has more to say.
+/// Renders the live page of a running search.
 pub(crate) fn render_search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     fill_in((LIVE_PAGE_CSP, SEARCH_PAGE_SCRIPT), title, data)
 }
 
-/// The page of a run that goes on, for a server that has more to say.
+/// Renders the live page of a running attack.
 pub(crate) fn render_live_page(data: &ReportPageData<'_>) -> anyhow::Result<String> {
     fill_in((LIVE_PAGE_CSP, LIVE_SCRIPT), data.title, data)
 }
 
-/// As it may stand in a script element, which ends at the first "</script" whatever it holds.
+/// Formats data as JSON for a script element, which would end at the first "</script".
 pub(crate) fn to_script_json(data: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string(data)?.replace('<', "\\u003c"))
 }

@@ -28,9 +28,9 @@ pub(crate) type MergedInputs = RecordMerge<Box<dyn BufRead + Send>>;
 
 /// An opened input. It is opened once and read through one buffer: a pipe has nothing for whoever looks a second time.
 pub(crate) struct InputSource {
-    /// Its name for messages.
+    /// The name of the input, for messages.
     pub(crate) name: String,
-    /// All of it, what was looked at included.
+    /// The whole content, including the bytes that were looked at.
     pub(crate) reader: Box<dyn BufRead + Send>,
 }
 
@@ -44,7 +44,7 @@ impl InputSource {
         Ok(Self { name: file.to_owned(), reader: buffered(opened) })
     }
 
-    /// What it begins with, once there is anything; consumes nothing.
+    /// Returns the first bytes once there are any; consumes nothing.
     pub(crate) fn peek_start(&mut self) -> anyhow::Result<&[u8]> {
         self.reader.fill_buf().with_context(|| format!("cannot read {}", self.name))
     }
@@ -58,19 +58,19 @@ pub(crate) fn open_inputs(files: &[String]) -> anyhow::Result<Vec<InputSource>> 
     files.iter().map(|file| InputSource::open(file)).collect()
 }
 
-/// Inputs by what they hold.
+/// Inputs, grouped by content.
 #[derive(Default)]
 pub(crate) struct ClassifiedInputs {
-    /// Results, or nothing that is known.
+    /// Results, or unknown content.
     pub(crate) results: Vec<InputSource>,
     /// HDR logs.
     pub(crate) hdr_logs: Vec<InputSource>,
-    /// What `attack --timeseries` writes.
+    /// Outputs of `attack --timeseries`.
     pub(crate) intervals: Vec<InputSource>,
 }
 
 impl ClassifiedInputs {
-    /// Looks at how each begins.
+    /// Groups inputs by their first bytes.
     pub(crate) fn classify(inputs: Vec<InputSource>) -> anyhow::Result<Self> {
         let mut sorted = Self::default();
         for mut input in inputs {
@@ -151,18 +151,18 @@ pub(crate) struct InputReader<S> {
     waits_for_end: bool,
 }
 
-/// What the waiting thread is told.
+/// An event for the waiting thread.
 #[derive(Debug)]
 enum ReaderEvent {
-    /// All inputs ended; what was wrong with them.
+    /// All inputs ended; the texts say what was wrong with them.
     Finished(Vec<String>),
     Interrupt,
 }
 
-/// Why waiting ended.
+/// The reason why a wait ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WakeReason {
-    /// All has been read; what was wrong with the inputs.
+    /// All inputs were read; the texts say what was wrong with them.
     Finished(Vec<String>),
     /// The user wants to see what there is.
     Interrupted,

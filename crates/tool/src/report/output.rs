@@ -1,4 +1,4 @@
-//! Where a report goes: standard output, or a file that is written anew each time.
+//! The destination of a report: standard output, or a file that is written anew each time.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Seek, Write};
@@ -44,7 +44,7 @@ fn is_stdout(name: &str) -> bool {
     matches!(name, "stdout" | "-")
 }
 
-/// True when a person will look at what is written there.
+/// Returns true if `name` is standard output and standard output is a terminal.
 pub(crate) fn is_terminal(name: &str) -> bool {
     is_stdout(name) && io::stdout().is_terminal()
 }

@@ -1,25 +1,25 @@
-//! Pods that share a load, as a page holds them: a table, what is wrong, a line for each where they are few.
+//! The pods of a load, as a page holds them: a table, alarms, and a line for each pod if there are few.
 //!
-//! Knows nothing of a run; whoever watches one fills this in.
+//! This module knows nothing of a run; the observer of the run fills it in.
 
 use seawall_load::clock::Nanos;
 use serde::Serialize;
 
 use super::chart::ChartPoints;
 
-/// All pods. Of many not all rows.
+/// The table of all pods. Of many pods, not all have rows.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodTable {
-    /// How many there are.
+    /// The number of pods.
     pub(crate) count: usize,
-    /// What is wrong now, a sentence each.
+    /// The current alarms, a sentence each.
     pub(crate) alarms: Vec<String>,
-    /// Those with problems first.
+    /// The rows, those with problems first.
     pub(crate) rows: Vec<PodTableRow>,
-    /// From where to where a share of the load is missing, in seconds on the axis of charts over time.
+    /// The times in which a share of the load is missing, in seconds on the axis of charts over time.
     pub(crate) gaps: Vec<(f64, f64)>,
-    /// Requests that ended in a second, by pod; a chart has them.
+    /// Completed requests per second by pod, for a chart.
     #[serde(skip)]
     pub(crate) completion_rates: Vec<(String, ChartPoints)>,
 }
@@ -34,16 +34,16 @@ pub(crate) struct PodTableRow {
     pub(crate) state: &'static str,
     pub(crate) sent: u64,
     pub(crate) good: u64,
-    /// None where nothing came to an end.
+    /// The 99th percentile of the response times; `None` if no request ended.
     pub(crate) p99: Option<Nanos>,
-    /// Of the generator itself, 99 %.
+    /// The 99th percentile of the lag of the generator.
     pub(crate) lag: Option<Nanos>,
-    /// At most.
+    /// The largest number of requests in flight.
     pub(crate) in_flight: u64,
-    /// How far its clock is ahead, and how well that is known.
+    /// The time by which the clock of the pod is ahead, and its largest error.
     pub(crate) clock: Option<(i64, Nanos)>,
-    /// How much later than agreed on it began, and how well that is known.
+    /// The delay of its start against the agreed start, and its largest error.
     pub(crate) began: Option<(i64, Nanos)>,
-    /// What speaks against it.
+    /// The findings against the pod.
     pub(crate) against: String,
 }

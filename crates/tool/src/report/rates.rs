@@ -28,12 +28,12 @@ pub(crate) struct Rates {
     pub(crate) achieved: f64,
     /// Good answers per second.
     pub(crate) good: f64,
-    /// What is in no rate.
+    /// The requests that ended after the schedule, which are in no rate.
     pub(crate) after_schedule: AfterSchedule,
 }
 
 impl Rates {
-    /// Of a run.
+    /// Computes the rates of a run.
     pub(crate) fn from_run(run: &RunResults) -> Self {
         let (totals, due) = (&run.totals, due_span_seconds(&run.totals));
         let all = AfterSchedule { completed: totals.requests - totals.unsent, good: totals.successes };
@@ -61,14 +61,14 @@ impl Rates {
 const OTHER_LOAD: f64 = 0.02;
 
 impl Rates {
-    /// Whether it was offered another load than the other run, so that times and rates of the two do not compare. Two closed
-    /// loops mostly were: their load follows from the answers.
+    /// Returns true if its offered load differs from that of the other run, so that times and rates of both do not compare. It
+    /// mostly does for two closed loops, whose load follows from the responses.
     pub(crate) fn differs_in_offered_load(&self, than: &Self) -> bool {
         (self.offered - than.offered).abs() > than.offered.abs() * OTHER_LOAD
     }
 }
 
-/// From the first request due to the last, for rates.
+/// Returns the time from the first request due to the last, for rates.
 pub(crate) fn due_span_seconds(totals: &Totals) -> f64 {
     let seconds = totals.duration().seconds();
     if seconds > 0.0 { seconds.max(MIN_SCHEDULE_SECONDS) } else { 0.0 }
@@ -122,8 +122,8 @@ impl CompletionTimes {
         self.width_ns *= 2;
     }
 
-    /// How many ended by an instant: exactly as long as there are few, then as if ends were spread evenly over the
-    /// interval that it falls into, or over its part before the last of all.
+    /// Counts the requests that ended by an instant: exactly if there are few, else as if the ends were spread evenly over the
+    /// interval of the instant, or over its part before the last end.
     fn until(&self, at_ns: i128) -> AfterSchedule {
         let last = at_ns.div_euclid(self.width_ns);
         let start = last * self.width_ns;

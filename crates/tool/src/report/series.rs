@@ -11,20 +11,22 @@ use super::totals::Totals;
 /// More points than this cannot be told apart on a screen.
 pub(crate) const MAX_POINTS: usize = 300;
 
-/// One request more or less must not move a rate visibly: rows with fewer are put together, down to [`MIN_POINTS`].
+/// The fewest requests per point, so that one more or less does not visibly move a rate. Rows with fewer are merged, down to
+/// [`MIN_POINTS`].
 pub(super) const MIN_REQUESTS_PER_POINT: u64 = 100;
+/// Fewest points of a curve, however few requests there are.
 pub(super) const MIN_POINTS: usize = 15;
 
 /// Answers that a quantile must have above it to be more than a guess (load-testing practice: below about four there is
 /// no upper bound at 95 % confidence).
 pub(crate) const MIN_RESPONSES_ABOVE_QUANTILE: f64 = 4.0;
 
-/// One run. What is drawn of it a page is told as [`super::chart::Charts`].
+/// The data of one run. The page gets its charts as [`super::chart::Charts`].
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunSeries {
     pub(crate) name: String,
-    /// Whether it is known that nothing was due at a rate.
+    /// True if the run is known to be a closed loop, in which nothing is due at a rate.
     #[serde(skip)]
     pub(crate) is_closed_loop: bool,
     pub(crate) figures: RunFigures,
@@ -35,7 +37,7 @@ pub(crate) struct RunSeries {
     /// `-log10(1 - q)` and the response time at q, in nanoseconds.
     #[serde(skip)]
     pub(crate) quantile_curve: Vec<(f64, i64)>,
-    /// Where on the curve fewer than four answers remain.
+    /// The position on the curve from which fewer than four responses remain.
     #[serde(skip)]
     pub(crate) few_responses_from: f64,
     /// Seconds since the first request was due, where each point starts.
@@ -70,7 +72,7 @@ pub(crate) struct RunSeries {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RunFigures {
     pub(crate) requests: u64,
-    /// Those that have a response time: percentiles are of them.
+    /// Requests that have a response time; percentiles are of these.
     pub(crate) timed: u64,
     /// From the first request due to the last.
     pub(crate) seconds: f64,
@@ -93,7 +95,7 @@ pub(crate) struct RunFigures {
     pub(crate) bytes_out: u64,
 }
 
-/// The same, shorter, about a target.
+/// The figures of one target, fewer than those of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct TargetFigures {
     pub(crate) name: String,

@@ -194,7 +194,7 @@ fn thousands(count: u64) -> String {
     out
 }
 
-/// What a server sends must not move the cursor or recolour the terminal, nor break the columns.
+/// Replaces unsafe characters: text from a server must not move the cursor, recolour the terminal, or break the columns.
 fn printable(text: &str) -> String {
     text.chars().map(|letter| if is_unsafe(letter) { '\u{fffd}' } else { letter }).collect()
 }

@@ -182,12 +182,13 @@ impl Panel {
         Ok(())
     }
 
-    /// Those that the legend names.
+    /// Returns the lines that the legend names.
     fn named(&self) -> impl Iterator<Item = &ChartLine> {
         self.lines.iter().filter(|line| !line.name.is_empty())
     }
 
-    /// Where each line's key stands in the legend: its row, and how far from the left. The last rows of very many lines are left out.
+    /// Returns the key of each line in the legend: its row, its distance from the left, and its name. The last rows of very many
+    /// lines are left out.
     fn keys(&self) -> Vec<(usize, f64, String)> {
         let (mut row, mut x) = (0, LEFT);
         let place = |line: &ChartLine| {
@@ -202,7 +203,7 @@ impl Panel {
         self.named().map(place).take_while(|(row, ..)| *row < MOST_ROWS).collect()
     }
 
-    /// As high as its legend needs.
+    /// Returns the height of the picture, with its legend.
     fn height(&self) -> f64 {
         let keys = self.keys();
         let last = keys.last().map_or(0, |(row, ..)| *row);

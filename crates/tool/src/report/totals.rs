@@ -14,8 +14,8 @@ use seawall_load::request_fault::RequestFault;
 
 use crate::go_format::GoDuration;
 
-/// How many different error texts are told apart. Texts can hold ports and addresses, so their number follows the
-/// number of requests; the rest is counted together.
+/// The largest number of different error texts. Texts can hold ports and addresses, so their number grows with that of the
+/// requests; the rest is counted together.
 const MAX_TEXTS: usize = 1000;
 
 /// Everything that the text and JSON reports say.

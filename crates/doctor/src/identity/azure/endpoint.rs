@@ -68,7 +68,8 @@ impl AzureEndpoint {
         })
     }
 
-    /// The endpoint of App Service, Functions and Container Apps ("REST endpoint reference" of App Service's managed identities).
+    /// Returns the endpoint of App Service, Functions and Container Apps ("REST endpoint reference" of App Service's managed
+    /// identities).
     fn app_service(url: String, header: String) -> Result<Self, CloudServerOutcome> {
         let wanted = endpoint("the endpoint of Azure's App Service", (ENDPOINT, url), "2019-08-01")?;
         let wanted = sent(wanted, HEADER, &header)?;
@@ -89,7 +90,7 @@ impl AzureEndpoint {
     }
 }
 
-/// The URL of a token at an endpoint, for this API version. The endpoint's own query stays.
+/// Returns the URL of a token at an endpoint, for this API version. The endpoint's own query stays.
 fn endpoint(
     whose: &'static str,
     named: (&'static str, String),

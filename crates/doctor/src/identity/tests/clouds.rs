@@ -53,7 +53,7 @@ fn time(at: i64) -> String {
     jiff::Timestamp::from_second(NOW as i64 + at).unwrap().to_string()
 }
 
-/// A document of keys with its issue and its end, in seconds from now.
+/// Returns a document of keys with its issue and its end, in seconds from now.
 pub(super) fn keys(begin: i64, end: i64) -> String {
     format!(
         r#"{{"Code":"Success","LastUpdated":"{}","Type":"AWS-HMAC","AccessKeyId":"{SECRET}","SecretAccessKey":"{SECRET}","Token":"{SECRET}","Expiration":"{}","AccountId":"123456789012"}}"#,
@@ -62,7 +62,7 @@ pub(super) fn keys(begin: i64, end: i64) -> String {
     )
 }
 
-/// A document of keys with this secret in one field.
+/// Returns a document of keys with this secret in one field.
 pub(super) fn lent(secret: &str) -> String {
     keys(-600, 3000).replacen(SECRET, secret, 1)
 }
@@ -129,7 +129,7 @@ pub(super) fn azure(request: &FetchRequest) -> Result<FetchResponse, FetchError>
     json(404, r#"{"error":"not_found"}"#.to_owned())
 }
 
-/// The findings with this environment.
+/// Returns the findings with this environment.
 pub(super) fn found(servers: &Servers, environment: &[(&str, &str)]) -> Vec<DoctorFinding> {
     let texts = Texts::new(&[("/var/run/token", SECRET), ("/var/run/broken", &format!("{SECRET}\n"))]);
     let variable =
@@ -152,7 +152,7 @@ pub(super) fn complaints(
     test_helpers::complaints(found(servers, environment))
 }
 
-/// The servers with one server at the default address.
+/// Returns the servers with one server at the default address.
 pub(super) fn at_the_address<'a>(
     reply: impl Fn(&FetchRequest) -> Result<FetchResponse, FetchError> + 'a,
 ) -> Servers<'a> {
@@ -169,8 +169,8 @@ pub(super) const POD: (&str, &str) = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
 pub(super) const CLIENT: &str = "11111111-2222-3333-4444-555555555555";
 pub(super) const EMAIL: &str = "shop@reef.iam.gserviceaccount.com";
 
-/// The bodies of a stub that sends the same to every path: a token, documents with tokens in every field (complete and truncated), and a
-/// bare token.
+/// Returns the bodies of a stub that sends the same to every path: a token, documents with tokens in every field (complete and
+/// truncated), and a bare token.
 pub(super) fn bodies_of_stubs() -> [String; 5] {
     let whole = format!(
         r#"{{"RoleArn":"{SECRET}","AccountId":"{SECRET}","client_id":"{SECRET}","access_token":"{SECRET}"}}"#

@@ -52,7 +52,7 @@ impl Default for GceMachine {
     }
 }
 
-/// The scopes of the machine's own token.
+/// Returns the scopes of the machine's own token.
 pub(super) fn scopes() -> Vec<String> {
     ["cloud-platform", "userinfo.email"]
         .map(|name| format!("https://www.googleapis.com/auth/{name}"))
@@ -100,7 +100,7 @@ fn concealed(name: &str) -> MetadataNode {
 }
 
 impl GceMachine {
-    /// The whole tree.
+    /// Returns the whole tree.
     pub(super) fn tree(&self) -> MetadataNode {
         let current = [("instance", self.instance()), ("project", self.project())];
         let mut v1 = named(current.clone());
@@ -152,7 +152,7 @@ impl GceMachine {
         ])
     }
 
-    /// The tree of the first API version, without directories.
+    /// Returns the tree of the first API version, without directories.
     fn first_version(&self) -> MetadataNode {
         directory([
             ("attributes", self.attributes()),
@@ -262,7 +262,7 @@ impl GceMachine {
         self.zone.rsplit_once('-').map_or(&self.zone, |(region, _)| region)
     }
 
-    /// The claims about the machine in an identity token with `format=full`
+    /// Returns the claims about the machine in an identity token with `format=full`
     /// (cloud.google.com/compute/docs/instances/verifying-instance-identity).
     pub(super) fn identity_claims(&self, now: u64) -> Value {
         json!({

@@ -41,7 +41,7 @@ pub(super) enum GeneratedValue {
 }
 
 impl MetadataNode {
-    /// The node at this path. The segments are in lower case.
+    /// Returns the node at this path. The segments are in lower case.
     pub(super) fn find(&self, segments: &[String]) -> Option<&Self> {
         let Some((first, rest)) = segments.split_first() else { return Some(self) };
         self.child(first)?.find(rest)
@@ -57,7 +57,7 @@ impl MetadataNode {
         }
     }
 
-    /// The children, one per line; `None` for a leaf. Leaves that are lists have no slash.
+    /// Returns the children, one per line; `None` for a leaf. Leaves that are lists have no slash.
     pub(super) fn listing(&self) -> Option<String> {
         let line = |name: &str, child: &Self| {
             let slash = if child.listing().is_some() { "/" } else { "" };
@@ -74,7 +74,7 @@ impl MetadataNode {
         }
     }
 
-    /// The text of a leaf.
+    /// Returns the text of a leaf.
     pub(super) fn to_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -91,7 +91,7 @@ impl MetadataNode {
         if matches!(self, Self::JsonList(_)) { "application/json" } else { TEXT_CONTENT_TYPE }
     }
 
-    /// The whole subtree as JSON.
+    /// Returns the whole subtree as JSON.
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Directory(children) => object(children, camel_case),
@@ -104,7 +104,7 @@ impl MetadataNode {
         }
     }
 
-    /// The whole subtree, one `path value` per line.
+    /// Returns the whole subtree, one `path value` per line.
     pub(super) fn to_lines(&self) -> String {
         let mut lines = String::new();
         self.write_lines("", &mut lines);

@@ -10,11 +10,11 @@ use crate::find::closed_loop::{build_report, reported_trial, stop_reason};
 use crate::find::find_report::FindStopReason;
 use crate::find::progress::{FindStep, FindWatcher};
 
-/// Shortest trial that is worth anything once clients are spread out as they stay.
+/// The shortest useful trial after the settling time.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 impl<W: FindWatcher> StepRunner<'_, W> {
-    /// Searches to the end, or to that of the budget; says what ended it before.
+    /// Searches to the end, or to the end of the budget. Returns the reason if the search ended early.
     pub(in crate::find) fn run_client_search(
         &mut self,
         target: &mut (impl ClosedTarget + ?Sized),
@@ -53,12 +53,12 @@ impl<W: FindWatcher> StepRunner<'_, W> {
     }
 }
 
-/// The offer as far as there is time for it; none where there is not.
+/// Returns the trial, shortened to the available time; none if the time is too short.
 fn fitted(offer: &ClosedTrialSpec, left: Duration) -> Option<ClosedTrialSpec> {
     let left = left.saturating_sub(offer.drain);
     let shortest = Duration::from_secs_f64(offer.criteria.settle) + SHORTEST;
     let needed = match offer.purpose {
-        // Nobody is overloaded for a trial that there is no time for.
+        // An overload is useless without time for the next trial.
         TrialPurpose::BurstDrain => offer.max_duration + offer.drain + shortest,
         _ => shortest.min(offer.max_duration),
     };

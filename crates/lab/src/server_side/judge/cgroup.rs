@@ -7,10 +7,11 @@ use super::Fact;
 use crate::server_side::cgroup::CgroupSnapshot;
 use seawall_probe::files::ProbeResult;
 
-/// Fewest periods of a quota of which a share is said.
+/// The least number of quota periods for a share.
 const FEWEST_PERIODS: u64 = 5;
 
-/// The distance from a whole number of cores up to which a group counts as busy all the time. A window has edges at which the load begins and ends.
+/// The distance from a whole number of cores up to which a group counts as always busy. The load begins and ends within the
+/// window.
 const NEAR_A_CORE: f64 = 0.08;
 
 /// Returns the facts about a window of `span` seconds.
@@ -34,7 +35,7 @@ struct GroupDiff<'a> {
 }
 
 impl GroupDiff<'_> {
-    /// The quota in cores, if there is one.
+    /// Returns the quota in cores, if there is one.
     fn quota(&self) -> Option<f64> {
         match self.end.quota {
             Ok(CpuQuota::Cores(cores)) => Some(cores),
@@ -42,7 +43,7 @@ impl GroupDiff<'_> {
         }
     }
 
-    /// Periods, those in which it was stopped, and for how many seconds.
+    /// Returns the number of periods, the number of throttled periods, and the seconds of throttling.
     fn stops(&self) -> Option<(u64, u64, f64)> {
         let (begin, end) = both(&self.begin.throttling, &self.end.throttling)?;
         let Throttling { periods, throttled_periods: throttled, throttled_time: stopped } = begin;
@@ -50,7 +51,7 @@ impl GroupDiff<'_> {
         Some((end.periods.checked_sub(*periods)?, end.throttled_periods.checked_sub(*throttled)?, stopped))
     }
 
-    /// The share of periods in which it was stopped; none where they are too few.
+    /// Returns the share of throttled periods; none with too few periods.
     fn share(&self) -> Option<f64> {
         let (periods, throttled, _) = self.stops()?;
         (periods >= FEWEST_PERIODS).then(|| throttled as f64 / periods as f64)
@@ -59,7 +60,7 @@ impl GroupDiff<'_> {
     fn throttled(&self) -> Option<Fact> {
         let Some(cores) = self.quota() else {
             let none = matches!(self.end.quota, Ok(CpuQuota::Unlimited));
-            // Those around it may still have one.
+            // A parent group may still have a quota.
             return none.then(|| {
                 Fact::new(
                     "the control group has no CPU quota of its own".to_owned(),
@@ -80,7 +81,7 @@ impl GroupDiff<'_> {
         let says = format!(
             "the quota of {cores:.2} cores throttled the control group in {throttled} of {periods} periods ({stopped:.1} s summed over CPUs)"
         );
-        // With a quota that is used up in most periods the quota is what there is of CPU.
+        // If most periods use up the quota, the quota limits the CPU.
         let speaks_for: &[(CauseClass, f64)] = match share {
             0.9.. => &[(CauseClass::CfsThrottling, 30.0), (CauseClass::CpuSaturation, 0.3)],
             0.5.. => &[(CauseClass::CfsThrottling, 10.0), (CauseClass::CpuSaturation, 0.3)],
@@ -109,7 +110,8 @@ impl GroupDiff<'_> {
         Some(Fact::new(format!("the control group used {used:.2} cores"), core_usage_ratios(used)))
     }
 
-    /// Waits of tasks that were stopped by the quota are in the kernel's count, too, so it says nothing of them.
+    /// Returns the fact about tasks that waited for a CPU. The kernel also counts the waits of throttled tasks, so there is no
+    /// fact with throttling.
     fn waited(&self) -> Option<Fact> {
         if self.share().is_some_and(|share| share >= 0.1) {
             return None;
@@ -174,7 +176,7 @@ impl GroupDiff<'_> {
 pub(super) fn core_usage_ratios(cores: f64) -> &'static [(CauseClass, f64)] {
     let whole = cores.round().max(1.0);
     match (cores - whole).abs() / whole <= NEAR_A_CORE {
-        // One core and no more is one thread; several may be as many threads, or the whole machine.
+        // Exactly one core means one thread; several cores may be as many threads, or the whole machine.
         true if whole == 1.0 => &[(CauseClass::CpuSaturation, 8.0)],
         true => &[(CauseClass::CpuSaturation, 4.0)],
         false if cores < 0.5 => &[(CauseClass::CpuSaturation, 0.2)],

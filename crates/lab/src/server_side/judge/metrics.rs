@@ -9,7 +9,7 @@ use super::rules::{COUNTER_RULES, GAUGE_RULES, MetricRule, PAUSE_COUNTERS, QUEUE
 use super::{ClientLoad, Fact};
 use crate::server_side::exposition::{MetricKind, MetricSample, MetricSeries, MetricsPage};
 
-/// Two pages, so many seconds apart, and what was sent between them.
+/// Two pages, the seconds between them, and the requests that were sent between them.
 pub(super) struct PageDiff<'a> {
     pub(super) begin: &'a MetricsPage,
     pub(super) end: &'a MetricsPage,
@@ -17,16 +17,16 @@ pub(super) struct PageDiff<'a> {
     pub(super) client_load: Option<ClientLoad>,
 }
 
-/// Most facts of one kind: a page has as many names as its author likes.
+/// The most facts of one kind, because a page may have any number of names.
 const MOST_FACTS: usize = 16;
 
-/// Below this a ratio says nothing worth a reader's time.
+/// The likelihood ratio below which a fact is not worth reporting.
 const LEAST: f64 = 1.2;
 
 impl PageDiff<'_> {
     /// Returns the facts.
     pub(super) fn facts(&self) -> Vec<Fact> {
-        // Differences between two processes are none.
+        // Differences between two processes mean nothing.
         if let Some(anew) = self.anew() {
             return vec![anew];
         }
@@ -59,14 +59,14 @@ impl PageDiff<'_> {
         })
     }
 
-    /// By how much a series rose; one that was not there began at zero.
+    /// Returns the increase of a series. A new series began at zero.
     fn increase(&self, series: &MetricSeries, sample: MetricSample) -> f64 {
         let begin = self.begin.sample(series).map_or(0.0, |begin| begin.value);
         let rise = sample.value - begin;
         if rise.is_finite() { rise } else { 0.0 }
     }
 
-    /// The counters of which something is known: their names, the rule's place, and by how much they rose.
+    /// Returns the known counters by name and index of their rule, with their increases.
     fn rises(&self) -> BTreeMap<(&str, usize), f64> {
         let mut rises = BTreeMap::new();
         for (series, sample) in self.end.samples().filter(|(_, sample)| sample.kind == MetricKind::Counter) {
@@ -90,7 +90,8 @@ impl PageDiff<'_> {
         Some(Fact { text: says, likelihood_ratios: speaks_for, is_unchanged: false })
     }
 
-    /// A rise counts in full if it explains at least half of what clients missed, and not at all if they missed nothing.
+    /// Returns the weighted ratio of a rise. The rise counts in full if it explains at least half of the failed or late requests,
+    /// and not at all without such requests.
     fn weighed(&self, ratio: f64, by: f64) -> f64 {
         match self.client_load {
             None => ratio.sqrt(),
@@ -99,7 +100,7 @@ impl PageDiff<'_> {
         }
     }
 
-    /// Counters that would have told of a class, while clients missed something, and did not rise.
+    /// Returns a fact about counters that would show a class and did not rise, although requests failed or were late.
     fn silent(&self, rises: &BTreeMap<(&str, usize), f64>) -> Option<Fact> {
         self.client_load.filter(|load| load.failed_or_late > 0)?;
         let told = |rose: bool| {
@@ -134,7 +135,8 @@ impl PageDiff<'_> {
         })
     }
 
-    /// Gauges of waiting work that grew: whatever the cause, it is behind this queue and not in front of it.
+    /// Returns facts about gauges of waiting work that grew. Whatever the cause is, it is behind such a queue and not in front of
+    /// it.
     fn queues(&self) -> impl Iterator<Item = Fact> {
         let grown = self.end.samples().filter_map(|(series, sample)| {
             let begin = self.begin.sample(series)?.value;

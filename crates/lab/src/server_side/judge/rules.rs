@@ -1,39 +1,40 @@
 //! The meaning of the known counters of servers and proxies, and of other counters by their names.
 //!
-//! Each name is as its own documentation has it: Envoy's (configuration/upstream/cluster_manager/cluster_stats, listeners/stats, HTTP
-//! filters), CoreDNS' (plugins `forward` and `metrics`), this project's (`docs/operate.md`). The first rule that fits a series is the
-//! one that holds for it. A rise counts as far as it explains what clients missed.
+//! Each name is from its own documentation: Envoy's (configuration/upstream/cluster_manager/cluster_stats, listeners/stats, HTTP
+//! filters), CoreDNS' (plugins `forward` and `metrics`), and this project's (`docs/operate.md`). The first rule that fits a
+//! series applies. A rise counts as far as it explains failed and late requests.
 
 use seawall_cause::class::CauseClass;
 
 use crate::server_side::exposition::MetricSeries;
 
-/// The meaning of a rise of a counter.
+/// The meaning of a counter that rose, or of a gauge that became positive.
 pub(super) struct MetricRule {
     pub(super) metric: MetricPattern,
-    /// Of its series only those with this label.
+    /// The label that a series of the metric must have, if any.
     pub(super) label: Option<(&'static str, &'static str)>,
     pub(super) says: &'static str,
-    /// If the rise explains everything.
+    /// The likelihood ratio of each class if the rise explains all requests that clients missed.
     pub(super) likelihood_ratios: &'static [(CauseClass, f64)],
 }
 
-/// Of which metric.
+/// The metrics to which a rule applies.
 pub(super) enum MetricPattern {
     Named(&'static str),
-    /// Every metric whose name ends so: its author's words, which mean less than a documentation.
+    /// All metrics with this suffix. A name alone says less than documentation.
     Suffix(&'static str),
 }
 
-/// A class is taken to be told of by a counter if the counter speaks so strongly for it; then it also counts that it did not rise.
+/// The least likelihood ratio with which a counter reliably shows a class. Then it also counts as evidence that the counter did
+/// not rise.
 pub(super) const STRONG_RATIO: f64 = 20.0;
 
-/// The likelihood ratio of a class whose counter did not rise. It is not nearer to 0, because the limit can be in front of the server that counts, or
-/// behind it.
+/// The likelihood ratio of a class whose counter did not rise. It is not nearer to 0, because the limit can be in front of the
+/// server that counts, or behind it.
 pub(super) const SILENCE_RATIO: f64 = 0.3;
 
 impl MetricRule {
-    /// True if the rule is about this series.
+    /// Returns true if the rule applies to this series.
     pub(super) fn fits(&self, series: &MetricSeries) -> bool {
         let name = match self.metric {
             MetricPattern::Named(name) => series.name == name,
@@ -43,7 +44,7 @@ impl MetricRule {
         name && self.label.is_none_or(label)
     }
 
-    /// The classes whose absence it shows by not rising.
+    /// Returns the classes against which the counter speaks if it does not rise.
     pub(super) fn classes_excluded_by_silence(&self) -> impl Iterator<Item = CauseClass> {
         let named = matches!(self.metric, MetricPattern::Named(_));
         let telling = self.likelihood_ratios.iter().filter(move |(_, ratio)| named && *ratio >= STRONG_RATIO);
@@ -75,7 +76,7 @@ use CauseClass::{
     ConcurrencyCap, ConnectionCap, Dns, KeepAliveRace, PoolSaturation, RateLimiter, TimeoutChain,
 };
 
-/// By the order in which they are tried.
+/// The rules for counters, in the order in which they are tried.
 pub(super) const COUNTER_RULES: &[MetricRule] = &[
     // Envoy.
     named(
@@ -134,7 +135,7 @@ pub(super) const COUNTER_RULES: &[MetricRule] = &[
         "connections refused by the limit of all listeners",
         &[(ConnectionCap, 50.0)],
     ),
-    // With older versions a local limit's name holds what its operator calls it.
+    // In older versions, the name of a local limit contains a name that the operator chose.
     ending("_local_rate_limit_rate_limited", "requests above a local rate limit", &[(RateLimiter, 50.0)]),
     // CoreDNS.
     named(
@@ -168,7 +169,7 @@ pub(super) const COUNTER_RULES: &[MetricRule] = &[
         "outcome",
         "throttled",
     ),
-    // Anybody's.
+    // Any program.
     ending(
         "rate_limited_total",
         "rate-limited requests (judged by the metric's name)",
@@ -213,9 +214,9 @@ pub(super) const GAUGE_RULES: &[MetricRule] = &[
     ),
 ];
 
-/// Words in the names of gauges that say how many wait.
+/// The words in the names of gauges that count waiting work.
 pub(super) const QUEUE_WORDS: [&str; 3] = ["queue", "backlog", "pending"];
 
-/// Counters of seconds in which everything stood still: Go's, Java's by its own client and by Micrometer.
+/// The counters of seconds in which the whole process paused: those of Go, of the Java client, and of Micrometer.
 pub(super) const PAUSE_COUNTERS: [&str; 3] =
     ["go_gc_duration_seconds_sum", "jvm_gc_collection_seconds_sum", "jvm_gc_pause_seconds_sum"];

@@ -1,9 +1,8 @@
-//! Reads gob streams of vegeta's `Result`, whatever numbers the writer's Go gave to its types.
+//! Reads gob streams of vegeta's `Result` with any type numbers of the writer's Go.
 //!
-//! Fields are found by name in the type the stream describes, so older results (without method, URL or headers) and
-//! newer ones (with fields we do not know) are read too. Two streams behind each other, which Go refuses, are read: the
-//! second one's descriptions replace the first one's. Nothing a stream says can make the work or the memory exceed
-//! the bytes that arrived.
+//! Fields are found by name in the type that the stream describes, so older results (without method, URL or headers) and newer
+//! ones (with unknown fields) are read, too. Two concatenated streams, which Go refuses, are read: the descriptions of the second
+//! one replace those of the first. No stream can make the work or the memory exceed the bytes that arrived.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
@@ -13,7 +12,7 @@ use crate::results::decode::{DecodeErrorKind, InputPosition, MAX_RECORD};
 
 use super::types::{Builtin, GobField, GobLayout, GobStructPlan, GobTypes};
 
-/// State between messages.
+/// The state of the reader between messages.
 #[derive(Debug, Default)]
 pub(crate) struct GobReader {
     types: GobTypes,
@@ -26,31 +25,31 @@ pub(crate) struct GobReader {
 /// A mistake in a gob message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GobError {
-    /// A value runs past the end of its message.
+    /// A value extends beyond the end of its message.
     #[error("a value is longer than its message")]
     Short,
-    /// Bytes are left behind the value.
+    /// Bytes follow the value in its message.
     #[error("a message is longer than its value")]
     Long,
-    /// A number with more than eight bytes.
+    /// A number has more than eight bytes.
     #[error("a number has more than eight bytes")]
     Wide,
-    /// A value whose type was never described, or whose description does not parse.
+    /// The type of a value was never described, or its description is invalid.
     #[error("the input does not describe the type of a value")]
     Type,
-    /// More or deeper types than results have any use for.
+    /// There are more types, or deeper ones, than results need.
     #[error("the input describes too many types")]
     TooManyTypes,
     /// The values are not structs.
     #[error("the values are not results")]
     NotResults,
-    /// A known field with a type that it cannot have.
+    /// A known field has the wrong type.
     #[error("field {0} has the wrong type")]
     Field(&'static str),
-    /// A number outside the range of its field.
+    /// A number is outside the range of its field.
     #[error("field {0} is out of range")]
     Range(&'static str),
-    /// Not an instant.
+    /// The value is not an instant.
     #[error("a timestamp is invalid")]
     Time,
 }
@@ -92,7 +91,7 @@ impl GobReader {
         }
     }
 
-    /// The next message without its length, in `self.message`; `false` at the end of the stream.
+    /// Reads the next message without its length into `self.message`; `false` at the end of the stream.
     fn message(&mut self, input: &mut impl BufRead) -> Result<bool, DecodeErrorKind> {
         self.start = self.offset;
         let Some(length) = self.length(input)? else { return Ok(false) };
@@ -167,7 +166,7 @@ impl<'a> GobCursor<'a> {
         self.bytes().map(String::from_utf8_lossy)
     }
 
-    /// The number of the next field of a struct, given the one before; `None` behind the last.
+    /// Returns the number of the next field of a struct, given the one before; `None` after the last field.
     pub(super) fn next_field_number(&mut self, last: Option<u64>) -> Result<Option<u64>, GobError> {
         match self.uint()? {
             0 => Ok(None),
@@ -237,7 +236,7 @@ fn headers(cursor: &mut GobCursor<'_>, headers: &mut ResponseHeaders) -> Result<
     Ok(())
 }
 
-/// Go's `Time.UnmarshalBinary`, except that the odd seconds of a western offset keep their sign.
+/// Reads an instant like Go's `Time.UnmarshalBinary`, except that the odd seconds of a western offset keep their sign.
 fn time(bytes: &[u8]) -> Option<ZonedTimestamp> {
     let (version, rest) = bytes.split_first()?;
     let (seconds, rest) = rest.split_first_chunk::<8>()?;
@@ -260,8 +259,7 @@ fn time(bytes: &[u8]) -> Option<ZonedTimestamp> {
 const MAX_DEPTH: u8 = 32;
 
 impl GobTypes {
-    /// Steps over a value of a field that records do not have. Every element takes a byte or more, so the message's
-    /// length bounds the loops.
+    /// Skips a value of an unknown field. Every element takes a byte or more, so the message's length bounds the loops.
     fn skip(&self, kind: i64, cursor: &mut GobCursor<'_>, depth: u8) -> Result<(), GobError> {
         if depth > MAX_DEPTH {
             return Err(GobError::TooManyTypes);

@@ -1,4 +1,4 @@
-//! The types a gob stream describes, and which of their fields a record has.
+//! The types that a gob stream describes, and the fields of them that a record has.
 //!
 //! Numbers and layouts are Go's (`encoding/gob/type.go`, `wireType` and the built-in types there).
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::read::{GobCursor, GobError};
 
-/// Types by their number in this stream.
+/// The types by their number in this stream.
 #[derive(Debug, Default)]
 pub(super) struct GobTypes {
     described: HashMap<i64, GobLayout>,
@@ -15,7 +15,7 @@ pub(super) struct GobTypes {
 /// The layout of a value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum GobLayout {
-    /// One of Go's own.
+    /// A built-in type of Go.
     Builtin(Builtin),
     /// An array or a slice of this type.
     List(i64),
@@ -23,18 +23,18 @@ pub(super) enum GobLayout {
     Map(i64, i64),
     /// Named fields.
     Struct(Vec<(String, i64)>),
-    /// Bytes that the type's own methods wrote, such as a time.
+    /// Bytes that the type's own methods wrote, such as those of a time.
     Opaque,
 }
 
 /// Layouts of Go's own types.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Builtin {
-    /// bool, int, uint, float.
+    /// A bool, int, uint or float.
     Number,
     /// Two numbers.
     Complex,
-    /// Bytes and string.
+    /// Bytes or a string.
     Bytes,
 }
 
@@ -43,13 +43,13 @@ const INT: i64 = 2;
 const BYTES: i64 = 5;
 const STRING: i64 = 6;
 
-/// Results need four types; a stream that describes thousands is no results file.
+/// The maximum number of types. Results need four; a stream that describes thousands is not a results file.
 const MAX_TYPES: usize = 1024;
 
 /// The action for each field of a struct, by position.
 #[derive(Debug)]
 pub(super) struct GobStructPlan {
-    /// In the order of the description.
+    /// The fields in the order of the description.
     pub(super) fields: Vec<GobField>,
 }
 
@@ -58,12 +58,12 @@ pub(super) struct GobStructPlan {
 pub(super) enum GobField {
     /// A field of vegeta's `Result`, with the type it must have.
     Known(&'static str),
-    /// Anything else, by type, to be stepped over.
+    /// Any other field, with its type, which is skipped.
     Unknown(i64),
 }
 
 impl GobTypes {
-    /// Reads a `wireType` and remembers it under `number`.
+    /// Reads a `wireType` and stores it under `number`.
     pub(super) fn read_definition(
         &mut self,
         number: i64,
@@ -89,7 +89,7 @@ impl GobTypes {
         Ok(())
     }
 
-    /// The layout of a type. Interfaces (8) carry types inside values; results have none, so they count as unknown.
+    /// Returns the layout of a type. Interfaces (8) carry types inside values; results have none, so they count as unknown.
     pub(super) fn layout(&self, number: i64) -> Result<&GobLayout, GobError> {
         match number {
             1..=4 => Ok(&GobLayout::Builtin(Builtin::Number)),
@@ -147,7 +147,7 @@ fn fields(
     Ok(())
 }
 
-/// `CommonType`: a name and the type's number, both known by other means.
+/// Skips a `CommonType`: a name and the type's number, which are known already.
 fn common(cursor: &mut GobCursor<'_>) -> Result<(), GobError> {
     fields(cursor, |field, cursor| match field {
         0 => cursor.bytes().map(drop),
@@ -156,7 +156,7 @@ fn common(cursor: &mut GobCursor<'_>) -> Result<(), GobError> {
     })
 }
 
-/// `arrayType` (three fields, the last is the length) or `sliceType` (two).
+/// Reads an `arrayType` (three fields, the last is the length) or a `sliceType` (two).
 fn list(cursor: &mut GobCursor<'_>, count: u64) -> Result<GobLayout, GobError> {
     let mut element = None;
     fields(cursor, |field, cursor| match field {

@@ -1,6 +1,6 @@
-//! The same bytes, hyper's verdict and ours: hyper is the second opinion on what a response is.
+//! Compares the verdicts of hyper and of this parser on the same bytes.
 //!
-//! Where the two differ, the table says so and why; nothing else may.
+//! The table lists the cases in which the two may differ, with the reason.
 
 use http_body_util::BodyExt;
 use hyper::client::conn::http1;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{CaptureOptions, ParseProgress, ReceivedResponse, ResponseParser};
 
-/// Status and body, if the answer is whole.
+/// The status and the body, if the response is complete.
 type Verdict = Option<(u16, Vec<u8>)>;
 
-/// A connection that brings these bytes and is closed.
+/// Parses the bytes of a connection that is then closed.
 fn ours(method: &str, bytes: &[u8], piece: usize) -> Verdict {
     let (mut exchange, mut answer) = (ResponseParser::new(), ReceivedResponse::default());
     let keep = CaptureOptions { record_body_limit: Some(usize::MAX), ..CaptureOptions::default() };
@@ -38,7 +38,7 @@ async fn hypers(method: &str, bytes: &[u8]) -> Verdict {
         let mut request = [0; 1024];
         let read = far.read(&mut request).await;
         if read.is_ok() {
-            // The client may have had enough of it.
+            // The client may have closed before it read everything.
             let _ = far.write_all(&bytes).await;
         }
     });
@@ -101,8 +101,8 @@ const CASES: [(&str, &str); 42] = [
     ("GET", ""),
 ];
 
-/// A length that hyper guesses and we do not, because the next answer would be read from a place that a
-/// server might not mean.
+/// A length that hyper guesses and this parser does not, because the next response would be read from a place that a server might
+/// not mean.
 const STRICTER: [&str; 1] = ["HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nabc"];
 
 fn run<T>(verdict: impl Future<Output = T>) -> T {

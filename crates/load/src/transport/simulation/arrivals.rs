@@ -1,11 +1,11 @@
-//! Answers that wait for their reader.
+//! Tests of responses that wait for their reader.
 
 use super::*;
 
 const MS: Nanos = SECOND / 1000;
 
 impl Sim {
-    /// A connection that so many requests have been sent on.
+    /// Returns a connection on which this number of requests was sent.
     fn with_requests(protocol: &Protocol, requests: usize) -> Self {
         let mut sim = Self::new(protocol, limits(), 1);
         for _ in 0..requests {
@@ -21,7 +21,7 @@ impl Sim {
         sim
     }
 
-    /// The server answers the first that waits, a millisecond later, and the client's system has the answer.
+    /// Makes the server respond to the first waiting request a millisecond later. The client's system then has the response.
     fn answer_arrives(&mut self) -> Nanos {
         self.client.advance_time(MS);
         let at = self.client.now();
@@ -33,7 +33,7 @@ impl Sim {
         at
     }
 
-    /// The client reads; when answers began, and when they were complete.
+    /// Reads as a late client. Returns the times when responses began, and when they were complete.
     fn read_late(&mut self) -> (Vec<Nanos>, Vec<Nanos>) {
         self.client.advance_time(50 * MS);
         assert!(self.client.report(0));
@@ -69,7 +69,7 @@ fn all_answers_of_one_read_have_its_time() {
     }
 }
 
-/// A protocol that reads until there is nothing would give all of them the time of the last.
+/// A protocol that reads until there is no more data would give all of them the time of the last.
 #[test]
 fn what_several_reads_bring_has_the_time_of_its_own() {
     for protocol in Protocol::four().into_iter().filter(|protocol| protocol.http2) {
@@ -103,7 +103,7 @@ fn an_answer_that_nobody_asked_the_kernel_about_is_dated_when_it_is_read() {
     }
 }
 
-/// An answer that is not asked about after one that was: the older stamp is not its own.
+/// The second response is not asked about: the older stamp does not belong to it.
 #[test]
 fn a_stamp_is_of_its_own_read_alone() {
     for protocol in Protocol::four() {

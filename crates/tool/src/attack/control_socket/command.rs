@@ -9,7 +9,7 @@ use seawall_load::clock::SECOND;
 use seawall_load::control::Control;
 use seawall_load::rate::RequestRate;
 
-/// What may be asked of a running attack.
+/// The commands that a running attack accepts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum ControlSocketCommand {
     /// Another rate from now on.
@@ -52,16 +52,16 @@ impl FromStr for ControlSocketCommand {
     }
 }
 
-/// The hand on a run: what it can do, and how far it may go.
+/// Runs commands on an attack: its control handle and the largest number of clients.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandHandler {
     pub(crate) control: Control,
-    /// Most clients: each needs a descriptor.
+    /// The largest number of clients: each needs a descriptor.
     pub(crate) max_clients: usize,
 }
 
 impl CommandHandler {
-    /// Does what a line says, and answers with one, without its end.
+    /// Runs the command on this line and returns the response, without a line end.
     pub(crate) fn run_command(&self, line: &str) -> String {
         match line.parse().and_then(|command| self.carry_out(command)) {
             Ok(answer) => format!("ok {answer}"),
@@ -102,7 +102,7 @@ impl CommandHandler {
         self.control.set_concurrency(clients).then_some(()).ok_or_else(|| open.into())
     }
 
-    /// How it stands; after a change what was asked for, which holds a moment later.
+    /// Returns the status line. After a change of the rate it shows the new rate, which takes effect a moment later.
     fn status(&self, command: ControlSocketCommand) -> String {
         let control = &self.control;
         let state = match () {

@@ -20,7 +20,7 @@ const MOST_HELD: usize = 256 << 20;
 /// No record is smaller in any format: two instants, a method and the shortest URL.
 const LEAST: u64 = 64;
 
-/// What pods have told so far.
+/// The records that pods have reported so far.
 pub(crate) struct PodRecords {
     format: ResultFormat,
     output: Box<dyn Write + Send>,
@@ -31,7 +31,7 @@ pub(crate) struct PodRecords {
 }
 
 impl PodRecords {
-    /// To be written there.
+    /// Collects records for this output.
     pub(crate) fn new(results: ResultsOutput) -> Self {
         let ResultsOutput { format, output, .. } = results;
         Self { format, output, received: Vec::new(), held_bytes: 0, truncated: BTreeSet::new() }
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// What a pod tells of hits that were due at these seconds.
+    /// Encodes the records that a pod reports for requests that were due at these seconds.
     fn told(seconds: &[i64]) -> Vec<u8> {
         let mut encoder = Encoder::new(ResultFormat::Gob, Vec::new());
         for &second in seconds {

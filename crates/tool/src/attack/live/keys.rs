@@ -1,6 +1,6 @@
 //! Bytes that a terminal sends to keys that mean something here; everything else is ignored.
 
-/// What a person wants.
+/// The action that a key requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum ViewKey {
     /// Stop; once more: now.

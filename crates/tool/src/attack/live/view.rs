@@ -17,15 +17,15 @@ use super::plain_line;
 use crate::attack::pods::{self, PodTracker};
 use crate::brief_time::format_brief_time;
 
-/// Everything that a picture is made of.
+/// The data of one frame.
 pub(super) struct LiveFrame<'a> {
-    /// What does not change.
+    /// The facts that do not change during the run.
     pub(super) run_info: &'a RunInfo,
     /// The seconds so far.
     pub(super) history: &'a LiveRowHistory,
     /// This moment.
     pub(super) status: RunStatus,
-    /// Who sends, if that is not this program.
+    /// The pods that send; empty if this program sends.
     pub(super) pods: &'a PodTracker,
     /// Keys have changed the rate.
     pub(super) is_rate_changed_by_keys: bool,
@@ -74,7 +74,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, scene: &LiveFrame<'_>) {
     frame.render_widget(Paragraph::new(help(scene.run_info)), keys);
 }
 
-/// What errors leave, or nothing if that is too little to see anything in.
+/// Returns the height of the chart: the rows that the errors leave, or 0 if fewer than four remain.
 fn chart_height(window: u16) -> u16 {
     let rest = window - FIXED;
     let errors = 2 + rest / 6;
@@ -170,7 +170,7 @@ fn state(scene: &LiveFrame<'_>) -> String {
     format!("{}{steered}{warming}", facts.load)
 }
 
-/// How much of the run is over, by time or by hits, whichever is further.
+/// Returns the finished share of the run, by time or by requests, whichever is larger.
 fn share(scene: &LiveFrame<'_>) -> Option<f64> {
     let LiveFrame { run_info: facts, status: now, history, .. } = scene;
     let part = |done: u64, of: u64| done as f64 / of.max(1) as f64;

@@ -25,7 +25,7 @@ const TEXT: usize = 300;
 const NAMED: usize = 3;
 
 impl PodTracker {
-    /// As a page has it at this time of the run, of which the first part is not counted; none where there are no pods.
+    /// Returns the table of the page at this time of the run, without the warm-up; `None` if there are no pods.
     pub(crate) fn to_table(&self, now: Nanos, warm_up: Nanos) -> Option<PodTable> {
         let known = self.lock();
         if known.rows.is_empty() {
@@ -50,7 +50,7 @@ impl PodTracker {
     }
 }
 
-/// What somebody who looks at the page should see first.
+/// Returns the alarms that stand above the table.
 fn alarms(rows: &[AttackPodStatus], now: Nanos) -> Vec<String> {
     let alarm = |state, what: &str| {
         let with: Vec<_> = rows.iter().filter(|row| row.state(now) == state).collect();
@@ -114,21 +114,22 @@ pub(super) fn merge_gap(gaps: &mut Vec<(Nanos, Nanos)>, (from, to): (Nanos, Nano
     }
 }
 
-/// Of each pod how many of its requests ended when, where there are few pods.
+/// The completed requests of each pod over time, if there are few pods.
 #[derive(Debug, Default)]
 pub(super) struct PodCompletions(Vec<CompletionTrack>);
 
 #[derive(Debug, Default)]
 struct CompletionTrack {
-    /// From, to, and how many ended.
+    /// The start and the end of each cell, and the number of requests that ended in it.
     cells: Vec<(Nanos, Nanos, u64)>,
-    /// Intervals in a cell, and in the last one.
+    /// Intervals in each cell but the last.
     intervals_per_cell: usize,
+    /// Intervals in the last cell.
     last_cell_len: usize,
 }
 
 impl PodCompletions {
-    /// Of so many pods.
+    /// Makes tracks for this many pods; none if there are too many, or only one.
     pub(super) fn new(pods: usize) -> Self {
         let is_drawn = (2..=TRACKS).contains(&pods);
         Self(

@@ -10,7 +10,7 @@ use crate::go_format::align_columns;
 const NAMED: usize = 3;
 
 impl PodTracker {
-    /// How many pods tell what they measure and who does not, at this time of the run; none where there are no pods.
+    /// Says how many pods report at this time of the run, and names those that do not; `None` if there are no pods.
     pub(crate) fn reporting_text(&self, now: Nanos) -> Option<String> {
         let known = self.lock();
         let with = |state| known.rows.iter().filter(move |row| row.state(now) == state);
@@ -34,7 +34,7 @@ impl PodTracker {
         order.into_iter().take(most).cloned().collect()
     }
 
-    /// How many pods there are, and with how many something is wrong.
+    /// Returns the number of pods, and the number of those with a problem.
     pub(crate) fn pod_and_problem_counts(&self, now: Nanos) -> (usize, usize) {
         let known = self.lock();
         (known.rows.len(), known.rows.iter().filter(|row| describe_problem(row, now).is_some()).count())
@@ -50,7 +50,7 @@ impl AttackPodStatus {
     }
 }
 
-/// What is wrong with a pod, in words, if anything is. Of what spoke against it while it sent the first says enough.
+/// Describes the problem of a pod, if it has one. Of the warnings during the run, only the first is shown.
 pub(crate) fn describe_problem(row: &AttackPodStatus, now: Nanos) -> Option<String> {
     let lost = row.lost_reason.as_ref().map(|reason| format!("LOST: {reason}"));
     let is_late = row.state(now) == PodRunState::Late;

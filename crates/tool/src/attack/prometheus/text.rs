@@ -13,7 +13,7 @@ use seawall_load::target_outcomes::{BUCKET_BOUNDS, OutcomeCounts, RequestOutcome
 
 use super::{OTHER, TargetLabel, TargetLabels};
 
-/// How a scraper wants it.
+/// The exposition format that a scraper accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ScrapeFormat {
     /// Prometheus' own, 0.0.4.
@@ -108,7 +108,7 @@ fn status(kind: RequestOutcome) -> String {
     }
 }
 
-/// What went wrong, from a closed set; vegeta has the text of the error here.
+/// Returns the kind of failure, from a fixed set of texts; vegeta exports the text of the error instead.
 fn message(kind: RequestOutcome) -> Option<&'static str> {
     match kind {
         RequestOutcome::Status(status) if OutcomeClass::of_status(status) == OutcomeClass::Good => None,

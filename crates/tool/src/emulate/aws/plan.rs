@@ -1,4 +1,4 @@
-//! What is decided and made before the listener is bound: options, keys of users, and the demo's issuer and tokens.
+//! Everything that is decided and made before the listener is bound: options, keys of users, and the demo's issuer and tokens.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl AwsEmulatorPlan {
         })
     }
 
-    /// What a script needs to know, as JSON.
+    /// Returns the facts that a script needs, as JSON.
     pub(super) fn ready_document(&self, running: &AwsEmulator) -> Value {
         let url = running.url();
         let users = self.users.iter().map(|keys| json!({"arn": keys.user.arn, "keys_file": keys.file}));

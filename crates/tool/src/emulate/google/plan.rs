@@ -1,4 +1,4 @@
-//! What is decided and made before the listener is bound: options, and the demo's issuer and tokens.
+//! Everything that is decided and made before the listener is bound: options, and the demo's issuer and tokens.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl GoogleEmulatorPlan {
         Ok(Self { options, provider, audiences, issuer: args.trust.issuer.clone(), pods })
     }
 
-    /// What a script needs to know, as JSON.
+    /// Returns the facts that a script needs, as JSON.
     pub(super) fn ready_document(&self, running: &GoogleEmulator) -> Value {
         let url = running.url();
         let pods = self.pods.iter().map(GoogleDemoPod::ready_document);
@@ -97,7 +97,7 @@ impl GoogleEmulatorPlan {
 }
 
 impl GoogleDemoPod {
-    /// Who may become whom.
+    /// Returns the subject of the workload and the service account that it may impersonate.
     fn grant(&self) -> (String, String) {
         (self.workload.subject(), self.email.clone())
     }

@@ -1,5 +1,5 @@
-//! What the target says of itself: each fact once, with all classes that it tells something of. Counters that did not rise only exclude, and
-//! are long lists: they come last, and where there is no room for all of them it is said how many more there are.
+//! The evidence from the target itself: each fact once, with all causes that it concerns. Counters that did not rise only exclude
+//! causes, and there are many: they come last, and if they do not all fit, the output says how many more there are.
 
 use seawall_lab::find::find_report::FindReport;
 use seawall_lab::find::server_evidence::{ServerEvidence, server_evidence};
@@ -7,7 +7,7 @@ use seawall_lab::find::server_evidence::{ServerEvidence, server_evidence};
 use super::{EVIDENCE, WORDS, fits};
 use crate::find::formatting::format_rate;
 
-/// Names and texts of what was seen, the strongest first; of what could not be looked at, if there is nothing else.
+/// Returns names and texts of the evidence, the strongest first; without any evidence, the reason why it is not available.
 pub(super) fn evidence_rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
     if server_evidence(&answer.server_metrics).is_empty() {
         let why = answer.server_metrics.iter().flat_map(|window| &window.unavailable).next();
@@ -21,7 +21,7 @@ pub(super) fn evidence_rows(answer: &FindReport, wide: usize) -> Vec<(&'static s
     listed(answer, wide, WORDS, |word| !word.only_excludes && !shown(word.text))
 }
 
-/// The same of counters that did not rise.
+/// Returns names and texts of the counters that did not rise.
 pub(super) fn unchanged_counter_rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
     listed(answer, wide, usize::MAX, |word| word.only_excludes)
 }
@@ -48,7 +48,7 @@ fn listed(
     facts.iter().take(most).enumerate().map(row).collect()
 }
 
-/// Of which classes a fact tells, those together of which it tells the same.
+/// Names the causes that a fact makes more or less likely, grouped by factor.
 fn likelier(on: &[&ServerEvidence<'_>]) -> String {
     let mut groups: Vec<(String, String, Vec<&str>)> = Vec::new();
     for word in on {

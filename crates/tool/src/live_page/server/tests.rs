@@ -232,7 +232,7 @@ fn silent_connections_make_way_for_whoever_has_the_link_and_are_closed() {
     }
 }
 
-/// What it has not read is neither kept for it nor waited for, and a page beside it hears everything that is newest.
+/// A page that stops reading must not use memory or delay the run, and another page must still receive every latest update.
 #[test]
 fn a_page_that_does_not_read_holds_up_neither_the_run_nor_another_page() {
     let served = served(1 << 20);

@@ -29,7 +29,7 @@ fn runs(count: i64) -> Vec<RunSeries> {
     (0..count).map(of).collect()
 }
 
-/// What a page is told of its charts.
+/// Returns the charts in the data of a page.
 fn told(runs: &[RunSeries]) -> Value {
     let page = html::render("title", String::new(), None, runs, &[]).unwrap();
     let data = page.split_once("id=\"data\">").unwrap().1.split_once("</script>").unwrap().0;
@@ -44,7 +44,7 @@ fn texts<'a>(values: &'a [Value], key: &str) -> Vec<&'a str> {
     values.iter().map(|value| value[key].as_str().unwrap()).collect()
 }
 
-/// What stands between a start and the next tag, wherever that start is.
+/// Returns the text between each occurrence of a start and the next tag.
 fn after<'a>(picture: &'a str, start: &str) -> Vec<&'a str> {
     picture
         .split(start)
@@ -65,7 +65,7 @@ fn corners(panel: &str) -> Vec<(String, Vec<(f64, f64)>)> {
     panel.split("<path class=\"").skip(1).map(places).collect()
 }
 
-/// Where a value lies on an axis of which only the page's data is known.
+/// Returns the position of a value on an axis, given only the data of the page.
 fn share(axis: &Value, value: f64) -> f64 {
     let [low, high] = ["low", "high"].map(|end| axis[end].as_f64().unwrap());
     if axis["kind"] == "times" {
@@ -75,7 +75,7 @@ fn share(axis: &Value, value: f64) -> f64 {
     }
 }
 
-/// That a line of the picture goes through every point that the page is told, where its axes put it.
+/// Checks that a line of the picture goes through every point in the data of the page.
 fn is_drawn(panel: &Value, line: &Value, (class, corners): &(String, Vec<(f64, f64)>)) {
     let stroke = match line["stroke"].as_str().unwrap() {
         "solid" => String::new(),
@@ -93,7 +93,7 @@ fn is_drawn(panel: &Value, line: &Value, (class, corners): &(String, Vec<(f64, f
     }
 }
 
-/// Of a picture's plotted area.
+/// The size of the plotted area of a picture.
 const PLOT: (f64, f64) = (546.0, 200.0);
 
 #[test]

@@ -25,28 +25,28 @@ const LONGEST_LINE: u64 = 64 << 20;
 /// section 6). Nine petabytes, or a hundred days of a thread.
 const MOST: u64 = 1 << 53;
 
-/// A file, from its second line on an iterator over what was measured.
+/// The interval file of one generator; after the first line, an iterator over its intervals.
 pub(super) struct GeneratorFile {
-    /// The file's.
+    /// The name of the file.
     pub(super) name: String,
-    /// The first line as it stands there.
+    /// The first line as it is.
     pub(super) raw_header: Value,
-    /// What of it is understood here.
+    /// The known fields of the first line.
     pub(super) header: IntervalsHeader,
-    /// Where the last interval ended, since the start.
+    /// The end of the last interval, since the start.
     to: Nanos,
-    /// Hits that were handed out until then.
+    /// Requests that were handed out until then.
     handed_out: u64,
     /// The last line.
     end: Option<IntervalsFooter>,
-    /// Why there is no more, if that is no end.
+    /// The reason why the file ends without a last line, if it does.
     pub(super) read_problem: Option<String>,
     reader: Box<dyn BufRead + Send>,
     line: Vec<u8>,
     number: u64,
 }
 
-/// What the first line says.
+/// The content of the first line.
 #[derive(Debug, Deserialize)]
 pub(super) struct IntervalsHeader {
     version: u32,
@@ -80,12 +80,12 @@ enum IntervalsLine {
     End(IntervalsFooter),
 }
 
-/// How the three kinds of line begin.
+/// The first bytes of the three kinds of line.
 const FIRST: &[u8] = b"{\"kind\":";
 const INTERVAL: &[u8] = b"{\"start_seconds\":";
 const LAST: &[u8] = b"{\"offered\":";
 
-/// Whether an input that begins so is a file of intervals, or a part of one.
+/// Returns true if an input with these first bytes is an interval file, or a part of one.
 pub(crate) fn is_intervals_file(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     [FIRST, INTERVAL, LAST].iter().any(|line| head.starts_with(line))
@@ -129,13 +129,13 @@ impl GeneratorFile {
         })
     }
 
-    /// When the run began; 0 if that has no name.
+    /// Returns the start of the run; 0 if it is unknown.
     pub(super) fn began_unix_ns(&self) -> i64 {
         let start = self.header.start.as_deref().and_then(rfc3339::parse);
         start.and_then(|start| i64::try_from(start.unix_ns()).ok()).unwrap_or(0)
     }
 
-    /// How it ended; of a file that is cut, as if the run had ended there, and what was handed out had been all that was due.
+    /// Returns the end of the run. For a cut file, the run counts as ended there, with only the requests handed out so far due.
     pub(super) fn footer(&self) -> IntervalsFooter {
         let length = self.to.saturating_sub(self.header.config.warm_up);
         let scheduled = self.header.config.stages.is_some().then_some(self.handed_out);
@@ -148,7 +148,7 @@ impl GeneratorFile {
         self.end.clone().unwrap_or_else(cut)
     }
 
-    /// The next interval; none after the last line.
+    /// Returns the next interval; `None` after the last line.
     fn read(&mut self) -> anyhow::Result<Option<IntervalStats>> {
         self.line.clear();
         self.number += 1;
@@ -214,7 +214,7 @@ fn parse(line: &[u8]) -> anyhow::Result<IntervalsLine> {
     serde_json::from_slice(line).map(IntervalsLine::End).context(not)
 }
 
-/// One line into `line`; false at the end of the file.
+/// Reads one line into `line`; returns false at the end of the file.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> anyhow::Result<bool> {
     let read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', line).context("cannot be read")?;
     ensure!((read as u64) < LONGEST_LINE, "is longer than {LONGEST_LINE} bytes");

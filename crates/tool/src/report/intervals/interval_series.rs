@@ -1,7 +1,7 @@
 //! A run of intervals as numbers ready to be drawn, in memory that does not grow with the run.
 //!
-//! What intervals do not hold is left out: targets, and the instants at which hits were due, so no offered rate over time unless
-//! somebody who knew says how many were.
+//! Data that intervals lack is left out: targets, and the scheduled times of requests. So there is no offered rate over time
+//! unless the caller knows how many requests were due.
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
@@ -14,15 +14,15 @@ use crate::report::series::{
     MIN_POINTS, MIN_REQUESTS_PER_POINT, MIN_RESPONSES_ABOVE_QUANTILE, RunFigures, RunSeries, quantile_curve,
 };
 
-/// Said of hits that were due and waited until the run was over.
+/// The text for requests that were due and still waited at the end of the run.
 const UNSENT: &str = "requests of the schedule that were not sent before its end";
 
-/// Some intervals as one.
+/// Several intervals as one.
 #[derive(Debug, Clone, Default)]
 struct Row {
     from: Nanos,
     to: Nanos,
-    /// If it is known of all of it.
+    /// The requests that were due, if that is known of all intervals.
     due: Option<u64>,
     sent: u64,
     ended: u64,
@@ -33,23 +33,24 @@ struct Row {
     lag: Distribution,
 }
 
-/// A run's intervals, put together as it grows.
+/// The intervals of a run, merged as it grows.
 #[derive(Debug)]
 pub(crate) struct IntervalRows {
     rows: Vec<Row>,
     most: usize,
-    /// Intervals in a row, and in the last one.
+    /// Intervals in each row but the last.
     intervals_per_row: usize,
+    /// Intervals in the last row.
     last_row_len: usize,
 }
 
 impl IntervalRows {
-    /// At most so many, of which there are two or more.
+    /// Makes at most this many rows, and at least two.
     pub(crate) fn new(most: usize) -> Self {
         Self { rows: Vec::new(), most: most.max(2), intervals_per_row: 1, last_row_len: 1 }
     }
 
-    /// Adds what was measured next, in which so many hits were due, if that is known.
+    /// Adds the next interval, with the number of requests that were due in it, if that is known.
     pub(crate) fn add_interval(&mut self, interval: &IntervalStats, due: Option<u64>) {
         if self.last_row_len < self.intervals_per_row {
             self.last_row_len += 1;
@@ -67,7 +68,7 @@ impl IntervalRows {
         }
     }
 
-    /// Enough requests in each that one more or less does not move a rate visibly.
+    /// Merges rows until one request more or less does not visibly move a rate.
     fn readable(&self) -> Vec<Row> {
         let done = self.rows.iter().map(|row| row.done).fold(0, u64::saturating_add);
         let mut rows = self.rows.clone();
@@ -159,7 +160,7 @@ pub(crate) fn build_run_series(
     }
 }
 
-/// Those in which anything was counted, from when on it was.
+/// Returns the rows with counted requests, cut at the start of counting.
 fn counted(rows: Vec<Row>, warm_up: Nanos) -> Vec<Row> {
     let from = |row: Row| Row { from: row.from.max(warm_up), ..row };
     rows.into_iter().filter(|row| row.to > warm_up).map(from).collect()
@@ -169,7 +170,7 @@ fn quantile(times: &Distribution, q: f64) -> Option<i64> {
     (times.count() > 0).then(|| times.quantile(q))
 }
 
-/// Sent and not yet ended, the mean of a row's two ends.
+/// Returns the requests that were sent and had not ended: the mean of both ends of a row.
 fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
     let ends = rows.iter().scan(0_u64, |open, row| {
         let before = *open;
@@ -179,7 +180,7 @@ fn in_flight(rows: &[Row]) -> Vec<Option<f64>> {
     ends.map(|(before, after)| Some((before as f64 + after as f64) / 2.0)).collect()
 }
 
-/// What was never sent is a request like another, but has no time.
+/// Returns the figures of a run. Unsent requests count as requests, but have no response time.
 fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
     let requests = summary.offered.max(outcome.total.completed);
     let times = outcome.total.all_times().response_time;
@@ -211,15 +212,15 @@ fn figures(outcome: &RunOutcome, summary: &Summary) -> RunFigures {
     }
 }
 
-/// By status; 0 means that no answer came, as in results, or none could, or that it was wrong (`--expect`).
+/// Counts requests by status; as in results, 0 means no response, an impossible one, or a wrong one (`--expect`).
 fn codes(summary: &Summary, unsent: u64) -> Vec<(u16, u64)> {
     let failures = summary.failures.values().copied().fold(unsent, u64::saturating_add);
     let none = (failures > 0).then_some((0, failures));
     none.into_iter().chain(summary.status_codes.iter().map(|(code, count)| (*code, *count))).collect()
 }
 
-/// Most frequent first, because the first ones are read. Of an answer that is not good intervals hold the number alone, where
-/// results have its reason, too.
+/// Returns the errors, the most frequent first. For responses that are not good, intervals hold only the status, where results
+/// also have the reason.
 fn errors(summary: &Summary, unsent: u64) -> Vec<(String, Option<u64>)> {
     let text = |kind: &str| summary.failure_examples.get(kind).map_or(kind, String::as_str).to_owned();
     let never_sent = (unsent > 0).then(|| (UNSENT.to_owned(), Some(unsent)));

@@ -1,7 +1,7 @@
-//! Which shards of a run's schedule no file is of: what is reported then is not the whole run.
+//! The shards of a schedule that no file has: without them, the report does not cover the whole run.
 //!
-//! Knows shards and the names of files, no figures. That none is there twice is [`same_run`](super::same_run)' to say; generators of a
-//! closed loop may each be a whole.
+//! This module knows shards and file names, but no figures. [`same_run`](super::same_run) checks that no shard is there twice.
+//! Generators of a closed loop can each be a whole run.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,7 @@ use seawall_load::schedule::ScheduleShard;
 /// Missing shards that are named one by one.
 const NAMED: usize = 5;
 
-/// What is missing beside these shards of one run, each with the file that it is of: a sentence for each number of shards that a
-/// file says there are.
+/// Describes the shards that are missing beside these (each with the name of its file), in a sentence for each number of shards.
 pub(super) fn describe_missing_shards(run: &[(&str, ScheduleShard)]) -> Vec<String> {
     let divisions: BTreeSet<u64> = run.iter().map(|(_, shard)| shard.shard_count()).collect();
     divisions.into_iter().filter_map(|of| missing_of(of, run)).collect()

@@ -1,14 +1,13 @@
-//! Whether files with one start are of one run: generators add up if they had one plan, and each a part of its own.
+//! The check that files with one start belong to one run: generators add up if they had one plan, and each a shard of its own.
 //!
-//! Knows first lines and the names of files, no figures. Asked before anything is added up, because a sum of what does not
-//! belong together looks like any other.
+//! It knows first lines and file names, but no figures. It comes before any sum, because a wrong sum looks like any other.
 
 use anyhow::{bail, ensure};
 use serde_json::Value;
 
 use super::generator_file::GeneratorFile;
 
-/// Which part of the plan is its own, and what `attack --help` says is each generator's own or follows from its machine.
+/// Fields of the plan that may differ between generators: the shard, and settings of each generator or its machine.
 const OWN: &[&str] = &["shard", "max_in_flight", "threads", "busy_poll_seconds", "interval_seconds"];
 
 /// A longer value is not shown: a profile may have thousands of stages.
@@ -33,7 +32,7 @@ fn pair(one: &GeneratorFile, other: &GeneratorFile) -> anyhow::Result<()> {
     );
     let configs = [one, other].map(|generator| &generator.header.config);
     let [shard, overlapping] = configs.map(|config| config.shard);
-    // Clients of a closed loop that no number of hits ends are not divided: each generator has all of its own.
+    // Without a number of requests, the clients of a closed loop are not divided: each generator has its own.
     let divided = configs[0].stages.is_some() || !shard.is_whole() || !overlapping.is_whole();
     if divided && shard.overlaps(overlapping) {
         bail!(
@@ -44,7 +43,7 @@ fn pair(one: &GeneratorFile, other: &GeneratorFile) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of two plans is not the same. What only one of them has, another version wrote.
+/// Returns the differences of two plans. Fields that only one plan has come from another version, and are ignored.
 fn differences(one: &Value, other: &Value) -> Vec<String> {
     let fields = one.as_object().into_iter().flatten().filter(|(key, _)| !OWN.contains(&key.as_str()));
     let both = fields.filter_map(|(key, value)| Some((key, value, other.get(key)?)));
