@@ -38,7 +38,7 @@ enum Condition {
     Status(Vec<RangeInclusive<u16>>),
     Header { name: String, test: TextTest },
     Body(TextTest),
-    Json { pointer: String, value: Value },
+    Json { pointer: String, value: Value, is_equal: bool },
     Length(LengthTest),
 }
 

@@ -72,6 +72,8 @@ pub enum WrongAnswer {
     Condition(ExpectationSubject),
     /// The body is too long for a regular expression or a JSON pointer.
     BodyTooLong,
+    /// The body is compressed, so no condition on its content can be tested.
+    BodyCompressed,
     /// The `grpc-status` is this code.
     Grpc(u8),
     /// The `grpc-status` is not a code of gRPC.
@@ -105,6 +107,11 @@ impl fmt::Display for WrongAnswer {
             Self::Condition(ExpectationSubject::Length) => "length",
             Self::BodyTooLong => {
                 return f.write_str("body exceeds 1 MiB, the limit for =~ and json: conditions");
+            }
+            Self::BodyCompressed => {
+                return f.write_str(
+                    "body is compressed (content-encoding), so body and json: conditions cannot test it",
+                );
             }
             Self::Grpc(code) => {
                 return write!(

@@ -208,7 +208,10 @@ fn status_of(wrong: WrongAnswer) -> u16 {
         WrongAnswer::Grpc(8) => 429,
         WrongAnswer::Grpc(14) => 503,
         WrongAnswer::Grpc(2 | 13 | 15) | WrongAnswer::UnknownGrpcStatus | WrongAnswer::NoGrpcStatus => 500,
-        WrongAnswer::Grpc(_) | WrongAnswer::Condition(_) | WrongAnswer::BodyTooLong => 200,
+        WrongAnswer::Grpc(_)
+        | WrongAnswer::Condition(_)
+        | WrongAnswer::BodyTooLong
+        | WrongAnswer::BodyCompressed => 200,
     }
 }
 

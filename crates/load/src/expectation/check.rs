@@ -27,6 +27,7 @@ pub(crate) struct ResponseCheck {
     needs_body: bool,
     body: Vec<u8>,
     is_too_long: bool,
+    is_compressed: bool,
     grpc: Option<GrpcStatus>,
     /// The index of the condition that failed.
     failed: Option<usize>,
@@ -61,7 +62,8 @@ impl ResponseCheck {
         if self.body.capacity() > LARGE {
             self.body = Vec::new();
         }
-        (self.is_too_long, self.grpc, self.failed, self.wrong) = (false, None, None, None);
+        (self.is_too_long, self.is_compressed, self.grpc) = (false, false, None);
+        (self.failed, self.wrong) = (None, None);
     }
 
     /// Tests the headers of a response.
@@ -73,6 +75,9 @@ impl ResponseCheck {
         // A field may occur several times: one occurrence that matches is enough, also to fail a condition that excludes the
         // text.
         for (field, value) in headers {
+            // RFC 9110, section 8.4: `identity` stands for no encoding.
+            self.is_compressed |= field.eq_ignore_ascii_case("content-encoding")
+                && !value.trim_ascii().eq_ignore_ascii_case(b"identity");
             for (one, progress) in expected.iter().zip(&mut self.progress) {
                 if let Condition::Header { name, test } = &one.condition {
                     progress.is_found |= field.eq_ignore_ascii_case(name) && test.finds(value);
@@ -141,17 +146,24 @@ impl ResponseCheck {
             if self.is_too_long && one.needs_body() {
                 return Some(WrongAnswer::BodyTooLong);
             }
+            // `body!~error` would hold for every compressed error.
+            if self.is_compressed && matches!(one.condition, Condition::Body(_) | Condition::Json { .. }) {
+                return Some(WrongAnswer::BodyCompressed);
+            }
             let is_met = match &one.condition {
                 Condition::Status(ranges) => ranges.iter().any(|range| range.contains(&status)),
                 Condition::Header { test, .. } | Condition::Body(test @ TextTest::Contains { .. }) => {
                     test.is_met(progress.is_found)
                 }
                 Condition::Body(test) => test.is_met(test.finds(&self.body)),
-                Condition::Json { pointer, value } => {
+                Condition::Json { pointer, value, is_equal } => {
                     let document: &Option<Value> =
                         json.get_or_insert_with(|| serde_json::from_slice(&self.body).ok());
-                    let found = document.as_ref().and_then(|document| document.pointer(pointer));
-                    found.is_some_and(|found| is_same_json(found, value))
+                    // A body that is not JSON fails both forms.
+                    document.as_ref().is_some_and(|document| {
+                        let found = document.pointer(pointer);
+                        found.is_some_and(|found| is_same_json(found, value)) == *is_equal
+                    })
                 }
                 Condition::Length(test) => test.0.contains(&length),
             };
@@ -261,6 +273,8 @@ mod tests {
             "json:/status=ok",
             "json:/n=1.0",
             "json:/list/0/a~1b=null",
+            "json:/status!=no",
+            "json:/none!=1",
             "body=~(?s)^\\{.*\\}$",
             "length>=10",
         ];
@@ -271,6 +285,7 @@ mod tests {
             ("header:x-none~a", r#"header x-none lacks "a""#),
             ("json:/status=no", r#"json:/status is not "no""#),
             ("json:/none=null", "json:/none is not null"),
+            ("json:/status!=ok", r#"json:/status is "ok""#),
             ("body=~^x", r#"body does not match "^x""#),
             ("length<10", "length is not <10"),
         ] {
@@ -278,6 +293,7 @@ mod tests {
             assert_eq!(judged(&conditions, body, 7).unwrap(), reason);
         }
         assert_eq!(judged(&["json:/a=1"], b"no JSON", 3).unwrap(), "json:/a is not 1");
+        assert!(judged(&["json:/a!=1"], b"no JSON", 3).is_some());
     }
 
     #[test]
@@ -296,6 +312,24 @@ mod tests {
             assert_eq!(check.body.capacity(), 0);
         }
         assert_eq!(judged(&["body=~x$"], &body[..MOST_BODY], 60_000), None);
+    }
+
+    /// `body!~error` held for compressed bodies whose text was an error, so a gate stood open.
+    #[test]
+    fn a_compressed_body_fails_every_condition_on_its_content() {
+        for (encoding, fails) in [("gzip", true), ("Identity", false)] {
+            for condition in ["body!~error", "body=~^x", "json:/a!=1"] {
+                let mut check = check(&["length=1", "status=200", condition]);
+                check.check_headers([("Content-Encoding", encoding.as_bytes())].into_iter());
+                check.check_body_data(b"x");
+                let compressed =
+                    check.verdict(200, 1) == Err(RequestFault::WrongAnswer(WrongAnswer::BodyCompressed));
+                assert_eq!(compressed, fails, "{condition} {encoding}");
+            }
+            let mut check = check(&["length=1"]);
+            check.check_headers([("content-encoding", encoding.as_bytes())].into_iter());
+            assert_eq!(check.verdict(200, 1), Ok(200));
+        }
     }
 
     #[test]

@@ -97,10 +97,12 @@ fn json(text: &str, rest: &str) -> Result<(Condition, String), ExpectationError>
     if !pointer.is_empty() && !pointer.starts_with('/') {
         return Err(ExpectationError::Pointer(text.to_owned()));
     }
+    let (pointer, is_equal) = pointer.strip_suffix('!').map_or((pointer, true), |pointer| (pointer, false));
     // A shell removes the quotes of "ok", so a word that is not JSON is a string.
     let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-    let failure = format!("json:{} is not {}", shown(pointer), shown(&value.to_string()));
-    Ok((Condition::Json { pointer: pointer.to_owned(), value }, failure))
+    let verb = if is_equal { "is not" } else { "is" };
+    let failure = format!("json:{} {verb} {}", shown(pointer), shown(&value.to_string()));
+    Ok((Condition::Json { pointer: pointer.to_owned(), value, is_equal }, failure))
 }
 
 /// Reads an operator and its text. Returns the test and the error text for a value that fails it.
@@ -195,6 +197,7 @@ mod tests {
             ("json:/status=ok", r#"json:/status is not "ok""#),
             (r#"json:/status="ok""#, r#"json:/status is not "ok""#),
             ("json:/n=3", "json:/n is not 3"),
+            ("json:/error!=1", "json:/error is 1"),
             ("length=123", "length is not 123"),
             ("length<1000", "length is not <1000"),
         ] {
