@@ -44,7 +44,7 @@ pub(crate) struct IsolateArgs {
     /// Time limit of the experiment [default: 2m; 6m with --capacity]
     #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(super) budget: Option<Duration>,
-    /// "not the cause" means: the variant differs by less than this share
+    /// "not the cause" means: equal within this share; a smaller difference is reported if it is certain
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub(super) margin: Margin,
     /// Continue until the 99th percentile is decided, too
