@@ -2,8 +2,8 @@
 //! it.
 
 use crate::experiment::{Experiment, ExperimentLoad};
+use crate::experiment_selection::SearchFindings;
 use crate::experiment_stats::{ExperimentStats, SortedSamples};
-use crate::inquiry::SearchFindings;
 use crate::observed_requests::{ObservedOutcome, ObservedRequest};
 use crate::report::ExperimentRecord;
 

@@ -1,6 +1,6 @@
 //! The available experiments: the load and variation of each, its cost, and the conditions for it.
 //!
-//! Loads and durations are those of the study with real servers (causes-study.md, sections 3 and 9). [`crate::inquiry`] chooses among them
+//! Loads and durations are those of the study with real servers (causes-study.md, sections 3 and 9). [`crate::experiment_selection`] chooses among them
 //! by expected information.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The texts about causes: evidence, ties with the means to decide them, exclusions, causes without a test. This module decides nothing.
 
-use crate::cause_figures;
+use crate::cause_size_estimates;
 use crate::class::CauseClass;
 use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment::Experiment;
@@ -70,7 +70,7 @@ pub fn describe_cause(
         class,
         confidence,
         evidence,
-        figures: cause_figures::estimate_cause_figures(class, case),
+        figures: cause_size_estimates::estimate_cause_figures(class, case),
     }
 }
 

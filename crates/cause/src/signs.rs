@@ -4,7 +4,7 @@
 //! The thresholds are from the study with real servers. [`crate::odds`] has the probability of each outcome under each cause. A sign has no
 //! outcome if no experiment shows it.
 
-use crate::cause_figures;
+use crate::cause_size_estimates;
 use crate::diagnosis_input::DiagnosisInput;
 use crate::experiment_stats::{
     ExperimentStats, SortedSamples, Stall, answers_phase_coherence, phase_coherence, stalls,
@@ -265,7 +265,7 @@ pub fn cuts_idle_connections(case: &DiagnosisInput<'_>) -> SignOutcome {
     if ends < 2.0 && (raced(case, "two connections") >= 2.0 || saw_keep_alive_race(case)) {
         return None;
     }
-    let idle = cause_figures::idle_time_between_bursts(&done).unwrap_or(0.0);
+    let idle = cause_size_estimates::idle_time_between_bursts(&done).unwrap_or(0.0);
     let all = done.stats.count();
     let seen = format!(
         "when connections were idle for {}, the target closed the connection of {ends:.0} of {all:.0} requests",
@@ -929,7 +929,7 @@ pub fn few_connections_avoid_hangs(case: &DiagnosisInput<'_>) -> SignOutcome {
 mod tests {
     use super::*;
     use crate::experiment_plans;
-    use crate::inquiry::SearchFindings;
+    use crate::experiment_selection::SearchFindings;
     use crate::observed_requests::ExperimentObservation;
     use crate::report::ExperimentRecord;
 

@@ -17,7 +17,7 @@ pub struct CheckContext<'a> {
     /// The monotonic time.
     pub now: &'a dyn Fn() -> Duration,
     /// The names from `--lookup`, which programs on this machine look up.
-    pub lookup_names: &'a [String],
+    pub names_to_look_up: &'a [String],
     /// The path of the resolver's configuration.
     pub resolv_conf_path: &'a str,
     /// The HTTP client.
@@ -38,7 +38,7 @@ impl<'a> CheckContext<'a> {
             files,
             sleep: &|time| time,
             now: &|| Duration::ZERO,
-            lookup_names: &[],
+            names_to_look_up: &[],
             resolv_conf_path: "/etc/resolv.conf",
             http_fetcher: &ForbiddenFetcher,
             wall: &|| SystemTime::UNIX_EPOCH,
@@ -80,7 +80,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use seawall_probe::LocalFiles;
-    use seawall_probe::files::fake::Texts;
+    use seawall_probe::file_reader::fake::Texts;
 
     use super::*;
     use crate::finding::DoctorStatus;
@@ -88,7 +88,7 @@ mod tests {
     /// Returns a context with one name to look up.
     fn nowhere() -> CheckContext<'static> {
         static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| vec!["a.example".to_owned()]);
-        CheckContext { lookup_names: &NAMES, ..CheckContext::for_test(&LocalFiles) }
+        CheckContext { names_to_look_up: &NAMES, ..CheckContext::for_test(&LocalFiles) }
     }
 
     #[test]

@@ -4,17 +4,17 @@
 //! A quota is a sum of CPU time per period, which is 100 ms in Kubernetes. Threads that run at once use it up together, and then all of
 //! them stop until the period ends. So a mean use of 30 % of the quota can hide stops that last most of a period.
 
+mod running_threads;
 #[cfg(test)]
 mod tests;
-mod workers;
 
 use std::time::Duration;
 
 use seawall_probe::MachineSnapshot;
 use seawall_probe::snapshot::CgroupQuota;
 
-pub(crate) use self::workers::envoys;
-use self::workers::{CgroupProcesses, ParallelThreads, ThreadCountSource};
+pub(crate) use self::running_threads::envoys;
+use self::running_threads::{CgroupProcesses, ParallelThreads, ThreadCountSource};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 
@@ -157,7 +157,7 @@ fn at_once(crowd: &[ParallelThreads], quota: f64) -> Option<DoctorFinding> {
         let why = "the check found no setting that limits how many of these threads run at once";
         return Some(untold(one, quota).with_status(DoctorStatus::Unknown, why, FEWER));
     }
-    let mut unread = crowd.iter().filter_map(|one| Some((one, one.source.unread_reason()?)));
+    let mut unread = crowd.iter().filter_map(|one| Some((one, one.source.setting_unreadable_reason()?)));
     let (one, why) = unread.next()?;
     let others = match unread.count() {
         0 => String::new(),

@@ -15,7 +15,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use seawall_probe::files::{ProbeError, read_parsed};
+use seawall_probe::file_reader::{ProbeError, read_parsed};
 
 use self::ask::{DnsExchange, MonotonicNow, NameServerPath, ask};
 use self::config::ResolverConfig;
@@ -67,13 +67,13 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> {
     let hosts = site.files.read(HOSTS).unwrap_or_default();
     let known: Vec<_> =
-        site.lookup_names.iter().map(|name| names::local_answer_reason(name, &hosts)).collect();
-    let asked = site.lookup_names.iter().zip(&known).find(|(_, known)| known.is_none());
+        site.names_to_look_up.iter().map(|name| names::local_answer_reason(name, &hosts)).collect();
+    let asked = site.names_to_look_up.iter().zip(&known).find(|(_, known)| known.is_none());
     let name = asked.map_or(USUAL, |(name, _)| name.trim_end_matches('.'));
     let polled = polled(config, name, PATIENCE, site.now);
     let mut found = vec![search(config), servers(config, &polled)];
     let begun = (site.now)();
-    for (name, known) in site.lookup_names.iter().zip(known) {
+    for (name, known) in site.names_to_look_up.iter().zip(known) {
         if let Some(why) = known {
             found.push(DoctorFinding::ok(LOOKUP, format!("{name} needs no lookup: {why}")));
             continue;
@@ -91,7 +91,7 @@ fn examined(site: &CheckContext, config: &ResolverConfig) -> Vec<DoctorFinding> 
 fn unknown(site: &CheckContext, why: &ProbeError) -> Vec<DoctorFinding> {
     let fix = "look at /etc/resolv.conf of the pod, or give its path with --resolv-conf FILE";
     let mut found = vec![DoctorFinding::unknown(SEARCH, why, fix), DoctorFinding::unknown(SERVERS, why, fix)];
-    found.extend(site.lookup_names.iter().map(|_| DoctorFinding::unknown(LOOKUP, why, fix)));
+    found.extend(site.names_to_look_up.iter().map(|_| DoctorFinding::unknown(LOOKUP, why, fix)));
     found
 }
 
@@ -145,22 +145,22 @@ struct ServerPoll {
 
 impl ServerPoll {
     fn asked(&self) -> u32 {
-        self.heard.iter().map(|heard| heard.sent).sum()
+        self.heard.iter().map(|heard| heard.sent_count).sum()
     }
 
     /// Returns the number of answered questions, including those over TCP.
     fn answered(&self) -> u32 {
-        self.heard.iter().map(|heard| heard.sent - heard.lost()).sum()
+        self.heard.iter().map(|heard| heard.sent_count - heard.lost_count()).sum()
     }
 
     /// Returns whether every response was a failure or a refusal.
     fn is_of_no_use(&self) -> bool {
-        self.answered() > 0 && self.heard.iter().all(|heard| heard.failure_responses == heard.answered)
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.failure_responses == heard.answered_count)
     }
 
     /// Returns whether every response was a failure (SERVFAIL).
     fn is_broken(&self) -> bool {
-        self.answered() > 0 && self.heard.iter().all(|heard| heard.servfail_responses == heard.answered)
+        self.answered() > 0 && self.heard.iter().all(|heard| heard.servfail_responses == heard.answered_count)
     }
 
     /// Returns the system's error if the server is unreachable.
@@ -173,14 +173,14 @@ impl ServerPoll {
         self.heard
             .iter()
             .filter(|heard| heard.error.is_none())
-            .map(|heard| heard.lost() - heard.tcp_lost)
+            .map(|heard| heard.lost_count() - heard.tcp_lost_count)
             .sum()
     }
 
     /// Returns the median time of answered pairs of questions.
     fn median(&self) -> Option<Duration> {
         let mut took: Vec<_> =
-            self.heard.iter().filter(|heard| heard.answered > 1).map(|heard| heard.took).collect();
+            self.heard.iter().filter(|heard| heard.answered_count > 1).map(|heard| heard.took).collect();
         took.sort_unstable();
         took.get(took.len() / 2).copied()
     }
@@ -193,7 +193,7 @@ fn polled(config: &ResolverConfig, name: &str, patience: DnsTimeouts, now: Monot
     let poll = |server: &SocketAddr| {
         let mut heard: Vec<DnsExchange> = Vec::new();
         while heard.len() < TRIES
-            && heard.iter().filter(|heard| heard.lost() > 0).count() < 2
+            && heard.iter().filter(|heard| heard.lost_count() > 0).count() < 2
             && now().saturating_sub(begun) < patience.all
         {
             let name = names[heard.len() % names.len()];

@@ -56,7 +56,7 @@ impl HttpUrl {
 
     /// Returns the path to request for a path below this URL.
     #[must_use]
-    pub fn path_below(&self, path: &str) -> String {
+    pub fn request_path_below(&self, path: &str) -> String {
         [self.path.trim_end_matches('/'), path].concat()
     }
 
@@ -163,7 +163,7 @@ mod tests {
         ] {
             let place = HttpUrl::of_url(url).unwrap();
             assert_eq!(
-                (place.target(), place.path_below("/b")),
+                (place.target(), place.request_path_below("/b")),
                 (target.to_owned(), below.to_owned()),
                 "{url}"
             );

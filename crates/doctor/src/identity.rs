@@ -8,19 +8,19 @@
 
 mod aws;
 mod azure;
-mod cloud_name_forms;
+mod cloud_name_syntax;
 mod container_credentials;
-mod credential_server;
 mod google;
 mod judge;
+mod metadata_client;
+mod observed_metadata_server;
 mod refresh_windows;
-mod secrets;
-mod server_client;
+mod secret_redaction;
 #[cfg(test)]
 mod tests;
 
-use self::credential_server::{CloudServerOutcome, RespondingServer};
-use self::server_client::RequestBudget;
+use self::metadata_client::RequestBudget;
+use self::observed_metadata_server::{CloudServerOutcome, RespondingServer};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::DoctorFinding;
 
@@ -56,10 +56,10 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
     // All requests run before any finding is written, because the first server may have repeated a secret of the last one.
     let outcomes: Vec<_> =
         outcomes.into_iter().map(|outcome| outcome.without_secrets(pace.secrets())).collect();
-    let first = judge::servers(&outcomes, pace.count());
+    let first = judge::judge_servers(&outcomes, pace.request_count());
     let is_pod = (site.environment)("KUBERNETES_SERVICE_HOST").is_some();
     let servers = outcomes.iter().filter_map(|outcome| match outcome {
-        CloudServerOutcome::Serving(server) => Some(server.as_ref()),
+        CloudServerOutcome::Responding(server) => Some(server.as_ref()),
         _ => None,
     });
     let told = servers.flat_map(|server| about(server, is_pod));
@@ -68,7 +68,8 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
 
 /// Returns the findings about one server.
 fn about(server: &RespondingServer, is_pod: bool) -> Vec<DoctorFinding> {
-    let mut found = vec![judge::latency(server), judge::principal(server), judge::judge_lifetime(server)];
+    let mut found =
+        vec![judge::judge_latency(server), judge::judge_principal(server), judge::judge_lifetime(server)];
     found.extend(server.imds_token_status.as_ref().map(judge::judge_imds_tokens));
     found.extend(server.by_name_result.as_ref().map(judge::judge_google_name));
     found.push(judge::judge_node_access(server, is_pod));

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use seawall_probe::file_reader::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::generator::TIME_WAIT_SECONDS;
 use seawall_probe::net::{PORT_RANGE_PATH, parse_number, parse_port_range, parse_time_wait_count};
 use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};

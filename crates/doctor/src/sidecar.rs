@@ -13,9 +13,9 @@ mod workers;
 use std::time::Duration;
 
 use seawall_fetch::{FetchError, FetchLimits, FetchRequest, FetchResponse};
-use seawall_probe::files::{ProbeError, ProbeResult};
+use seawall_probe::file_reader::{ProbeError, ProbeResult};
 
-use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS_PATH, limits};
+use self::admin::{EnvoyInfo, EnvoyStats, LimitUsage, STATS_PATH, parse_limit_usages};
 use crate::check::{CheckContext, DoctorCheck};
 use crate::finding::{DoctorFinding, DoctorStatus};
 use crate::http_client::HttpUrl;
@@ -59,12 +59,12 @@ fn examine(site: &CheckContext) -> Vec<DoctorFinding> {
         EnvoyLookup::Unknown(told, why) => return vec![unknown(told, why)],
     };
     if let (Some(istio), Ok(file)) = (&mut info.istio, site.files.read(ANNOTATED)) {
-        istio.add_annotations(&file);
+        istio.fill_annotations_if_empty(&file);
     }
     let before = stats(site, &place);
     (site.sleep)(WINDOW);
     let after = stats(site, &place);
-    let near = get(site, &place, "/clusters?format=json", limits);
+    let near = get(site, &place, "/clusters?format=json", parse_limit_usages);
     judge::judge_all(site.files, &place, &info, (&before, &after), &near)
 }
 
@@ -137,7 +137,7 @@ fn get<T>(
 }
 
 fn ask(site: &CheckContext, place: &HttpUrl, path: &str) -> Result<FetchResponse, FetchError> {
-    let target = place.path_below(path);
+    let target = place.request_path_below(path);
     let request = FetchRequest::get(&place.authority, &target);
     site.http_fetcher.fetch(place, &request, &FetchLimits { deadline: EACH, max_body_bytes: MOST })
 }

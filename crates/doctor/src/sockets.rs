@@ -11,7 +11,7 @@ mod tests;
 use std::time::Duration;
 
 use seawall_probe::MachineSnapshot;
-use seawall_probe::files::{HostFiles, ProbeResult, read_parsed};
+use seawall_probe::file_reader::{HostFiles, ProbeResult, read_parsed};
 use seawall_probe::net::{counter, parse_number};
 use seawall_probe::sockets::{TcpSocket, TcpSockets, TcpState};
 

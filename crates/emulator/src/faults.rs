@@ -85,7 +85,7 @@ impl<E: Copy + Ord> FaultInjector<E> {
     pub(crate) fn new(all: &[E], faulty: &[E], faults: &Faults) -> Self {
         let gate = |endpoint: &E| {
             let faults = if faulty.contains(endpoint) { faults.clone() } else { Faults::default() };
-            (*endpoint, EndpointFaults::new(faults))
+            (*endpoint, EndpointFaults::with_faults(faults))
         };
         Self(all.iter().map(gate).collect())
     }
@@ -114,7 +114,7 @@ struct ActiveFaults {
 }
 
 impl EndpointFaults {
-    pub(crate) fn new(faults: Faults) -> Self {
+    pub(crate) fn with_faults(faults: Faults) -> Self {
         let gate = Self::default();
         gate.set_faults(faults);
         gate
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     fn throttled(excess: ExcessAction) -> EndpointFaults {
-        EndpointFaults::new(Faults {
+        EndpointFaults::with_faults(Faults {
             throttle: Some(Throttle { per_second: 10, burst: 2, excess }),
             ..Faults::default()
         })
@@ -232,9 +232,12 @@ mod tests {
     #[tokio::test]
     async fn a_sure_fault_always_happens_and_an_impossible_one_never() {
         let (clock, _hand) = Clock::manual();
-        let broken =
-            EndpointFaults::new(Faults { error_rate: 1.0, error_status: Some(503), ..Faults::default() });
-        let closed = EndpointFaults::new(Faults { close_rate: 1.0, ..Faults::default() });
+        let broken = EndpointFaults::with_faults(Faults {
+            error_rate: 1.0,
+            error_status: Some(503),
+            ..Faults::default()
+        });
+        let closed = EndpointFaults::with_faults(Faults { close_rate: 1.0, ..Faults::default() });
         for _ in 0..1000 {
             assert_eq!(broken.decide(&clock).await, FaultDecision::Fail { status: 503, html: false });
             assert_eq!(closed.decide(&clock).await, FaultDecision::Close);

@@ -12,7 +12,7 @@ use seawall_core::{Clock, ManualClock};
 use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, AwsEndpoint, IamRole, OidcProvider};
 use seawall_emulator::faults::{ExcessAction, Faults, Throttle};
 use seawall_emulator::keys::Algorithm;
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 
 const ROLE: &str = "arn:aws:iam::123456789012:role/shop/cart";
 const SUBJECT: &str = "system:serviceaccount:shop:cart";

@@ -12,7 +12,7 @@ use common::{
 };
 use seawall_emulator::google::{EmulatedAccessToken, GoogleEndpoint, ImpersonationPolicy};
 use seawall_emulator::keys::Algorithm;
-use seawall_emulator::kubernetes::Issuer;
+use seawall_emulator::service_account_tokens::Issuer;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -105,8 +105,8 @@ fn kubernetes_tokens_verify_in_another_library() {
         let again =
             seawall_emulator::keys::SigningKey::from_pem(issuer.key().to_pem().unwrap().expose()).unwrap();
         assert_eq!(again.id(), issuer.key().id());
-        let workload =
-            seawall_emulator::kubernetes::Workload::service_account("reef", "coral").in_pod("pod-1");
+        let workload = seawall_emulator::service_account_tokens::Workload::service_account("reef", "coral")
+            .in_pod("pod-1");
         let now = std::time::UNIX_EPOCH + Duration::from_secs(1_767_225_600);
         let token =
             Issuer::new(ISSUER, again).mint(&workload, &[AUDIENCE], Duration::from_secs(600), now).unwrap();

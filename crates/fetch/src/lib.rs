@@ -11,7 +11,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use seawall_http::write;
+use seawall_http::head_writer;
 
 pub use response::FetchResponse;
 
@@ -41,26 +41,25 @@ impl<'a> FetchRequest<'a> {
     /// Returns whether every part is valid in a head (RFC 9110 section 5, RFC 9112 section 3), so that none ends its line.
     #[must_use]
     pub fn is_sendable(&self) -> bool {
-        write::is_token(self.method)
-            && write::is_request_target(self.target)
-            && write::is_header_value(self.host.as_bytes())
-            && self
-                .headers
-                .iter()
-                .all(|(name, value)| write::is_token(name) && write::is_header_value(value.as_bytes()))
+        head_writer::is_token(self.method)
+            && head_writer::is_request_target(self.target)
+            && head_writer::is_header_value(self.host.as_bytes())
+            && self.headers.iter().all(|(name, value)| {
+                head_writer::is_token(name) && head_writer::is_header_value(value.as_bytes())
+            })
     }
 
     fn head(&self) -> Vec<u8> {
         let mut head = Vec::new();
-        write::request_line(&mut head, self.method, self.target);
-        write::header(&mut head, "Host", self.host.as_bytes());
+        head_writer::request_line(&mut head, self.method, self.target);
+        head_writer::header(&mut head, "Host", self.host.as_bytes());
         for (name, value) in self.headers {
-            write::header(&mut head, name, value.as_bytes());
+            head_writer::header(&mut head, name, value.as_bytes());
         }
         if self.method != "GET" {
-            write::header(&mut head, "Content-Length", b"0");
+            head_writer::header(&mut head, "Content-Length", b"0");
         }
-        write::header(&mut head, "Connection", b"close");
+        head_writer::header(&mut head, "Connection", b"close");
         head.extend_from_slice(b"\r\n");
         head
     }

@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 
 use seawall_fleet::gather::IntervalMerger;
-use seawall_fleet::protocol::{LOG_BYTES_PER_SECOND, PodReport};
+use seawall_fleet::protocol::{MAX_LOG_BYTES_PER_SECOND, PodReport};
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::interval::{CompactInterval, IntervalStats};
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn part(line: &str) -> Option<String> {
     let value = value.pointer("/part/part").unwrap_or(&value);
     let interval: IntervalStats = serde_json::from_value(value.clone()).ok()?;
     let part =
-        serde_json::to_value(CompactInterval::compacted_to_fit(&interval, LOG_BYTES_PER_SECOND - HEAD)?)
+        serde_json::to_value(CompactInterval::compacted_to_fit(&interval, MAX_LOG_BYTES_PER_SECOND - HEAD)?)
             .ok()?;
     let told: PodReport<Value, ()> = PodReport::Part { trial: 1, part, doubts: Vec::new() };
     serde_json::to_string(&told).ok()

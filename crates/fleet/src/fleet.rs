@@ -1,7 +1,7 @@
 //! Controls many pods as one: waits for them, starts them at one instant, steers them, reads their reports, and keeps them alive.
 //!
 //! This module knows the lines of [`crate::protocol`], but not the purpose of a trial. Its own thread sends a line to every pod each
-//! second, because a pod that hears nothing ends its load ([`HEARTBEAT_SECONDS`]) and because the caller may be busy.
+//! second, because a pod that hears nothing ends its load ([`HEARTBEAT_TIMEOUT_SECONDS`]) and because the caller may be busy.
 
 use std::marker::PhantomData;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -13,14 +13,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::clocks::{ClockOffset, RoundTrips, start_lateness};
+use crate::pod_channel::{CommandSender, PodChannel, WireEvent};
 use crate::protocol::{
-    BeginTrial, ControlCommand, HEARTBEAT_SECONDS, PodCommand, PodReady, PodReport, VERSION,
+    BeginTrial, ControlCommand, HEARTBEAT_TIMEOUT_SECONDS, PodCommand, PodReady, PodReport, VERSION,
 };
-use crate::wire::{CommandSender, PodChannel, WireEvent};
 
 /// The number of fast pings at the start, their interval, and the interval of later pings.
 const PINGS: (usize, Duration, Duration) = (12, Duration::from_millis(40), Duration::from_secs(1));
-const _: () = assert!(PINGS.2.as_secs() * 5 <= HEARTBEAT_SECONDS);
+const _: () = assert!(PINGS.2.as_secs() * 5 <= HEARTBEAT_TIMEOUT_SECONDS);
 
 /// The number of round trips before pods start.
 const TRIPS: usize = 8;
@@ -68,7 +68,7 @@ struct PodState {
 #[derive(Debug)]
 pub struct PodUpdate<P, R> {
     /// The index of the pod.
-    pub pod: usize,
+    pub pod_index: usize,
     /// The arrival time by the channel's clock.
     pub at: Nanos,
     /// The content of the update.
@@ -115,7 +115,7 @@ pub enum PodUpdateKind<P, R> {
     /// The pod cannot carry out its last order, for this reason.
     Failed(String),
     /// The pod has ended, for this reason.
-    Lost(String),
+    Ended(String),
     /// The pod cannot be reached at the moment, for this reason.
     Unreachable(String),
 }
@@ -136,7 +136,7 @@ pub struct StartedTrial {
 pub enum FleetNotReady {
     /// A pod ended or cannot start.
     #[error("{pod}: {why}")]
-    Lost {
+    PodEnded {
         /// The name of the pod.
         pod: String,
         /// The reason.
@@ -214,7 +214,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
 
     /// Returns the report of a pod when it became ready.
     #[must_use]
-    pub fn ready_report(&self, pod: usize) -> Option<&PodReady> {
+    pub fn pod_report_at_ready(&self, pod: usize) -> Option<&PodReady> {
         self.pods.get(pod)?.ready.as_ref()
     }
 
@@ -273,19 +273,22 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
                     after,
                 });
             }
-            let Some(PodUpdate { pod, kind: what, .. }) = self.next_update(Duration::from_millis(100)) else {
+            let Some(PodUpdate { pod_index: pod, kind: what, .. }) =
+                self.next_update(Duration::from_millis(100))
+            else {
                 continue;
             };
             let name = || self.pod_name(pod).to_owned();
             match what {
-                PodUpdateKind::Lost(why) => return Err(FleetNotReady::Lost { pod: name(), why }),
+                PodUpdateKind::Ended(why) => return Err(FleetNotReady::PodEnded { pod: name(), why }),
                 PodUpdateKind::Unreachable(why) => {
                     let now = self.now();
                     let known = &mut self.pods[pod].away;
                     *known = Some((known.as_ref().map_or(now, |(since, _)| *since), why));
                 }
                 PodUpdateKind::Ready => {
-                    let Some(ready) = self.ready_report(pod).filter(|ready| ready.protocol != VERSION) else {
+                    let Some(ready) = self.pod_report_at_ready(pod).filter(|ready| ready.protocol != VERSION)
+                    else {
                         continue;
                     };
                     return Err(FleetNotReady::Version { pod: name(), theirs: ready.version.clone() });
@@ -355,16 +358,16 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     }
 
     fn tell(&self, pod: usize, order: &PodCommand<&W>) {
-        tell(&*self.wire.commands, pod, order);
+        tell(&*self.wire.command_sender, pod, order);
     }
 
     /// Waits for the next update; none at the time limit or if there will be no more. It also updates the clock offsets. A pod that is
-    /// silent for [`HEARTBEAT_SECONDS`] is lost: it has ended its own load for the same reason, or hangs.
+    /// silent for [`HEARTBEAT_TIMEOUT_SECONDS`] is lost: it has ended its own load for the same reason, or hangs.
     pub fn next_update(&mut self, patience: Duration) -> Option<PodUpdate<P, R>> {
         let by = self.now().saturating_add(nanos(patience));
         loop {
             let left = Duration::from_nanos(by.saturating_sub(self.now()));
-            let event = match self.wire.events.recv_timeout(left) {
+            let event = match self.wire.event_receiver.recv_timeout(left) {
                 Ok(event) => event,
                 // All events so far have been read.
                 Err(RecvTimeoutError::Timeout) => return self.silent(self.now()),
@@ -380,10 +383,10 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
     }
 
     fn silent(&mut self, now: Nanos) -> Option<PodUpdate<P, R>> {
-        let since = now.checked_sub(HEARTBEAT_SECONDS * SECOND)?;
+        let since = now.checked_sub(HEARTBEAT_TIMEOUT_SECONDS * SECOND)?;
         let is_silent = |pod: &PodState| pod.ready.is_some() && pod.gone.is_none() && pod.heard < since;
         let pod = self.pods.iter().position(is_silent)?;
-        Some(self.lose(pod, now, format!("the pod sent no message for {HEARTBEAT_SECONDS} s")))
+        Some(self.lose(pod, now, format!("the pod sent no message for {HEARTBEAT_TIMEOUT_SECONDS} s")))
     }
 
     /// Marks a pod as lost, because the channel is closed.
@@ -397,17 +400,19 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         match event {
             WireEvent::Line { pod, at, line } => {
                 let what = self.read(pod, at, &line)?;
-                if let PodUpdateKind::Lost(why) = what {
+                if let PodUpdateKind::Ended(why) = what {
                     return self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, why));
                 }
-                Some(PodUpdate { pod, at, kind: what })
+                Some(PodUpdate { pod_index: pod, at, kind: what })
             }
-            WireEvent::Lost { pod, why, at } => {
+            WireEvent::Ended { pod, why, at } => {
                 self.pods.get(pod)?.gone.is_none().then(|| self.lose(pod, at, shown(&why)))
             }
-            WireEvent::Unreachable { pod, why } => {
-                Some(PodUpdate { pod, at: self.now(), kind: PodUpdateKind::Unreachable(shown(&why)) })
-            }
+            WireEvent::Unreachable { pod, why } => Some(PodUpdate {
+                pod_index: pod,
+                at: self.now(),
+                kind: PodUpdateKind::Unreachable(shown(&why)),
+            }),
         }
     }
 
@@ -415,7 +420,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
         if let Some(pod) = self.pods.get_mut(pod) {
             pod.gone = Some(why.clone());
         }
-        PodUpdate { pod, at, kind: PodUpdateKind::Lost(why) }
+        PodUpdate { pod_index: pod, at, kind: PodUpdateKind::Ended(why) }
     }
 
     fn read(&mut self, pod: usize, at: Nanos, line: &str) -> Option<PodUpdateKind<P, R>> {
@@ -425,7 +430,7 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             Ok(told) => told,
             Err(_) => {
                 let line: String = line.chars().take(SHOWN).collect();
-                return Some(PodUpdateKind::Lost(format!(
+                return Some(PodUpdateKind::Ended(format!(
                     "the pod wrote a line that is not a report: {}",
                     shown(&line)
                 )));
@@ -455,14 +460,14 @@ impl<W: Serialize, P: DeserializeOwned, R: DeserializeOwned> Fleet<W, P, R> {
             PodReport::Records { trial, chunk } => PodUpdateKind::Records { trial, chunk },
             PodReport::Done { trial, result } => PodUpdateKind::Done { trial, result },
             // A failure before the pod is ready means that the pod ends.
-            PodReport::Failed(why) if known.ready.is_none() => PodUpdateKind::Lost(shown(&why)),
+            PodReport::Failed(why) if known.ready.is_none() => PodUpdateKind::Ended(shown(&why)),
             PodReport::Failed(why) => PodUpdateKind::Failed(shown(&why)),
         })
     }
 
     /// Kills all pods at once.
     pub fn kill_all(&self) {
-        self.wire.commands.kill_all();
+        self.wire.command_sender.kill_all();
     }
 }
 
@@ -481,7 +486,7 @@ fn shown(text: &str) -> String {
 /// Sends a ping to every pod each second until the returned sender is dropped. The number of a ping is its time by the channel's clock.
 fn pulse(wire: &PodChannel) -> Sender<()> {
     let (alive, ended) = channel();
-    let (hand, clock) = (wire.commands.clone(), wire.clock);
+    let (hand, clock) = (wire.command_sender.clone(), wire.clock);
     let beat = move || {
         for beat in 0.. {
             (0..hand.pod_count()).for_each(|pod| tell::<()>(&*hand, pod, &PodCommand::Ping(clock.now())));
@@ -549,7 +554,10 @@ mod tests {
         let played =
             Arc::new(Played { clock, ahead: ahead.to_vec(), events: sender, told: Mutex::default() });
         let names = (0..ahead.len()).map(|pod| format!("pod-{pod}")).collect();
-        (Fleet::new(PodChannel { names, clock, commands: played.clone(), events }), played)
+        (
+            Fleet::new(PodChannel { names, clock, command_sender: played.clone(), event_receiver: events }),
+            played,
+        )
     }
 
     const PATIENT: Duration = Duration::from_secs(60);
@@ -577,13 +585,18 @@ mod tests {
         (0..2).for_each(|pod| played.is_ready(pod, VERSION));
         fleet.wait_until_ready(PATIENT, |_| false).unwrap();
         for why in ["killed", "deleted"] {
-            played.events.send(WireEvent::Lost { pod: 0, why: why.into(), at: 0 }).unwrap();
+            played.events.send(WireEvent::Ended { pod: 0, why: why.into(), at: 0 }).unwrap();
         }
         played.say(1, &serde_json::json!({"done": {"trial": 1, "result": 5}}));
         let news = fleet.next_update(PATIENT).unwrap();
-        assert!(matches!(news, PodUpdate { pod: 0, kind: PodUpdateKind::Lost(why), .. } if why == "killed"));
+        assert!(
+            matches!(news, PodUpdate { pod_index: 0, kind: PodUpdateKind::Ended(why), .. } if why == "killed")
+        );
         let news = fleet.next_update(PATIENT).unwrap();
-        assert!(matches!(news, PodUpdate { pod: 1, kind: PodUpdateKind::Done { trial: 1, result: 5 }, .. }));
+        assert!(matches!(
+            news,
+            PodUpdate { pod_index: 1, kind: PodUpdateKind::Done { trial: 1, result: 5 }, .. }
+        ));
         fleet.start_trial(&1);
         let told = played.told.lock().unwrap();
         assert_eq!(told.len(), 1);
@@ -612,7 +625,7 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         played.say(0, &serde_json::json!({"begun": "x".repeat(5000)}));
         let news = fleet.next_update(PATIENT).unwrap();
-        let PodUpdateKind::Lost(why) = news.kind else { panic!("{news:?}") };
+        let PodUpdateKind::Ended(why) = news.kind else { panic!("{news:?}") };
         assert!(why.contains("not a report") && why.len() < 300, "{why}");
     }
 
@@ -624,12 +637,12 @@ mod tests {
         // The caller did not listen for an hour, in which the pod sent a line.
         played.events.send(WireEvent::Line { pod: 0, at: 3600 * SECOND, line: "{}".into() }).unwrap();
         assert!(
-            matches!(fleet.next_update(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) if why.contains("not a report"))
+            matches!(fleet.next_update(Duration::ZERO), Some(PodUpdate { kind: PodUpdateKind::Ended(why), .. }) if why.contains("not a report"))
         );
         fleet.pods[0].gone = None;
-        let last = fleet.pods[0].heard + HEARTBEAT_SECONDS * SECOND;
+        let last = fleet.pods[0].heard + HEARTBEAT_TIMEOUT_SECONDS * SECOND;
         assert!(fleet.silent(last).is_none());
-        assert!(matches!(fleet.silent(last + 1), Some(PodUpdate { kind: PodUpdateKind::Lost(_), .. })));
+        assert!(matches!(fleet.silent(last + 1), Some(PodUpdate { kind: PodUpdateKind::Ended(_), .. })));
         assert!(fleet.silent(last + 2).is_none(), "once");
     }
 
@@ -638,7 +651,7 @@ mod tests {
         let (mut fleet, played) = fleet(&[0]);
         let told = format!("\u{1b}[2Jgone\u{202e}\n\u{61c}\u{2028}{}", "x".repeat(5000));
         played.say(0, &serde_json::json!({"failed": told}));
-        let Some(PodUpdate { kind: PodUpdateKind::Lost(why), .. }) = fleet.next_update(PATIENT) else {
+        let Some(PodUpdate { kind: PodUpdateKind::Ended(why), .. }) = fleet.next_update(PATIENT) else {
             panic!("it failed")
         };
         assert!(why.starts_with(" [2Jgone    xxx") && why.len() == LONGEST, "{why}");
@@ -652,11 +665,12 @@ mod tests {
         let nobody =
             Arc::new(Played { clock, ahead: vec![0, 0], events: channel().0, told: Mutex::default() });
         let names = vec!["a".into(), "b".into()];
-        let mut fleet: Fleet<u8, u8, u8> = Fleet::new(PodChannel { names, clock, commands: nobody, events });
+        let mut fleet: Fleet<u8, u8, u8> =
+            Fleet::new(PodChannel { names, clock, command_sender: nobody, event_receiver: events });
         for _ in 0..2 {
             assert!(matches!(
                 fleet.next_update(PATIENT),
-                Some(PodUpdate { kind: PodUpdateKind::Lost(_), .. })
+                Some(PodUpdate { kind: PodUpdateKind::Ended(_), .. })
             ));
         }
         assert!(fleet.next_update(PATIENT).is_none());

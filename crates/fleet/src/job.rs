@@ -15,9 +15,9 @@ use seawall_kubectl::{Api, ResourceAttributes, WriteMode};
 use serde_json::{Value, json};
 
 use self::start::{JobObservation, PodStartup, StartVerdict};
-use crate::manifest::{self, INPUTS_DIGEST_ANNOTATION, JOB_NAME_LABEL, JobOwner, LoadJobSpec};
+use crate::job_obstacles::{self, KubectlContext, Obstacle, ObstacleWait, PERMISSIONS, Permission};
+use crate::manifest::{self, INPUTS_DIGEST_ANNOTATION, JOB_NAME_LABEL, LoadJobSpec, OwningJob};
 use crate::pod_inputs::JobInputs;
-use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait, PERMISSIONS, Permission};
 
 /// The intervals between two looks at starting pods: for up to a hundred pods, and for more, whose list is megabytes long.
 const LOOKS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];
@@ -44,7 +44,7 @@ pub struct Job {
     /// The UID from the API server.
     pub uid: String,
     /// The number of pods.
-    pub pods: usize,
+    pub pod_count: usize,
 }
 
 /// A pod with a running program.
@@ -102,7 +102,7 @@ impl ClusterSession {
                 refused.push(right);
             }
         }
-        preflight::permission_obstacle(&refused, &self.place)
+        job_obstacles::permission_obstacle(&refused, &self.place)
             .map_or(Ok(()), |missing| Err(JobError::Obstacle(missing)))
     }
 
@@ -131,8 +131,11 @@ impl ClusterSession {
         let object = manifest::job(spec, materials, true);
         let made =
             self.api.create(&self.jobs(), &object, WriteMode::Apply).await.map_err(when("create the Job"))?;
-        let job =
-            Job { name: spec.name.to_string(), uid: text(&made, "/metadata/uid"), pods: spec.pods as usize };
+        let job = Job {
+            name: spec.name.to_string(),
+            uid: text(&made, "/metadata/uid"),
+            pod_count: spec.pod_count as usize,
+        };
         match self.furnish(spec, materials, &made, &job).await {
             Ok(()) => Ok(job),
             Err(refused) => {
@@ -150,10 +153,10 @@ impl ClusterSession {
         made: &Value,
         job: &Job,
     ) -> Result<(), JobError> {
-        if let Some(old) = preflight::unsupported_server(made, &self.place) {
+        if let Some(old) = job_obstacles::unsupported_server(made, &self.place) {
             return Err(JobError::Obstacle(old));
         }
-        let owner = JobOwner { name: job.name.clone(), uid: job.uid.clone() };
+        let owner = OwningJob { name: job.name.clone(), uid: job.uid.clone() };
         let secret = manifest::secret(spec, materials, Some(&owner));
         let secrets = format!("/api/v1/namespaces/{}/secrets", self.place.namespace);
         let made = self.api.create(&secrets, &secret, WriteMode::Apply).await;
@@ -194,11 +197,11 @@ impl ClusterSession {
                 "the Job {name} has another command or other files: --attach-job needs the command line that created the Job"
             ));
         }
-        if let Some(why) = preflight::job_failure_reason(&found) {
+        if let Some(why) = job_obstacles::job_failure_reason(&found) {
             return refuse(format!("the Job {name} has ended: {why}"));
         }
         let pods = found.pointer("/spec/completions").and_then(Value::as_u64).unwrap_or_default();
-        Ok(Job { name: name.to_owned(), uid: text(&found, "/metadata/uid"), pods: pods as usize })
+        Ok(Job { name: name.to_owned(), uid: text(&found, "/metadata/uid"), pod_count: pods as usize })
     }
 
     /// Adds pods to a Job while the others keep running (Kubernetes documentation, "Jobs", elastic Indexed Jobs).
@@ -208,7 +211,7 @@ impl ClusterSession {
     pub async fn scale_up(&self, job: &mut Job, pods: usize) -> Result<(), JobError> {
         let spec = json!({"completions": pods, "parallelism": pods});
         self.change(&job.name, &spec).await.map_err(when("add pods to the Job"))?;
-        job.pods = pods;
+        job.pod_count = pods;
         Ok(())
     }
 
@@ -222,7 +225,8 @@ impl ClusterSession {
         within: Duration,
         mut told: impl FnMut(usize),
     ) -> Result<Vec<RunningPod>, JobError> {
-        let mut start = PodStartup::new(&job.name, job.pods, self.place.clone(), within, self.clock.now());
+        let mut start =
+            PodStartup::new(&job.name, job.pod_count, self.place.clone(), within, self.clock.now());
         let mut pauses = RetryBackoff::new(&KubeTimeouts::default());
         loop {
             let seen = self.look(job).await;
@@ -234,7 +238,7 @@ impl ClusterSession {
                     StartVerdict::Waiting(running) => {
                         pauses.reset();
                         told(running);
-                        LOOKS[usize::from(job.pods > 100)]
+                        LOOKS[usize::from(job.pod_count > 100)]
                     }
                 },
                 Err(JobError::Failure { failure, .. }) if passes(&failure) && !start.is_timed_out(now) => {
@@ -250,10 +254,10 @@ impl ClusterSession {
     async fn look(&self, job: &Job) -> Result<JobObservation, JobError> {
         let pods = self.pods(&job.name).await?;
         let mut seen = JobObservation { pods, ..JobObservation::default() };
-        if let Some(pending) = seen.first_pending().map(|pod| preflight::pod_name(pod).to_owned()) {
+        if let Some(pending) = seen.first_pending().map(|pod| job_obstacles::pod_name(pod).to_owned()) {
             seen.events = self.events("Pod", &pending).await?;
         }
-        if seen.pods.len() < job.pods {
+        if seen.pods.len() < job.pod_count {
             seen.events.extend(self.events("Job", &job.name).await?);
             let found = self.api.get(&self.path(&job.name)).await;
             seen.job = found.map_err(when("read the Job"))?;

@@ -35,7 +35,7 @@ const GRACE_SECONDS: u32 = 1;
 
 /// The Job that owns a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobOwner {
+pub struct OwningJob {
     /// The name of the Job.
     pub name: String,
     /// The UID from the API server.
@@ -51,8 +51,8 @@ pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Val
         "metadata": metadata(spec),
         "spec": {
             "completionMode": "Indexed",
-            "completions": spec.pods,
-            "parallelism": spec.pods,
+            "completions": spec.pod_count,
+            "parallelism": spec.pod_count,
             "backoffLimitPerIndex": 0,
             "podReplacementPolicy": "Failed",
             "activeDeadlineSeconds": spec.deadline_seconds,
@@ -74,10 +74,10 @@ pub fn job(spec: &LoadJobSpec, materials: &JobInputs, is_suspended: bool) -> Val
 
 /// Returns the Secret. With an owner, Kubernetes deletes it together with the Job.
 #[must_use]
-pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&JobOwner>) -> Value {
+pub fn secret(spec: &LoadJobSpec, materials: &JobInputs, owner: Option<&OwningJob>) -> Value {
     let mut secret = bare_secret(spec);
     secret["data"] = materials.secret_data();
-    if let Some(JobOwner { name, uid }) = owner {
+    if let Some(OwningJob { name, uid }) = owner {
         let reference = json!({"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid});
         secret["metadata"]["ownerReferences"] = json!([reference]);
     }
@@ -99,7 +99,7 @@ pub fn to_yaml(spec: &LoadJobSpec, materials: &JobInputs, command: &str) -> Stri
 }
 
 fn head(spec: &LoadJobSpec, command: &str) -> String {
-    let LoadJobSpec { name, pods, deadline_seconds, .. } = spec;
+    let LoadJobSpec { name, pod_count: pods, deadline_seconds, .. } = spec;
     let within =
         spec.namespace.as_ref().map_or_else(String::new, |namespace| format!(" --namespace {namespace}"));
     let lines = [
@@ -181,7 +181,7 @@ fn container(spec: &LoadJobSpec, materials: &JobInputs) -> Value {
     let mut container = json!({
         "name": CONTAINER,
         "image": spec.image,
-        "args": ["pod", "--arguments", ARGUMENTS_PATH, "--pods", spec.pods.to_string()],
+        "args": ["pod", "--arguments", ARGUMENTS_PATH, "--pods", spec.pod_count.to_string()],
         // Orders come through attachments to standard input, one attachment after another.
         "stdin": true,
         "stdinOnce": false,
@@ -292,7 +292,7 @@ mod tests {
     fn a_job_that_is_made_is_suspended_until_its_secret_is_there_and_owns_it() {
         assert_eq!(job(&spec(), &materials(), true)["spec"]["suspend"], true);
         assert!(job(&spec(), &materials(), false)["spec"].get("suspend").is_none());
-        let owner = JobOwner { name: "a".into(), uid: "u".into() };
+        let owner = OwningJob { name: "a".into(), uid: "u".into() };
         let reference = &secret(&spec(), &materials(), Some(&owner))["metadata"]["ownerReferences"];
         assert_eq!(reference, &json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u"}]));
     }

@@ -13,18 +13,18 @@ pub const VERSION: u32 = 2;
 
 /// The seconds of silence after which a pod ends its load and itself, because the controller is gone. The controller sends a line every
 /// second.
-pub const HEARTBEAT_SECONDS: u64 = 10;
+pub const HEARTBEAT_TIMEOUT_SECONDS: u64 = 10;
 
 /// The environment variable with a pod's index, from 0. Kubernetes sets it in pods of an Indexed Job
 /// (<https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode>).
 pub const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
 /// The most bytes that a pod writes per second of a load.
-pub const LOG_BYTES_PER_SECOND: usize = 4096;
+pub const MAX_LOG_BYTES_PER_SECOND: usize = 4096;
 
 /// The most bytes of records that a pod reports for a trial, before base64. Further records are left out as a whole, which the end of the
 /// trial reports.
-pub const MAX_RECORD_BYTES: usize = 4 << 20;
+pub const MAX_RECORD_BYTES_PER_TRIAL: usize = 4 << 20;
 
 /// An order to a pod.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ pub enum PodReport<P, R> {
         doubts: Vec<String>,
     },
     /// The next bytes of a trial's records, for a controller that cannot read the pod's files. A trial has at most
-    /// [`MAX_RECORD_BYTES`] bytes, and they may exceed [`LOG_BYTES_PER_SECOND`].
+    /// [`MAX_RECORD_BYTES_PER_TRIAL`] bytes, and they may exceed [`MAX_LOG_BYTES_PER_SECOND`].
     Records {
         /// The number of the trial.
         trial: u64,

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use seawall_core::Clock;
+use seawall_fleet::async_runtime_thread::ApiRuntime;
 use seawall_fleet::job::{ClusterSession, Job, RunningPod};
-use seawall_fleet::pods::connect;
-use seawall_fleet::preflight::KubectlContext;
-use seawall_fleet::runtime::ApiRuntime;
-use seawall_fleet::wire::WireEvent;
+use seawall_fleet::job_obstacles::KubectlContext;
+use seawall_fleet::kubernetes_pod_channel::connect;
+use seawall_fleet::pod_channel::WireEvent;
 use seawall_kubectl::{Api, KubeconfigSelection};
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 use seawall_testkit::waiting::until_true;
 use serde_json::{Value, json};
 
@@ -117,16 +117,16 @@ fn a_log_that_breaks_is_read_on_behind_its_last_line_and_a_pods_end_is_told_afte
     let (api, _) = runtime.call(opening, || true).unwrap().unwrap();
     let place = KubectlContext { context: None, namespace: "reef".into() };
     let site = ClusterSession::new(api, Clock::system(), place);
-    let job = Job { name: "load".into(), uid: "u".into(), pods: 1 };
+    let job = Job { name: "load".into(), uid: "u".into(), pod_count: 1 };
     let (wire, _) =
         connect(&runtime, &site, &job, &[RunningPod { name: "load-0".into(), node: "node1".into() }]);
     assert_eq!(wire.names, ["load-0 on node1"]);
     let (mut lines, mut away) = (Vec::new(), Vec::new());
     loop {
-        match wire.events.recv_timeout(PATIENT).unwrap() {
+        match wire.event_receiver.recv_timeout(PATIENT).unwrap() {
             WireEvent::Line { line, .. } => lines.push(line),
             WireEvent::Unreachable { why, .. } => away.push(why),
-            WireEvent::Lost { why, .. } => {
+            WireEvent::Ended { why, .. } => {
                 assert!(why.contains("137"), "{why}");
                 break;
             }

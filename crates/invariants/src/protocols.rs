@@ -12,7 +12,7 @@ use seawall_http::{
     parse_response, path, request,
 };
 use seawall_protocols::google::{
-    self, AccessTokenBody, AccountScopes, AdmittedRequest, CredentialQuery, GoogleAccount,
+    self, AccessTokenBody, AccountScopes, AdmittedRequest, CredentialQuery, GoogleIdentity,
     MetadataServerKind, MetadataTree, NodeMetadata, TreeRequest, TreeResource, TreeResponse, node_metadata,
 };
 
@@ -68,7 +68,7 @@ static TREES: LazyLock<[MetadataTree; 2]> = LazyLock::new(|| [tree(true), tree(f
 
 fn tree(impersonated: bool) -> MetadataTree {
     let email = if impersonated { "me@p.iam.gserviceaccount.com" } else { "p.svc.id.goog" }.into();
-    let scopes = AccountScopes::new(&node_metadata::DEFAULT_SCOPES);
+    let scopes = AccountScopes::new(&node_metadata::DEFAULT_ACCOUNT_SCOPES);
     let universe_domain = "googleapis.com".into();
     let node = NodeMetadata {
         project_id: "p".into(),
@@ -76,7 +76,10 @@ fn tree(impersonated: bool) -> MetadataTree {
         universe_domain,
         ..NodeMetadata::default()
     };
-    MetadataTree::new(&node, Some(&GoogleAccount { email, is_impersonated: impersonated, scopes }))
+    MetadataTree::for_workload(
+        &node,
+        Some(&GoogleIdentity { email_or_workload_pool: email, is_impersonated: impersonated, scopes }),
+    )
 }
 
 /// A canonical path is its own canonical form, and has nothing left in it to resolve.
@@ -115,11 +118,7 @@ fn check_forward(head: &RequestHead<'_, '_>, forward: &AdmittedRequest<'_>) {
     assert_eq!(again.target, target);
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let waits = query.split('&').any(|pair| pair == "wait_for_change=true");
-    assert_eq!(
-        (forward.wait_for_change.is_some(), again.wait_for_change.is_some()),
-        (waits, waits),
-        "{target}"
-    );
+    assert_eq!((forward.long_poll.is_some(), again.long_poll.is_some()), (waits, waits), "{target}");
 }
 
 /// A model of the real server, told apart from the filter: it reads names in any case, takes any key that looks
@@ -228,8 +227,8 @@ fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeRequ
             MetadataServerKind::Gke.write_text(out, frame, known);
         }
         TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
-            assert!(scopes.as_str().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
-            assert!(!scopes.as_str().contains(['"', '\\', '%', ',']), "{scopes:?}");
+            assert!(scopes.canonical_text().bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
+            assert!(!scopes.canonical_text().contains(['"', '\\', '%', ',']), "{scopes:?}");
             let token = AccessTokenBody { token: "t", expires_in: 1, response_format: *alt, etag: None };
             MetadataServerKind::Gke.write_access_token(out, frame, &token);
         }
@@ -244,7 +243,5 @@ fn write_answer(out: &mut Vec<u8>, frame: &ResponseContext<'_>, query: &TreeRequ
             MetadataServerKind::Gke.write_redirect(out, frame, redirect);
         }
     }
-    assert!(
-        query.wait_for_change.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_LONG_POLL_WAIT)
-    );
+    assert!(query.long_poll.as_ref().is_none_or(|hold| hold.timeout <= google::query::MAX_LONG_POLL_WAIT));
 }

@@ -6,7 +6,7 @@
 
 use seawall_isolate::segment::Design;
 use seawall_isolate::simulated::path::{Effect, PATHS};
-use seawall_isolate::simulated::scores::{SimulatedStudies, StudyScore, quantile};
+use seawall_isolate::simulated::scores::{SimulatedStudies, StudyScoreTotals, quantile};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -34,7 +34,11 @@ fn main() {
                         ..SimulatedStudies::with_slower_variant(noise, rate, share)
                     };
                     if is_asked(&setting) {
-                        row(&setting, &format!("{:.0}", 100.0 * share), &setting.score(experiments, seed));
+                        row(
+                            &setting,
+                            &format!("{:.0}", 100.0 * share),
+                            &setting.run_and_score(experiments, seed),
+                        );
                     }
                 }
             }
@@ -56,13 +60,13 @@ fn several(experiments: u64, seed: u64, is_asked: impl Fn(&SimulatedStudies) -> 
             setting.effects = vec![Effect::default(); 5];
             setting.effects[2].time = share.ln_1p();
             if is_asked(&setting) {
-                row(&setting, name, &setting.score(experiments, seed));
+                row(&setting, name, &setting.run_and_score(experiments, seed));
             }
         }
     }
 }
 
-fn row(setting: &SimulatedStudies, share: &str, score: &StudyScore) {
+fn row(setting: &SimulatedStudies, share: &str, score: &StudyScoreTotals) {
     let percent = |count| format!("{:.1}", score.percent(count));
     let time =
         |values: &[f64], share| quantile(values, share).map_or("-".into(), |value| format!("{value:.0}"));
@@ -71,14 +75,14 @@ fn row(setting: &SimulatedStudies, share: &str, score: &StudyScore) {
         setting.design,
         setting.noise.name,
         setting.rate,
-        percent(score.differs),
-        percent(score.equal),
-        percent(score.wrong),
-        percent(score.tail_differs),
-        percent(score.tail_equal),
-        percent(score.covered),
+        percent(score.experiments_with_difference),
+        percent(score.experiments_with_equality),
+        percent(score.experiments_with_false_difference),
+        percent(score.experiments_with_tail_difference),
+        percent(score.experiments_with_tail_equality),
+        percent(score.experiments_covering_truth),
         time(&score.decision_seconds, 0.5),
         time(&score.decision_seconds, 0.9),
-        time(&score.forecast_seconds, 0.5),
+        time(&score.undecided_forecast_seconds, 0.5),
     );
 }

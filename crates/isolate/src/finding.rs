@@ -26,7 +26,7 @@ pub enum MeasureVerdict {
 impl MeasureVerdict {
     /// Returns whether the verdict is final.
     #[must_use]
-    pub fn is_decided(self) -> bool {
+    pub fn is_final(self) -> bool {
         !matches!(self, Self::Undecided { .. })
     }
 }
@@ -40,13 +40,13 @@ pub struct MeasureResult {
     /// ([`crate::looks::SignificanceLevels`]).
     pub ratio: Option<LocationEstimate>,
     /// The number of cells with both values.
-    pub cells: usize,
+    pub cell_count: usize,
     /// The probability of such a large difference if there is none, adjusted for the other variants, as of the last look.
     pub p_difference: f64,
     /// The probability of such a small difference if the true one is as large as the margin, adjusted for the other variants.
     pub p_equivalence: f64,
     /// The time of the decision, since the start of the experiment.
-    pub decided_after: Option<Duration>,
+    pub time_to_decision: Option<Duration>,
 }
 
 impl MeasureResult {
@@ -54,10 +54,10 @@ impl MeasureResult {
     pub(crate) const NOTHING: Self = Self {
         verdict: MeasureVerdict::Undecided { more: None },
         ratio: None,
-        cells: 0,
+        cell_count: 0,
         p_difference: 1.0,
         p_equivalence: 1.0,
-        decided_after: None,
+        time_to_decision: None,
     };
 
     /// Returns the share of the reference's time that the variant saves. Infinite ends of the ratio stay infinite.

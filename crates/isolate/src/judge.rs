@@ -1,6 +1,6 @@
 //! Computes the p-values and the interval of each variant from the cells. [`crate::study`] decides by them.
 
-use crate::cell::{Cell, CellStats};
+use crate::cell::{CellStats, CellStatsByVariant};
 use crate::center::LocationEstimate;
 use crate::finding::MeasureVerdict;
 use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, null_difference};
@@ -36,7 +36,7 @@ pub(crate) struct Differences {
 
 impl Differences {
     /// Collects the differences of a variant from the reference.
-    pub(crate) fn of(cells: &[Cell], variant: usize) -> Self {
+    pub(crate) fn of(cells: &[CellStatsByVariant], variant: usize) -> Self {
         let mut all = Self::default();
         for cell in cells {
             let (Some(Some(reference)), Some(Some(slot))) = (cell.first(), cell.get(variant)) else {
@@ -73,13 +73,13 @@ impl Differences {
             return;
         }
         let log = |one: Option<f64>, other: Option<f64>| Some((one? / other?).ln());
-        self.middle.extend(log(slot.middle, reference.middle));
+        self.middle.extend(log(slot.interquartile_geometric_mean, reference.interquartile_geometric_mean));
         self.tail.extend(log(slot.tail, reference.tail));
         self.failing.push(slot.failure_share() - reference.failure_share());
     }
 
     /// Returns the reason why there is no verdict, if so.
-    pub(crate) fn invalid(&self) -> Option<MeasureVerdict> {
+    pub(crate) fn invalid_verdict(&self) -> Option<MeasureVerdict> {
         let limited = self.limited();
         (limited > LIMITED).then_some(MeasureVerdict::Invalid { limited })
     }
@@ -148,7 +148,7 @@ pub(crate) fn p_within(differences: &[f64], margin: f64) -> f64 {
 
 /// Returns the number of cells after which a verdict is likely: a difference beyond the null difference, or equality within the
 /// margin. None if the interval is still infinite.
-pub(crate) fn cells_needed(
+pub(crate) fn total_cells_for_verdict(
     center: Option<LocationEstimate>,
     cells: usize,
     (levels, family): (SignificanceLevels, usize),
@@ -166,5 +166,5 @@ pub(crate) fn cells_needed(
 
 /// Returns the duration of one cell of a segment, in seconds.
 pub(crate) fn seconds_of_cell(segment: &Segment) -> f64 {
-    segment.duration().as_secs_f64() / segment.cells as f64
+    segment.duration().as_secs_f64() / segment.cell_count as f64
 }

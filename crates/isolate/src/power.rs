@@ -49,8 +49,8 @@ impl Forecast {
     pub fn a_priori(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
         let share = if design == Design::Interleaved { variants as f64 } else { 1.0 };
-        let answers = segment.each.as_secs_f64() * rate / share;
-        let each = segment.duration().div_f64(segment.cells as f64);
+        let answers = segment.measured_time_per_variant.as_secs_f64() * rate / share;
+        let each = segment.duration().div_f64(segment.cell_count as f64);
         let family = variants.saturating_sub(1).max(1) as f64;
         let effect = PLANNED_EFFECT.max(margin);
         let needed = |deviation: f64, beyond: f64, levels: SignificanceLevels| {

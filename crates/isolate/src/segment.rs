@@ -26,7 +26,7 @@ pub struct SegmentTimes {
     /// The time at the start of a segment or block that does not count.
     pub settle: Duration,
     /// The time before that without requests, in which remote generators receive their orders.
-    pub gap: Duration,
+    pub idle_before_settle: Duration,
 }
 
 impl SegmentTimes {
@@ -36,7 +36,7 @@ impl SegmentTimes {
         cell: Duration::from_secs(2),
         block: Duration::from_secs(1),
         settle: Duration::from_millis(200),
-        gap: Duration::ZERO,
+        idle_before_settle: Duration::ZERO,
     };
 }
 
@@ -51,13 +51,13 @@ pub struct Segment {
     /// The variants that take part: the reference, which is 0, and others.
     pub members: Vec<usize>,
     /// The number of cells.
-    pub cells: usize,
+    pub cell_count: usize,
     /// The time for which a variant is measured in each cell, together with the others or alone.
-    pub each: Duration,
+    pub measured_time_per_variant: Duration,
     /// The time before the first cell, or before each block, that does not count.
     pub settle: Duration,
     /// The time before that without requests.
-    pub gap: Duration,
+    pub idle_before_settle: Duration,
     /// The seed of the random order.
     pub seed: u64,
 }
@@ -67,9 +67,17 @@ impl Segment {
     #[must_use]
     pub fn new(design: Design, members: Vec<usize>, rate: f64, times: SegmentTimes, seed: u64) -> Self {
         let each = each(design, members.len(), rate, times);
-        let one = Self { design, members, cells: 1, each, settle: times.settle, gap: times.gap, seed };
+        let one = Self {
+            design,
+            members,
+            cell_count: 1,
+            measured_time_per_variant: each,
+            settle: times.settle,
+            idle_before_settle: times.idle_before_settle,
+            seed,
+        };
         let cells = times.segment.as_secs_f64() / one.duration().saturating_sub(one.opening()).as_secs_f64();
-        Self { cells: (cells as usize).max(1), ..one }
+        Self { cell_count: (cells as usize).max(1), ..one }
     }
 
     /// Returns the duration without opening connections.
@@ -77,8 +85,8 @@ impl Segment {
     pub fn duration(&self) -> Duration {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         match self.design {
-            Design::Interleaved => self.gap + self.send_duration(),
-            Design::Blocks => (self.gap + self.send_duration()) * members * self.cells(),
+            Design::Interleaved => self.idle_before_settle + self.send_duration(),
+            Design::Blocks => (self.idle_before_settle + self.send_duration()) * members * self.cells(),
         }
     }
 
@@ -86,23 +94,27 @@ impl Segment {
     #[must_use]
     pub fn send_duration(&self) -> Duration {
         match self.design {
-            Design::Interleaved => self.settle + self.each * self.cells(),
-            Design::Blocks => self.settle + self.each,
+            Design::Interleaved => self.settle + self.measured_time_per_variant * self.cells(),
+            Design::Blocks => self.settle + self.measured_time_per_variant,
         }
     }
 
     fn cells(&self) -> u32 {
-        u32::try_from(self.cells).unwrap_or(u32::MAX)
+        u32::try_from(self.cell_count).unwrap_or(u32::MAX)
     }
 
     fn opening(&self) -> Duration {
-        if self.design == Design::Interleaved { self.gap + self.settle } else { Duration::ZERO }
+        if self.design == Design::Interleaved {
+            self.idle_before_settle + self.settle
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Returns the order of the blocks in each cell.
     #[must_use]
     pub fn blocks(&self) -> Vec<Vec<usize>> {
-        self.rounds(self.cells)
+        self.rounds(self.cell_count)
     }
 
     /// Returns the order of the variants in each round. Each variant occurs once per round.
@@ -139,8 +151,13 @@ mod tests {
 
     #[test]
     fn a_segment_has_cells_for_ten_seconds_and_where_requests_are_few_longer_ones() {
-        let told =
-            |segment: Segment| (segment.cells, segment.each.as_secs_f64(), segment.duration().as_secs_f64());
+        let told = |segment: Segment| {
+            (
+                segment.cell_count,
+                segment.measured_time_per_variant.as_secs_f64(),
+                segment.duration().as_secs_f64(),
+            )
+        };
         assert_eq!(told(segment(Design::Interleaved, 2, 200.0)), (5, 2.0, 10.2));
         assert_eq!(told(segment(Design::Interleaved, 10, 50.0)), (1, 6.0, 6.2));
         assert_eq!(told(segment(Design::Blocks, 2, 200.0)), (4, 1.0, 9.6));
@@ -149,10 +166,10 @@ mod tests {
 
     #[test]
     fn what_goes_by_before_anything_is_sent_is_planned_for_and_sends_nothing() {
-        let times = SegmentTimes { gap: Duration::from_secs(1), ..SegmentTimes::USUAL };
+        let times = SegmentTimes { idle_before_settle: Duration::from_secs(1), ..SegmentTimes::USUAL };
         let of = |design| Segment::new(design, vec![0, 1], 200.0, times, 7);
         let told = |segment: Segment| {
-            (segment.cells, segment.send_duration().as_secs_f64(), segment.duration().as_secs_f64())
+            (segment.cell_count, segment.send_duration().as_secs_f64(), segment.duration().as_secs_f64())
         };
         assert_eq!(told(of(Design::Interleaved)), (5, 10.2, 11.2));
         assert_eq!(told(of(Design::Blocks)), (2, 1.2, 8.8));

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::cell::Cell;
+use crate::cell::CellStatsByVariant;
 use crate::center::LocationEstimate;
 use crate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
 use crate::holm;
@@ -44,7 +44,7 @@ impl StudyConfig {
                 return Duration::ZERO;
             }
             let segment = Segment::new(design, (0..=members).collect(), self.rate, self.times, self.seed);
-            let segments = InterimLook::FIRST.cells().div_ceil(segment.cells);
+            let segments = InterimLook::FIRST.cells().div_ceil(segment.cell_count);
             segment.duration().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
         };
         of(Design::Interleaved).saturating_add(of(Design::Blocks))
@@ -75,7 +75,7 @@ pub enum StudyEnd {
 #[derive(Debug, Clone)]
 struct Group {
     design: Design,
-    cells: Vec<Cell>,
+    cells: Vec<CellStatsByVariant>,
     look: InterimLook,
 }
 
@@ -138,11 +138,11 @@ impl Study {
     fn is_open(&self, at: usize) -> bool {
         let VariantFinding { middle, tail, .. } = &self.findings[at];
         let invalid = matches!(middle.verdict, MeasureVerdict::Invalid { .. });
-        !(middle.verdict.is_decided() && (!self.asked.until_p99 || invalid || tail.verdict.is_decided()))
+        !(middle.verdict.is_final() && (!self.asked.until_p99 || invalid || tail.verdict.is_final()))
     }
 
     /// Records the cells of a segment and its duration. Incomplete cells must be left out.
-    pub fn record_segment(&mut self, segment: &Segment, cells: Vec<Cell>, took: Duration) {
+    pub fn record_segment(&mut self, segment: &Segment, cells: Vec<CellStatsByVariant>, took: Duration) {
         self.segments += 1;
         self.spent += took;
         let Some(group) = self.groups.iter().position(|group| group.design == segment.design) else { return };
@@ -190,11 +190,11 @@ impl Study {
     /// Returns the number of decided variants.
     #[must_use]
     pub fn decided_count(&self) -> usize {
-        self.findings.iter().filter(|finding| finding.middle.verdict.is_decided()).count()
+        self.findings.iter().filter(|finding| finding.middle.verdict.is_final()).count()
     }
 
     /// Returns the cells of all groups, in their order within each group.
-    pub fn cells(&self) -> impl Iterator<Item = (Design, &Cell)> {
+    pub fn time_bucket_stats(&self) -> impl Iterator<Item = (Design, &CellStatsByVariant)> {
         self.groups.iter().flat_map(|group| group.cells.iter().map(|cell| (group.design, cell)))
     }
 
@@ -225,11 +225,11 @@ impl Study {
         for group in 0..self.groups.len() {
             for at in self.of(group).collect::<Vec<_>>() {
                 let differences = Differences::of(&self.groups[group].cells, at + 1);
-                let Some(invalid) = differences.invalid().filter(|_| is_asked(&differences)) else {
+                let Some(invalid) = differences.invalid_verdict().filter(|_| is_asked(&differences)) else {
                     continue;
                 };
                 let VariantFinding { middle, tail, .. } = &mut self.findings[at];
-                for measured in [middle, tail].into_iter().filter(|measured| !measured.verdict.is_decided()) {
+                for measured in [middle, tail].into_iter().filter(|measured| !measured.verdict.is_final()) {
                     measured.verdict = invalid;
                 }
             }
@@ -255,7 +255,7 @@ impl Study {
             .family(is_here, MeasureVerdict::Equal, measure, |at| seen[at].p_equivalence(self.asked.margin));
         for at in (0..seen.len()).filter(|&at| is_here[at]) {
             let finding = &mut self.findings[at];
-            if finding.middle.verdict.is_decided() || seen[at].invalid().is_some() {
+            if finding.middle.verdict.is_final() || seen[at].invalid_verdict().is_some() {
                 continue;
             }
             decide(&mut finding.middle, look.levels(), (p_difference[at], p_equivalence[at]), self.spent);
@@ -271,7 +271,7 @@ impl Study {
         let p_equivalence = self.family(is_here, MeasureVerdict::Equal, measure, p_equivalence);
         for at in (0..seen.len()).filter(|&at| is_here[at]) {
             let finding = &mut self.findings[at];
-            if finding.tail.verdict.is_decided() || seen[at].invalid().is_some() {
+            if finding.tail.verdict.is_final() || seen[at].invalid_verdict().is_some() {
                 continue;
             }
             decide(&mut finding.tail, look.p99_levels(), (p_difference[at], p_equivalence[at]), self.spent);
@@ -303,11 +303,12 @@ impl Study {
         let middle = LocationEstimate::of(&differences.middle, levels[0].difference);
         let tail = LocationEstimate::of(&differences.tail, levels[1].difference);
         finding.failing = differences.failure_difference(look);
-        (finding.middle.ratio, finding.middle.cells) =
+        (finding.middle.ratio, finding.middle.cell_count) =
             (middle.map(LocationEstimate::exp), differences.middle.len());
-        (finding.tail.ratio, finding.tail.cells) = (tail.map(LocationEstimate::exp), differences.tail.len());
+        (finding.tail.ratio, finding.tail.cell_count) =
+            (tail.map(LocationEstimate::exp), differences.tail.len());
         let more = |center, cells, levels: SignificanceLevels, bounds| {
-            let needed = judge::cells_needed(center, cells, (levels, family), bounds)?;
+            let needed = judge::total_cells_for_verdict(center, cells, (levels, family), bounds)?;
             self.more(group, needed, cells)
         };
         if let MeasureVerdict::Undecided { more: told } = &mut finding.middle.verdict {
@@ -344,5 +345,5 @@ fn decide(
     } else if equality <= levels.equality {
         measured.verdict = MeasureVerdict::Equal;
     }
-    measured.decided_after = measured.verdict.is_decided().then_some(spent);
+    measured.time_to_decision = measured.verdict.is_final().then_some(spent);
 }

@@ -13,9 +13,9 @@ use seawall_load::schedule::ArrivalSpacing;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::{BlockCounts, mean_latency, sum};
-use seawall_search::profile::Profile;
 use seawall_search::report::RateTrial;
 use seawall_search::search::{RateBounds, RateSearch, SearchStep};
+use seawall_search::search_profile::Profile;
 use seawall_search::target::SearchTarget;
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::trial_verdict::TrialCriteria;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let kit = SessionConfig {
         request_list: list,
         transport: TransportOptions::default(),
-        framing: RequestFraming::default(),
+        request_framing: RequestFraming::default(),
         max_sender_threads: 2,
         max_busy_poll: None,
     };

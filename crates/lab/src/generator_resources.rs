@@ -28,14 +28,14 @@ const SPIN: Duration = Duration::from_micros(100);
 
 /// The number of hosts, and the number of requests that one connection can carry at once.
 #[derive(Debug, Clone, Copy)]
-pub struct ConnectionPlan {
+pub struct HostsAndStreams {
     /// The number of hosts, if it is known.
     hosts: Option<u64>,
     /// The number of requests that one connection can carry at once.
     streams: u64,
 }
 
-impl ConnectionPlan {
+impl HostsAndStreams {
     /// Plans the connections for a source of requests. For targets that are read later, it assumes one connection per request
     /// unless the requests in flight are bounded.
     #[must_use]
@@ -61,7 +61,7 @@ impl ConnectionPlan {
     /// Returns the most requests in flight, and the most connections per host, that this many descriptors allow. A server may
     /// turn out not to support streams. Then its requests wait for a connection instead of opening one each.
     #[must_use]
-    pub fn limits_for(self, room: u64, connections: u64) -> (u64, u64) {
+    pub fn limits_for_descriptors(self, room: u64, connections: u64) -> (u64, u64) {
         let each = (room / self.hosts.unwrap_or(1).max(1)).max(1);
         let connections = if self.streams == 1 { connections } else { connections.min(each) };
         let all = room.min(connections.saturating_mul(self.hosts.unwrap_or(u64::MAX)));
@@ -116,8 +116,9 @@ mod tests {
 
     #[test]
     fn connections_are_no_more_than_there_are_descriptors_whatever_servers_speak() {
-        let within =
-            |hosts, streams, connections| ConnectionPlan { hosts, streams }.limits_for(64, connections);
+        let within = |hosts, streams, connections| {
+            HostsAndStreams { hosts, streams }.limits_for_descriptors(64, connections)
+        };
         assert_eq!(within(Some(2), 1, u64::MAX), (64, u64::MAX));
         assert_eq!(within(Some(2), 1, 5), (10, 5));
         assert_eq!(within(Some(2), 100, u64::MAX), (6400, 32));
@@ -146,7 +147,7 @@ mod tests {
             };
             let request = PreparedRequest::new(&target, &RequestFraming::default()).unwrap();
             let list = RequestList::new(vec![(request, Weight::default())]).unwrap();
-            ConnectionPlan::of(&RequestSource::List(list), &TransportOptions::default(), true)
+            HostsAndStreams::of(&RequestSource::List(list), &TransportOptions::default(), true)
                 .is_multiplexed()
         };
         assert_eq!(

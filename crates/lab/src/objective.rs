@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::rate::parse_duration;
-use seawall_load::request_fault::OutcomeClass;
+use seawall_load::request_failure_reason::OutcomeClass;
 use seawall_load::summary::{Latencies, LatenciesOfAllOffered, Summary};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 
@@ -23,7 +23,7 @@ pub struct Objectives(Vec<Objective>);
 
 impl Objectives {
     /// Returns the conditions of a flag that was given several times, or `None` if it was never given.
-    pub fn joined(all: &[Self]) -> Option<Self> {
+    pub fn merge_all(all: &[Self]) -> Option<Self> {
         let conditions: Vec<Objective> = all.iter().flat_map(|one| &one.0).copied().collect();
         (!conditions.is_empty()).then_some(Self(conditions))
     }
@@ -80,21 +80,21 @@ pub struct CheckedObjective {
     /// The condition, such as `p99 < 250ms`.
     pub objective: String,
     /// The limit of the condition.
-    pub limit: ObjectiveFigure,
+    pub limit: ObjectiveValue,
     /// The measured figure. `None` if the run has no such figure, because a request without a good response stands at its place.
-    pub measured_value: Option<ObjectiveFigure>,
+    pub measured_value: Option<ObjectiveValue>,
     /// The figure as text, with the reason of a miss that the figure alone does not show.
     pub measured_text: String,
     /// True if the figure meets the condition.
     pub is_met: bool,
     /// The service time, if it meets a condition that the response time misses. The difference is the delay of this generator, or
     /// a wait for a free connection.
-    pub met_by_service_time: Option<String>,
+    pub service_time_meeting_limit: Option<String>,
 }
 
 /// The limit or the figure of an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ObjectiveFigure {
+pub enum ObjectiveValue {
     /// A latency.
     Latency(Nanos),
     /// A share of all offered requests, from 0 to 1.
@@ -241,7 +241,7 @@ impl fmt::Display for ShareLimit {
 /// The measured figure for an objective.
 struct MeasuredFigure {
     is_met: bool,
-    figure: Option<ObjectiveFigure>,
+    figure: Option<ObjectiveValue>,
     text: String,
 }
 
@@ -281,14 +281,14 @@ impl Objective {
             measured_value: figure,
             measured_text: measured,
             is_met,
-            met_by_service_time,
+            service_time_meeting_limit: met_by_service_time,
         }
     }
 
-    fn limit(&self) -> ObjectiveFigure {
+    fn limit(&self) -> ObjectiveValue {
         match *self {
-            Self::Quantile { below, .. } | Self::Mean { below } => ObjectiveFigure::Latency(below),
-            Self::Errors(limit) | Self::WrongAnswers(limit) => ObjectiveFigure::Ratio(limit.share),
+            Self::Quantile { below, .. } | Self::Mean { below } => ObjectiveValue::Latency(below),
+            Self::Errors(limit) | Self::WrongAnswers(limit) => ObjectiveValue::Ratio(limit.share),
         }
     }
 }
@@ -297,7 +297,7 @@ impl Objective {
 fn bad_share(ratio: f64, limit: ShareLimit, reason: &str) -> MeasuredFigure {
     MeasuredFigure {
         is_met: limit.is_met(ratio),
-        figure: Some(ObjectiveFigure::Ratio(ratio)),
+        figure: Some(ObjectiveValue::Ratio(ratio)),
         text: percent(rounded(ratio, limit.share)) + reason,
     }
 }
@@ -345,7 +345,7 @@ fn in_time(
         }
     };
     let is_met = latency.is_some_and(|latency| latency < below);
-    MeasuredFigure { is_met, figure: latency.map(ObjectiveFigure::Latency), text }
+    MeasuredFigure { is_met, figure: latency.map(ObjectiveValue::Latency), text }
 }
 
 /// Rounds a figure to few digits, at least three, so that it stays on its side of the bound.
@@ -461,7 +461,7 @@ impl Objective {
 #[cfg(test)]
 mod tests {
     use seawall_load::clock::SECOND;
-    use seawall_load::request_fault::{RequestFault, WrongAnswer};
+    use seawall_load::request_failure_reason::{RequestFault, WrongAnswer};
     use seawall_load::run_outcome::RunOutcome;
     use seawall_load::stats::{FinishedRequest, LoadStats};
 
@@ -518,8 +518,8 @@ mod tests {
             "not measurable: 9 of 9 requests had no good response"
         );
         let figures: Vec<_> = missed.iter().map(|missed| (missed.limit, missed.measured_value)).collect();
-        let errors = (ObjectiveFigure::Ratio(0.01), Some(ObjectiveFigure::Ratio(limited.error_ratio)));
-        assert_eq!(figures[0], (ObjectiveFigure::Latency(SECOND), None));
+        let errors = (ObjectiveValue::Ratio(0.01), Some(ObjectiveValue::Ratio(limited.error_ratio)));
+        assert_eq!(figures[0], (ObjectiveValue::Latency(SECOND), None));
         assert_eq!(figures[2], errors);
     }
 
@@ -652,8 +652,8 @@ mod tests {
     #[test]
     fn the_conditions_of_a_repeated_flag_all_hold() {
         let each = ["p99<1s", "errors<1%"].map(|text| text.parse::<Objectives>().unwrap());
-        assert_eq!(Objectives::joined(&each), Some("p99<1s,errors<1%".parse().unwrap()));
-        assert_eq!(Objectives::joined(&[]), None);
+        assert_eq!(Objectives::merge_all(&each), Some("p99<1s,errors<1%".parse().unwrap()));
+        assert_eq!(Objectives::merge_all(&[]), None);
     }
 
     #[test]

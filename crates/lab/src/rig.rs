@@ -21,13 +21,13 @@
 mod blocks;
 mod blocks_by_send_time;
 mod closed_loop;
-mod experiments;
+mod experiment_conversion;
+mod generator_share;
 mod idle_connections;
-mod load_share;
+mod late_send_bursts;
+mod load_sessions;
 mod null_server;
 mod outage_detector;
-mod send_bursts;
-mod sessions;
 mod stop;
 mod trial_details;
 mod validity;
@@ -41,11 +41,11 @@ use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
+use seawall_load::load_session::{LoadSession, TrialStartError};
 use seawall_load::plan::LoadSpec;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::request_source::RequestList;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
-use seawall_load::session::{LoadSession, TrialStartError};
 use seawall_load::stats::LoadStats;
 use seawall_load::target::{Target as Asked, Weight};
 use seawall_search::evidence::TrialEvidence;
@@ -56,15 +56,15 @@ use seawall_search::trial_verdict::TrialVerdict;
 
 use self::blocks::BlockBuilder;
 use self::blocks_by_send_time::BlocksBySendTime;
-pub(crate) use self::experiments::{record_every_request, to_request_rate};
+pub(crate) use self::experiment_conversion::{record_every_request, to_request_rate};
+pub use self::generator_share::LoadPart;
+use self::generator_share::LoadShare;
 use self::idle_connections::IdleConnections;
-pub use self::load_share::LoadPart;
-use self::load_share::LoadShare;
+pub use self::load_sessions::SessionConfig;
+pub(crate) use self::load_sessions::SessionError;
+use self::load_sessions::{MAX_SESSIONS, SessionPool};
 use self::null_server::NullServer;
 use self::outage_detector::OutageDetector;
-pub use self::sessions::SessionConfig;
-pub(crate) use self::sessions::SessionError;
-use self::sessions::{MAX_SESSIONS, SessionPool};
 pub use self::stop::StopSwitch;
 pub use self::trial_details::summarize;
 use self::validity::{ValidityLimits, join_reasons, port_shortage};
@@ -72,7 +72,7 @@ use crate::generator_resources;
 use crate::running_trial::{RunningTrial, TrialProgress, TrialResult};
 use crate::target_driver::{Calibration, TargetDriver};
 use seawall_probe::LocalFiles;
-use seawall_probe::files::HostFiles;
+use seawall_probe::file_reader::HostFiles;
 use seawall_probe::net::{self, PORT_RANGE_PATH};
 
 /// Receives the blocks of a running trial after each new block.
@@ -223,13 +223,13 @@ impl LocalDriver {
             )));
         };
         let own = self.share.scale_trial(offer);
-        let load = self.beginning_at_next_request(self.share.scale_load(offered(&own, &schedule)));
+        let load = self.beginning_at_next_request(self.share.with_shard_and_start(offered(&own, &schedule)));
         let mut blocks = BlockBuilder::new(&schedule, load.shard, self.bound);
         let mut launched = BlocksBySendTime::new(self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
         let carried = run_load(sessions.plain_session(own.rate)?, &load, stop, |progress| {
-            no_port += experiments::count_without_port(progress.completed_requests);
+            no_port += experiment_conversion::count_without_port(progress.completed_requests);
             if enough {
                 return false;
             }
@@ -250,8 +250,9 @@ impl LocalDriver {
         let fails = fails(&own, blocks.completed_blocks());
         let lack = port_shortage(no_port, carried.outcome.total.completed, fails, port_range());
         let [against, delay] = self.invalid_reasons(&carried, own.most_in_flight, no_port);
-        let against =
-            join_reasons(lack.into_iter().chain(against).chain(blocks.tally().invalid_reason(fails)));
+        let against = join_reasons(
+            lack.into_iter().chain(against).chain(blocks.late_burst_tally().invalid_reason(fails)),
+        );
         let beside = summarize(&carried.outcome.total);
         self.go_on_after(&carried.outcome.total);
         *total = carried.outcome.total;
@@ -276,35 +277,35 @@ impl LocalDriver {
         let Some((own, share)) = self.share.scale_experiment(experiment) else {
             return Ok(ExperimentObservation::default());
         };
-        let Some(load) = experiments::load_spec(&own, seed) else {
+        let Some(load) = experiment_conversion::load_spec(&own, seed) else {
             return Err(SessionError::Impossible("the experiment's rate is out of range".into()));
         };
-        let load = self.beginning_at_next_request(share.scale_load(load));
+        let load = self.beginning_at_next_request(share.with_shard_and_start(load));
         let mut held = self.open_idle_connections(own.variation.held_idle_connections)?;
-        if !share.is_part() && !self.stop.sleep(experiments::quiet_period(experiment)) {
+        if !share.is_part() && !self.stop.sleep(experiment_conversion::quiet_period(experiment)) {
             return Ok(ExperimentObservation::default());
         }
         let Self { sessions, stop, .. } = self;
-        let session =
-            sessions.varied_session(&own.variation, experiments::request_rate(&own) / share.part_count())?;
+        let session = sessions
+            .varied_session(&own.variation, experiment_conversion::request_rate(&own) / share.part_count())?;
         let mut fates = Vec::new();
         let carried = run_load(session, &load, stop, |progress| {
             fates.extend_from_slice(progress.completed_requests);
             let ended = fates.len() as u64;
             share.is_stop_requested() || unanswered(&load, progress, ended) > own.most_in_flight as u64
         })?;
-        let no_port = experiments::count_without_port(&fates);
+        let no_port = experiment_conversion::count_without_port(&fates);
         let against =
             self.invalid_reasons(&carried, own.most_in_flight as f64, no_port).into_iter().flatten();
-        let tally = experiments::exclude_late_burst_failures(&own, share.part_count(), &mut fates);
+        let tally = experiment_conversion::exclude_late_burst_failures(&own, share.part_count(), &mut fates);
         let invalid = join_reasons(against.chain(tally.invalid_reason(false)));
         let total = &carried.outcome.total;
         self.go_on_after(total);
         Ok(ExperimentObservation {
-            requests: experiments::observed_requests(fates, share.is_part()),
+            requests: experiment_conversion::observed_requests(fates, share.is_part()),
             opened_connections: total.connections,
             retried: total.retried,
-            lookup_seconds: experiments::lookup_seconds(total.lookup.distribution()),
+            lookup_seconds: experiment_conversion::lookup_seconds(total.lookup.distribution()),
             held_connections_still_open: held.count_open(),
             invalid_reason: invalid,
             ..ExperimentObservation::default()
@@ -374,7 +375,7 @@ impl LocalDriver {
         let kit = SessionConfig {
             request_list: list,
             transport: Default::default(),
-            framing: RequestFraming::default(),
+            request_framing: RequestFraming::default(),
             max_sender_threads: senders,
             max_busy_poll: None,
         };

@@ -6,16 +6,16 @@
 use std::time::Duration;
 
 use seawall_load::clock::RunClock;
-use seawall_load::collector::CollectorEvent;
 use seawall_load::control::Control;
 use seawall_load::interval::IntervalStats;
 use seawall_load::run_outcome::RunOutcome;
+use seawall_load::stats_collector::CollectorEvent;
 use seawall_load::summary::Summary;
 use seawall_load::trial::LoadTrial;
 
-use crate::judgement::Judgement;
-use crate::machine::{MachineMonitor, TrialTimes};
+use crate::generator_machine::{MachineMonitor, TrialTimes};
 use crate::objective::Objectives;
+use crate::trial_judgement::Judgement;
 use seawall_probe::LocalFiles;
 
 /// A running load. Dropping it aborts the load.
@@ -81,7 +81,7 @@ impl<'s> RunningTrial<'s> {
                 TrialProgress::Interval
             }
             CollectorEvent::Timeout => {
-                self.machine.on_timeout(now(self.clock));
+                self.machine.restart_at_first_look_if_due(now(self.clock));
                 TrialProgress::Pending
             }
             CollectorEvent::Ended => {

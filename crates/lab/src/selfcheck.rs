@@ -1,7 +1,7 @@
 //! Judges the generator by the figures of a trial.
 //!
 //! These reasons never count against the target. [`seawall_probe`] judges the machine (CPU, throttling, ports), and
-//! [`crate::judgement`] joins both.
+//! [`crate::trial_judgement`] joins both.
 //!
 //! The thresholds for the send lag are those of Treadmill and Lancet: a p99 above one millisecond, or above 5 % of the median
 //! response time, distorts the measured tail.
@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND, nanos};
 use seawall_load::interval::IntervalStats;
-use seawall_load::plan::DEFAULT_GRACE;
-use seawall_load::request_fault::{OutcomeClass, RequestFault};
+use seawall_load::plan::DEFAULT_LATE_SEND_GRACE;
+use seawall_load::request_failure_reason::{OutcomeClass, RequestFault};
 use seawall_load::run_outcome::RunOutcome;
 use seawall_load::stats::{LatencyHistogram, LoadStats};
 
-use crate::verdict::{GeneratorVerdict, VerdictReason};
+use crate::generator_verdict::{GeneratorVerdict, VerdictReason};
 
 /// The least lag that can matter.
 const LEAST_LAG: Nanos = SECOND / 1000;
@@ -78,7 +78,8 @@ fn missed(outcome: &RunOutcome) -> Option<u64> {
 /// generator would have sent them. In half a second, two requests are more than 1 %.
 fn cut_off(outcome: &RunOutcome) -> u64 {
     let (Some(_), Some(scheduled)) = (outcome.stop_reason, outcome.scheduled) else { return 0 };
-    let share = u128::from(nanos(DEFAULT_GRACE).min(outcome.counted_duration)) * u128::from(scheduled);
+    let share =
+        u128::from(nanos(DEFAULT_LATE_SEND_GRACE).min(outcome.counted_duration)) * u128::from(scheduled);
     let hits = share.div_ceil(u128::from(outcome.counted_duration.max(1)));
     u64::try_from(hits).unwrap_or(u64::MAX)
 }
@@ -141,7 +142,7 @@ mod tests {
     use seawall_load::stats::FinishedRequest;
 
     use super::*;
-    use crate::verdict::worst;
+    use crate::generator_verdict::worst;
 
     fn outcome(total: LoadStats) -> RunOutcome {
         RunOutcome { scheduled: Some(1000), ..RunOutcome::from_stats(total, SECOND) }

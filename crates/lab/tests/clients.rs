@@ -16,7 +16,7 @@ use seawall_search::closed_loop::{ClosedCriteria, ClosedStopRule, ClosedTarget, 
 use seawall_search::goal::SearchGoal;
 use seawall_search::observation::{BlockCounts, TrialObservation, sum};
 use seawall_search::trial_spec::TrialPurpose;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const REFUSED: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -29,7 +29,7 @@ fn rig(server: &Server, bound: Option<Duration>) -> LocalDriver {
     let kit = SessionConfig {
         request_list: list,
         transport: travel,
-        framing: RequestFraming::default(),
+        request_framing: RequestFraming::default(),
         max_sender_threads: 2,
         max_busy_poll: Some(Duration::ZERO),
     };

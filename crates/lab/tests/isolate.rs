@@ -13,11 +13,11 @@ use seawall_lab::find::find_report::{
     ConnectionPolicy, FindOutcome as End, FindStopReason, ReportedArrivals,
 };
 use seawall_lab::find::progress::NoopWatcher;
-use seawall_lab::isolate::capacity::{CapacityPlan, CapacitySearches, VariantCapacity};
 use seawall_lab::isolate::isolate_report::{
     IsolateOutcome, IsolateReport, ReportedStopReason, VariantVerdict,
 };
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
+use seawall_lab::isolate::variant_capacity::{CapacityPlan, CapacitySearches, VariantCapacity};
 use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
 use seawall_lab::isolate::{IsolatePlan, isolate};
 use seawall_lab::rig::LocalDriver;
@@ -27,9 +27,9 @@ use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::target::Target;
 use seawall_load::variant::Variant;
 use seawall_search::goal::SearchGoal;
-use seawall_search::profile::Profile;
+use seawall_search::search_profile::Profile;
 use seawall_search::target::SearchTarget as _;
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 const REFUSED: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
@@ -102,7 +102,7 @@ fn plan(designs: &[Design], names: Vec<VariantLabel>) -> IsolatePlan {
         cell: milliseconds(300),
         block: milliseconds(150),
         settle: milliseconds(50),
-        gap: Duration::ZERO,
+        idle_before_settle: Duration::ZERO,
     };
     let asked = StudyConfig {
         designs: designs.to_vec(),
@@ -185,7 +185,8 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop_switch();
     let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.stop());
-    let of = |way| answer.time_buckets.iter().filter(move |row| row.variant == way).map(|row| row.requests);
+    let of =
+        |way| answer.time_buckets.iter().filter(move |row| row.variant_index == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
     assert!(of(0).count() >= 1, "{answer:?}");
 }
@@ -246,7 +247,7 @@ fn search(ways: usize, most: f64) -> CapacityPlan {
         max_rate: Some(most),
         budget: None,
         looks_for_cause: false,
-        target: find::plan::TargetInfo {
+        target_info: find::plan::TargetInfo {
             url: "http://test/".to_owned(),
             count: 1,
             uses_tls: false,
@@ -257,7 +258,7 @@ fn search(ways: usize, most: f64) -> CapacityPlan {
         timeout: None,
         fingerprint: None,
     };
-    CapacityPlan { plans: vec![plan; ways], budget: Duration::from_secs(60), searches_all: true }
+    CapacityPlan { plans: vec![plan; ways], whole_run_budget: Duration::from_secs(60), searches_all: true }
 }
 
 #[test]
@@ -271,10 +272,10 @@ fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
     let answer = isolate(&mut bench, &plan, &mut |_, _| ());
     let mut limits = CapacitySearches::new(&search(2, 800.0), &answer);
     while let Some(next) = limits.next_search() {
-        let mut rig = bench.driver(next.variant, None).unwrap();
+        let mut rig = bench.create_variant_search_driver(next.variant_index, None).unwrap();
         rig.rest(next.pause);
         let run = find::find(&mut rig, &next.plan, None, &mut NoopWatcher).unwrap();
-        limits.record(next, run);
+        limits.record_finished_search(next, run);
     }
     let found = limits.finish();
     let [here, limited] = &found.variants[..] else { panic!("{answer:?} {found:?}") };
@@ -311,13 +312,15 @@ fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     bench.stop_switch().stop();
     let plan = search(1, 100.0).plans.remove(0);
-    let run = find::find(&mut bench.driver(0, None).unwrap(), &plan, None, &mut NoopWatcher).unwrap();
+    let run =
+        find::find(&mut bench.create_variant_search_driver(0, None).unwrap(), &plan, None, &mut NoopWatcher)
+            .unwrap();
     assert_eq!(
         (run.stop_reason, run.trials.len(), server.connection_count()),
         (Some(FindStopReason::Signal), 0, 0),
         "{names:?}"
     );
-    assert!(bench.driver(1, None).is_err(), "there is no such way");
+    assert!(bench.create_variant_search_driver(1, None).is_err(), "there is no such way");
 }
 
 #[test]
@@ -340,7 +343,7 @@ fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_
         1,
     )
     .unwrap();
-    let rig = |bench: &LocalVariantRunner, at: usize| bench.driver(at, None).unwrap();
+    let rig = |bench: &LocalVariantRunner, at: usize| bench.create_variant_search_driver(at, None).unwrap();
     let connections = |rig: &LocalDriver| rig.session_config().transport.max_connections;
     assert_eq!(connections(&rig(&bench, 0)), connections(&rig(&alone, 0)), "not a fortieth of it");
     let one = rig(&bench, 1);

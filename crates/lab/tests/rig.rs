@@ -24,13 +24,13 @@ use seawall_load::target::{Target as Asked, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_search::goal::SearchGoal;
 use seawall_search::observation::sum;
-use seawall_search::profile::Profile;
 use seawall_search::report::SearchOutcome;
 use seawall_search::search::{RateBounds, RateSearch};
+use seawall_search::search_profile::Profile;
 use seawall_search::target::{SearchTarget, search};
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 use seawall_search::trial_verdict::TrialCriteria;
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 use seawall_testkit::tls::self_signed;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
@@ -50,7 +50,7 @@ fn expecting(method: &str, url: &str, conditions: &[&str]) -> SessionConfig {
     SessionConfig {
         request_list: list,
         transport: travel,
-        framing: RequestFraming::default(),
+        request_framing: RequestFraming::default(),
         max_sender_threads: 1,
         max_busy_poll: Some(Duration::ZERO),
     }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::request_fault::OutcomeClass;
+use crate::request_failure_reason::OutcomeClass;
 use crate::stats::{FinishedRequest, RequestTimes};
 
 /// The figures of each variant. Variants beyond the first [`MOST`] share the entry `others`.

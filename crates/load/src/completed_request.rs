@@ -1,12 +1,12 @@
 //! The outcomes of single requests, for readers that need each request and not only sums.
 //!
 //! Figures are sums ([`crate::stats`]), and records are for files. The values of this module are handed over with the interval in
-//! which the requests ended, and then dropped: only the reader knows which of them to keep. Made by [`crate::accounting`] for a
+//! which the requests ended, and then dropped: only the reader knows which of them to keep. Made by [`crate::request_accounting`] for a
 //! load that asks for them.
 
 use crate::clock::Nanos;
 use crate::record::ConnectionTimings;
-use crate::request_fault::{OutcomeClass, RequestFault};
+use crate::request_failure_reason::{OutcomeClass, RequestFault};
 
 /// A request that has ended. Instants are nanoseconds since the trial began.
 #[derive(Debug, Clone, Copy, PartialEq)]

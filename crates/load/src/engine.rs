@@ -1,10 +1,10 @@
 //! The engine in one place: a [`RunPlan`] starts a [`LoadTrial`], and the trial ends with a [`RunOutcome`].
 
-pub use crate::collector::CollectorEvent;
+pub use crate::load_session::{LoadSession, TrialStartError, start};
 pub use crate::plan::{
-    DEFAULT_GRACE, Http2Options, InFlightLimit, LoadSpec, MIN_INTERVAL, ResultsOutput, RunPlan, SessionSetup,
-    TransportOptions,
+    DEFAULT_LATE_SEND_GRACE, Http2Options, InFlightLimit, LoadSpec, MIN_INTERVAL, ResultsOutput, RunPlan,
+    SessionSetup, TransportOptions,
 };
 pub use crate::run_outcome::{RunOutcome, UnfinishedRequests};
-pub use crate::session::{LoadSession, TrialStartError, start};
+pub use crate::stats_collector::CollectorEvent;
 pub use crate::trial::LoadTrial;

@@ -15,7 +15,7 @@ use memchr::memmem::Finder;
 use regex_lite::Regex;
 use serde_json::Value;
 
-use crate::request_fault::ExpectationSubject;
+use crate::request_failure_reason::ExpectationSubject;
 
 pub use self::parse::ExpectationError;
 

@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::request_fault::{RequestFault, WrongAnswer};
+    use crate::request_failure_reason::{RequestFault, WrongAnswer};
     use crate::schedule::ScheduleShard;
     use crate::stats::FinishedRequest;
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::clock::{Nanos, SECOND};
 use crate::control::Control;
 use crate::interval::IntervalStats;
-use crate::request_fault::{OutcomeClass, RequestFault};
+use crate::request_failure_reason::{OutcomeClass, RequestFault};
 use crate::stats::{LatencyHistogram, LoadStats, RequestTimes};
 
 /// The facts about a run that do not change.
@@ -192,7 +192,7 @@ impl LiveRowBuilder {
             status: now,
             length,
             offered_rate: due.map(per_second),
-            achieved_rate: per_second(stats.sent_and_ended()),
+            achieved_rate: per_second(stats.ended_after_send_count()),
             goodput: per_second(stats.good()),
             latencies: three(&times, &stats.send_lag),
             run_latencies: three(&self.times, &self.lag),

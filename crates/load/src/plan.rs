@@ -1,7 +1,7 @@
 //! The plan of a run: the requests, their times, their transport, and the results to write.
 //!
 //! All rules of a run are values here, checked by the code that made them; nothing reads flags, files or the terminal. Made by
-//! the tool's `attack` and the search methods, used by [`crate::session`].
+//! the tool's `attack` and the search methods, used by [`crate::load_session`].
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use rustls::ClientConfig;
 
-use crate::accounting::AccountingConfig;
 use crate::clock::{Nanos, nanos};
 use crate::control::ErrorBudget;
-use crate::recorder::SlowOutputPolicy;
+use crate::origin_resolution::DialOptions;
+use crate::record_output::SlowOutputPolicy;
 use crate::request::{Origin, RequestFraming};
+use crate::request_accounting::AccountingConfig;
 use crate::request_source::RequestSource;
-use crate::resolve::DialOptions;
 use crate::results::ResultFormat;
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::sender::{SaturationPolicy, SenderConfig};
@@ -38,7 +38,7 @@ pub const MIN_INTERVAL: Duration = Duration::from_millis(50);
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The default for [`LoadSpec::grace`].
-pub const DEFAULT_GRACE: Duration = Duration::from_millis(100);
+pub const DEFAULT_LATE_SEND_GRACE: Duration = Duration::from_millis(100);
 
 impl RunPlan {
     /// Makes a plan with one thread, up to 64 requests in flight, and the defaults of vegeta for everything else.
@@ -118,7 +118,7 @@ pub struct LoadSpec {
     pub drain_timeout: Option<Duration>,
     /// True to fill [`crate::stats::LoadStats::outcomes`], which takes some nanoseconds per request.
     pub by_outcome: bool,
-    /// The maximum number of responses of each outcome that are kept in [`crate::stats::LoadStats::sample_responses`]. Each costs
+    /// The maximum number of responses of each outcome that are kept in [`crate::stats::LoadStats::response_samples`]. Each costs
     /// a copy of its head and of the start of its body.
     pub samples_per_outcome: usize,
     /// True to report the outcome of each request ([`crate::stats::LoadStats::completed_requests`]). This takes a hundred bytes
@@ -143,7 +143,7 @@ impl LoadSpec {
             in_flight: InFlightLimit { limit: in_flight, on_saturation: SaturationPolicy::Queue },
             failure_pause: Duration::ZERO,
             warm_up: Duration::ZERO,
-            grace: DEFAULT_GRACE,
+            grace: DEFAULT_LATE_SEND_GRACE,
             drain_timeout: None,
             by_outcome: false,
             samples_per_outcome: 0,

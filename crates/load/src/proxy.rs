@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use url::{Host, Url};
 
+use crate::origin_resolution::HostPort;
 use crate::request::Origin;
-use crate::resolve::HostPort;
 
 /// The proxies of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

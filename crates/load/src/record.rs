@@ -1,7 +1,7 @@
 //! One completed request as vegeta 12 writes it.
 //!
 //! The engine's writer thread keeps one [`Record`], clears it and fills it again for every request, so that recording allocates
-//! nothing once its buffers have grown. [`crate::results`] turns records into bytes and back; [`crate::timeline`] sums them. This
+//! nothing once its buffers have grown. [`crate::results`] turns records into bytes and back; [`crate::charted_timeline`] sums them. This
 //! module knows no format and no socket.
 //!
 //! The fields and their meaning are vegeta's (`lib/results.go`), with one stricter rule: `timestamp` is the instant at which the

@@ -7,7 +7,7 @@
 //! vegeta are not sent: `Accept-Encoding: gzip`, which makes vegeta count inflated bytes, and `X-Vegeta-Seq`.
 
 mod head;
-mod shape;
+mod shared_request_parts;
 mod url_parts;
 
 use std::fmt;
@@ -17,8 +17,8 @@ use bytes::Bytes;
 use url::Url;
 
 use self::head::{CHUNKED_END, write_body};
-pub use self::shape::RequestBuilder;
-use self::shape::RequestShape;
+pub use self::shared_request_parts::RequestBuilder;
+use self::shared_request_parts::RequestShape;
 pub use self::url_parts::normalized_host;
 use self::url_parts::{UrlAuthority, push_origin_form, split_url};
 pub(crate) use self::url_parts::{percent_decoded, shorten, without_secrets};

@@ -3,7 +3,7 @@
 use crate::clock::Nanos;
 use crate::in_flight::InFlightKey;
 use crate::poller::EventPoller;
-use crate::request_fault::{OutcomeClass, RequestFault};
+use crate::request_failure_reason::{OutcomeClass, RequestFault};
 use crate::schedule::Arrival;
 use crate::sender::SenderLoop;
 use crate::transport::pool::ConnectionPool;
@@ -27,12 +27,12 @@ impl SenderLoop {
         let flight = self.flights.get_mut(key);
         flight.generator_lag = generator_lag;
         flight.answer.expect(self.requests.expected(&flight.request));
-        self.run_transport(|pool, now, desk| pool.assign(key, now, desk));
+        self.act_on_transport(|pool, now, desk| pool.assign(key, now, desk));
     }
 
     /// Runs an action of the transport and handles the events that it reports.
     #[inline]
-    pub(crate) fn run_transport(
+    pub(crate) fn act_on_transport(
         &mut self,
         act: impl FnOnce(&mut ConnectionPool<EventPoller>, Nanos, &mut TransportContext<'_>),
     ) {
@@ -42,7 +42,7 @@ impl SenderLoop {
         }
     }
 
-    /// Runs an action of the transport while [`SenderLoop::run_transport`] handles events.
+    /// Runs an action of the transport while [`SenderLoop::act_on_transport`] handles events.
     #[inline]
     fn instruct(
         &mut self,
@@ -181,7 +181,7 @@ impl SenderLoop {
     }
 
     pub(crate) fn give_up(&mut self, key: InFlightKey, fault: RequestFault) {
-        self.run_transport(|pool, _, desk| pool.cancel(key, desk));
+        self.act_on_transport(|pool, _, desk| pool.cancel(key, desk));
         self.finish(key, Err(fault), self.state.now);
     }
 

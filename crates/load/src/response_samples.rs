@@ -5,7 +5,7 @@
 //! [`crate::target_outcomes`].
 
 use crate::clock::Nanos;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 use crate::target_outcomes::RequestOutcome;
 use crate::transport::response_parser::ReceivedResponse;
 

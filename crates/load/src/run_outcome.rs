@@ -1,11 +1,11 @@
 //! The outcome of a run: the sums of its figures, and how it ended.
 //!
-//! This module has only figures and their meaning; [`crate::session`] gathers them. [`crate::summary`] and the code that judges a
+//! This module has only figures and their meaning; [`crate::load_session`] gathers them. [`crate::summary`] and the code that judges a
 //! run read it.
 
 use crate::clock::Nanos;
 use crate::control::RunStopReason;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 use crate::results::EncodeError;
 use crate::stats::{AfterSchedule, LoadStats};
 use crate::target::TargetError;

@@ -10,16 +10,16 @@
 
 use std::sync::Arc;
 
-use crate::accounting::{Accounting, OutcomeTally};
 use crate::clock::{Nanos, RunClock, SECOND};
 use crate::control::{ControlState, LiveSettings, RunCommand, RunStopReason};
-use crate::failed_clients::PausedSlots;
 use crate::in_flight::InFlightTable;
+use crate::load_session::share;
+use crate::paused_clients::PausedSlots;
 use crate::poller::{Event, EventPoller, token};
-use crate::request_fault::RequestFault;
+use crate::request_accounting::{Accounting, OutcomeTally};
+use crate::request_failure_reason::RequestFault;
 use crate::request_source::{RequestAvailability, SenderRequests};
 use crate::schedule::{Arrival, NextArrival, ScheduleCursor};
-use crate::session::share;
 use crate::transport::pool::ConnectionPool;
 use crate::transport::response_parser::CaptureOptions;
 
@@ -179,7 +179,7 @@ impl SenderLoop {
             self.rested();
             self.send_due_requests();
             self.expire();
-            self.run_transport(ConnectionPool::drive_pending);
+            self.act_on_transport(ConnectionPool::drive_pending);
             self.tick();
         }
         self.publish();
@@ -410,13 +410,13 @@ impl SenderLoop {
     #[inline]
     fn on_event(&mut self, event: &Event) {
         let Some(token) = token(event) else { return };
-        self.run_transport(|pool, now, desk| pool.drive(token, event.flags, now, desk));
+        self.act_on_transport(|pool, now, desk| pool.drive(token, event.flags, now, desk));
     }
 
     /// Checks the state that can change without an event: addresses, and requests that are read during the run.
     #[inline]
     fn look_again(&mut self) {
-        self.run_transport(ConnectionPool::adopt_resolved);
+        self.act_on_transport(ConnectionPool::adopt_resolved);
         if self.state.held.is_some() {
             self.state.next_due = 0;
         }
@@ -439,7 +439,7 @@ impl SenderLoop {
         }
         let begins = self.config.begins;
         self.state.next_tick = begins + ((now - begins) / TICK + 1) * TICK;
-        self.run_transport(ConnectionPool::expire_attempts);
+        self.act_on_transport(ConnectionPool::expire_attempts);
         self.accounting.flush_records();
         self.publish();
         self.control_state.enforce_error_budget();

@@ -1,7 +1,7 @@
 //! The threads of a session: each keeps its connections from one trial to the next, and maintains them in between.
 //!
 //! A thread carries out its commands one after the other. [`SenderLoop`] carries out the thread's part of a trial.
-//! [`crate::session`] decides about trials and their figures.
+//! [`crate::load_session`] decides about trials and their figures.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};

@@ -22,7 +22,7 @@ use crate::by_variant::StatsByVariant;
 use crate::clock::Nanos;
 use crate::completed_request::CompletedRequest;
 use crate::request::{PreparedRequest, without_secrets};
-use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
+use crate::request_failure_reason::{OutcomeClass, RequestFault, WrongAnswer};
 use crate::response_samples::ResponseSamples;
 use crate::target_outcomes::TargetOutcomes;
 
@@ -136,7 +136,7 @@ pub struct LoadStats {
     ///
     /// They are not part of the figures as data: responses may be secret, so intervals contain no head and no body.
     #[serde(skip)]
-    pub sample_responses: ResponseSamples,
+    pub response_samples: ResponseSamples,
     /// The outcome of each request that ended in an interval. It is empty unless the load asks for it, and empty in every sum of
     /// intervals. The requests of one thread follow those of another, each in the order in which they ended.
     #[serde(skip)]
@@ -277,7 +277,7 @@ impl LoadStats {
 
     /// Returns the number of sent requests that ended, with or without a good response.
     #[must_use]
-    pub fn sent_and_ended(&self) -> u64 {
+    pub fn ended_after_send_count(&self) -> u64 {
         let never_sent = RequestFault::NOT_ATTEMPTED.into_iter().map(|fault| self.fault_count(fault));
         never_sent.fold(self.completed.saturating_sub(self.no_connection), u64::saturating_sub)
     }
@@ -321,7 +321,7 @@ impl LoadStats {
         self.wrong_answer_statuses.merge(&other.wrong_answer_statuses);
         self.outcomes.merge(&other.outcomes);
         self.variants.merge(&other.variants);
-        self.sample_responses.merge(&other.sample_responses);
+        self.response_samples.merge(&other.response_samples);
         let theirs = other.histograms();
         self.histograms_mut().into_iter().zip(theirs).for_each(|(ours, theirs)| ours.merge(theirs));
         self.classes.iter_mut().zip(&other.classes).for_each(|(ours, theirs)| ours.merge(theirs));
@@ -476,7 +476,9 @@ mod tests {
     fn a_failure_without_a_connection_is_in_no_latency_and_a_wait_that_timed_out_is() {
         let mut stats = LoadStats::default();
         let without = |fault| FinishedRequest { sent_at: None, ..finished(Err(fault), 0, 0, 1_000) };
-        stats.record_finished(&without(RequestFault::Resolve(crate::request_fault::NameFault::NoHost)));
+        stats.record_finished(&without(RequestFault::Resolve(
+            crate::request_failure_reason::NameFault::NoHost,
+        )));
         stats.record_finished(&without(RequestFault::Connect(std::io::ErrorKind::ConnectionRefused)));
         assert_eq!((stats.completed, stats.all_times().response_time.count()), (2, 0));
         stats.record_finished(&without(RequestFault::NoConnection));
@@ -491,7 +493,7 @@ mod tests {
         let wrong = RequestFault::WrongAnswer(WrongAnswer::Grpc(14));
         stats.record_wrong_answer(200, "grpc-status is 14 UNAVAILABLE");
         stats.record_finished(&finished(Err(wrong), 0, 1_000, 1_500));
-        assert_eq!((stats.good(), stats.sent_and_ended(), stats.fault_count(wrong)), (0, 1, 1));
+        assert_eq!((stats.good(), stats.ended_after_send_count(), stats.fault_count(wrong)), (0, 1, 1));
         assert_eq!(stats.status_codes().iter().collect::<Vec<_>>(), [(200, 1)]);
         assert!(stats.statuses.is_empty());
         assert_eq!(stats.class(OutcomeClass::WrongAnswer).service_time.max(), 500);
@@ -534,7 +536,7 @@ mod tests {
         sum.merge_concurrent(&most);
         sum.merge(&most);
         assert_eq!(
-            (sum.completed, sum.busy_poll_time, sum.good(), sum.sent_and_ended()),
+            (sum.completed, sum.busy_poll_time, sum.good(), sum.ended_after_send_count()),
             (u64::MAX, u64::MAX, u64::MAX, 0)
         );
         assert_eq!((sum.in_flight_peak, sum.failures), (u64::MAX, most.failures));

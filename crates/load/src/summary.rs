@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::by_variant::VariantTotals;
 use crate::clock::{Nanos, SECOND};
-use crate::request_fault::{OutcomeClass, RequestFault};
+use crate::request_failure_reason::{OutcomeClass, RequestFault};
 use crate::response_samples::ResponseSample;
 use crate::run_outcome::RunOutcome;
 use crate::stats::{AfterSchedule, LatencyHistogram, RequestTimes};
@@ -297,7 +297,7 @@ impl Summary {
             offered_rate: per_second(offered, window),
             achieved_rate: rate_in_schedule(
                 outcome,
-                total.sent_and_ended(),
+                total.ended_after_send_count(),
                 total.after_schedule.completed,
                 window,
             ),
@@ -342,7 +342,7 @@ impl Summary {
                 .iter()
                 .map(|(name, figures)| (name.to_owned(), figures.into()))
                 .collect(),
-            sample_responses: total.sample_responses.iter().map(SampleText::from).collect(),
+            sample_responses: total.response_samples.iter().map(SampleText::from).collect(),
             bytes_in: total.bytes_in,
             bytes_out: total.bytes_out,
             records_dropped: total.records_dropped,

@@ -7,7 +7,7 @@
 mod json;
 
 use crate::clock::{Nanos, SECOND};
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 use crate::stats::FinishedRequest;
 
 /// The upper bounds of the buckets: the defaults of Prometheus' Go client, which vegeta uses (`prometheus/client_golang`,

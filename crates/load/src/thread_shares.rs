@@ -1,19 +1,19 @@
 //! Divides a trial between threads: each gets its share of the schedule and of the in-flight bound, and its own accounting.
 //!
-//! Made for one trial by [`crate::session`], and used up when every thread has its part.
+//! Made for one trial by [`crate::load_session`], and used up when every thread has its part.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use crate::accounting::{Accounting, AccountingConfig, CollectorLink, SenderReport};
 use crate::clock::RunClock;
 use crate::control::ControlState;
+use crate::load_session::share;
 use crate::plan::LoadSpec;
-use crate::recorder::{RecordBatch, Recorder, SlowOutputPolicy, WriterTimeout};
+use crate::record_output::{RecordBatch, Recorder, SlowOutputPolicy, WriterTimeout};
+use crate::request_accounting::{Accounting, AccountingConfig, CollectorLink, SenderReport};
 use crate::request_source::SenderRequests;
 use crate::schedule::{ScheduleCursor, ScheduleShard, SequenceCounter, StopCondition};
 use crate::sender::{SenderConfig, SenderTask};
-use crate::session::share;
 use crate::stats::LoadStats;
 use crate::transport::response_parser::CaptureOptions;
 
@@ -69,7 +69,7 @@ impl SenderTaskBuilder {
     }
 
     /// Sets the number of body bytes in a record, and whether records contain the timings of the connection.
-    pub(crate) fn configure_records(
+    pub(crate) fn set_record_contents(
         &mut self,
         max_body: usize,
         carriage: bool,

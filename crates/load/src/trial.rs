@@ -1,6 +1,6 @@
 //! A trial: one load on a session, controlled while it runs, with figures of its own.
 //!
-//! Gathers the figures of the session's threads and makes the outcome of the trial. [`crate::session`] sets a trial up;
+//! Gathers the figures of the session's threads and makes the outcome of the trial. [`crate::load_session`] sets a trial up;
 //! [`crate::run_outcome`] defines the figures.
 
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use crate::clock::{Nanos, RunClock, nanos};
-use crate::collector::{Collector, CollectorEvent};
 use crate::control::{Control, ControlState};
 use crate::interval::IntervalStats;
+use crate::load_session::LoadSession;
 use crate::plan::LoadSpec;
-use crate::recorder::{self, WriterTimeout};
+use crate::record_output::{self, WriterTimeout};
 use crate::request_source::InputEnd;
 use crate::results::EncodeError;
 use crate::run_outcome::{RunOutcome, requests_handed_out};
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
-use crate::session::LoadSession;
 use crate::stats::LoadStats;
+use crate::stats_collector::{Collector, CollectorEvent};
 use crate::thread_shares::SenderTaskBuilder;
 
 /// A trial that runs. Dropping it aborts it and waits for the threads to end it.
@@ -175,7 +175,7 @@ impl TrialState {
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {
         let patience = WriterTimeout::new(Arc::clone(&self.control.0), self.clock);
-        self.writer_result.take().map_or(Ok(0), |writer| recorder::await_writer(&writer, patience))
+        self.writer_result.take().map_or(Ok(0), |writer| record_output::await_writer(&writer, patience))
     }
 
     /// Returns the end of the schedule: the planned end, or the time of an earlier command. The last request can be due, and

@@ -2,7 +2,7 @@
 //! request or the same for all, without the proxy.
 //!
 //! A variant is read with its target and is part of the [`crate::request::Origin`] under which connections are kept. It changes
-//! only the settings that it names. It knows nothing of connections; [`crate::transport`] and [`crate::resolve`] read it.
+//! only the settings that it names. It knows nothing of connections; [`crate::transport`] and [`crate::origin_resolution`] read it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 
+use crate::origin_resolution::HostPort;
 use crate::proxy::{ProxyError, ProxyRules};
-use crate::resolve::HostPort;
 
 /// One variant. Settings that it does not name are those of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]

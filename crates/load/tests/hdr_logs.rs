@@ -2,7 +2,7 @@
 //! 0.10.8, which names the quantiles below itself.
 
 use proptest::prelude::*;
-use seawall_invariants::load::logs;
+use seawall_invariants::load::hdr_logs;
 use seawall_load::results::hdr;
 
 #[test]
@@ -32,7 +32,7 @@ fn the_corpus_of_logs_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/hdr");
     let files: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 3, "the corpus is missing");
-    files.iter().for_each(|file| logs::check(&std::fs::read(file).unwrap()));
+    files.iter().for_each(|file| hdr_logs::check(&std::fs::read(file).unwrap()));
 }
 
 proptest! {
@@ -45,6 +45,6 @@ proptest! {
     ) {
         let header = [&0x1c84_9313_u32.to_be_bytes()[..], &(counts.len() as u32).to_be_bytes(), &[0; 4], &digits.to_be_bytes()];
         let plain = [&header.concat()[..], &low.to_be_bytes(), &high.to_be_bytes(), &1.0_f64.to_be_bytes(), &counts].concat();
-        logs::check(&[&[1], &plain[..]].concat());
+        hdr_logs::check(&[&[1], &plain[..]].concat());
     }
 }

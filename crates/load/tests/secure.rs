@@ -15,12 +15,12 @@ use seawall_load::engine::{self, Http2Options, RunOutcome, RunPlan};
 use seawall_load::expectation::ExpectationSet;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::{PreparedRequest, RequestFraming};
-use seawall_load::request_fault::{CertificateFault, OutcomeClass, RequestFault, TlsFault};
+use seawall_load::request_failure_reason::{CertificateFault, OutcomeClass, RequestFault, TlsFault};
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::ArrivalModel;
 use seawall_load::target::{self, Target, Weight};
 use seawall_load::tls::TlsOptions;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use seawall_testkit::tls::{CertificateAuthority, self_signed};
 use tokio::io::{AsyncRead, AsyncWrite};
 

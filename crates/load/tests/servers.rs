@@ -9,28 +9,30 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND, nanos};
-use seawall_load::collector::CollectorEvent;
 use seawall_load::control::{ErrorBudget, RunStopReason};
-use seawall_load::dns::DnsServers;
+use seawall_load::dns_client::DnsServers;
 use seawall_load::engine::{self, InFlightLimit, ResultsOutput, RunOutcome, RunPlan};
 use seawall_load::expectation::ExpectationSet;
 use seawall_load::interval::IntervalStats;
+use seawall_load::origin_resolution::AddressLifetime;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::record::{ConnectionTimings, Record, RecordedConnection};
-use seawall_load::recorder::SlowOutputPolicy;
+use seawall_load::record_output::SlowOutputPolicy;
 use seawall_load::request::{PreparedRequest, RequestFraming};
-use seawall_load::request_fault::{ExpectationSubject, NameFault, OutcomeClass, RequestFault, WrongAnswer};
+use seawall_load::request_failure_reason::{
+    ExpectationSubject, NameFault, OutcomeClass, RequestFault, WrongAnswer,
+};
 use seawall_load::request_source::{RequestList, RequestReader, RequestSource};
-use seawall_load::resolve::AddressLifetime;
 use seawall_load::results::{Decoder, EncodeError, ResultFormat};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender::SaturationPolicy;
 use seawall_load::stats::{AfterSchedule, LoadStats};
+use seawall_load::stats_collector::CollectorEvent;
 use seawall_load::summary::Summary;
 use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
 use seawall_load::template::TemplateReader;
 use seawall_load::tls::TlsOptions;
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
@@ -362,7 +364,10 @@ fn what_a_slow_server_answers_after_the_schedule_is_in_no_rate() {
     let summary = Summary::new(&outcome);
     assert_eq!((summary.offered_rate, summary.achieved_rate, summary.goodput), (100.0, 0.0, 0.0));
     let closed = run(some(&Server::start_answering(OK).unwrap(), 20));
-    assert_eq!((closed.total.sent_and_ended(), closed.total.after_schedule), (20, AfterSchedule::default()));
+    assert_eq!(
+        (closed.total.ended_after_send_count(), closed.total.after_schedule),
+        (20, AfterSchedule::default())
+    );
 }
 
 #[test]
@@ -574,7 +579,7 @@ fn a_reset_within_a_body_and_a_short_body_are_failures() {
     });
     let outcome = run(some(&server.unwrap(), 2));
     assert_eq!(outcome.total.good(), 0);
-    let reset = RequestFault::Broken(std::io::ErrorKind::ConnectionReset);
+    let reset = RequestFault::ConnectionIoError(std::io::ErrorKind::ConnectionReset);
     // A reset may overtake the bytes before it; then it is a reset before the first byte, which is broken, too.
     assert_eq!(
         (outcome.total.fault_count(reset), outcome.total.fault_count(RequestFault::Truncated)),
@@ -689,7 +694,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
     let outcome = engine::start(plan, Some(results)).unwrap().finish();
     let told: Vec<_> = outcome
         .total
-        .sample_responses
+        .response_samples
         .iter()
         .map(|sample| (sample.status, sample.fault, String::from_utf8_lossy(&sample.body).into_owned()))
         .collect();
@@ -699,7 +704,7 @@ fn some_answers_of_each_outcome_are_kept_for_a_look_and_records_stay_as_they_wer
         (200, Some(RequestFault::Truncated), "cut".into()),
     ];
     assert_eq!(told, [three.clone(), three].concat());
-    let second = outcome.total.sample_responses.iter().nth(1).unwrap();
+    let second = outcome.total.response_samples.iter().nth(1).unwrap();
     assert_eq!(second.head, b"Content-Length: 4\r\nRetry-After: 7\r\n");
     let csv = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
     // One byte of "hi" and of "late".
@@ -786,7 +791,7 @@ fn a_wrong_answer_is_a_failure_with_its_reason_and_keeps_its_body() {
     assert_eq!((wrong.code, wrong.error.as_str()), (0, r#"wrong-answer: json:/status is not "ok""#));
     assert_eq!(wrong.body, br#"{"error":"db down"}"#);
     assert!(wrong.headers.iter().any(|header| header == (b"X-Number", b"5")));
-    let sample = outcome.total.sample_responses.iter().find(|sample| sample.fault.is_some()).unwrap();
+    let sample = outcome.total.response_samples.iter().find(|sample| sample.fault.is_some()).unwrap();
     assert_eq!((sample.status, &*sample.body), (200, &br#"{"error":"db down"}"#[..]));
 }
 

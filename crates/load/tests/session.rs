@@ -8,19 +8,19 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use seawall_load::clock::{Nanos, RunClock, SECOND};
-use seawall_load::collector::CollectorEvent;
 use seawall_load::completed_request::CompletedRequest;
 use seawall_load::control::Control;
 use seawall_load::engine::{LoadSession, LoadSpec, LoadTrial, RunOutcome, RunPlan, TrialStartError};
 use seawall_load::request::{PreparedRequest, RequestFraming};
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::request_source::{RequestList, RequestReader, RequestSource};
 use seawall_load::schedule::{
     self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleShard, StopCondition,
 };
+use seawall_load::stats_collector::CollectorEvent;
 use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
 use seawall_load::tls::TlsOptions;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 

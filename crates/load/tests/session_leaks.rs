@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunOutcome, RunPlan};
-use seawall_load::recorder::SlowOutputPolicy;
+use seawall_load::record_output::SlowOutputPolicy;
 use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::results::ResultFormat;
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
 use seawall_load::stats::LoadStats;
 use seawall_load::target::{Target, Weight};
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 
 const CONNECTIONS: usize = 64;
 const TRIALS: usize = 200;

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use rustls::ServerConfig;
 use seawall_load::clock::{SECOND, nanos};
-use seawall_load::collector::CollectorEvent;
 use seawall_load::engine::{self, Http2Options, LoadSession, RunOutcome, RunPlan};
 use seawall_load::request::{PreparedRequest, RequestFraming};
-use seawall_load::request_fault::{OutcomeClass, RequestFault};
+use seawall_load::request_failure_reason::{OutcomeClass, RequestFault};
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
+use seawall_load::stats_collector::CollectorEvent;
 use seawall_load::target::{Target, Weight};
 use seawall_load::tls::TlsOptions;
+use seawall_testkit::closure_server::{Peer, Server};
 use seawall_testkit::http2_frames::{self, ClientFrameReader, Frame};
-use seawall_testkit::server::{Peer, Server};
 use seawall_testkit::tls::CertificateAuthority;
 
 /// How a connection is spoken to.

@@ -7,13 +7,13 @@ use std::time::Duration;
 use seawall_load::engine::{self, RunOutcome, RunPlan};
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::RequestFraming;
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::request_source::{RequestReader, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule};
 use seawall_load::sender::SaturationPolicy;
 use seawall_load::target::{TargetDefaults, TargetFormat, TargetReader};
 use seawall_load::tls::TlsOptions;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use seawall_testkit::tls::CertificateAuthority;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::files::ProbeError;
+use crate::file_reader::ProbeError;
 
 /// The grade of a finding, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -15,7 +15,7 @@ pub use limits::{SOCKETS_CHECK, TIME_WAIT_SECONDS};
 
 use std::time::Duration;
 
-use crate::files::{HostFiles, ProbeResult};
+use crate::file_reader::{HostFiles, ProbeResult};
 use crate::finding::MachineFinding;
 use crate::snapshot::MachineSnapshot;
 use crate::threads::{ThreadTracker, ThreadUsage};

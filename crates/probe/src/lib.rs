@@ -7,7 +7,7 @@
 //! The crate does not depend on the load engine or on HTTP: a run's activity comes in as numbers. A value that cannot be read is unknown,
 //! never ok.
 
-pub mod files;
+pub mod file_reader;
 pub mod finding;
 pub mod generator;
 pub mod net;
@@ -16,7 +16,7 @@ pub mod snapshot;
 pub mod sockets;
 pub mod threads;
 
-pub use files::{HostFiles, LocalFiles, ProbeError, ProbeResult};
+pub use file_reader::{HostFiles, LocalFiles, ProbeError, ProbeResult};
 pub use finding::{FindingGrade, MachineFinding};
 pub use generator::{GeneratorMonitor, RunActivity, judge};
 pub use snapshot::MachineSnapshot;

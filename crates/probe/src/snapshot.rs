@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use crate::file_reader::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use crate::net::{
     PORT_RANGE_PATH, Softnet, TcpStackCounters, parse_link_speed, parse_number, parse_port_count,
     parse_time_wait_count,
@@ -266,7 +266,7 @@ fn link(files: &dyn HostFiles, name: String) -> Option<NetworkLink> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::fake::Texts;
+    use crate::file_reader::fake::Texts;
 
     fn take(texts: &Texts) -> MachineSnapshot {
         MachineSnapshot::take(texts, Duration::ZERO)

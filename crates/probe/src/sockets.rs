@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use crate::file_reader::{HostFiles, ProbeError, ProbeResult, read_parsed};
 
 /// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

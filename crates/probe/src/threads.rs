@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use crate::file_reader::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use crate::proc::{SchedStat, ThreadStat};
 
 /// The most threads that are tracked.
@@ -124,7 +124,7 @@ impl Sample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::fake::Texts;
+    use crate::file_reader::fake::Texts;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seawall_search::compare::{ComparedRun, Comparison, IncomparableRuns, LimitChange, compare};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
-use seawall_search::profile::Profile;
+use seawall_search::search_profile::Profile;
 use seawall_search::simulated::scores::{ClosedScore, SearchScore, percent_true, quantile};
 use seawall_search::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 

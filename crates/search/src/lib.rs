@@ -19,9 +19,9 @@ pub mod goal;
 pub mod limit_posterior;
 pub mod normal;
 pub mod observation;
-pub mod profile;
 pub mod report;
 pub mod search;
+pub mod search_profile;
 #[cfg(any(test, feature = "simulated"))]
 pub mod simulated;
 pub mod target;

@@ -316,7 +316,7 @@ impl FailureCurves {
 
     /// Returns the curves over the number of clients, where one more client may be the first without a place.
     #[must_use]
-    pub fn closed(goal: &SearchGoal) -> Self {
+    pub fn over_client_count(goal: &SearchGoal) -> Self {
         let lateness =
             goal.late.map(|late| failure_curves::client_curves(late.max_late_share)).unwrap_or_default();
         Self { errors: failure_curves::client_curves(goal.max_error_share), lateness }

@@ -27,8 +27,8 @@ use std::time::Duration;
 use crate::goal::SearchGoal;
 use crate::limit_posterior::{Bracket, FailureCurves, LimitKind, LimitPosterior, WeightedEvidence};
 use crate::observation::TrialObservation;
-use crate::profile::Profile;
 use crate::report::{OverloadRecovery, QuotaExhaustion, RateTrial, SearchOutcome};
+use crate::search_profile::Profile;
 use crate::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 use crate::trial_verdict::{FailureMode, TrialCriteria, TrialVerdict};
 

@@ -41,7 +41,7 @@ pub enum StopRule {
     /// Stops as soon as the verdict is clear.
     Decided(TrialCriteria),
     /// Stops as soon as this share of half a second's requests fails or hangs.
-    Fails(f64),
+    FailingShare(f64),
     /// Stops as soon as the last three responses and the last half second were fast, within this many seconds per response.
     FastResponses(f64),
 }
@@ -82,7 +82,7 @@ impl TrialSpec {
     /// Returns whether the trial has emptied the token bucket.
     #[must_use]
     pub fn has_drained_burst(&self, blocks: &[BlockCounts]) -> bool {
-        matches!(self.rule, StopRule::Fails(share) if fails(blocks, share))
+        matches!(self.rule, StopRule::FailingShare(share) if fails(blocks, share))
     }
 
     /// Returns whether the trial does damage: too many requests in flight for 0.2 s, or, after the first second, half of the last
@@ -105,7 +105,7 @@ impl TrialSpec {
             StopRule::FullDuration(standard) => {
                 standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) == TrialVerdict::Bad
             }
-            StopRule::Fails(share) => fails(blocks, share),
+            StopRule::FailingShare(share) => fails(blocks, share),
             StopRule::FastResponses(within) => calm(blocks, within),
         }
     }

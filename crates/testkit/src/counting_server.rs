@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seawall_core::{Clock, Moment};
 
-use crate::server::{Peer, Server};
+use crate::closure_server::{Peer, Server};
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 

@@ -7,9 +7,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod cpu_throttling;
+mod node_services;
 mod pods;
-mod programs;
-mod throttling;
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,14 +20,14 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::control_plane::{ADMIN_TOKEN, ControlPlane, PERSON_NAME, PERSON_TOKEN, ServiceProcess};
-use crate::kubernetes_api::KubernetesApi;
+use crate::kubernetes_client::KubernetesApi;
 use crate::objects::{self, NAMESPACE, NODE_NAME, service_accounts_path};
 use crate::ready_control_plane::ReadyControlPlane;
 use crate::waiting::until_true;
-use programs::{
+pub use cpu_throttling::CpuThrottling;
+use node_services::{
     configure_and_start_containerd, run_containerd, start_controllers, start_kubelet, start_scheduler,
 };
-pub use throttling::CpuThrottling;
 
 /// The node's.
 pub const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 89, 0, 1);

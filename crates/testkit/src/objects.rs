@@ -1,5 +1,5 @@
 //! The Kubernetes objects that tests make, as plain JSON, and the paths where an API server keeps them. Sends nothing: that
-//! is [`crate::kubernetes_api`]'s, which blocks, and of `cluster`'s tests a client of their own, which waits as a future.
+//! is [`crate::kubernetes_client`]'s, which blocks, and of `cluster`'s tests a client of their own, which waits as a future.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

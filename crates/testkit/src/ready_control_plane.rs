@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::control_plane::{ADMIN_TOKEN, ControlPlane};
 
-use crate::kubernetes_api::KubernetesApi;
+use crate::kubernetes_client::KubernetesApi;
 use crate::waiting::until_true;
 
 /// A running control plane; ends with everything it started when dropped.

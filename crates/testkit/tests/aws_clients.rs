@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use seawall_testkit::aws_sdk_models::rotating::{
+use seawall_testkit::aws_sdk_models::rotating_session_server::{
     CallSchedule, RotatingSessionServer, SimulationCounts, fetches_for_consecutive_calls,
     simulate_container_endpoint, simulate_imds,
 };

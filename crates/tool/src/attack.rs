@@ -8,25 +8,25 @@ mod attack_report;
 pub(crate) mod connection_args;
 pub(crate) mod control_socket;
 mod distributed_attack;
+mod generator_pods;
 mod hdr_log;
 mod interval_files;
+mod json_run_metadata;
 mod latency_chart;
 mod live;
 pub(crate) mod load_args;
+mod load_description;
 mod objectives;
 mod page;
 pub(crate) mod plan;
-mod pods;
 mod prometheus;
 pub(crate) mod request_args;
-mod run_info;
-mod run_metadata;
 mod running_attack;
 pub(crate) mod signals;
 pub(crate) mod summary;
 pub(crate) mod targets;
 pub(crate) mod timeseries_file;
-mod unreachable;
+mod unreachable_warning;
 
 use std::io::{Write, stderr, stdout};
 use std::num::NonZero;
@@ -35,9 +35,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use seawall_lab::generator_resources;
-use seawall_lab::judgement::Judgement;
 use seawall_lab::objective::Objectives;
 use seawall_lab::running_trial::{RunningTrial, TrialResult};
+use seawall_lab::trial_judgement::Judgement;
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::control::RunStopReason;
 use seawall_load::engine::{LoadSession, RunPlan, TrialStartError};
@@ -52,19 +52,19 @@ use self::args::SummaryFormat;
 use self::control_socket::{CommandHandler, ControlSocket};
 use self::distributed_attack::DistributedAttack;
 use self::distributed_attack::records::{self, PodRecords};
+use self::generator_pods::{AttackPodStatus, PodTracker};
 use self::hdr_log::PendingHdrLog;
 use self::interval_files::IntervalOutputFiles;
+use self::json_run_metadata::RunMetadata;
 use self::live::{LiveDisplay, LiveSetup};
 use self::load_args::RecordsOutput;
 use self::objectives::ObjectiveReport;
 use self::page::{AttackPage, AttackPageContent};
-use self::pods::{AttackPodStatus, PodTracker};
 use self::prometheus::Exporter;
-use self::run_metadata::RunMetadata;
 use self::running_attack::{FinishedAttack, RunUpdate, RunningAttack};
-use self::signals::{AttackSignals, PendingSignals};
+use self::signals::{PendingSignals, ReceivedSignals};
 use self::timeseries_file::{IntervalsFooter, IntervalsWriter};
-use self::unreachable::UnreachableWarning;
+use self::unreachable_warning::UnreachableWarning;
 use crate::distributed::ready_pods::{self, AcquireOutcome};
 use crate::distributed::{self, DistributedOptions};
 use crate::exit;
@@ -149,13 +149,13 @@ struct AttackOutputs {
 impl AttackOutputs {
     /// All that is asked for. Empties the files that will be written, last.
     fn open(args: &AttackArgs, plan: &RunPlan) -> anyhow::Result<Self> {
-        let facts = run_info::build_run_info(args, plan);
+        let facts = load_description::build_run_info(args, plan);
         if args.needs_default_duration() {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(
                 stderr(),
                 "seawall: {} (defaults; -q, -n, -c and -z change them)",
-                run_info::format_headline(&facts)
+                load_description::format_headline(&facts)
             );
         }
         if args.slo.iter().any(Objectives::limits_wrong_answers) && !plan::can_fail_expectations(plan) {
@@ -198,7 +198,7 @@ fn run_to_end(
     args: &AttackArgs,
     beside: AttackOutputs,
     mut run: Box<dyn RunningAttack + '_>,
-    signals: &AttackSignals,
+    signals: &ReceivedSignals,
 ) -> anyhow::Result<ExitCode> {
     let AttackOutputs {
         metrics,
@@ -214,7 +214,7 @@ fn run_to_end(
     if let Some(helm) = &mut helm {
         helm.start(run.control(), plan::max_closed_loop_clients()?)?;
     }
-    let load = run_info::format_headline(&facts);
+    let load = load_description::format_headline(&facts);
     // The view has the terminal for itself and says the same.
     let unreachable = (!stage.is_full_screen()).then(UnreachableWarning::default);
     let live = stage.start(run.control(), run.pods())?;
@@ -226,7 +226,7 @@ fn run_to_end(
         trial_result: TrialResult { outcome, summary, judgement },
         pods,
         pod_errors: mistakes,
-    } = run.finish(Objectives::joined(&args.slo).as_ref());
+    } = run.finish(Objectives::merge_all(&args.slo).as_ref());
     let end = IntervalsFooter::from_outcome(&outcome, &judgement);
     let mut errors = written.finish(&end);
     errors.extend(mistakes.into_iter().map(anyhow::Error::msg));
@@ -237,14 +237,14 @@ fn run_to_end(
     if let Some(page) = page {
         page.end(end, summary::format_warnings(&judgement, &summary));
     }
-    let whole = check_results(outcome.records_written, outcome.input_error, signals.received())
+    let whole = check_results(outcome.records_written, outcome.input_error, signals.first_signal())
         .map_err(|error| errors.push(error))
         .unwrap_or(false);
     if let RecordsOutput::File(file) = args.records_output() {
         errors.extend(generator_state::write_generator_state(file, &judgement).err());
     }
     report_errors(errors)?;
-    let interrupted = signals.received().filter(|_| !is_endless || !whole || signals.was_repeated());
+    let interrupted = signals.first_signal().filter(|_| !is_endless || !whole || signals.was_repeated());
     Ok(ExitCode::from(exit_code(&judgement, outcome.stop_reason, interrupted)))
 }
 
@@ -271,7 +271,7 @@ fn open(
     about: &RunMetadata,
     run: &dyn RunningAttack,
 ) -> anyhow::Result<AttackPage> {
-    let hand = CommandHandler { control: run.control(), max_clients: plan::max_closed_loop_clients()? };
+    let hand = CommandHandler { control: run.control(), max_concurrency: plan::max_closed_loop_clients()? };
     AttackPage::start(site, AttackPageContent::new(facts, about.start(), hand, run.pods()))
 }
 
@@ -297,7 +297,9 @@ fn watch(
         if let Some(live) = &mut live {
             live.add_interval(interval);
         }
-        if let Some(warning) = unreachable.as_mut().and_then(|unreachable| unreachable.check(interval)) {
+        if let Some(warning) =
+            unreachable.as_mut().and_then(|unreachable| unreachable.check_interval(interval))
+        {
             // Standard error may be closed; the run goes on.
             let _ = writeln!(stderr(), "seawall: {warning}");
         }
@@ -331,7 +333,7 @@ fn report(
         SummaryFormat::Text => {
             head + &summary::format_summary(judgement, summary)
                 + &chart
-                + &pods::format_table(pods)
+                + &generator_pods::format_table(pods)
                 + &attack_report::format_machine_notes(machine)
         }
         SummaryFormat::Json => {
@@ -400,7 +402,7 @@ fn exit_code(judgement: &Judgement, early: Option<RunStopReason>, signal: Option
     }
     let Some(holds) = judgement.meets_objectives() else {
         // Standard error may be closed; the exit code says it, too.
-        let _ = writeln!(stderr(), "seawall: {}", attack_report::describe_generator_limit(judgement));
+        let _ = writeln!(stderr(), "seawall: {}", attack_report::describe_missing_verdict(judgement));
         return exit::GENERATOR_LIMITED;
     };
     for missed in judgement.missed_objectives() {

@@ -1,9 +1,9 @@
 //! `seawall doctor`: what is wrong with this node or pod before any load is sent.
 //!
-//! Reads flags, lends the checks of the crate `doctor` a machine and a clock, and shows what they say: [`screen`] for people, [`report`] for
+//! Reads flags, lends the checks of the crate `doctor` a machine and a clock, and shows what they say: [`screen`] for people, [`json_document`] for
 //! programs. Knows no check by name.
 
-mod report;
+mod json_document;
 mod screen;
 
 use std::io::{ErrorKind, Write as _, stderr, stdout};
@@ -20,7 +20,7 @@ use seawall_doctor::{
 };
 use seawall_probe::LocalFiles;
 
-use self::report::DoctorReport;
+use self::json_document::DoctorReport;
 use crate::atomic_file::{AtomicFile, is_stdout};
 use crate::exit;
 
@@ -129,7 +129,7 @@ fn examine(
         files: &LocalFiles,
         sleep: &wait,
         now: &now,
-        lookup_names: &args.lookup,
+        names_to_look_up: &args.lookup,
         resolv_conf_path: args.resolv_conf.as_deref().unwrap_or("/etc/resolv.conf"),
         http_fetcher: &NetworkFetcher { now: &now },
         wall: &|| clock.wall_time(),

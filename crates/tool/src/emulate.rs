@@ -6,7 +6,7 @@ mod aws;
 mod faults;
 mod files;
 mod google;
-mod issuer;
+mod issuer_key_files;
 mod lifecycle;
 mod parse;
 mod server;
@@ -32,7 +32,7 @@ enum EmulateCommand {
     /// Run Google's STS, IAM Credentials and metadata server on one loopback port
     Google(Box<google::EmulateGoogleArgs>),
     /// Make the key and the published key set of a ServiceAccount token issuer
-    Issuer(issuer::EmulateIssuerArgs),
+    Issuer(issuer_key_files::EmulateIssuerArgs),
     /// Run a server that breaks at a known rate for a known cause
     Server(Box<server::EmulateServerArgs>),
     /// Make a ServiceAccount token as the Kubernetes API server would
@@ -50,7 +50,7 @@ pub(crate) fn run(args: EmulateArgs) -> anyhow::Result<ExitCode> {
     match args.what {
         EmulateCommand::Aws(args) => aws::run(*args),
         EmulateCommand::Google(args) => google::run(*args),
-        EmulateCommand::Issuer(args) => issuer::run(&args),
+        EmulateCommand::Issuer(args) => issuer_key_files::create_issuer_files(&args),
         EmulateCommand::Server(args) => server::run(&args),
         EmulateCommand::Token(args) => token::run(&args),
     }

@@ -1,20 +1,20 @@
 //! `seawall find`: the rate at which a target breaks, and why.
 //!
 //! [`args`] defines the flags, [`plan`] makes a checked plan of them, [`search_setup`] joins the search to the load engine, `lab`
-//! carries the run out, [`progress`] reports on it, [`screen`] and [`page`] show the result, [`crate::atomic_file`] writes files
-//! as a whole or not at all, [`reach_check`] first checks that the target is reachable, [`resumed`] says why a resumed run sent
+//! carries the run out, [`progress`] reports on it, [`screen`] and [`html_report`] show the result, [`crate::atomic_file`] writes files
+//! as a whole or not at all, [`reach_check`] first checks that the target is reachable, [`resume_sent_nothing`] says why a resumed run sent
 //! nothing, [`request_fingerprint`] records the requests that a resumed run must send again, [`signals`] end the run early, and
 //! [`run_comparison`] compares two runs. This module has no search algorithm and no causes.
 
 pub(crate) mod args;
 pub(crate) mod formatting;
-mod page;
+mod html_report;
 pub(crate) mod plan;
 mod pods;
 pub(crate) mod progress;
 pub(crate) mod reach_check;
 mod request_fingerprint;
-mod resumed;
+mod resume_sent_nothing;
 pub(crate) mod run_comparison;
 pub(crate) mod screen;
 pub(crate) mod search_setup;
@@ -44,7 +44,7 @@ use crate::atomic_file::ReportFiles;
 use crate::distributed::ready_pods::{self, AcquireOutcome};
 use crate::distributed::{self, DistributedOptions};
 use crate::exit;
-use crate::search_page::SearchPage;
+use crate::live_search_page::SearchPage;
 use crate::text_wrap::terminal_columns;
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &FindArgs, cpus: Option<NonZero<usize>>) -> anyhow::Resu
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let files = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;
     let progress = FindProgress::for_stderr()?;
-    let site = search_setup::build_search_setup(kit, progress.block_observer())?;
+    let site = search_setup::build_local_driver_setup(kit, progress.block_observer())?;
     carry_out(&order, site, page, files, progress).map(ExitCode::from)
 }
 
@@ -96,8 +96,8 @@ fn from_pods(
     let (stop, bound) = (pods::stop_callback(&pods.stop_switch()), kit.latency_bound);
     let site = SearchSetup {
         driver: Box::new(pods),
-        stop_callback: stop,
-        server_side_source: search_setup::server_side_source(kit.server_side),
+        stop_now: stop,
+        server_side_source: search_setup::server_side_source(kit.server_side_reader),
         latency_bound: bound,
         reach_check: None,
     };
@@ -122,14 +122,14 @@ fn carry_out(
 ) -> anyhow::Result<u8> {
     let SearchSetup {
         driver: mut ground,
-        stop_callback: stop,
+        stop_now: stop,
         server_side_source: sight,
         latency_bound: bound,
         reach_check: reach,
     } = site;
     let signals = TerminationSignals::listen(boxed_stop(&stop), files.temporary_paths())?;
     if let Some(reach) = reach
-        && let Err(error) = reach.run(&order.plan.target.url, || signals.received().is_some())
+        && let Err(error) = reach.run(&order.plan.target_info.url, || signals.first_signal().is_some())
     {
         progress.end();
         return Err(error);
@@ -149,12 +149,14 @@ fn carry_out(
         ground.add_server_evidence(&mut answer, order.previous_report.as_ref());
     }
     let written = write(&answer, files);
-    if let Some(why) =
-        order.previous_report.as_ref().and_then(|before| resumed::why_nothing_was_sent(before, &answer))
+    if let Some(why) = order
+        .previous_report
+        .as_ref()
+        .and_then(|before| resume_sent_nothing::why_nothing_was_sent(before, &answer))
     {
         writeln!(stderr(), "{why}")?;
     }
-    let code = exit_code(&answer, signals.received());
+    let code = exit_code(&answer, signals.first_signal());
     if let Some(page) = page {
         page.end(answer);
     }
@@ -171,7 +173,7 @@ fn write(answer: &FindReport, files: ReportFiles) -> anyhow::Result<()> {
     let has_stdout = files.has_stdout;
     let columns = if has_stdout { terminal_columns(stderr()) } else { terminal_columns(stdout()) };
     let text = screen::format_screen(answer, columns.unwrap_or(screen::MAX_COLUMNS));
-    let written = files.write(|| Ok(answer.to_json()?), || page::render(answer));
+    let written = files.write(|| Ok(answer.to_json()?), || html_report::render(answer));
     written.and(if has_stdout { print_to_stderr(&text) } else { show(&text) })
 }
 

@@ -8,8 +8,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::{GeneratorVerdict, VerdictReason};
+use seawall_lab::generator_verdict::{GeneratorVerdict, VerdictReason};
+use seawall_lab::trial_judgement::Judgement;
 use serde::{Deserialize, Serialize};
 
 /// The only version of the document so far.

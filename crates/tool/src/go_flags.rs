@@ -7,7 +7,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use crate::other_load_tools;
+use crate::misread_flags;
 
 /// The arguments with every `-word` spelled `--word`, and what hey, oha and ab call otherwise in our words.
 pub(crate) fn normalise_flags(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -20,7 +20,7 @@ pub(crate) fn normalise_flags(args: impl IntoIterator<Item = OsString>) -> Vec<O
             if i == 0 || literal { arg } else { two_dashes(&arg).unwrap_or(arg) }
         })
         .collect();
-    other_load_tools::translate_flags(words)
+    misread_flags::translate_flags(words)
 }
 
 fn two_dashes(arg: &OsStr) -> Option<OsString> {

@@ -25,7 +25,7 @@ impl GoDuration {
     }
 
     /// In fractional seconds.
-    pub(crate) fn seconds(self) -> f64 {
+    pub(crate) fn as_seconds(self) -> f64 {
         (self.0 / SECOND) as f64 + (self.0 % SECOND) as f64 / 1e9
     }
 }

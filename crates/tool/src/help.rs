@@ -364,7 +364,7 @@ fn show(text: &[u8]) -> anyhow::Result<ExitCode> {
 pub(crate) fn print_usage_error(text: &str) -> ExitCode {
     // Standard error may be closed; the exit code says it, too.
     let _ = writeln!(stderr(), "error: {text}\n\nFor more information, try 'seawall help other-tools'.");
-    ExitCode::from(exit::USAGE)
+    ExitCode::from(exit::USAGE_ERROR)
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 //!
 //! [`args`] defines the flags, [`factors`] makes the variants of built-in factors, [`mod@experiment_file`] reads variants from an
 //! experiment file, and [`plan`] makes a checked plan of all of them. `lab` carries the plan out, with [`pods`] if they send.
-//! [`capacity`] searches the limits of the variants that matter, and [`screen`] and [`page`] show the result. This module has no
+//! [`capacity_search`] searches the limits of the variants that matter, and [`screen`] and [`page`] show the result. This module has no
 //! statistics.
 
 mod args;
-mod capacity;
+mod capacity_search;
 mod experiment_file;
 mod factors;
 mod page;
@@ -25,8 +25,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use seawall_isolate::study::Study;
 use seawall_lab::generator_resources::available_cores;
-use seawall_lab::isolate::capacity::{CapacityPlan, CapacityReport};
 use seawall_lab::isolate::isolate_report::{IsolateOutcome, IsolateReport, VariantVerdict};
+use seawall_lab::isolate::variant_capacity::{CapacityPlan, CapacityReport};
 use seawall_lab::isolate::{IsolatePlan, VariantRunner, empty_report, isolate};
 use seawall_lab::rig::StopSwitch;
 use seawall_load::input_files::InputFiles as Read;
@@ -41,7 +41,7 @@ use crate::exit;
 use crate::find::formatting::{format_wait, pluralize};
 use crate::find::signals::TerminationSignals;
 use crate::live_page::PageServer;
-use crate::search_page::{ActivityText, SearchPage};
+use crate::live_search_page::{ActivityFormatter, SearchPage};
 use crate::text_wrap::{terminal_columns, truncate_line};
 
 /// Runs the command, with no more than `cpus` threads that send.
@@ -82,7 +82,7 @@ fn from_pods(
     let stop = pods.stop_switch();
     let button = stop.clone();
     let signals = TerminationSignals::listen(Box::new(move || stop.stop()), files.temporary_paths())?;
-    let ways = match (pods.fetch_variants(), signals.received()) {
+    let ways = match (pods.fetch_variants(), signals.first_signal()) {
         (_, Some(signal)) => return Ok(ExitCode::from(exit::from_signal(signal))),
         (ways, None) => ways?,
     };
@@ -106,13 +106,13 @@ fn carry_out(
 ) -> anyhow::Result<u8> {
     let IsolateRun { plan, capacity_plan: searches, runner: mut bench, reach_checks: reaches } = order;
     let signals = TerminationSignals::listen(stop_callback(bench.stop_switch()), files.temporary_paths())?;
-    plan::check_reachability(reaches, || signals.received().is_some())?;
+    plan::check_reachability(reaches, || signals.first_signal().is_some())?;
     let mut page = page
         .map(|site| SearchPage::start(site, empty_report(&plan), stop_callback(bench.stop_switch())))
         .transpose()?;
     let answer = compared(&mut bench, &plan, searches.as_ref(), page.as_mut());
-    let capacity =
-        searches.map(|searches| capacity::search_limits(&bench, &searches, &answer, page.as_mut()));
+    let capacity = searches
+        .map(|searches| capacity_search::run_capacity_searches(&bench, &searches, &answer, page.as_mut()));
     ended(answer.with_capacity_report(capacity), page, files, &signals, is_comparison)
 }
 
@@ -151,7 +151,7 @@ fn ended(
     is_comparison: bool,
 ) -> anyhow::Result<u8> {
     let written = show(&answer, files);
-    let code = code(&answer, signals.received(), is_comparison);
+    let code = code(&answer, signals.first_signal(), is_comparison);
     if let Some(page) = page {
         page.end(answer);
     }
@@ -182,9 +182,9 @@ fn show(answer: &IsolateReport, files: ReportFiles) -> anyhow::Result<()> {
 }
 
 /// Returns the progress text, a function of the time since the last segment ended.
-fn progress_text(plan: &IsolatePlan, study: &Study) -> ActivityText {
+fn progress_text(plan: &IsolatePlan, study: &Study) -> ActivityFormatter {
     let (spent, budget) = (study.spent(), format_wait(plan.config.budget.as_secs_f64()));
-    let cells = pluralize(study.cells().count() as u64, "time bucket");
+    let cells = pluralize(study.time_bucket_stats().count() as u64, "time bucket");
     let ways = pluralize(plan.config.designs.len() as u64, "variant");
     let decided = study.decided_count();
     Box::new(move |since| {

@@ -15,11 +15,11 @@ mod go_format;
 mod help;
 mod isolate;
 mod live_page;
-mod other_load_tools;
+mod live_search_page;
+mod misread_flags;
 mod plot;
 mod pod;
 mod report;
-mod search_page;
 mod text_wrap;
 
 use std::ffi::OsString;
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
     let done = match parse(&typed) {
         Ok(cli) => {
-            for note in other_load_tools::notes_on_flags(&typed) {
+            for note in misread_flags::notes_on_flags(&typed) {
                 // Standard error may be closed; the run goes on.
                 let _ = writeln!(stderr(), "seawall: note: {note}");
             }
@@ -118,17 +118,17 @@ fn parse(typed: &[OsString]) -> Result<Cli, ExitCode> {
             let rest = matched(&go_flags::normalise_flags(words.iter().cloned()))
                 .err()
                 .and_then(|error| error.tip(&words));
-            Some(other_load_tools::describe_missing_command(&words, rest))
+            Some(misread_flags::describe_missing_command(&words, rest))
         }
         None => error.tip(&words),
     };
     match (tip, error) {
         (Some(tip), _) => Err(help::print_usage_error(&tip)),
-        (None, UsageError::Mistake(_)) => Err(ExitCode::from(exit::USAGE)),
+        (None, UsageError::Mistake(_)) => Err(ExitCode::from(exit::USAGE_ERROR)),
         (None, UsageError::Clap(error)) => {
             // Nothing is lost if nobody can read it; the exit code says it, too.
             let _ = error.print();
-            Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE)))
+            Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE_ERROR)))
         }
     }
 }
@@ -144,21 +144,21 @@ impl UsageError {
     fn tip(&self, words: &[OsString]) -> Option<String> {
         match self {
             Self::Mistake(mistake) => Some(mistake.clone()),
-            Self::Clap(error) => other_load_tools::suggest_replacement(error, words),
+            Self::Clap(error) => misread_flags::suggest_replacement(error, words),
         }
     }
 
     fn with_command(&self, typed: &[OsString]) -> Option<Vec<OsString>> {
         match self {
             Self::Mistake(_) => None,
-            Self::Clap(error) => other_load_tools::insert_missing_command(error, typed),
+            Self::Clap(error) => misread_flags::insert_missing_command(error, typed),
         }
     }
 }
 
 /// The command line, from words that [`go_flags`] has spelled.
 fn matched(words: &[OsString]) -> Result<Cli, UsageError> {
-    if let Some(mistake) = other_load_tools::find_mistake(words) {
+    if let Some(mistake) = misread_flags::find_mistake(words) {
         return Err(UsageError::Mistake(mistake));
     }
     let parsed = help::arrange_help(Cli::command()).try_get_matches_from(words);
@@ -194,7 +194,7 @@ mod exit {
     /// Bad flags, bad files, an unusable address: nothing was sent. Or what was sent could not be written down.
     pub(crate) const ERROR: u8 = 1;
     /// A flag, a command or a value that does not exist.
-    pub(crate) const USAGE: u8 = 2;
+    pub(crate) const USAGE_ERROR: u8 = 2;
     /// The target missed an objective, spent its errors, or breaks at a lower rate than it did; of `isolate --a --b`, b is slower, has more errors or breaks at a lower rate.
     pub(crate) const SLO_MISSED: u8 = 3;
     /// The generator was the limit: nothing can be said about the target.

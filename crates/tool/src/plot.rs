@@ -131,7 +131,7 @@ impl PlotArgs {
             !html,
             "JSON from `find` or `attack` can only be drawn as SVG: give an output file that ends in .svg. For an HTML page of a search, use `find --html`"
         );
-        ReportOutput::open(&self.output)?.write(&curves::render(&self.title, inputs)?, false)?;
+        ReportOutput::open(&self.output)?.write(&curves::render_svg(&self.title, inputs)?, false)?;
         Ok(ExitCode::SUCCESS)
     }
 

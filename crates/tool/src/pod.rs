@@ -25,9 +25,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Parser as _;
 use seawall_fleet::pod_inputs::ARGUMENTS_PATH;
-use seawall_fleet::protocol::{BeginTrial, HEARTBEAT_SECONDS, INDEX_VARIABLE, PodReady, VERSION};
+use seawall_fleet::protocol::{BeginTrial, HEARTBEAT_TIMEOUT_SECONDS, INDEX_VARIABLE, PodReady, VERSION};
 use seawall_lab::generator_resources;
-use seawall_lab::remote::QuotaWatch;
+use seawall_lab::remote_tasks::QuotaWatch;
 use seawall_probe::LocalFiles;
 use serde::de::DeserializeOwned;
 
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &PodArgs) -> ExitCode {
 }
 
 fn run_pod(args: &PodArgs, voice: &Arc<PodOutput>) -> anyhow::Result<ExitCode> {
-    let heartbeat = args.heartbeat.unwrap_or(Duration::from_secs(HEARTBEAT_SECONDS));
+    let heartbeat = args.heartbeat.unwrap_or(Duration::from_secs(HEARTBEAT_TIMEOUT_SECONDS));
     let place = PodPosition { index: index()?, of: args.pods.get(), heartbeat };
     let Cli { cpus, command, .. } = command(&args.arguments)?;
     let cpus = cpus.map_or_else(generator_resources::available_cores, NonZero::get);

@@ -157,7 +157,7 @@ pub(crate) fn run(args: ReportArgs) -> anyhow::Result<ExitCode> {
         ClassifiedInputs::classify(input::open_inputs(&args.files)?)?;
     if !intervals.is_empty() {
         input::reject_mixed_inputs(&intervals, &mut results, &logs)?;
-        return intervals::run(&kind, &args, intervals);
+        return intervals::report_from_interval_files(&kind, &args, intervals);
     }
     match (&kind, results.is_empty(), logs.is_empty()) {
         (_, _, true) | (ReportKind::Html, false, _) => {}

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use seawall_load::clock::RunClock;
 use seawall_load::interval::{IntervalStats, merge};
 use seawall_load::record::{Zone, ZonedTimestamp};
-use seawall_load::request_fault::OutcomeClass;
+use seawall_load::request_failure_reason::OutcomeClass;
 use seawall_load::results::rfc3339::Rfc3339;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use serde_json::Value;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";

@@ -269,7 +269,7 @@ fn envoy(room: &std::path::Path, workers: u32, limits: &str) -> Running {
     std::fs::write(&configuration, text).unwrap();
     // It becomes Envoy itself, so that its end is Envoy's.
     let mut command =
-        Command::new(seawall_testkit::client_libraries::cached_test_part_path("envoy/bin/envoy"));
+        Command::new(seawall_testkit::installed_test_parts::cached_test_part_path("envoy/bin/envoy"));
     command.arg("-c").arg(configuration).args(["--concurrency", &workers.to_string()]);
     command.args(["--log-level", "error", "--use-dynamic-base-id"]).stdin(Stdio::null());
     let running = Running(command.spawn().unwrap());

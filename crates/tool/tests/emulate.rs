@@ -170,7 +170,7 @@ fn an_unmodified_boto3_gets_its_roles_from_an_emulated_aws_by_every_way_and_is_r
     let aws = Emulator::start("aws", &demo);
     let pod = &aws.ready["pods"][0];
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testkit/clients/moto/identities.py");
-    let asked = Command::new(seawall_testkit::client_libraries::cached_test_part_path("moto/bin/python"))
+    let asked = Command::new(seawall_testkit::installed_test_parts::cached_test_part_path("moto/bin/python"))
         .arg(script)
         .args([aws.text("url"), keys.to_str().unwrap()])
         .args([pod["token_file"].as_str().unwrap(), pod["role"].as_str().unwrap()])

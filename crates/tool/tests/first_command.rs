@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use serde_json::Value;
 
 /// A request as a server sees it.

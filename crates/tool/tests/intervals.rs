@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use seawall_load::clock::RunClock;
 use seawall_load::record::{Zone, ZonedTimestamp};
 use seawall_load::results::rfc3339::Rfc3339;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use serde_json::Value;
 
 /// Runs the tool in a directory, with words as a shell would split them.

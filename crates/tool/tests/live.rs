@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use seawall_testkit::waiting::until_true;
 
 /// A server that answers, and says so each time.

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 
 /// Runs a command with targets on standard input.
 fn run(mut command: Command, targets: &str) -> Output {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use seawall_testkit::browser::Browser;
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use seawall_testkit::waiting::until;
 use serde_json::Value;
 

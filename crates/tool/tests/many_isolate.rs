@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use seawall_load::interval::IntervalStats;
 use seawall_load::interval_row::{LiveRowBuilder, RunStatus};
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use serde_json::Value;
 
 const HITS: u64 = 300;

@@ -7,8 +7,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 
 use seawall_testkit::browser::Browser;
+use seawall_testkit::closure_server::Server;
 use seawall_testkit::fault_server_process::request_live_page;
-use seawall_testkit::server::Server;
 use seawall_testkit::waiting::until;
 use serde_json::Value;
 

@@ -11,16 +11,18 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use rustix::process::{Pid, Signal, kill_process};
 use seawall_cause::experiment::{self, Experiment, Variation};
-use seawall_fleet::protocol::{BeginTrial, ControlCommand, LOG_BYTES_PER_SECOND, PodCommand, PodReport};
-use seawall_lab::remote::load::LoadPartResult;
-use seawall_lab::remote::search::{BlockList, ExperimentPartResult, SearchTask, SearchTaskResult as Found};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, MAX_LOG_BYTES_PER_SECOND, PodCommand, PodReport};
+use seawall_lab::remote_tasks::find_tasks::{
+    BlockList, ExperimentPartResult, SearchTask, SearchTaskResult as Found,
+};
+use seawall_lab::remote_tasks::load::LoadPartResult;
 use seawall_load::clock::{RunClock, SECOND};
 use seawall_load::control::RunStopReason;
 use seawall_load::interval::{IntervalStats, merge};
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::{BlockCounts, sum};
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -113,7 +115,7 @@ impl Pod {
             let line = self.lines.recv_timeout(Duration::from_secs(60)).ok()?;
             let told = serde_json::from_str(&line).unwrap();
             if let PodReport::Part { .. } = &told {
-                assert!(line.len() <= LOG_BYTES_PER_SECOND, "{} bytes", line.len());
+                assert!(line.len() <= MAX_LOG_BYTES_PER_SECOND, "{} bytes", line.len());
             }
             if !matches!(told, PodReport::Pong(_)) {
                 return Some(told);
@@ -442,7 +444,7 @@ fn offer(rate: f64, most: Duration) -> SearchTask {
         rate,
         min_duration: Duration::from_secs(1),
         max_duration: most,
-        rule: StopRule::Fails(2.0),
+        rule: StopRule::FailingShare(2.0),
         most_in_flight: 100.0,
         drain: Duration::from_secs(1),
     })

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 
 fn seawall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_seawall"));

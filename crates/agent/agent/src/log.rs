@@ -36,15 +36,15 @@ const LINES: usize = 1024;
 /// The maximum capacity, in bytes, that an empty queue keeps. Occasional lines then need no new memory.
 const KEPT: usize = 4 * 1024;
 
-/// The interval at which [`AgentLog::finish`] checks whether the log thread has written the last lines.
+/// The interval at which [`AgentLog::flush_with_timeout`] checks whether the log thread has written the last lines.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The number of checks after which [`AgentLog::finish`] gives up if no program reads standard error (0.5 s).
+/// The number of checks after which [`AgentLog::flush_with_timeout`] gives up if no program reads standard error (0.5 s).
 ///
 /// The drain (`DRAIN` in `seawall_server::thread`) and these checks together take less than 5 s.
 const LOOKS_UNREAD: usize = 10;
 
-/// The number of checks after which [`AgentLog::finish`] gives up in any case (3 s), for example if the log thread lacks CPU time.
+/// The number of checks after which [`AgentLog::flush_with_timeout`] gives up in any case (3 s), for example if the log thread lacks CPU time.
 const LOOKS: usize = 60;
 
 /// The time for which [`print_error`] waits until standard error accepts text. The wait can be long, because users need these errors and no
@@ -147,7 +147,7 @@ impl AgentLog {
     }
 
     /// Waits until all lines are written, but only for a limited time ([`LOOKS_UNREAD`], [`LOOKS`]).
-    pub(crate) fn finish(&self) {
+    pub(crate) fn flush_with_timeout(&self) {
         let mut unread = 0;
         for _ in 0..LOOKS {
             if self.is_written_within(LOOK) || unread >= LOOKS_UNREAD {

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
-use cli::args::{AgentCommand, help_text, parse_command};
-use cli::{check, import, probe, redirect, status, uninstall};
+use cli::command_line::{AgentCommand, help_text, parse_command};
+use cli::{admin_query, check_config, import, redirect, status, uninstall};
 use log::{AgentLog, LogLevelHandle, print_error};
 use reload::LoadedConfig;
 
@@ -26,10 +26,12 @@ fn main() -> ExitCode {
             Ok((loaded, log, loudness)) => serve(loaded, &log, loudness),
             Err(error) => done(Err(error)),
         },
-        Ok(AgentCommand::Check(path)) => done(check::check(&path).and_then(tell)),
-        Ok(AgentCommand::Probe(path, asked)) => done(probe::probe(&path, asked)),
+        Ok(AgentCommand::Check(path)) => done(check_config::check(&path).and_then(tell)),
+        Ok(AgentCommand::Probe(path, asked)) => done(admin_query::probe(&path, asked)),
         Ok(AgentCommand::Status(path)) => done(status::status(&path).and_then(|text| say(&text))),
-        Ok(AgentCommand::CheckOffline(path)) => done(check::check_offline(&path).and_then(tell)),
+        Ok(AgentCommand::CheckConfigOnly(path)) => {
+            done(check_config::check_config_only(&path).and_then(tell))
+        }
         Ok(AgentCommand::Import(request)) => done(import(&request)),
         Ok(AgentCommand::Redirect(request)) => done(redirect::run(&request).and_then(|text| say(&text))),
         Ok(AgentCommand::Uninstall(request)) => done(uninstall::run(&request).and_then(|text| say(&text))),
@@ -53,7 +55,7 @@ fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> Exit
     if let Err(error) = &result {
         log.write_text(&format!("seawall-agent: {error:#}\n"));
     }
-    log.finish();
+    log.flush_with_timeout();
     if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -31,7 +31,7 @@ impl<X: TokenExchange> Clone for Broker<X> {
 }
 
 impl<X: TokenExchange> Broker<X> {
-    pub(crate) fn state(&self) -> Arc<BrokerState<X>> {
+    pub(crate) fn shared_state(&self) -> Arc<BrokerState<X>> {
         self.0.clone()
     }
 
@@ -57,7 +57,7 @@ impl<X: TokenExchange> Broker<X> {
         Self(shared)
     }
 
-    pub(crate) fn uses_state(&self, shared: &Arc<BrokerState<X>>) -> bool {
+    pub(crate) fn is_backed_by_state(&self, shared: &Arc<BrokerState<X>>) -> bool {
         Arc::ptr_eq(&self.0, shared)
     }
 
@@ -72,8 +72,8 @@ impl<X: TokenExchange> Broker<X> {
     }
 
     /// Returns the current rate limit: the maximum number of fetches per second that start their calls to the cloud.
-    pub fn upstream_rate(&self) -> f64 {
-        self.0.limiter.calls_per_second()
+    pub fn upstream_rate_limit(&self) -> f64 {
+        self.0.limiter.calls_per_second_limit()
     }
 
     /// Returns a view of every principal in use.

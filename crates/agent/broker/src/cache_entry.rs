@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::credential_exchange::TokenExchange;
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::fetch_waiters::{FetchResults, FetchWaiter};
+use crate::fetch_waiters::{FetchResultChannel, NextFetchResult};
 use crate::lease_error::LeaseError;
 use crate::limiter::{QueueTicket, RequesterId};
 use crate::principal::Principal;
@@ -31,7 +31,7 @@ const PROOFS_TRIED: usize = 4;
 /// A pod that uses the cache entry, and the source of its Kubernetes tokens.
 #[derive(Debug)]
 pub(crate) struct PodSubject {
-    pub(crate) requester: RequesterId,
+    pub(crate) requester_id: RequesterId,
     pub(crate) pod: Pod,
     pub(crate) tokens: Arc<dyn SubjectTokens>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct CacheEntry<X: TokenExchange> {
     /// the lease until it expires.
     fresh_until: AtomicU64,
     used: AtomicU64,
-    landings: Arc<FetchResults>,
+    landings: Arc<FetchResultChannel>,
     flight: Mutex<FetchState>,
     /// The pods that use the entry. The references are weak, so the entry does not keep the tokens of a deleted pod.
     proofs: Mutex<Vec<Weak<PodSubject>>>,
@@ -89,13 +89,13 @@ pub(crate) enum FetchDecision {
     Cached,
     /// A fetch is in flight, and the request waits for its result. The values are the waiter, the id of the fetch's queue ticket, and the start of
     /// the pod's wait.
-    Join(FetchWaiter, Option<u64>, Moment),
+    Join(NextFetchResult, Option<u64>, Moment),
     /// The caller must start a fetch with this queue ticket. The waiter returns when the fetch ends.
-    Start(FetchWaiter, QueueTicket),
+    Start(NextFetchResult, QueueTicket),
     /// The last fetch failed a short time ago, so the request gets the cached error.
     RecentFailure(ExchangeError),
     /// A limit does not allow a new fetch.
-    Refused(LeaseError),
+    RefusedByLimit(LeaseError),
 }
 
 impl<X: TokenExchange> CacheEntry<X> {
@@ -185,18 +185,18 @@ impl<X: TokenExchange> CacheEntry<X> {
                 flight.ticket = Some(ticket.id);
                 FetchDecision::Start(landing, ticket)
             }
-            Err(unavailable) => FetchDecision::Refused(unavailable),
+            Err(unavailable) => FetchDecision::RefusedByLimit(unavailable),
         }
     }
 
     /// Returns a waiter for the result of the fetch in flight, or `None` if there is no such fetch.
-    pub(crate) fn in_flight_waiter(&self) -> Option<FetchWaiter> {
+    pub(crate) fn in_flight_waiter(&self) -> Option<NextFetchResult> {
         self.fetch_state().is_fetching.then(|| self.result_waiter())
     }
 
     /// Returns a waiter for the next fetch result.
-    pub(crate) fn result_waiter(&self) -> FetchWaiter {
-        FetchWaiter::for_next_result(&self.landings)
+    pub(crate) fn result_waiter(&self) -> NextFetchResult {
+        NextFetchResult::for_next_result(&self.landings)
     }
 
     /// Stores the fetched lease and ends the fetch. Until `fresh_until`, requests get this lease without a new fetch.
@@ -221,7 +221,7 @@ impl<X: TokenExchange> CacheEntry<X> {
             ExchangeFault::Throttled => memory,
             _ => flight.backoff.next_delay(draw).max(memory),
         };
-        let memory = if error.fault.uses_backoff() { wait } else { memory };
+        let memory = if error.fault.grows_negative_cache_ttl() { wait } else { memory };
         flight.recent_failure = Some((error.clone(), now + memory));
         flight.failing_since.get_or_insert(now);
         self.allow_stale();
@@ -238,7 +238,7 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. The caller calls this function after a
     /// request has waited for the fetch until the request's deadline.
-    pub(crate) fn allow_current_lease(&self) {
+    pub(crate) fn allow_stale_while_fetching(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
             self.allow_stale();
@@ -262,7 +262,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.lease.store(None);
     }
 
-    pub(crate) fn fetch_results(&self) -> Arc<FetchResults> {
+    pub(crate) fn fetch_result_channel(&self) -> Arc<FetchResultChannel> {
         self.landings.clone()
     }
 
@@ -296,8 +296,8 @@ impl<X: TokenExchange> CacheEntry<X> {
     }
 
     /// Returns the ids of the pod clients that use the entry.
-    pub(crate) fn requesters(&self) -> Vec<RequesterId> {
-        self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.requester).collect()
+    pub(crate) fn pod_client_ids(&self) -> Vec<RequesterId> {
+        self.subjects().iter().filter_map(Weak::upgrade).map(|proof| proof.requester_id).collect()
     }
 
     pub(crate) fn is_fetching(&self) -> bool {

@@ -65,7 +65,7 @@ impl BrokerCounters {
         self.coalesced.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn record_issued_below_floor(&self) {
+    pub(crate) fn record_issued_below_twice_floor(&self) {
         self.issued_below_floor.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -77,7 +77,7 @@ impl BrokerCounters {
         self.evicted.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn record_rate_limited(&self) {
+    pub(crate) fn record_refused_by_own_limit(&self) {
         self.rate_limited.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -125,7 +125,7 @@ impl BrokerCounters {
     }
 
     /// Returns the number of issued credentials whose lifetime was below twice the floor. Renewal cannot keep such credentials above the floor.
-    pub fn issued_below_floor_total(&self) -> u64 {
+    pub fn issued_below_twice_floor_total(&self) -> u64 {
         self.issued_below_floor.load(Ordering::Relaxed)
     }
 }

@@ -59,7 +59,7 @@ impl ExchangeFault {
     /// True if the cache time of a failure with this fault doubles at each failure, like the pause between renewal attempts.
     /// With a constant cache time, a node full of pods without an assigned credential would call the cloud continuously, because each pod
     /// can send a request every second.
-    pub(crate) fn uses_backoff(self) -> bool {
+    pub(crate) fn grows_negative_cache_ttl(self) -> bool {
         matches!(self, Self::NoAssociation)
     }
 
@@ -70,7 +70,7 @@ impl ExchangeFault {
 
     /// Returns the time for which the agent caches a failure. In this time, a pod's retries cause no call to the cloud.
     /// The time is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which
-    /// pause 1 to 5 s between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::uses_backoff`]).
+    /// pause 1 to 5 s between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::grows_negative_cache_ttl`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {
             Self::ExchangeRejected => 30,

@@ -13,7 +13,7 @@ use crate::broker_state::BrokerState;
 use crate::cache_entry::CacheEntry;
 use crate::credential_exchange::{IssuedCredential, TokenExchange};
 use crate::failure::{ExchangeError, ExchangeFault};
-use crate::fetch_waiters::FetchWaiter;
+use crate::fetch_waiters::NextFetchResult;
 use crate::limiter::QueueTicket;
 use crate::principal::Principal;
 use crate::throttle_key::ThrottleKey;
@@ -54,7 +54,7 @@ impl<X: TokenExchange> FetchTask<X> {
         shared.runtime.spawn(flight.run(slot.result_waiter(), ticket, deadline));
     }
 
-    async fn run(mut self, landing: FetchWaiter, ticket: QueueTicket, deadline: Moment) {
+    async fn run(mut self, landing: NextFetchResult, ticket: QueueTicket, deadline: Moment) {
         let outcome = tokio::select! {
             // `biased` makes the task check first whether the entry was dropped. So no call starts for an entry that was dropped just before the
             // call's turn.
@@ -116,7 +116,7 @@ impl<X: TokenExchange> FetchTask<X> {
         shared.limiter.record_success(&self.account, now);
         if let Some(asked) = cut_from {
             shared.counters.record_lifetime_reduced();
-            shared.log.log_shortened_lifetime(now, &self.principal, asked, lifetime);
+            shared.fetch_log.log_shortened_lifetime(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
         // The renewal starts no earlier than `first_retry_delay` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
@@ -133,15 +133,15 @@ impl<X: TokenExchange> FetchTask<X> {
         shared.counters.record_succeeded(is_renewal);
         let shared_for = self.principal.max_cache_age(lifetime);
         slot.complete_fetch(lease, shared_for.map_or(Moment::from_nanos(u64::MAX), |span| started + span));
-        shared.log.log_issued(now, &self.principal, lifetime, is_renewal);
+        shared.fetch_log.log_issued(now, &self.principal, lifetime, is_renewal);
         shared.schedule_renewal(&slot, refresh_at);
     }
 
     fn check_life(&self, now: Moment, lifetime: Duration) {
         let shared = &*self.shared;
         if !shared.settings.lifetime_floor.is_reachable_with(lifetime) {
-            shared.counters.record_issued_below_floor();
-            shared.log.log_short_lived(now, &self.principal, lifetime);
+            shared.counters.record_issued_below_twice_floor();
+            shared.fetch_log.log_short_lived(now, &self.principal, lifetime);
         }
     }
 
@@ -152,7 +152,7 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.limiter.record_throttled(&self.account, now, error.retry_after);
         }
         shared.counters.record_failed(error.fault);
-        shared.log.log_failed(now, &self.principal, &error);
+        shared.fetch_log.log_failed(now, &self.principal, &error);
         let Some(slot) = self.slot.upgrade() else { return };
         let wait = slot.fail_fetch(error, now, fastrand::f64());
         if let Some(lease) = slot.lease() {

@@ -1,6 +1,6 @@
 //! The results of the fetches for one cache entry, and the tasks that wait for them.
 //!
-//! [`FetchResults`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the lock across an await. The
+//! [`FetchResultChannel`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the lock across an await. The
 //! code does not use tokio's watch channel, which has eight lists of waiters. These lists would be larger than all other fields of a cache entry
 //! together, and a node can have an entry for each pod.
 
@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::failure::ExchangeError;
 
 #[derive(Debug, Default)]
-pub(crate) struct FetchResults {
+pub(crate) struct FetchResultChannel {
     last: Mutex<LastFetch>,
     changed: Notify,
 }
@@ -31,7 +31,7 @@ struct LastFetch {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntryDropped;
 
-impl FetchResults {
+impl FetchResultChannel {
     /// Returns the number of fetches so far that returned a lease.
     pub(crate) fn lease_count(&self) -> u64 {
         self.last().leases
@@ -86,14 +86,14 @@ impl FetchResults {
 
 /// A waiter for the next result of a fetch.
 #[derive(Debug)]
-pub(crate) struct FetchWaiter {
-    landings: Arc<FetchResults>,
+pub(crate) struct NextFetchResult {
+    landings: Arc<FetchResultChannel>,
     after: u64,
 }
 
-impl FetchWaiter {
+impl NextFetchResult {
     /// Returns a waiter for the next fetch result.
-    pub(crate) fn for_next_result(landings: &Arc<FetchResults>) -> Self {
+    pub(crate) fn for_next_result(landings: &Arc<FetchResultChannel>) -> Self {
         let after = landings.last().number;
         Self { landings: landings.clone(), after }
     }
@@ -122,17 +122,18 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_is_told_of_what_lands_and_of_the_end() {
-        let landings = Arc::<FetchResults>::default();
-        let (one, two) = (FetchWaiter::for_next_result(&landings), FetchWaiter::for_next_result(&landings));
+        let landings = Arc::<FetchResultChannel>::default();
+        let (one, two) =
+            (NextFetchResult::for_next_result(&landings), NextFetchResult::for_next_result(&landings));
         let mut waiting = pin!(one.wait());
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         landings.publish(true, None);
         assert!(waiting.await.is_ok() && two.wait().await.is_ok());
         assert_eq!(landings.wait_for_lease(0).await, Ok(1));
-        let third = FetchWaiter::for_next_result(&landings);
+        let third = NextFetchResult::for_next_result(&landings);
         landings.close();
         assert!(third.wait().await.is_ok(), "the wait ends when the entry is dropped");
         assert_eq!(landings.wait_for_lease(1).await, Err(EntryDropped));
-        FetchWaiter::for_next_result(&landings).wait_for_drop().await;
+        NextFetchResult::for_next_result(&landings).wait_for_drop().await;
     }
 }

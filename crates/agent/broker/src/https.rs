@@ -47,7 +47,7 @@ pub enum UpstreamConfigError {
 }
 
 /// Refuses a URL that would send a token unencrypted over a network. The requests and responses of the clouds' services contain tokens.
-pub(crate) fn check_url(url: &str) -> Result<(), UpstreamConfigError> {
+pub(crate) fn require_https_unless_loopback(url: &str) -> Result<(), UpstreamConfigError> {
     let refused = || UpstreamConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
     let host = parsed.host().ok_or_else(refused)?;
@@ -191,12 +191,12 @@ mod tests {
         for good in
             ["https://sts.googleapis.com", "http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9"]
         {
-            assert_eq!(check_url(good), Ok(()), "{good}");
+            assert_eq!(require_https_unless_loopback(good), Ok(()), "{good}");
         }
         for bad in
             ["http://sts.googleapis.com", "http://127.0.0.1.evil.example", "ftp://127.0.0.1", "", "sts"]
         {
-            assert!(check_url(bad).is_err(), "{bad}");
+            assert!(require_https_unless_loopback(bad).is_err(), "{bad}");
         }
     }
 

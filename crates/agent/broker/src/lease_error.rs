@@ -12,7 +12,7 @@ pub enum LeaseError {
     NotEntitled(&'static str),
     /// This pod requested too many different credentials at once.
     #[error("too many requests for new credentials at once")]
-    RateLimited {
+    TooManyNewCredentials {
         /// The time until the pod may request the next new credential.
         retry_after: Duration,
     },

@@ -9,13 +9,13 @@ use crate::cache_entry::{CacheEntry, FetchDecision};
 use crate::credential_exchange::TokenExchange;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::fetch::FetchTask;
-use crate::fetch_waiters::FetchWaiter;
+use crate::fetch_waiters::NextFetchResult;
 use crate::lease_error::LeaseError;
 use crate::limiter::{CallOwner, CallReason, QueueRefusal, QueueTicket};
 
 #[derive(Debug)]
 pub(crate) struct LeaseRequester {
-    pub(crate) owner: CallOwner,
+    pub(crate) call_owner: CallOwner,
     /// True if the pod has no lease at all.
     pub(crate) has_no_lease: bool,
 }
@@ -23,13 +23,15 @@ pub(crate) struct LeaseRequester {
 impl<X: TokenExchange> BrokerState<X> {
     /// Checks whether the limiter accepts a call for a new credential. The caller checks this before it creates a cache entry.
     pub(crate) fn check_may_queue(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
-        self.limiter.check_may_queue(&asker.owner, self.now()).map_err(|refused| self.unavailable(refused))
+        self.limiter
+            .check_may_queue(&asker.call_owner, self.now())
+            .map_err(|refused| self.unavailable(refused))
     }
 
     /// Returns the cache entry's lease for a request that arrived at `came`, and fetches a lease if necessary.
     /// If the cached lease is valid but not fresh enough, the function fetches a new lease. If that fetch fails or is late, the request gets the old
     /// lease. The error states why the request gets no lease.
-    pub(crate) async fn lease(
+    pub(crate) async fn get_or_fetch_lease(
         self: &Arc<Self>,
         slot: Arc<CacheEntry<X>>,
         asker: LeaseRequester,
@@ -53,7 +55,7 @@ impl<X: TokenExchange> BrokerState<X> {
         };
         let slot = slot.upgrade().ok_or(LeaseError::TimedOut)?;
         if landed.is_none() {
-            slot.allow_current_lease();
+            slot.allow_stale_while_fetching();
         }
         let reason = landed.and_then(Result::err).map_or(LeaseError::TimedOut, LeaseError::Failed);
         self.hand_out_older(&slot, self.now()).ok_or(reason)
@@ -66,7 +68,7 @@ impl<X: TokenExchange> BrokerState<X> {
         asker: &LeaseRequester,
         now: Moment,
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
-    ) -> Result<(FetchWaiter, Moment), LeaseError> {
+    ) -> Result<(NextFetchResult, Moment), LeaseError> {
         let start = || {
             // A pod has a rate limit for cache misses. A refresh of a valid lease does not count as a miss, because a pod has a limited
             // number of leases to refresh.
@@ -75,15 +77,15 @@ impl<X: TokenExchange> BrokerState<X> {
             }
             self.ticket(asker, now)
         };
-        match slot.join_or_start_fetch(now, Some(asker.owner.requester), start) {
+        match slot.join_or_start_fetch(now, Some(asker.call_owner.requester_id), start) {
             // A lease has just arrived. The caller finds that lease and ignores this error.
             FetchDecision::Cached => Err(LeaseError::TimedOut),
             FetchDecision::RecentFailure(error) => Err(LeaseError::Failed(error)),
-            FetchDecision::Refused(unavailable) => Err(unavailable),
+            FetchDecision::RefusedByLimit(unavailable) => Err(unavailable),
             FetchDecision::Join(landing, ticket, since) => {
                 self.counters.record_coalesced();
                 if let Some(ticket) = ticket {
-                    self.limiter.raise_priority(ticket, &asker.owner, asker.has_no_lease);
+                    self.limiter.raise_priority(ticket, &asker.call_owner, asker.has_no_lease);
                 }
                 Ok((landing, since))
             }
@@ -96,15 +98,15 @@ impl<X: TokenExchange> BrokerState<X> {
 
     fn ticket(&self, asker: &LeaseRequester, now: Moment) -> Result<QueueTicket, LeaseError> {
         let lane = CallReason::Request { holds_nothing: asker.has_no_lease };
-        let ticket = self.limiter.enqueue(asker.owner.clone(), lane, now);
+        let ticket = self.limiter.enqueue(asker.call_owner.clone(), lane, now);
         ticket.map_err(|refused| self.unavailable(refused))
     }
 
     fn unavailable(&self, refused: QueueRefusal) -> LeaseError {
         match refused {
             QueueRefusal::Full => {
-                self.counters.record_rate_limited();
-                LeaseError::RateLimited { retry_after: self.settings.first_retry_delay }
+                self.counters.record_refused_by_own_limit();
+                LeaseError::TooManyNewCredentials { retry_after: self.settings.first_retry_delay }
             }
             QueueRefusal::Throttled(until) => {
                 let detail = "the cloud limits the requests of this account";

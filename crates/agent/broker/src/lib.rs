@@ -17,7 +17,6 @@
 //! also name the broker's public types. No file in this folder uses a cloud's module.
 
 pub mod aws;
-mod body_format;
 mod broker;
 mod broker_state;
 mod cache_entry;
@@ -33,12 +32,13 @@ mod https;
 mod lease_error;
 mod lease_lookup;
 mod limiter;
-mod pod_credentials;
+mod pod_broker;
 mod principal;
 mod renew;
 mod renewal_schedule;
 mod settings;
 mod throttle_key;
+mod upstream_bodies;
 
 pub use broker::Broker;
 pub use counters::BrokerCounters;
@@ -46,7 +46,7 @@ pub use credential_exchange::{EntitlementOf, ExchangeFuture, IssuedCredential, R
 pub use debug_view::PrincipalView;
 pub use failure::{ExchangeError, ExchangeFault};
 pub use lease_error::LeaseError;
-pub use pod_credentials::{LeaseWatch, PodCredentialsSpec, PodLeaseClient};
+pub use pod_broker::{LeaseWatch, PodCredentialsSpec, PodLeaseClient};
 pub use principal::Principal;
 pub use settings::BrokerSettings;
 pub use throttle_key::ThrottleKey;

@@ -47,7 +47,7 @@ impl<X: TokenExchange> BrokerState<X> {
             // lease.
             FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
-            FetchDecision::RecentFailure(_) | FetchDecision::Refused(_) => {
+            FetchDecision::RecentFailure(_) | FetchDecision::RefusedByLimit(_) => {
                 self.schedule_renewal(slot, (now + self.settings.first_retry_delay).min(lease.expires));
             }
         }
@@ -61,9 +61,9 @@ impl<X: TokenExchange> BrokerState<X> {
         urgent_at: Moment,
         now: Moment,
     ) -> Result<QueueTicket, LeaseError> {
-        let holders: Vec<RequesterId> = slot.requesters();
+        let holders: Vec<RequesterId> = slot.pod_client_ids();
         let holder = self.limiter.requester_with_fewest_queued(&holders).ok_or(LeaseError::TimedOut)?;
-        let party = CallOwner { requester: holder, throttle_key: slot.principal.throttle_key() };
+        let party = CallOwner { requester_id: holder, throttle_key: slot.principal.throttle_key() };
         self.limiter.enqueue(party, CallReason::Renewal { urgent_at }, now).map_err(|_| LeaseError::TimedOut)
     }
 }

@@ -52,7 +52,7 @@ impl BrokerSnapshot {
                 (
                     "seawall_short_lived_credentials",
                     "Credentials that were issued with a lifetime below twice the floor, too short to stay above the floor",
-                    counters.issued_below_floor_total(),
+                    counters.issued_below_twice_floor_total(),
                 ),
                 (
                     "seawall_requested_lifetime_reductions",
@@ -65,7 +65,7 @@ impl BrokerSnapshot {
                     counters.responses_below_floor_total(),
                 ),
             ],
-            upstream_rate: broker.upstream_rate(),
+            upstream_rate: broker.upstream_rate_limit(),
             principal_count: principals.len(),
             remaining_lifetimes_seconds: principals.filter_map(life).collect(),
             min_response_lifetime_seconds: counters.min_response_lifetime().map(|least| least.as_secs_f64()),
@@ -84,7 +84,7 @@ pub(super) fn broker_warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<Strin
             "the last fetch failed for {failing} of {all} {cloud} credentials; see /debug/pods"
         ));
     }
-    let short = broker.counters().issued_below_floor_total();
+    let short = broker.counters().issued_below_twice_floor_total();
     if short > 0 {
         let floor = broker.lifetime_floor().min_remaining.as_secs() / 60;
         remarks.push(format!(
@@ -102,7 +102,8 @@ pub(super) fn refetch_task_for_new_client<X: TokenExchange>(
 ) -> Option<RefetchTask> {
     let is_one = Arc::ptr_eq(own, before);
     let (own, before) = (own.clone(), before.clone());
-    let catch_up = || Box::pin(async move { own.refetch_all_from(&before).await }) as RefetchTask;
+    let catch_up =
+        || Box::pin(async move { own.refetch_leases_of_previous_client(&before).await }) as RefetchTask;
     (!is_one).then(catch_up)
 }
 

@@ -13,8 +13,8 @@ use super::broker_stats::{BrokerSnapshot, broker_warnings};
 use super::cloud_inputs::DialectResources;
 use super::google::{self, RunningGoogle};
 use super::pod::PodEntry;
-use super::readiness_request::ReadinessRequest;
-use super::sdk_behavior::SdkProfiles;
+use super::readiness_self_test::ReadinessRequest;
+use super::sdk_refresh_times::SdkProfiles;
 
 /// A running cloud, with one variant per cloud.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,6 @@ impl CloudBroker<'_> {
             Self::Google(broker) => broker.counters(),
             Self::Aws(broker) => broker.counters(),
         };
-        counters.issued_below_floor_total() == 0
+        counters.issued_below_twice_floor_total() == 0
     }
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use seawall_core::events::PodEventRecorder;
+use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Pod, PodAnnotations};
-use seawall_server::upstream::long_polls::LongPollLimit;
+use seawall_server::upstream::long_poll_limit::LongPollLimit;
 use seawall_server::upstream::permits::UpstreamPermits;
 
 /// The input of an entitlement decision about one pod.

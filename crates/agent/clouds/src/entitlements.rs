@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_broker::ExchangeFault;
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::PodEventRecorder;
+use seawall_core::kubernetes_events::PodEventRecorder;
 use serde_json::{Map, Value, json};
 
 use super::aws::entitlement as aws;

@@ -19,13 +19,13 @@ pub mod cloud_inputs;
 mod config;
 pub mod entitlements;
 pub mod google;
+pub mod kubernetes_events;
 pub mod pod;
-pub mod pod_events;
 mod prefetch;
-pub mod readiness_request;
+pub mod readiness_self_test;
 mod refusals;
 mod reloadable_keys;
-pub mod sdk_behavior;
+pub mod sdk_refresh_times;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -47,8 +47,8 @@ use cloud::RunningCloud;
 use entitlements::{EntitlementState, Entitlements};
 use google::RunningGoogle;
 use pod::{PodDialects, PodEntry};
-use readiness_request::ReadinessRequest;
-use sdk_behavior::SdkProfiles;
+use readiness_self_test::ReadinessRequest;
+use sdk_refresh_times::SdkProfiles;
 
 pub use cloud::CloudBroker;
 pub use cloud_inputs::{DialectResources, EntitlementRequest};

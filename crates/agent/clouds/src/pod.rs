@@ -10,7 +10,7 @@ use arc_swap::{ArcSwap, Guard};
 use seawall_core::Pod;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 use seawall_core::cloud::CloudName;
-use seawall_server::client::{ClientId, ServedPod};
+use seawall_server::connection_client::{ClientId, ServedPod};
 use seawall_server::connection_permits::PermitCounter;
 use seawall_server::route::MetadataRoute;
 use tokio::sync::Notify;
@@ -19,7 +19,7 @@ use tokio::sync::futures::Notified;
 use super::entitlements::Entitlements;
 
 /// A client of the server: a pod, or a client that is not a known pod.
-pub type PodClient = seawall_server::client::Client<PodEntry>;
+pub type PodClient = seawall_server::connection_client::Client<PodEntry>;
 /// The outcome of a request in a dialect that serves pods.
 pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
 /// The dialects that a listener speaks to pods.

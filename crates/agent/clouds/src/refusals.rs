@@ -36,7 +36,7 @@ impl CloudRefusals {
     pub(super) fn for_lease_error(&self, unavailable: &LeaseError) -> Refusal {
         match unavailable {
             LeaseError::NotEntitled(_) => self.not_entitled,
-            LeaseError::RateLimited { .. } => self.fetch_rate_limited,
+            LeaseError::TooManyNewCredentials { .. } => self.fetch_rate_limited,
             LeaseError::TimedOut => self.upstream_timeout,
             LeaseError::Failed(error) if error.is_permanent_node_error() => self.node_credentials_denied,
             LeaseError::Failed(error) => match error.fault {

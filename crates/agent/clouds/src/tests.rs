@@ -7,7 +7,7 @@ use std::time::Duration;
 use seawall_config::Document;
 use seawall_http::ResponseContext;
 use seawall_server::testing::TestThread;
-use seawall_server::thread::{TestNextAction, TestTurn};
+use seawall_server::thread::{TestNextAction, TestTurnOutcome};
 use serde_json::json;
 
 use super::*;
@@ -17,8 +17,8 @@ use crate::testing::{BOTH_CLOUDS_BROKERED_CONFIG, PodFixture, RESPONSE_DATE};
 #[tokio::test]
 async fn the_path_chooses_among_the_dialects_of_a_listener() {
     let world = PodFixture::new();
-    assert!(world.dialects.for_target("/latest/api/token").keeps_alive_after("PUT"));
-    assert!(!world.dialects.for_target("/computeMetadata/v1/").keeps_alive_after("PUT"));
+    assert!(world.dialects.dialect_for_target("/latest/api/token").keeps_alive_after("PUT"));
+    assert!(!world.dialects.dialect_for_target("/computeMetadata/v1/").keeps_alive_after("PUT"));
     let (answer, _) = world.send_request("GET /computeMetadata/v1/instance/attributes/kube-env").await;
     assert!(answer.contains("Metadata-Flavor: Google"), "{answer}");
     let (answer, _) = world.send_request("GET /latest/elsewhere").await;
@@ -83,7 +83,7 @@ async fn a_dialect_is_made_once_for_all_listeners_of_a_thread() {
     else {
         panic!("two listeners")
     };
-    assert!(std::ptr::addr_eq(one.for_target("/"), two.for_target("/")));
+    assert!(std::ptr::addr_eq(one.dialect_for_target("/"), two.dialect_for_target("/")));
 }
 
 #[test]
@@ -111,11 +111,11 @@ fn bytes(request: &str) -> String {
 }
 
 /// Returns the thread's answer to one request of the fixture's pod.
-fn ask(world: &PodFixture, request: &str) -> TestTurn {
+fn ask(world: &PodFixture, request: &str) -> TestTurnOutcome {
     ask_of(world, &bytes(request))
 }
 
-fn ask_of(world: &PodFixture, bytes: &str) -> TestTurn {
+fn ask_of(world: &PodFixture, bytes: &str) -> TestTurnOutcome {
     bench(world).answer(&world.dialects, &world.caller, &world.pod, bytes.as_bytes())
 }
 
@@ -124,7 +124,7 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     let world = PodFixture::new();
     world.pod.connections.close();
     for request in ["GET /latest/meta-data/", "GET /computeMetadata/v1/", "GET /nobodys"] {
-        let TestTurn { text: answer, next_action, .. } = ask(&world, request);
+        let TestTurnOutcome { answer_text: answer, next_action, .. } = ask(&world, request);
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("pod_gone"), "{request}: {answer}");
         assert_eq!(next_action, TestNextAction::Close, "{request}");
     }
@@ -137,11 +137,11 @@ async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connecti
     let world = PodFixture::with_sections("aws: { region: eu-central-1 }\n");
     world.pod.connections.close();
     let put = "PUT /latest/api/token HTTP/1.1\r\nHost: a\r\nX-aws-ec2-metadata-token-ttl-seconds: 60\r\n\r\n";
-    let TestTurn { text: answer, next_action, .. } = ask_of(&world, put);
+    let TestTurnOutcome { answer_text: answer, next_action, .. } = ask_of(&world, put);
     assert!(answer.starts_with("HTTP/1.1 200 ") && next_action == TestNextAction::Close, "{answer}");
-    let TestTurn { text: answer, next_action, .. } = ask(&world, "PUT /latest/meta-data/");
+    let TestTurnOutcome { answer_text: answer, next_action, .. } = ask(&world, "PUT /latest/meta-data/");
     assert!(answer.starts_with("HTTP/1.1 405 ") && next_action == TestNextAction::Close, "{answer}");
-    let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/");
+    let TestTurnOutcome { answer_text: answer, .. } = ask(&world, "GET /latest/meta-data/");
     assert!(answer.contains("pod_gone"), "{answer}");
 }
 
@@ -175,15 +175,16 @@ async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dial
 #[tokio::test]
 async fn only_the_cloud_that_is_not_decided_holds_its_requests() {
     let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);
-    let TestTurn { text: answer, consumed_bytes, next_action } =
+    let TestTurnOutcome { answer_text: answer, consumed_bytes, next_action } =
         ask(&world, "GET /computeMetadata/v1/instance/service-accounts/default/token");
     assert_eq!(next_action, TestNextAction::AwaitIdentity(CloudName::Google, Duration::from_millis(500)));
     assert!(
         answer.is_empty() && consumed_bytes == 0,
         "the thread keeps the request until it can answer: {answer}"
     );
-    let TestTurn { text: answer, .. } = ask(&world, "GET /latest/meta-data/iam/security-credentials/");
+    let TestTurnOutcome { answer_text: answer, .. } =
+        ask(&world, "GET /latest/meta-data/iam/security-credentials/");
     assert!(answer.starts_with("HTTP/1.1 404 "), "AWS answers at once: {answer}");
-    let TestTurn { text: answer, .. } = ask(&world, "GET /");
+    let TestTurnOutcome { answer_text: answer, .. } = ask(&world, "GET /");
     assert!(answer.starts_with("HTTP/1.1 200 "), "a public answer needs no entitlement: {answer}");
 }

@@ -39,7 +39,7 @@ impl ClusterView {
         std::iter::once((RelatedObjectKind::ServiceAccount, &self.account_watch)).chain(namespaces)
     }
 
-    pub(crate) fn health(&self, now: Moment) -> Vec<WatchHealth> {
+    pub(crate) fn health_per_watch(&self, now: Moment) -> Vec<WatchHealth> {
         let all = std::iter::once(&self.pod_watch).chain(self.related_watches().map(|(_, pulse)| pulse));
         all.map(|pulse| pulse.health(now)).collect()
     }

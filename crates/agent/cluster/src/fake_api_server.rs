@@ -75,7 +75,7 @@ impl FakeWatchStream {
 }
 
 /// Returns a client of a fake API server, and the calls that the server receives.
-pub(crate) fn timed_fake_client(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
+pub(crate) fn client_of_fake_server(clock: Clock) -> (TimedKubeClient, mpsc::UnboundedReceiver<FakeCall>) {
     let (connect, asked) = fake_client_factory(clock.clone());
     (TimedKubeClient { client: connect(), clock, timeouts: KubeTimeouts::default() }, asked)
 }

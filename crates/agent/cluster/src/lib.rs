@@ -7,7 +7,7 @@
 //! prefetches credentials for new pods and drops the credentials of pods that are gone.
 //!
 //! **An unreachable API server is a normal state.** The client starts without sending a request. During an outage, readers keep
-//! the last snapshot, the age of the data grows ([`NodePods::staleness`]), and each watch retries until it works again.
+//! the last snapshot, the age of the data grows ([`NodePods::time_since_last_message`]), and each watch retries until it works again.
 //!
 //! **Which ServiceAccounts.** The agent keeps only the ServiceAccounts that this node's pods use. One metadata-only watch over
 //! all namespaces reports changes, because separate watches would need a TLS connection for each namespace. The watch starts
@@ -25,10 +25,10 @@
 
 mod cluster_view;
 mod config;
-mod events;
 #[cfg(test)]
 mod fake_api_server;
 mod index;
+mod kubernetes_events;
 mod object;
 mod related_objects;
 mod snapshot_writer;
@@ -52,8 +52,8 @@ use seawall_kube::{KubeConnector, TimedKubeClient};
 use tokio::task::JoinSet;
 
 pub use config::{ClusterConfig, NodeName};
-pub use events::EventReporter;
 pub use index::{DELETION_LEEWAY, PodLookupError, PodRecord, PodSnapshot};
+pub use kubernetes_events::EventReporter;
 pub use seawall_kube::{ClientConfigError, ClientConfigSource, KubeTimeouts};
 pub use uninstall::{UninstallError, Uninstaller};
 pub use watch_health::WatchHealth;
@@ -61,7 +61,7 @@ pub use watch_thread::{WatchThread, WatchThreadError};
 
 use cluster_view::ClusterView;
 use related_objects::SelectedAnnotationKeys;
-use token_request::PodTokens;
+use token_request::PodTokenSource;
 
 /// Sends the agent's requests for tokens, events and the node's taint. Dropping the client ends the task that posts events.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl ClusterClient {
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
-    pub async fn start(
+    pub async fn create_with_watch_thread(
         config: ClusterConfig,
         clock: Clock,
     ) -> Result<(Self, WatchThread), ClientConfigError> {
@@ -114,7 +114,7 @@ impl ClusterClient {
 
     /// Returns a handle that provides the tokens of this pod only. All handles of a pod share its cached tokens.
     pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
-        Arc::new(PodTokens {
+        Arc::new(PodTokenSource {
             pod: record.pod.clone(),
             cache: record.token_cache.clone(),
             kube_client: self.link.clone(),
@@ -129,8 +129,8 @@ impl ClusterClient {
 
     /// Returns the health of each watch, for readiness and the admin port. The agent watches pods and ServiceAccounts, and also
     /// namespaces if a cloud selects keys on them.
-    pub fn health(&self) -> Vec<WatchHealth> {
-        self.pods.shared.health(self.link.clock.now())
+    pub fn health_per_watch(&self) -> Vec<WatchHealth> {
+        self.pods.shared.health_per_watch(self.link.clock.now())
     }
 
     /// Removes the configured startup taint from this node, and retries until the taint is gone. Call this function once the
@@ -176,7 +176,7 @@ impl NodePods {
     }
 
     /// Returns the time since the API server last sent a message about this node's pods; `None` before the first message.
-    pub fn staleness(&self) -> Option<Duration> {
+    pub fn time_since_last_message(&self) -> Option<Duration> {
         self.shared.pod_watch.time_since_activity(self.clock.now())
     }
 }

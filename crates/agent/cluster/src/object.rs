@@ -72,18 +72,18 @@ pub(crate) struct ObjectMeta {
 }
 
 /// The annotation keys to keep for one kind of object.
-pub(crate) type ParsedAnnotationKeys = Arc<[&'static str]>;
+pub(crate) type KeptAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
     /// Holds the `keys` argument of [`decode_selected`] while `read` runs, because derived deserializers take no parameters. If the agent
     /// filtered annotations only after decoding, it would hold up to 256 KiB of annotations for each object of a list.
-    static SELECTED: RefCell<ParsedAnnotationKeys> = RefCell::default();
+    static SELECTED: RefCell<KeptAnnotationKeys> = RefCell::default();
 }
 
 /// Decodes an object, a page or an event, and keeps only the selected annotations. The decoder never stores other annotations.
 pub(crate) fn decode_selected<T: DeserializeOwned>(
     text: &[u8],
-    keys: &ParsedAnnotationKeys,
+    keys: &KeptAnnotationKeys,
 ) -> serde_json::Result<T> {
     let before = SELECTED.replace(keys.clone());
     let read = serde_json::from_slice(text);
@@ -101,7 +101,7 @@ struct SelectedAnnotations(Annotations);
 
 impl<'de> Deserialize<'de> for SelectedAnnotations {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let keys = SELECTED.with_borrow(ParsedAnnotationKeys::clone);
+        let keys = SELECTED.with_borrow(KeptAnnotationKeys::clone);
         deserializer.deserialize_map(SelectedVisitor(&keys)).map(Self)
     }
 }

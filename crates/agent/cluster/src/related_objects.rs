@@ -8,7 +8,7 @@ use std::sync::Arc;
 use seawall_core::annotations::AnnotationKeys;
 use seawall_core::{Pod, ServiceAccount};
 
-use crate::object::{ObjectMeta, ParsedAnnotationKeys};
+use crate::object::{KeptAnnotationKeys, ObjectMeta};
 
 /// A kind of object whose annotations apply to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +27,9 @@ pub(crate) enum RelatedObject {
 /// The annotation keys that the clouds select. If no cloud selects a key of namespaces, the agent requests no namespaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectedAnnotationKeys {
-    pub(crate) pod: ParsedAnnotationKeys,
-    pub(crate) service_account: ParsedAnnotationKeys,
-    pub(crate) namespace: Option<ParsedAnnotationKeys>,
+    pub(crate) pod: KeptAnnotationKeys,
+    pub(crate) service_account: KeptAnnotationKeys,
+    pub(crate) namespace: Option<KeptAnnotationKeys>,
 }
 
 impl RelatedObjectKind {
@@ -42,7 +42,7 @@ impl RelatedObjectKind {
     }
 
     /// Returns the object with this metadata.
-    pub(crate) fn object(self, metadata: &ObjectMeta) -> RelatedObject {
+    pub(crate) fn object_from_metadata(self, metadata: &ObjectMeta) -> RelatedObject {
         let name = metadata.name.as_str().into();
         match self {
             Self::ServiceAccount => RelatedObject::ServiceAccount(ServiceAccount {
@@ -92,7 +92,7 @@ impl fmt::Display for RelatedObject {
 impl SelectedAnnotationKeys {
     pub(crate) fn merge(all: &[AnnotationKeys]) -> Self {
         let keys = |of: fn(&AnnotationKeys) -> &'static [&'static str]| {
-            all.iter().flat_map(of).copied().collect::<ParsedAnnotationKeys>()
+            all.iter().flat_map(of).copied().collect::<KeptAnnotationKeys>()
         };
         let namespace = keys(|selection| selection.namespace);
         Self {
@@ -103,7 +103,7 @@ impl SelectedAnnotationKeys {
     }
 
     /// Returns the selected keys of this kind; empty if no cloud selects a key of this kind.
-    pub(crate) fn keys_of_kind(&self, kind: RelatedObjectKind) -> ParsedAnnotationKeys {
+    pub(crate) fn keys_of_kind(&self, kind: RelatedObjectKind) -> KeptAnnotationKeys {
         match kind {
             RelatedObjectKind::ServiceAccount => self.service_account.clone(),
             RelatedObjectKind::Namespace => self.namespace.clone().unwrap_or_default(),

@@ -16,7 +16,7 @@ use tracing::{debug, info};
 
 use crate::cluster_view::ClusterView;
 use crate::index::{ObjectFetch, PodIndex};
-use crate::object::{self, ParsedAnnotationKeys, PartialObject, PodObject};
+use crate::object::{self, KeptAnnotationKeys, PartialObject, PodObject};
 use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::watch::WatchChange;
 
@@ -71,7 +71,7 @@ impl SnapshotWriter {
     ) -> (Self, mpsc::Sender<ViewUpdate>) {
         let (sender, updates) = mpsc::channel(MAX_QUEUED_UPDATES);
         let index = match &selected.namespace {
-            Some(_) => PodIndex::with_namespaces(),
+            Some(_) => PodIndex::tracking_namespaces(),
             None => PodIndex::default(),
         };
         let writer = Self {
@@ -135,11 +135,14 @@ impl SnapshotWriter {
                 false
             }
             ViewUpdate::Related(kind, WatchChange::Applied(PartialObject { metadata })) => {
-                let object = kind.object(&metadata);
+                let object = kind.object_from_metadata(&metadata);
                 self.index.apply_object(&object, &RelatedAnnotations::of_object(metadata.annotations))
             }
             ViewUpdate::Related(kind, WatchChange::Deleted(PartialObject { metadata })) => {
-                self.index.apply_object(&kind.object(&metadata), &RelatedAnnotations::of_missing_object())
+                self.index.apply_object(
+                    &kind.object_from_metadata(&metadata),
+                    &RelatedAnnotations::of_missing_object(),
+                )
             }
             ViewUpdate::Fetched(fetch, told) => self.index.apply_fetched(&fetch, &told),
         };
@@ -147,18 +150,18 @@ impl SnapshotWriter {
 
     fn publish(&mut self) {
         let wall = self.link.clock.wall_time();
-        let new = Arc::new(self.index.snapshot(wall));
+        let new = Arc::new(self.index.build_snapshot(wall));
         (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
         // Store the snapshot before the version, so that a reader that the new version wakes sees at least this snapshot.
         self.shared.snapshot.store(new);
         self.shared.version_sender.send_replace(version);
-        self.shared.pod_watch.freshness.record_changes_published(std::mem::take(&mut self.unpublished));
+        self.shared.pod_watch.freshness.add_published_changes(std::mem::take(&mut self.unpublished));
     }
 
     fn start_reads(&mut self) {
         while self.readers.try_join_next().is_some() {}
-        for fetch in self.index.take_fetches() {
+        for fetch in self.index.take_related_object_fetches() {
             let reader = Reader {
                 link: self.link.clone(),
                 annotations: self.selected.keys_of_kind(fetch.object.kind()),
@@ -199,7 +202,7 @@ fn uptime(clock: &Clock) -> Duration {
 /// Reads one ServiceAccount or namespace.
 struct Reader {
     link: TimedKubeClient,
-    annotations: ParsedAnnotationKeys,
+    annotations: KeptAnnotationKeys,
     fetch: ObjectFetch,
 }
 
@@ -245,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::NodePods;
-    use crate::fake_api_server::{FakeCall, timed_fake_client};
+    use crate::fake_api_server::{FakeCall, client_of_fake_server};
 
     /// Starts a writer. Returns the view, a sender of updates to the writer, the writer's API calls, and the clock.
     fn writer() -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
@@ -256,7 +259,7 @@ mod tests {
         selected: SelectedAnnotationKeys,
     ) -> (NodePods, mpsc::Sender<ViewUpdate>, mpsc::UnboundedReceiver<FakeCall>, ManualClock) {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = timed_fake_client(clock.clone());
+        let (link, asked) = client_of_fake_server(clock.clone());
         let shared = Arc::new(ClusterView::new(&selected));
         let (writer, updates) = SnapshotWriter::new(link, selected, shared.clone());
         tokio::spawn(writer.run());
@@ -394,7 +397,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namespace_is_read_once_for_its_pods_and_told_of_by_its_watch() {
-        let keys = ParsedAnnotationKeys::from(["cloud/of-namespace"]);
+        let keys = KeptAnnotationKeys::from(["cloud/of-namespace"]);
         let (pods, updates, mut asked, _hand) = selecting(SelectedAnnotationKeys {
             namespace: Some(keys.clone()),
             ..SelectedAnnotationKeys::default()

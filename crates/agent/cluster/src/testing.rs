@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::cluster_view::ClusterView;
-use crate::events::EventReporter;
 use crate::index::PodIndex;
+use crate::kubernetes_events::EventReporter;
 use crate::related_objects::{RelatedObject, RelatedObjectKind, SelectedAnnotationKeys};
 use crate::{ClusterClient, NodeName, NodePods};
 
@@ -63,7 +63,7 @@ impl ManualCluster {
     pub fn publish_pods(&mut self, pods: &[Value]) {
         let pods: Vec<_> = pods.iter().map(|pod| serde_json::from_value(pod.clone()).unwrap()).collect();
         self.index.replace_pods(pods);
-        for fetch in self.index.take_fetches() {
+        for fetch in self.index.take_related_object_fetches() {
             self.index.apply_fetched(&fetch, &RelatedAnnotations::of_object(Annotations::default()));
         }
         self.publish();
@@ -80,7 +80,7 @@ impl ManualCluster {
 
     fn publish(&mut self) {
         let shared = &self.client.pods.shared;
-        let snapshot = Arc::new(self.index.snapshot(self.clock.wall_time()));
+        let snapshot = Arc::new(self.index.build_snapshot(self.clock.wall_time()));
         let version = snapshot.version();
         shared.snapshot.store(snapshot);
         shared.version_sender.send_replace(version);

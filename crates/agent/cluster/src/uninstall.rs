@@ -212,7 +212,7 @@ impl Uninstaller {
     ///
     /// # Errors
     /// Some pods are not ready, or the API server does not report their state.
-    pub async fn wait_for_nodes(&self, daemonset: &str) -> Result<(), UninstallError> {
+    pub async fn wait_until_daemonset_ready(&self, daemonset: &str) -> Result<(), UninstallError> {
         let start = self.link.clock.now();
         while !self.is_done(start, self.nodes_left(daemonset).await).await? {}
         Ok(())
@@ -341,14 +341,14 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::fake_api_server::{FakeCall, timed_fake_client};
+    use crate::fake_api_server::{FakeCall, client_of_fake_server};
 
     const SET: &str = "/apis/apps/v1/namespaces/seawall/daemonsets/agent";
     const PODS: &str = "/api/v1/namespaces/seawall/pods";
 
     fn uninstaller() -> (Uninstaller, Server) {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = timed_fake_client(clock);
+        let (link, asked) = client_of_fake_server(clock);
         let within = Duration::from_secs(10);
         (Uninstaller { link, namespace: "seawall".into(), within }, Server { asked, hand })
     }
@@ -422,7 +422,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_is_down_is_waited_for_so_long_and_then_named() {
         let (uninstaller, mut server) = uninstaller();
-        let task = tokio::spawn(async move { uninstaller.wait_for_nodes("agent").await });
+        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent").await });
         let unbound = json!({ "spec": { "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n3"] }] }] } } } } });
         let pods = json!({ "items": [pod("n2", "False"), pod("n1", "True"), unbound] });
@@ -439,7 +439,7 @@ mod tests {
     #[tokio::test]
     async fn a_daemonset_that_nobody_has_counted_yet_is_not_done() {
         let (uninstaller, mut server) = uninstaller();
-        let task = tokio::spawn(async move { uninstaller.wait_for_nodes("agent").await });
+        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent").await });
         let new = json!({ "metadata": { "generation": 1 }, "status": { "desiredNumberScheduled": 0, "numberReady": 0 } });
         server.answer(&task, &format!("GET {SET}"), 200, &new).await;
         server.answer(&task, &format!("GET {PODS}"), 200, &json!({ "items": [] })).await;
@@ -450,7 +450,7 @@ mod tests {
     #[tokio::test]
     async fn an_api_server_that_refuses_is_quoted_in_the_end() {
         let (uninstaller, mut server) = uninstaller();
-        let task = tokio::spawn(async move { uninstaller.wait_for_nodes("agent").await });
+        let task = tokio::spawn(async move { uninstaller.wait_until_daemonset_ready("agent").await });
         let refusal = json!({ "kind": "Status", "code": 403, "message": "not you" });
         while let Some(call) = server.next(&task).await {
             call.answer(403, &refusal);

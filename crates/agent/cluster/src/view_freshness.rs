@@ -130,7 +130,7 @@ impl ViewFreshness {
     }
 
     /// Records that the API server responds but sends no changes: the watch must restart, or the server refuses the agent.
-    pub(crate) fn record_position_lost(&self) {
+    pub(crate) fn record_changes_unavailable(&self) {
         let _ = self
             .unwatched
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |seen| (seen != FIRST).then_some(ANEW));
@@ -147,17 +147,17 @@ impl ViewFreshness {
     }
 
     /// Records that a piece of the stream has been read.
-    pub(crate) fn record_stream_read(&self) {
+    pub(crate) fn record_stream_chunk_read(&self) {
         self.heard.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records that the watch is about to send a change to the writer.
-    pub(crate) fn record_change_sent(&self) {
+    pub(crate) fn record_change_before_send(&self) {
         self.told.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Records that the writer has published this many more changes.
-    pub(crate) fn record_changes_published(&self, changes: u64) {
+    pub(crate) fn add_published_changes(&self, changes: u64) {
         self.published.fetch_add(changes, Ordering::AcqRel);
         self.publication.notify_one();
     }
@@ -222,7 +222,7 @@ impl ViewFreshness {
 
 /// Makes proofs on request and renews them while connections check them. Never returns. The function must run on the runtime of
 /// the watch and the writer; [`crate::watch_thread`] ensures this.
-pub(crate) async fn run_freshness_checks(current: Arc<ViewFreshness>, clock: Clock) {
+pub(crate) async fn run_freshness_prover(current: Arc<ViewFreshness>, clock: Clock) {
     loop {
         current.wanted.notified().await;
         let mut unseen = 0;
@@ -242,11 +242,11 @@ mod tests {
 
     use super::*;
     use crate::cluster_view::ClusterView;
-    use crate::fake_api_server::{FakeCall, FakeWatchStream, timed_fake_client};
-    use crate::object::ParsedAnnotationKeys;
+    use crate::fake_api_server::{FakeCall, FakeWatchStream, client_of_fake_server};
+    use crate::object::KeptAnnotationKeys;
     use crate::related_objects::SelectedAnnotationKeys;
     use crate::snapshot_writer::SnapshotWriter;
-    use crate::watch_thread::watch_pods;
+    use crate::watch_thread::new_pod_watch;
     use crate::{NodeName, NodePods};
 
     /// The pods' watch, the writer and the prover on a runtime like the agent's.
@@ -260,14 +260,14 @@ mod tests {
 
     fn world() -> World {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = timed_fake_client(clock.clone());
+        let (link, asked) = client_of_fake_server(clock.clone());
         let shared = Arc::new(ClusterView::new(&SelectedAnnotationKeys::default()));
         let (writer, updates) =
             SnapshotWriter::new(link.clone(), SelectedAnnotationKeys::default(), shared.clone());
         tokio::spawn(writer.run());
         let node = NodeName::parse("node1").unwrap();
-        tokio::spawn(watch_pods(&node, ParsedAnnotationKeys::default(), &link, &shared, updates).run());
-        tokio::spawn(run_freshness_checks(shared.pod_watch.freshness.clone(), clock.clone()));
+        tokio::spawn(new_pod_watch(&node, KeptAnnotationKeys::default(), &link, &shared, updates).run());
+        tokio::spawn(run_freshness_prover(shared.pod_watch.freshness.clone(), clock.clone()));
         World { pods: NodePods { shared, clock }, asked, hand }
     }
 

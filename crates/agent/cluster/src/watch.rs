@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::object::{self, ListPage, ParsedAnnotationKeys, Versioned, WatchEvent};
+use crate::object::{self, KeptAnnotationKeys, ListPage, Versioned, WatchEvent};
 use crate::watch_health::WatchState;
 
 /// A change that a watch reports.
@@ -51,8 +51,8 @@ pub(crate) struct WatchedCollection {
     /// The representation of each object: the whole object, or its metadata only.
     pub(crate) representation: ObjectRepresentation,
     /// The annotation keys to keep from each object.
-    pub(crate) annotation_keys: ParsedAnnotationKeys,
-    pub(crate) origin: WatchOrigin,
+    pub(crate) annotation_keys: KeptAnnotationKeys,
+    pub(crate) watch_start: WatchOrigin,
 }
 
 /// The number of objects in a page of a list. The page is small because the agent holds it as text (about 10 KiB per pod) and
@@ -82,7 +82,7 @@ enum WatchRoundError {
     /// The round failed. The next round continues from the position.
     Failed(KubeError),
     /// The position is no longer valid.
-    Lost(KubeError),
+    PositionExpired(KubeError),
     /// The receiver of the changes has been dropped.
     Closed,
 }
@@ -92,7 +92,9 @@ impl From<KubeError> for WatchRoundError {
         match failure {
             // After `Unreadable` and `TooLarge`, the watch must restart, because from the same position the server would send
             // the same event again.
-            KubeError::Expired | KubeError::Unreadable(_) | KubeError::TooLarge(_) => Self::Lost(failure),
+            KubeError::Expired | KubeError::Unreadable(_) | KubeError::TooLarge(_) => {
+                Self::PositionExpired(failure)
+            }
             _ => Self::Failed(failure),
         }
     }
@@ -121,9 +123,9 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
                 Ok(()) => {}
                 Err(WatchRoundError::Closed) => return,
                 Err(WatchRoundError::Failed(failure)) => self.pause(&failure).await,
-                Err(WatchRoundError::Lost(failure)) => {
+                Err(WatchRoundError::PositionExpired(failure)) => {
                     self.position = None;
-                    self.state.freshness.record_position_lost();
+                    self.state.freshness.record_changes_unavailable();
                     self.pause(&failure).await;
                 }
             }
@@ -132,7 +134,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
 
     /// Requests a list, or only the position, and sends the result to the receiver of the changes.
     async fn begin(&mut self) -> Result<(), WatchRoundError> {
-        let (items, version) = match self.source.origin {
+        let (items, version) = match self.source.watch_start {
             WatchOrigin::List => self.list().await?,
             WatchOrigin::Position => (Vec::new(), self.page(1, &None).await?.metadata.resource_version),
         };
@@ -183,7 +185,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         let TimedKubeClient { client, timeouts: patience, .. } = self.link.clone();
         let mut told = false;
         let pulse = self.state.clone();
-        let heard = || pulse.freshness.record_stream_read();
+        let heard = || pulse.freshness.record_stream_chunk_read();
         while let Some(line) = client.run_with_timeout(patience.watch_idle, lines.next_line(heard)).await?? {
             match object::decode_selected(&line, &self.source.annotation_keys) {
                 Ok(event) => self.apply_event(event).await?,
@@ -205,7 +207,9 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
             }
             WatchEvent::Deleted(item) => (item.version().to_owned(), Some(WatchChange::Deleted(item))),
             WatchEvent::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
-            WatchEvent::Error(status) => return Err(WatchRoundError::Lost(KubeError::from_status(&status))),
+            WatchEvent::Error(status) => {
+                return Err(WatchRoundError::PositionExpired(KubeError::from_status(&status)));
+            }
         };
         self.record_activity();
         self.pauses.reset();
@@ -217,7 +221,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
     }
 
     async fn send_change(&self, change: WatchChange<T>) -> Result<(), WatchRoundError> {
-        self.state.freshness.record_change_sent();
+        self.state.freshness.record_change_before_send();
         self.updates.send((self.wrap)(change)).await.map_err(|_| WatchRoundError::Closed)
     }
 
@@ -232,7 +236,7 @@ impl<T: Versioned + DeserializeOwned + Clone, U> ListWatch<T, U> {
         if failure.is_unreachable() {
             self.state.freshness.record_unreachable(self.link.clock.now());
         } else if failure.is_refusal() {
-            self.state.freshness.record_position_lost();
+            self.state.freshness.record_changes_unavailable();
         }
         if self.state.record_failure(failure) {
             warn!(watch = self.state.kind(), reason = %failure, "the watch is interrupted; the agent tries again");
@@ -268,7 +272,7 @@ mod tests {
     use tokio::sync::mpsc::{Receiver, UnboundedReceiver};
 
     use super::*;
-    use crate::fake_api_server::{FakeCall, timed_fake_client};
+    use crate::fake_api_server::{FakeCall, client_of_fake_server};
     use crate::object::PodObject;
     use seawall_kube::KubeTimeouts;
 
@@ -282,15 +286,15 @@ mod tests {
 
     fn watching() -> World {
         let (clock, hand) = Clock::manual();
-        let (link, asked) = timed_fake_client(clock.clone());
+        let (link, asked) = client_of_fake_server(clock.clone());
         let (updates, told) = mpsc::channel(64);
         let pulse = Arc::new(WatchState::new("pods"));
         let source = WatchedCollection {
             path: "/api/v1/pods",
             field_selector: None,
             representation: ObjectRepresentation::Whole,
-            annotation_keys: ParsedAnnotationKeys::default(),
-            origin: WatchOrigin::List,
+            annotation_keys: KeptAnnotationKeys::default(),
+            watch_start: WatchOrigin::List,
         };
         let watch: ListWatch<PodObject, _> =
             ListWatch::new(source, link, pulse.clone(), updates, |change| change);

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use crate::cluster_view::ClusterView;
 use crate::config::{ClusterConfig, NodeName};
-use crate::object::ParsedAnnotationKeys;
+use crate::object::KeptAnnotationKeys;
 use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::snapshot_writer::{SnapshotWriter, ViewUpdate};
 use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
@@ -55,7 +55,7 @@ pub enum WatchThreadError {
     Runtime(#[from] std::io::Error),
     /// The credentials became invalid after they were checked.
     #[error(transparent)]
-    Access(#[from] ClientConfigError),
+    ClientConfig(#[from] ClientConfigError),
     /// A task ended or panicked. A panic was logged where it happened.
     #[error("a task on the watch thread ended unexpectedly")]
     Ended,
@@ -114,8 +114,8 @@ impl WatchThread {
         let (writer, updates) = SnapshotWriter::new(link.clone(), selected.clone(), shared.clone());
         let mut parts = JoinSet::new();
         parts.spawn(writer.run());
-        parts.spawn(view_freshness::run_freshness_checks(shared.pod_watch.freshness.clone(), clock));
-        parts.spawn(watch_pods(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
+        parts.spawn(view_freshness::run_freshness_prover(shared.pod_watch.freshness.clone(), clock));
+        parts.spawn(new_pod_watch(&node, selected.pod.clone(), &link, &shared, updates.clone()).run());
         for (kind, pulse) in shared.related_watches() {
             let keys = selected.keys_of_kind(kind);
             parts.spawn(watch_related(kind, keys, &link, pulse.clone(), updates.clone()).run());
@@ -126,9 +126,9 @@ impl WatchThread {
 
 /// Creates the watch of pods. Its selector excludes pods that have ended, because a node can have hundreds of pods of finished
 /// Jobs.
-pub(crate) fn watch_pods(
+pub(crate) fn new_pod_watch(
     node: &NodeName,
-    annotations: ParsedAnnotationKeys,
+    annotations: KeptAnnotationKeys,
     link: &TimedKubeClient,
     shared: &ClusterView,
     updates: mpsc::Sender<ViewUpdate>,
@@ -141,14 +141,14 @@ pub(crate) fn watch_pods(
         )),
         representation: ObjectRepresentation::Whole,
         annotation_keys: annotations,
-        origin: WatchOrigin::List,
+        watch_start: WatchOrigin::List,
     };
     ListWatch::new(source, link.clone(), shared.pod_watch.clone(), updates, ViewUpdate::Pods)
 }
 
 fn watch_related(
     kind: RelatedObjectKind,
-    annotations: ParsedAnnotationKeys,
+    annotations: KeptAnnotationKeys,
     link: &TimedKubeClient,
     pulse: Arc<WatchState>,
     updates: mpsc::Sender<ViewUpdate>,
@@ -159,7 +159,7 @@ fn watch_related(
         field_selector: None,
         representation: ObjectRepresentation::Metadata,
         annotation_keys: annotations,
-        origin: WatchOrigin::Position,
+        watch_start: WatchOrigin::Position,
     };
     let wrap = match kind {
         RelatedObjectKind::ServiceAccount => {
@@ -219,7 +219,7 @@ mod tests {
         /// Responds to the lists, and opens a stream for each watch.
         fn open(&mut self) -> Vec<crate::fake_api_server::FakeWatchStream> {
             let mut feeds = Vec::new();
-            while feeds.len() < self.pods.shared.health(self.pods.clock.now()).len() {
+            while feeds.len() < self.pods.shared.health_per_watch(self.pods.clock.now()).len() {
                 let asked = self.asked.blocking_recv().unwrap();
                 if asked.method_and_uri.contains("watch=true") {
                     feeds.push(asked.answer_stream());
@@ -245,7 +245,7 @@ mod tests {
         // This thread plays a busy control thread: its runtime waits for the proof and runs no watch, writer or prover.
         let waiting = Builder::new_current_thread().build().unwrap();
         waiting.block_on(world.pods.wait_until_current());
-        assert!(world.pods.snapshot().is_complete());
+        assert!(world.pods.snapshot().has_complete_pod_list());
         assert!(matches!(world.end(), Ok(Ok(()))));
     }
 
@@ -275,7 +275,7 @@ mod tests {
             (vec![AnnotationKeys::default(), some], vec!["pods", "serviceaccounts", "namespaces"]),
         ] {
             let mut world = selecting(SelectedAnnotationKeys::merge(&selections), std::future::pending());
-            let health = world.pods.shared.health(world.pods.clock.now());
+            let health = world.pods.shared.health_per_watch(world.pods.clock.now());
             assert!(health.iter().map(|watch| watch.kind).eq(kinds.iter().copied()));
             let mut asked = Vec::new();
             for _ in 0..kinds.len() {

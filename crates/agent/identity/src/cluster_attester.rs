@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::attestation::{
-    AddressLookupError, Attestation, KernelAttestation, PodLookup, PodNetwork, SourceIpAttestation,
+    AddressLookupError, Attestation, KernelAttestation, PodAddressClaims, PodNetwork, SourceIpAttestation,
 };
 use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses};
@@ -61,7 +61,9 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
         let named = snapshot.pod_at(address).map(|record| record.pod.uid.clone());
         named.map_err(|none| match none {
             seawall_cluster::PodLookupError::Ambiguous => AddressLookupError::Ambiguous,
-            seawall_cluster::PodLookupError::Absent if snapshot.is_complete() => AddressLookupError::Absent,
+            seawall_cluster::PodLookupError::Absent if snapshot.has_complete_pod_list() => {
+                AddressLookupError::Absent
+            }
             seawall_cluster::PodLookupError::Absent => AddressLookupError::PodsNotSynced,
         })
     }
@@ -82,7 +84,7 @@ impl crate::attestation::PodsByAddress for AttesterPodView {
     }
 }
 
-impl PodLookup for AttesterPodView {
+impl PodAddressClaims for AttesterPodView {
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
         self.0.snapshot().claimant(address).map(|record| record.pod.uid.clone())
     }

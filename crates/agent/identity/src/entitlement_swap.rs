@@ -38,15 +38,15 @@ pub type SwapCommandReceiver = mpsc::Receiver<SwapCommand>;
 #[derive(Debug)]
 pub enum SwapCommand {
     /// Computes the pods' entitlements under a new configuration, and returns the tasks that fetch credentials for them.
-    Prepare(Arc<Clouds>, oneshot::Sender<RefetchTasks>),
+    Prepare(Arc<Clouds>, oneshot::Sender<PreSwapFetchTasks>),
     /// Replaces the pods' entitlements, in the steps of [`EntitlementSwap`].
     Swap(EntitlementSwap),
 }
 
 /// The tasks that fetch credentials before a swap.
-pub struct RefetchTasks(pub Vec<RefetchTask>);
+pub struct PreSwapFetchTasks(pub Vec<RefetchTask>);
 
-impl std::fmt::Debug for RefetchTasks {
+impl std::fmt::Debug for PreSwapFetchTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RefetchTasks({})", self.0.len())
     }
@@ -60,9 +60,9 @@ pub struct EntitlementSwap {
     /// The names of the clouds whose configuration changes.
     pub changed_clouds: Vec<CloudName>,
     /// Signalled once the pods' entitlements at the changed clouds are undecided.
-    pub entitlements_cleared: oneshot::Sender<()>,
+    pub entitlements_cleared_sender: oneshot::Sender<()>,
     /// Receives the signal that every thread uses the new configuration. The sender is dropped if the agent abandons the swap.
-    pub dialects_replaced: oneshot::Receiver<()>,
+    pub dialects_replaced_receiver: oneshot::Receiver<()>,
     /// Signalled once the pods have their final entitlements.
     pub completion_sender: oneshot::Sender<()>,
 }
@@ -91,9 +91,9 @@ pub(crate) struct EntitlementSwapper {
 
 /// The next step of an [`EntitlementSwapper`].
 #[derive(Debug)]
-pub(crate) enum SwapStep {
+pub(crate) enum SwapperEvent {
     /// A command has arrived.
-    Execute(SwapCommand),
+    ExecuteCommand(SwapCommand),
     /// The traffic threads have replaced their dialects, or the agent abandoned the swap. The value is true if every thread uses the new
     /// configuration.
     Finish(bool),
@@ -122,30 +122,30 @@ impl EntitlementSwapper {
     }
 
     /// Waits for the next step. Returns `None` if the sender of commands is gone. A caller can drop the future without losing a command.
-    pub(crate) async fn next_step(&mut self) -> Option<SwapStep> {
+    pub(crate) async fn next_step(&mut self) -> Option<SwapperEvent> {
         match &mut self.open {
-            Some(swap) => Some(SwapStep::Finish((&mut swap.dialects_replaced).await.is_ok())),
-            None => self.commands.recv().await.map(SwapStep::Execute),
+            Some(swap) => Some(SwapperEvent::Finish((&mut swap.dialects_replaced).await.is_ok())),
+            None => self.commands.recv().await.map(SwapperEvent::ExecuteCommand),
         }
     }
 
     /// Executes a step. Returns the new clouds if a swap completed.
     pub(crate) fn execute_step(
         &mut self,
-        step: SwapStep,
+        step: SwapperEvent,
         store: &impl EntitlementStore,
     ) -> Option<Arc<Clouds>> {
         match step {
-            SwapStep::Execute(SwapCommand::Prepare(clouds, listed)) => {
+            SwapperEvent::ExecuteCommand(SwapCommand::Prepare(clouds, listed)) => {
                 // The send fails if the sender of the command no longer waits for the result. That is not an error.
-                let _ = listed.send(RefetchTasks(self.prepare(store, &clouds)));
+                let _ = listed.send(PreSwapFetchTasks(self.prepare(store, &clouds)));
                 None
             }
-            SwapStep::Execute(SwapCommand::Swap(swap)) => {
+            SwapperEvent::ExecuteCommand(SwapCommand::Swap(swap)) => {
                 self.begin(swap, store);
                 None
             }
-            SwapStep::Finish(is_replaced) => self.finish(is_replaced, store),
+            SwapperEvent::Finish(is_replaced) => self.finish(is_replaced, store),
         }
     }
 
@@ -190,8 +190,8 @@ impl EntitlementSwapper {
         let EntitlementSwap {
             clouds,
             changed_clouds: changed,
-            entitlements_cleared,
-            dialects_replaced,
+            entitlements_cleared_sender: entitlements_cleared,
+            dialects_replaced_receiver: dialects_replaced,
             completion_sender,
         } = swap;
         let prepared = std::mem::take(&mut self.prepared);
@@ -276,8 +276,8 @@ mod tests {
         let order = SwapCommand::Swap(EntitlementSwap {
             clouds,
             changed_clouds: changed,
-            entitlements_cleared: closed,
-            dialects_replaced: told,
+            entitlements_cleared_sender: closed,
+            dialects_replaced_receiver: told,
             completion_sender: made,
         });
         orders.send(order).await.unwrap();

@@ -14,4 +14,4 @@ pub mod pod_resolver;
 mod reconcile;
 mod redirect_target;
 pub mod redirected_connections;
-pub mod service;
+pub mod start_identity;

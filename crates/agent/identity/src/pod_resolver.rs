@@ -2,7 +2,7 @@
 //!
 //! The configured attestation strategy returns a UID, and the resolver finds the pod with that UID in the [`PodRegistry`]. If the strategy rejects
 //! the client, the agent refuses every request on that connection. If the client is not identified yet
-//! ([`seawall_server::client::Client::Unidentified`]), a request waits for a short time ([`ClientResolver::wait_for_pod`]) before the agent refuses
+//! ([`seawall_server::connection_client::Client::Unidentified`]), a request waits for a short time ([`ClientResolver::wait_for_pod`]) before the agent refuses
 //! it. A request also waits while the pod's entitlements at the requested cloud are undecided.
 
 use std::net::{IpAddr, SocketAddr};
@@ -15,26 +15,26 @@ use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, ConnectionEnds};
 use seawall_core::cloud::CloudName;
 use seawall_http::Refusal;
-use seawall_server::client::ClientResolver;
+use seawall_server::connection_client::ClientResolver;
 
 use super::pod_registry::PodRegistry;
 
 /// The source address of the readiness probe, which is a request that the agent sends to itself. `None` while no probe runs. The probe writes the
 /// address, and the resolver compares it with the source address of each connection.
-pub type ProbeAddress = Arc<ArcSwapOption<SocketAddr>>;
+pub type SelfProbeSourceAddress = Arc<ArcSwapOption<SocketAddr>>;
 
 /// Resolves connections to pods. The traffic threads share it.
 #[derive(Debug)]
 pub struct PodResolver {
     way: ResolverMode,
-    probe: ProbeAddress,
+    probe: SelfProbeSourceAddress,
 }
 
 #[derive(Debug)]
 enum ResolverMode {
     Attestation(Arc<dyn Attestation>, Arc<PodRegistry>),
     /// Identifies no pods: all clients get the same responses.
-    Nobody,
+    Anyone,
 }
 
 /// The refusal for a source address that the identity file lacks. The status is 403, because SDKs retry after a 503, and no retry can
@@ -99,15 +99,15 @@ impl PodResolver {
     pub(crate) fn with_attestation(
         by: Arc<dyn Attestation>,
         roster: Arc<PodRegistry>,
-        probe: ProbeAddress,
+        probe: SelfProbeSourceAddress,
     ) -> Self {
         Self { way: ResolverMode::Attestation(by, roster), probe }
     }
 
     /// Creates a resolver for the `anyone` strategy: the agent serves every address. With this strategy, the configuration
     /// allows only Google's `conceal` mode.
-    pub fn for_anyone(probe: ProbeAddress) -> Self {
-        Self { way: ResolverMode::Nobody, probe }
+    pub fn for_anyone(probe: SelfProbeSourceAddress) -> Self {
+        Self { way: ResolverMode::Anyone, probe }
     }
 
     /// Returns all known pods, sorted by their addresses.
@@ -119,7 +119,7 @@ impl PodResolver {
     }
 
     /// Returns a pod's addresses, for display.
-    pub fn addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
+    pub fn pod_addresses<'p>(&self, pod: &'p PodEntry) -> &'p [IpAddr] {
         let ResolverMode::Attestation(by, _) = &self.way else { return &[] };
         by.addresses(&pod.attested_addresses)
     }
@@ -282,7 +282,7 @@ mod tests {
     fn callers(verdict: AttestationVerdict) -> (PodResolver, Arc<PodRegistry>, watch::Sender<bool>) {
         let (roster, told) = (Arc::<PodRegistry>::default(), watch::Sender::new(false));
         let by = Arc::new(Always(verdict, told.clone()));
-        (PodResolver::with_attestation(by, roster.clone(), ProbeAddress::default()), roster, told)
+        (PodResolver::with_attestation(by, roster.clone(), SelfProbeSourceAddress::default()), roster, told)
     }
 
     fn ends() -> ConnectionEnds<'static> {
@@ -307,7 +307,7 @@ mod tests {
             let caller = at(&callers(AttestationVerdict::Rejected(reason)).0);
             let PodClient::Refused(refusal) = &caller else { panic!("{caller:?}") };
             assert_eq!((refusal.code, refusal.status), (code, status));
-            assert_eq!(caller.is_transient(), status == 503);
+            assert_eq!(caller.can_address_change_client(), status == 503);
         }
     }
 

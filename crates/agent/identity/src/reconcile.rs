@@ -127,7 +127,7 @@ impl PodReconciler {
         self.attestation.attested_addresses(&PodNetwork {
             addresses,
             uses_host_network: host_network,
-            is_only_claimant: &claims,
+            is_only_claimant_of: &claims,
         })
     }
 

@@ -29,12 +29,12 @@ use std::time::Duration;
 use seawall_clouds::CurrentClouds;
 use seawall_clouds::entitlements::{LeaseState, PodLeases};
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::sdk_behavior::{SdkProfile, SdkProfiles};
+use seawall_clouds::sdk_refresh_times::{SdkProfile, SdkProfiles};
 use seawall_core::cloud::CloudName;
-use seawall_core::events::EventReason;
+use seawall_core::kubernetes_events::EventReason;
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::pod_scan::{PodCountGauge, PodScanner};
+use super::periodic_pod_checks::{PodCountGauge, PodScanner};
 
 /// The normal number of fetches of one lease. An SDK fetches a renewed lease within minutes. Shortly before the renewal, an SDK can fetch the old
 /// lease a few more times.

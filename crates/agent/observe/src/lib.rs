@@ -6,7 +6,7 @@
 pub mod admin;
 pub mod excessive_fetch;
 pub mod metrics;
-pub mod pod_scan;
+pub mod periodic_pod_checks;
 pub mod pods_page;
 pub mod readiness;
 pub mod stale_credentials;

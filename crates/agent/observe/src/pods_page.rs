@@ -18,7 +18,9 @@ pub fn pods_json(configuration: &Value, callers: &PodResolver, now: Moment) -> S
     );
     for (place, caller) in callers.pods().iter().enumerate() {
         text.push_str(if place == 0 { "\n    " } else { ",\n    " });
-        text.push_str(&format!("{:#}", pod(caller, callers.addresses(caller), now)).replace('\n', "\n    "));
+        text.push_str(
+            &format!("{:#}", pod(caller, callers.pod_addresses(caller), now)).replace('\n', "\n    "),
+        );
     }
     text.push_str("\n  ]\n}\n");
     text

@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_clouds::readiness_request::ReadinessRequest;
+use seawall_clouds::readiness_self_test::ReadinessRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Mutex;
 
-use seawall_identity::pod_resolver::ProbeAddress;
+use seawall_identity::pod_resolver::SelfProbeSourceAddress;
 
 /// The time limit of one readiness request. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -23,14 +23,14 @@ const DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct ReadinessChecker {
     listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
-    probe: ProbeAddress,
+    probe: SelfProbeSourceAddress,
     /// Limits checks to one at a time, because there is only one probe address. The lock is held across awaits, so it is async.
     turn: Mutex<()>,
 }
 
 impl ReadinessChecker {
     /// Creates a check of these bound addresses. The check sends one request for each dialect of a listener.
-    pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: ProbeAddress) -> Self {
+    pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: SelfProbeSourceAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
 
@@ -79,7 +79,7 @@ impl ReadinessChecker {
 /// Clears the probe's address when the probe ends for any reason.
 ///
 /// The client of the admin port can disconnect during a check. After that the probe's socket is closed, and any other process can get its address.
-struct Forget<'a>(&'a ProbeAddress);
+struct Forget<'a>(&'a SelfProbeSourceAddress);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn who_hangs_up_while_readiness_is_asked_leaves_no_probe_address() {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let probe = ProbeAddress::default();
+        let probe = SelfProbeSourceAddress::default();
         let listeners = vec![(silent.local_addr().unwrap(), vec![PROBE])];
         let readiness = ReadinessChecker::new(listeners, probe.clone());
         let under_way = async {
@@ -146,7 +146,7 @@ mod tests {
     #[tokio::test]
     async fn a_closed_listener_is_not_ready_and_leaves_no_probe_address() {
         let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let probe = ProbeAddress::default();
+        let probe = SelfProbeSourceAddress::default();
         let readiness = ReadinessChecker::new(vec![(closed, vec![PROBE])], probe.clone());
         let reason = readiness.check().await.unwrap_err();
         assert!(reason.contains("refused"), "{reason}");

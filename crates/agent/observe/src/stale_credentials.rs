@@ -29,12 +29,12 @@ use seawall_broker::ExchangeFault;
 use seawall_clouds::CurrentClouds;
 use seawall_clouds::entitlements::{LeaseState, PodLeases, RenewalFailure};
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::sdk_behavior::FirstExpiringSdks;
+use seawall_clouds::sdk_refresh_times::FirstExpiringSdks;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::{EventReason, PodEventRecorder};
+use seawall_core::kubernetes_events::{EventReason, PodEventRecorder};
 use seawall_core::{Clock, Moment, PodUid};
 
-use super::pod_scan::{PodCountGauge, PodScanner};
+use super::periodic_pod_checks::{PodCountGauge, PodScanner};
 
 /// The time between two scans. When a credential falls below its floor, minutes pass before the first SDK has problems, so the scan reports
 /// the credential in time.

@@ -151,7 +151,7 @@ impl ShardAdmission {
 ///
 /// AWS's Go SDK gives up after half a second. If the backlog is full, the kernel drops the attempt to connect, at no cost for the agent.
 /// The client's kernel tries again after a second.
-pub(crate) fn bounded_backlog(accepted: u32, period: Duration, shards: usize, most: i32) -> i32 {
+pub(crate) fn backlog_for_max_wait(accepted: u32, period: Duration, shards: usize, most: i32) -> i32 {
     const LONGEST_WAIT: f64 = 0.4;
     const LEAST: i32 = 8;
     let rate = f64::from(accepted) / period.as_secs_f64().max(0.001);
@@ -237,9 +237,9 @@ mod tests {
     #[test]
     fn no_connection_waits_longer_than_four_tenths_of_a_second() {
         let second = Duration::from_secs(1);
-        assert_eq!(bounded_backlog(1875, second, 8, 256), 93);
-        assert_eq!(bounded_backlog(1875, second, 256, 256), 8, "the least");
-        assert_eq!(bounded_backlog(30_000, second, 8, 256), 256, "the most");
-        assert_eq!(bounded_backlog(0, Duration::ZERO, 0, 256), 8);
+        assert_eq!(backlog_for_max_wait(1875, second, 8, 256), 93);
+        assert_eq!(backlog_for_max_wait(1875, second, 256, 256), 8, "the least");
+        assert_eq!(backlog_for_max_wait(30_000, second, 8, 256), 256, "the most");
+        assert_eq!(backlog_for_max_wait(0, Duration::ZERO, 0, 256), 8);
     }
 }

@@ -27,7 +27,7 @@ impl PermitCounter {
     /// all other clients take as many as they can. Of the first three quarters, a client can take up to eight times as many permits as it
     /// leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone gets two thirds of all
     /// permits. Several greedy clients leave enough free permits for at least one more greedy client.
-    pub fn is_within_share(&self, process: &Self, most: u32) -> bool {
+    pub fn has_share_left(&self, process: &Self, most: u32) -> bool {
         let free = fair_share::free_for_large_holders(u64::from(most), u64::from(process.open_count()));
         self.open_count() < GUARANTEED_CONNECTIONS
             || fair_share::may_take(u64::from(self.open_count() / 8), free)
@@ -91,7 +91,7 @@ mod tests {
         let mut permits = Vec::new();
         let mut open = |cap: &Arc<PermitCounter>| {
             let taken = cap
-                .is_within_share(&process, 1600)
+                .has_share_left(&process, 1600)
                 .then(|| (cap.take(1600).unwrap(), process.take(1600).unwrap()));
             taken.map(|pair| permits.push(pair)).is_some()
         };

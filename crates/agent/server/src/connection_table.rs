@@ -11,7 +11,7 @@ use std::time::Duration;
 use seawall_core::Moment;
 use slab::Slab;
 
-use super::client::ClientId;
+use super::connection_client::ClientId;
 use super::connection_permits::{GUARANTEED_CONNECTIONS, Permit};
 
 /// The key of a connection of this thread. The key is valid while the connection is in the table.
@@ -212,7 +212,11 @@ impl<C: TableEntry> ConnectionTable<C> {
     /// Ends the longest-idle connection of the client with the most connections.
     /// Returns false if the table finds none, because every client has few connections or uses them. The table never ends a connection with
     /// unread bytes, because the client waits for an answer.
-    pub(crate) fn end_idle_of_largest_client(&mut self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
+    pub(crate) fn end_longest_idle_of_largest_client(
+        &mut self,
+        timeouts: &ConnectionTimeouts,
+        now: Moment,
+    ) -> bool {
         // A client with few connections keeps them, however many connections other clients have.
         let idle = self
             .evictable(timeouts, now)
@@ -393,9 +397,9 @@ mod tests {
         let [older, newer] =
             [2, 3].map(|since| enter(&mut table, &hoarder, ConnectionState::Idle, at(since)));
         let busy = enter(&mut table, &hoarder, ConnectionState::Busy, at(0));
-        assert!(table.end_idle_of_largest_client(&TIMEOUTS, at(9)));
+        assert!(table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)));
         assert!(older.is_ended() && !newer.is_ended());
-        assert!(table.end_idle_of_largest_client(&TIMEOUTS, at(9)));
+        assert!(table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)));
         assert!(newer.is_ended() && !busy.is_ended());
     }
 
@@ -409,9 +413,9 @@ mod tests {
         let _just_served = enter(&mut table, &cap, ConnectionState::Idle, at(8));
         let _slow_to_send = enter(&mut table, &cap, ConnectionState::AwaitingFirstByte, at(7));
         let _in_a_head = enter(&mut table, &cap, ConnectionState::AwaitingHead, at(0));
-        assert!(!table.end_idle_of_largest_client(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
+        assert!(!table.end_longest_idle_of_largest_client(&TIMEOUTS, Moment::from_nanos(8_900_000_000)));
         assert!(
-            table.end_idle_of_largest_client(&TIMEOUTS, at(9)),
+            table.end_longest_idle_of_largest_client(&TIMEOUTS, at(9)),
             "the one that sent nothing for two seconds"
         );
     }

@@ -14,7 +14,7 @@ use rustix::time::Timespec;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The largest number of events that one call to [`EpollPoller::collect_events`] reports.
+/// The largest number of events that one call to [`EpollPoller::for_each_event`] reports.
 pub(crate) const MAX_EVENTS: usize = 256;
 
 /// A poller that belongs to one thread's runtime.
@@ -63,7 +63,7 @@ impl EpollPoller {
     ///
     /// # Errors
     /// The poller failed.
-    pub(crate) fn collect_events(&self, mut tell: impl FnMut(u64, EventFlags)) -> io::Result<usize> {
+    pub(crate) fn for_each_event(&self, mut tell: impl FnMut(u64, EventFlags)) -> io::Result<usize> {
         let mut room = [const { MaybeUninit::<Event>::uninit() }; MAX_EVENTS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let (ready, _) = match epoll::wait(self.epoll.get_ref(), &mut room, Some(&now)) {

@@ -22,11 +22,11 @@ use seawall_core::cloud::CloudName;
 use seawall_http::path::{self, PathCharset};
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 
-use super::client::ClientShares;
+use super::connection_client::UpstreamShareOwner;
 use super::repeated_request_cache::ReplayableQuery;
 use super::response::DeferredResponse;
 use super::route::MetadataRoute;
-use crate::client::Client;
+use crate::connection_client::Client;
 
 /// A cloud's metadata dialect on one traffic thread.
 pub trait MetadataDialect<P>: fmt::Debug {
@@ -80,7 +80,7 @@ pub enum HandlerOutcome<P> {
     CacheHit {
         /// The kind of request.
         route: &'static MetadataRoute,
-        /// The query, if [`RequestContext::should_record_query`] is true. The thread can later answer the same bytes with this query.
+        /// The query, if [`RequestContext::should_return_replayable_query`] is true. The thread can later answer the same bytes with this query.
         question: Option<Box<dyn ReplayableQuery<P>>>,
     },
     /// The answer is not ready yet.
@@ -99,9 +99,9 @@ pub struct RequestContext<'a, 'h, 'b> {
     /// The properties of the request that affect the format of the response.
     pub response_context: &'a ResponseContext<'a>,
     /// The client whose shares the request uses.
-    pub shares: ClientShares<'a>,
+    pub shares: UpstreamShareOwner<'a>,
     /// The address from which the request came.
-    pub peer: IpAddr,
+    pub peer_ip: IpAddr,
     /// The number of the request, unique in this process.
     pub request_id: u64,
     /// The time when the request arrived. It is earlier than `now` if the request waited for identity.
@@ -112,7 +112,7 @@ pub struct RequestContext<'a, 'h, 'b> {
     /// client is that pod.
     pub has_likely_pod: bool,
     /// True if the thread wants to record the query. The dialect then returns the query in [`HandlerOutcome::CacheHit`].
-    pub should_record_query: bool,
+    pub should_return_replayable_query: bool,
 }
 
 /// The current dialects of a listener.
@@ -143,7 +143,7 @@ impl<P> ActiveDialects<P> {
 #[derive(Debug)]
 pub struct ListenerDialects<P> {
     /// The number that identifies this set of dialects.
-    pub id: u64,
+    pub dialect_set_id: u64,
     first: Rc<dyn MetadataDialect<P>>,
     others: Vec<Rc<dyn MetadataDialect<P>>>,
 }
@@ -155,13 +155,13 @@ impl<P> ListenerDialects<P> {
         let mut dialects = dialects.into_iter();
         static MADE: AtomicU64 = AtomicU64::new(0);
         let id = MADE.fetch_add(1, Ordering::Relaxed);
-        Some(Self { id, first: dialects.next()?, others: dialects.collect() })
+        Some(Self { dialect_set_id: id, first: dialects.next()?, others: dialects.collect() })
     }
 
     /// Returns the first dialect that claims the canonical path of this target. Each dialect canonicalises the target by its own rules.
     /// If no dialect claims the target, or the target has no canonical path, returns the listener's first dialect, which refuses
     /// the request.
-    pub fn for_target(&self, target: &str) -> &dyn MetadataDialect<P> {
+    pub fn dialect_for_target(&self, target: &str) -> &dyn MetadataDialect<P> {
         if self.others.is_empty() {
             return &*self.first;
         }

@@ -1,14 +1,13 @@
 //! Serves HTTP/1 to many small clients and gives each client a fair share.
 //!
-//! A traffic thread ([`thread`]) accepts connections, reads requests, obtains answers and writes them. A [`client::ClientResolver`]
+//! A traffic thread ([`thread`]) accepts connections, reads requests, obtains answers and writes them. A [`connection_client::ClientResolver`]
 //! identifies the client, and a [`handler::MetadataDialect`] interprets the request. Each client has its own share of the common
 //! resources ([`fairness`]). [`upstream`] fetches answers from a real metadata server. The crate knows nothing about Kubernetes or
 //! files. It knows the clouds only by name. The agent's program starts the server, the crate `clouds` implements the dialects, and
 //! the crate `identity` implements the resolver.
 
 mod admission;
-pub mod capacity;
-pub mod client;
+pub mod connection_client;
 pub mod connection_permits;
 pub mod connection_table;
 mod date_header;
@@ -16,7 +15,7 @@ mod epoll;
 mod fairness;
 pub mod handler;
 pub mod listen;
-pub mod memory;
+pub mod memory_levels;
 pub mod repeated_request_cache;
 pub mod response;
 pub mod route;
@@ -25,5 +24,6 @@ mod tcp_info;
 pub mod testing;
 pub mod thread;
 pub mod thread_metrics;
+pub mod time_at_limits;
 pub mod upstream;
 pub mod watchdog;

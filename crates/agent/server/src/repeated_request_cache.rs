@@ -17,7 +17,7 @@ use seawall_core::{Moment, Secret};
 use seawall_http::{HttpVersion, ResponseContext};
 
 use super::route::MetadataRoute;
-use crate::client::Client;
+use crate::connection_client::Client;
 
 /// The longest request head that the cache records.
 /// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. About 1,100 of these
@@ -42,7 +42,7 @@ pub trait ReplayableQuery<P>: fmt::Debug {
 
 /// The recorded request of one client.
 #[derive(Debug)]
-pub(crate) struct ReplayCache<P> {
+pub(crate) struct SingleRequestReplayCache<P> {
     last: RefCell<Option<CachedRequest<P>>>,
     others: Cell<u8>,
 }
@@ -88,13 +88,13 @@ impl<P> CachedRequest<P> {
     }
 }
 
-impl<P> Default for ReplayCache<P> {
+impl<P> Default for SingleRequestReplayCache<P> {
     fn default() -> Self {
         Self { last: RefCell::default(), others: Cell::default() }
     }
 }
 
-impl<P> ReplayCache<P> {
+impl<P> SingleRequestReplayCache<P> {
     /// Calls `then` with the recorded request if `bytes` begins with that request, and returns the result.
     pub(crate) fn replay<T>(
         &self,
@@ -119,7 +119,7 @@ impl<P> ReplayCache<P> {
     }
 
     /// Records this request, which replaces the previous one.
-    pub(crate) fn record(&self, request: CachedRequest<P>) {
+    pub(crate) fn record_parsed_request(&self, request: CachedRequest<P>) {
         self.last.replace(Some(request));
     }
 

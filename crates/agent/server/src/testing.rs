@@ -10,13 +10,13 @@ use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, shutdown};
 use seawall_http::Refusal;
 
-use crate::client::{Client, ClientId, ClientResolver, ServedPod};
+use crate::connection_client::{Client, ClientId, ClientResolver, ServedPod};
 use crate::connection_permits::PermitCounter;
 use crate::connection_table::ConnectionTimeouts;
 use crate::handler::ListenerDialects;
-use crate::memory::UnlimitedMemory;
+use crate::memory_levels::UnlimitedMemory;
 use crate::route::MetadataRoute;
-use crate::thread::{ClientLimits, ServerContext, TestTurn, ThreadLimits, TrafficThread};
+use crate::thread::{ClientLimits, ServerContext, TestTurnOutcome, ThreadLimits, TrafficThread};
 use crate::thread_metrics::ThreadMetrics;
 
 /// A pod without entitlements.
@@ -94,12 +94,12 @@ pub(crate) fn new_test_thread<P: ServedPod>(
     let shared = ServerContext {
         clock: clock.clone(),
         resolver: Arc::new(AnyoneResolver),
-        open_connections: Arc::default(),
+        open_connection_counter: Arc::default(),
         guest_counter: Arc::default(),
-        unknown_client_connections: Arc::default(),
-        memory_gauge: Arc::new(UnlimitedMemory),
+        unknown_client_connection_counter: Arc::default(),
+        free_memory_gauge: Arc::new(UnlimitedMemory),
         limits: ThreadLimits {
-            connections: 8,
+            max_process_connections: 8,
             guest_connections: 8,
             threads: 1,
             buffered_bytes: 8 * 1024,
@@ -126,7 +126,7 @@ impl<P: ServedPod> TestThread<P> {
         client: &Client<P>,
         pod: &P,
         bytes: &[u8],
-    ) -> TestTurn {
+    ) -> TestTurnOutcome {
         self.0.answer_for_test(dialects, client, pod, IpAddr::from([127, 0, 0, 1]), bytes)
     }
 

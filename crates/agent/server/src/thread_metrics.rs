@@ -1,7 +1,7 @@
 //! The counters of the traffic threads. The admin port exports them to Prometheus.
 //!
 //! Each traffic thread owns one [`ThreadMetrics`] and updates its counters with relaxed atomics. Therefore the metrics of a request
-//! need no lock, no allocation and no formatting. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASSES`]), never from
+//! need no lock, no allocation and no formatting. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASS_LABELS`]), never from
 //! a path, an address or a name that a pod chose. With an open set, a pod could fill the memory with labels. The histogram of the
 //! Prometheus library takes a lock per observation. Therefore the latency buckets are plain counters, and the admin port turns them
 //! into a histogram at each scrape.
@@ -15,9 +15,9 @@ use super::route::MetadataRoute;
 use super::tcp_info;
 
 /// The status classes that the metrics distinguish.
-pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+pub const STATUS_CLASS_LABELS: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
-/// Returns the class of a status as an index into [`STATUS_CLASSES`].
+/// Returns the class of a status as an index into [`STATUS_CLASS_LABELS`].
 fn class(status: u16) -> usize {
     usize::from(status / 100).clamp(2, 5) - 2
 }
@@ -29,7 +29,7 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     2_500_000, 10_000_000,
 ];
 
-/// The upper bounds of the buckets of [`ThreadMetrics::accept_waits`], in milliseconds, because the kernel measures that wait in
+/// The upper bounds of the buckets of [`ThreadMetrics::accept_wait_buckets`], in milliseconds, because the kernel measures that wait in
 /// milliseconds.
 pub const ACCEPT_WAIT_BOUNDS_MILLIS: [u64; 9] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000];
 
@@ -45,7 +45,7 @@ pub struct ConnectionMetrics {
     /// Accepted connections.
     pub accepted: AtomicU64,
     /// Connections that the agent refused because their pod was deleted.
-    pub rejected: AtomicU64,
+    pub rejected_pod_deleted: AtomicU64,
     /// Connections that ended after one answer, because their client was at its share of connections.
     pub guest_connections: AtomicU64,
     /// Idle connections that the agent ended because memory or descriptors were short.
@@ -62,23 +62,23 @@ pub struct ConnectionMetrics {
 #[derive(Debug, Default)]
 pub struct ThreadMetrics {
     /// The number of requests by route and status class. A linear search of this short list costs less than a hash lookup.
-    pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASSES.len()])]>,
+    pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASS_LABELS.len()])]>,
     /// The number of answers with a cached credential.
     pub cache_hits: AtomicU64,
     /// Requests that waited for identity. The first counter counts requests whose client became known, the second counts all other
     /// requests.
-    pub identity_waits: [AtomicU64; 2],
+    pub identity_waits_by_outcome: [AtomicU64; 2],
     /// The number of answers by latency: one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
     pub latency_buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// The sum of the latencies of all answers, in microseconds.
     pub total_latency_micros: AtomicU64,
     /// The number of sampled connections by the time for which their request waited in the backlog: one bucket per bound in
     /// [`ACCEPT_WAIT_BOUNDS_MILLIS`], and one for longer waits.
-    pub accept_waits: [AtomicU64; ACCEPT_WAIT_BOUNDS_MILLIS.len() + 1],
+    pub accept_wait_buckets: [AtomicU64; ACCEPT_WAIT_BOUNDS_MILLIS.len() + 1],
     /// The sum of the sampled waits in the backlog, in milliseconds.
     pub total_accept_wait_millis: AtomicU64,
     /// The counters of the thread's connections.
-    pub connections: ConnectionMetrics,
+    pub connection_metrics: ConnectionMetrics,
 }
 
 impl ThreadMetrics {
@@ -110,18 +110,18 @@ impl ThreadMetrics {
         let Some(waited) = tcp_info::time_since_data(accepted) else { return };
         let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         let bucket = ACCEPT_WAIT_BOUNDS_MILLIS.iter().position(|bound| millis <= *bound);
-        add(&self.accept_waits[bucket.unwrap_or(ACCEPT_WAIT_BOUNDS_MILLIS.len())], 1);
+        add(&self.accept_wait_buckets[bucket.unwrap_or(ACCEPT_WAIT_BOUNDS_MILLIS.len())], 1);
         add(&self.total_accept_wait_millis, millis);
     }
 
     /// Counts a request that waited for identity and whose client became known.
     pub fn record_identified_wait(&self) {
-        add(&self.identity_waits[0], 1);
+        add(&self.identity_waits_by_outcome[0], 1);
     }
 
     /// Counts a request that waited for identity and whose client stayed unknown.
     pub fn record_unidentified_wait(&self) {
-        add(&self.identity_waits[1], 1);
+        add(&self.identity_waits_by_outcome[1], 1);
     }
 
     /// Counts an answer with a cached credential.

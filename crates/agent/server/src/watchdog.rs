@@ -89,7 +89,7 @@ pub struct ThreadHeartbeat {
 impl ThreadHeartbeat {
     /// Records that the calling thread's event loop runs from now on, until the returned guard is dropped.
     #[must_use]
-    pub fn begin_event_loop(self: &Arc<Self>) -> HeartbeatGuard {
+    pub fn mark_event_loop_begun(self: &Arc<Self>) -> HeartbeatGuard {
         self.kernel_thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
         HeartbeatGuard(self.clone())
     }
@@ -160,12 +160,12 @@ pub struct HungThread {
     /// The work that the thread last began.
     pub activity: ThreadActivity,
     /// The state of the thread in the kernel.
-    pub state: ThreadState,
+    pub kernel_state: ThreadState,
 }
 
 impl fmt::Display for HungThread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, activity, state } = self;
+        let Self { number, activity, kernel_state: state } = self;
         write!(out, "traffic-{number} hangs in {} (state {} of proc_pid_stat)", activity.name(), state.letter)
     }
 }
@@ -237,7 +237,8 @@ impl HangDetector {
             let before = *thread.cpu_time.get_or_insert(state.cpu_time);
             let is_hung = state.is_blocked() || state.cpu_time.saturating_sub(before) >= CPU_WITHOUT_BEAT;
             if thread.silent_checks >= CHECKS && is_hung {
-                hung = Some(HungThread { number, activity: thread.heartbeat.activity(), state });
+                hung =
+                    Some(HungThread { number, activity: thread.heartbeat.activity(), kernel_state: state });
             }
         }
         self.has_begun |= running > 0;
@@ -322,13 +323,13 @@ pub struct Watchdog {
     /// Receives the results.
     pub health: Arc<TrafficThreadHealth>,
     /// Called after each check while every thread beats, so at most once per [`HEARTBEAT_INTERVAL`].
-    pub after_healthy_check: Box<dyn FnMut() + Send>,
+    pub on_healthy_check: Box<dyn FnMut() + Send>,
     /// Called after each check with the time since the previous check.
-    pub after_check: Box<dyn FnMut(Duration) + Send>,
+    pub on_check: Box<dyn FnMut(Duration) + Send>,
     /// Reports a hung thread. The watchdog aborts the process when the function returns.
     pub on_hang: Box<dyn FnMut(HungThread) + Send>,
     /// Returns the state of the thread with this kernel thread number.
-    pub thread_state: fn(i32) -> Option<ThreadState>,
+    pub read_thread_state: fn(i32) -> Option<ThreadState>,
 }
 
 impl fmt::Debug for Watchdog {
@@ -349,7 +350,7 @@ impl Watchdog {
         loop {
             std::thread::sleep(HEARTBEAT_INTERVAL);
             let now = self.health.clock.now();
-            let check = detector.check(now, self.thread_state);
+            let check = detector.check(now, self.read_thread_state);
             self.health.record(check);
             match check {
                 HeartbeatCheck::Hung(hung) => {
@@ -360,9 +361,9 @@ impl Watchdog {
                 HeartbeatCheck::Running { .. } => {}
             }
             if self.health.is_beating() {
-                (self.after_healthy_check)();
+                (self.on_healthy_check)();
             }
-            (self.after_check)(now.since(before));
+            (self.on_check)(now.since(before));
             before = now;
         }
     }
@@ -385,7 +386,7 @@ mod tests {
     impl Trial {
         fn new() -> Self {
             let heartbeats: Vec<Arc<ThreadHeartbeat>> = (0..2).map(|_| Arc::default()).collect();
-            let guards = heartbeats.iter().map(ThreadHeartbeat::begin_event_loop).collect();
+            let guards = heartbeats.iter().map(ThreadHeartbeat::mark_event_loop_begun).collect();
             let detector = HangDetector::new(&heartbeats);
             let mut trial = Self { heartbeats, guards, detector, now: Moment::from_nanos(1) };
             assert_eq!(trial.silence(&[0, 1]), Duration::ZERO);
@@ -526,7 +527,7 @@ mod tests {
         let heartbeat = Arc::<ThreadHeartbeat>::default();
         let hanging = heartbeat.clone();
         std::thread::spawn(move || {
-            let _guard = hanging.begin_event_loop();
+            let _guard = hanging.mark_event_loop_begun();
             hanging.beat();
             hanging.set_activity(ThreadActivity::Answer);
             // This read never returns, because no thread writes into the pipe.
@@ -536,10 +537,10 @@ mod tests {
         let watchdog = Watchdog {
             heartbeats: vec![heartbeat],
             health: Arc::new(TrafficThreadHealth::new(Clock::system())),
-            after_healthy_check: Box::new(|| {}),
-            after_check: Box::new(|_| {}),
+            on_healthy_check: Box::new(|| {}),
+            on_check: Box::new(|_| {}),
             on_hang: Box::new(|hung| drop(writeln!(std::io::stderr(), "{hung}"))),
-            thread_state: |thread| {
+            read_thread_state: |thread| {
                 let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
                 ThreadState::parse(&stat.ok()?)
             },

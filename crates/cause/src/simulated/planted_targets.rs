@@ -12,9 +12,9 @@ use super::servers::{
     CfsQuotaServer, LeakyBucketServer, LognormalServiceTime, RetryingProxyServer, ServerModel,
     TokenBucketServer, UnevenBalancer, UnlimitedServer, WorkerPoolServer,
 };
-use crate::cause_figures::load_at_permille_loss;
+use crate::cause_size_estimates::load_at_permille_loss;
 use crate::class::CauseClass;
-use crate::inquiry::SearchFindings;
+use crate::experiment_selection::SearchFindings;
 
 /// A simulated target with its known properties and its hidden truth.
 pub struct PlantedTarget {

@@ -3,8 +3,8 @@
 use super::planted_targets::{PAIRS, PlantedTarget, SINGLE_CAUSES};
 use crate::class::CauseClass;
 use crate::diagnosis_input::DiagnosisInput;
+use crate::experiment_selection::{Inquiry, InquiryStep, load_seconds};
 use crate::experiment_target::ExperimentTarget;
-use crate::inquiry::{Inquiry, InquiryStep, load_seconds};
 use crate::odds::{self, CausePosterior};
 use crate::report::DiagnosisReport;
 
@@ -56,7 +56,7 @@ impl DiagnosisScore {
 
 /// Runs an inquiry on a target.
 #[must_use]
-pub fn score(mut plant: PlantedTarget) -> DiagnosisScore {
+pub fn diagnose_and_score_one(mut plant: PlantedTarget) -> DiagnosisScore {
     let mut inquiry = Inquiry::new(plant.search_findings.clone());
     let mut load = 0.0;
     loop {
@@ -104,7 +104,7 @@ pub fn score_single_causes(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants = SINGLE_CAUSES
         .into_iter()
         .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw(class, seed)));
-    plants.map(score).collect()
+    plants.map(diagnose_and_score_one).collect()
 }
 
 /// Scores for every single cause on local targets, for each seed.
@@ -113,7 +113,7 @@ pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants = SINGLE_CAUSES
         .into_iter()
         .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw_local(class, seed)));
-    plants.map(score).collect()
+    plants.map(diagnose_and_score_one).collect()
 }
 
 /// Scores for every pair of causes, for each seed.
@@ -122,7 +122,7 @@ pub fn score_cause_pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
     let plants = PAIRS
         .into_iter()
         .flat_map(|pair| seeds.clone().map(move |seed| PlantedTarget::draw_pair(pair, seed)));
-    plants.map(score).collect()
+    plants.map(diagnose_and_score_one).collect()
 }
 
 /// Returns the share of scores that match the predicate.

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::client::ModelTarget;
 use super::network_parts::KeepAlivePolicy;
 use super::planted_targets::{PlantedTarget, SINGLE_CAUSES};
-use super::scores::{self, DiagnosisScore, score, share};
+use super::scores::{self, DiagnosisScore, diagnose_and_score_one, share};
 use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::experiment_plans;
+use crate::experiment_selection::{Inquiry, InquiryStep, SearchFindings, load_seconds};
 use crate::experiment_target::ExperimentTarget;
-use crate::inquiry::{Inquiry, InquiryStep, SearchFindings, load_seconds};
 use crate::observed_requests::{ExperimentObservation, ObservedOutcome, ObservedRequest};
 use crate::report::DiagnosisReport;
 
@@ -62,7 +62,7 @@ fn two_causes_are_both_named_more_often_than_not() {
 
 #[test]
 fn a_backlog_that_nobody_reads_is_a_connection_cap_of_its_size_and_one() {
-    let score = score(PlantedTarget::draw_connection_capped(1));
+    let score = diagnose_and_score_one(PlantedTarget::draw_connection_capped(1));
     assert_eq!(score.named, [CauseClass::ConnectionCap]);
     assert_eq!(figure(&score, CauseClass::ConnectionCap, "cap"), Some(1_025.0));
     assert_eq!(figure(&score, CauseClass::ConnectionCap, "power of two"), Some(1_024.0));
@@ -71,14 +71,18 @@ fn a_backlog_that_nobody_reads_is_a_connection_cap_of_its_size_and_one() {
 
 #[test]
 fn a_cap_that_closes_far_above_a_hanging_limiter_is_a_cause_beside_it() {
-    let score = score(PlantedTarget::draw_hanging_limiter(1));
+    let score = diagnose_and_score_one(PlantedTarget::draw_hanging_limiter(1));
     assert!(score.named_all_causes(), "{:?}", score.named);
 }
 
 #[test]
 fn nothing_wrong_is_unknown() {
     for seed in 0..6 {
-        assert_eq!(score(PlantedTarget::draw_faultless(seed)).named, [CauseClass::Unknown], "seed {seed}");
+        assert_eq!(
+            diagnose_and_score_one(PlantedTarget::draw_faultless(seed)).named,
+            [CauseClass::Unknown],
+            "seed {seed}"
+        );
     }
 }
 
@@ -88,7 +92,7 @@ fn sizes_are_those_that_were_planted() {
     let mut close = 0;
     for plant in workers {
         let planted = plant.search_findings.limit * plant.search_findings.service_time;
-        let told = figure(&score(plant), CauseClass::PoolSaturation, "workers");
+        let told = figure(&diagnose_and_score_one(plant), CauseClass::PoolSaturation, "workers");
         close += usize::from(told.is_some_and(|told| (told / planted - 1.0).abs() < 0.3));
     }
     assert!(close >= 10, "{close} of 12 pools");
@@ -162,7 +166,7 @@ fn after_an_overload_that_cannot_be_believed_it_is_looked_whether_the_target_is_
 #[test]
 fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
     for class in SINGLE_CAUSES {
-        let report = score(PlantedTarget::draw(class, 11)).report;
+        let report = diagnose_and_score_one(PlantedTarget::draw(class, 11)).report;
         for evidence in report.causes.iter().flat_map(|cause| &cause.evidence) {
             assert!(evidence.likelihood_ratio >= 2.0, "{class}: {evidence:?}");
             assert!(!evidence.observation.contains(" 0 times"), "{class}: {evidence:?}");
@@ -496,7 +500,7 @@ fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core
     for seed in 0..8 {
         let plant = PlantedTarget::draw_local(CauseClass::DelayingLimiter, seed);
         let hardly = plant.search_findings.limit * plant.search_findings.service_time < 0.4;
-        let named = score(plant).named;
+        let named = diagnose_and_score_one(plant).named;
         assert!(!hardly || named.first() == Some(&CauseClass::DelayingLimiter), "seed {seed}: {named:?}");
     }
 }
@@ -521,7 +525,8 @@ fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
 /// Regression: each connection was closed before its second use, which looked like a server that closes every connection.
 #[test]
 fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
-    let named = |seed| score(PlantedTarget::draw_local(CauseClass::KeepAliveRace, seed)).named;
+    let named =
+        |seed| diagnose_and_score_one(PlantedTarget::draw_local(CauseClass::KeepAliveRace, seed)).named;
     let raced = (0..12).filter(|seed| named(*seed).first() == Some(&CauseClass::KeepAliveRace)).count();
     assert!(raced >= 11, "{raced} of 12");
 }
@@ -711,7 +716,7 @@ fn a_step_stays_the_same_until_it_was_told_what_came_of_it() {
 
 #[test]
 fn ties_name_what_would_tell() {
-    let score = score(PlantedTarget::draw(CauseClass::CpuSaturation, 9));
+    let score = diagnose_and_score_one(PlantedTarget::draw(CauseClass::CpuSaturation, 9));
     let tie = score.report.ties.iter().find(|tie| tie.between.contains(&CauseClass::CpuSaturation));
     assert!(tie.is_some_and(|tie| tie.how_to_tell.contains("--server-cgroup")), "{:?}", score.report.ties);
 }
@@ -721,7 +726,7 @@ fn ties_name_what_would_tell() {
 #[test]
 fn a_small_bucket_is_no_cap_and_a_cap_no_bucket() {
     let right = |class: CauseClass, draw: fn(CauseClass, u64) -> PlantedTarget| {
-        let named = |seed| score(draw(class, seed)).named.first().copied();
+        let named = |seed| diagnose_and_score_one(draw(class, seed)).named.first().copied();
         (1..21).filter(|seed| named(*seed) == Some(class)).count()
     };
     for draw in [PlantedTarget::draw, PlantedTarget::draw_local] {

@@ -5,6 +5,7 @@
 //! uses the terms of ARCHITECTURE.md.
 
 pub mod annotations;
+pub mod atomic_rate_limiter;
 pub mod attestation;
 pub mod backoff;
 pub mod clock;
@@ -13,11 +14,10 @@ pub mod cloud;
 pub mod disk_thread;
 pub mod duration;
 pub mod endpoint;
-pub mod events;
 pub mod fair_share;
 pub mod file;
+pub mod kubernetes_events;
 pub mod lease;
-pub mod limiter;
 pub mod name_syntax;
 pub mod pod;
 pub mod secret;
@@ -26,9 +26,9 @@ pub mod shutdown;
 pub mod terminal_safe;
 
 pub use annotations::PodAnnotations;
+pub use atomic_rate_limiter::Gcra;
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, Moment};
 pub use lease::{Lease, LifetimeFloor};
-pub use limiter::Gcra;
 pub use pod::{Pod, PodUid, ServiceAccount};
 pub use secret::Secret;

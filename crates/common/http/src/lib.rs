@@ -9,13 +9,13 @@
 pub mod body;
 mod bytes;
 mod framing_headers;
+pub mod head_writer;
 pub mod limits;
 pub mod path;
 mod refusal;
 pub mod request;
 pub mod response;
 mod response_writer;
-pub mod write;
 
 pub use body::{BodyDecoder, BodyError, BodyEvent, Framing};
 pub use httparse::Header;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use seawall_http::{Framing, HeadLimits, write};
+use seawall_http::{Framing, HeadLimits, head_writer};
 use seawall_invariants::http::{HeadParseResult, body, request, response};
 
 /// Runs a property over every file in the corpus of the fuzzer with this name.
@@ -121,10 +121,10 @@ proptest! {
     #[test]
     fn a_written_request_reads_back_equal(method in token(), target in "/[!-~&&[^#\\\\]]{0,40}", headers in headers(), length in any::<u64>()) {
         let mut out = Vec::new();
-        write::request_line(&mut out, &method, &target);
-        write::header(&mut out, "Host", b"a");
+        head_writer::request_line(&mut out, &method, &target);
+        head_writer::header(&mut out, "Host", b"a");
         write_headers(&mut out, &headers);
-        write::header(&mut out, "Content-Length", length.to_string().as_bytes());
+        head_writer::header(&mut out, "Content-Length", length.to_string().as_bytes());
         out.extend_from_slice(b"\r\n");
         let HeadParseResult::Complete(head, taken) = request::parse_head(&out, &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
@@ -137,13 +137,13 @@ proptest! {
     #[test]
     fn a_written_response_reads_back_equal(status in 200u16..204, headers in headers(), length in any::<u32>()) {
         let mut out = Vec::new();
-        write::status_line(&mut out, status);
+        head_writer::status_line(&mut out, status);
         write_headers(&mut out, &headers);
-        write::content_length_and_end(&mut out, length as u64);
+        head_writer::content_length_and_end(&mut out, length as u64);
         let HeadParseResult::Complete(head, taken) = response::parse_head(&out, "GET", &HeadLimits::default()) else {
             panic!("refused: {}", out.escape_ascii())
         };
-        prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, write::reason_phrase(status).as_bytes(), out.len()));
+        prop_assert_eq!((head.status, head.reason.as_slice(), taken), (status, head_writer::reason_phrase(status).as_bytes(), out.len()));
         prop_assert_eq!(&head.headers[..headers.len()], headers.as_slice());
         prop_assert_eq!(head.framing, Framing::Length(u64::from(length)));
     }
@@ -186,6 +186,6 @@ fn headers() -> impl Strategy<Value = Vec<(String, Vec<u8>)>> {
 
 fn write_headers(out: &mut Vec<u8>, headers: &[(String, Vec<u8>)]) {
     for (name, value) in headers {
-        write::header(out, name, value);
+        head_writer::header(out, name, value);
     }
 }

@@ -216,7 +216,7 @@ mod tests {
     use std::fs;
 
     use seawall_core::ManualClock;
-    use seawall_testkit::server::{Peer, Server as Stub};
+    use seawall_testkit::closure_server::{Peer, Server as Stub};
     use seawall_testkit::tls::CertificateAuthority;
     use serde_json::{Value, json};
     use tempfile::TempDir;

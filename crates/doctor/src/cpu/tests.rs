@@ -1,4 +1,4 @@
-use seawall_probe::files::fake::Texts;
+use seawall_probe::file_reader::fake::Texts;
 
 use super::*;
 use crate::finding::test_helpers::{self, reason};

@@ -19,9 +19,9 @@ pub(super) struct DnsExchange {
     /// The time until both questions were answered or given up.
     pub(super) took: Duration,
     /// The sent questions, including those over TCP.
-    pub(super) sent: u32,
+    pub(super) sent_count: u32,
     /// The answers over the first transport.
-    pub(super) answered: u32,
+    pub(super) answered_count: u32,
     /// The responses with a failure or refusal.
     pub(super) failure_responses: u32,
     /// The responses with a failure (SERVFAIL).
@@ -31,9 +31,9 @@ pub(super) struct DnsExchange {
     /// The addresses in the responses.
     pub(super) address_count: u32,
     /// The truncated responses, which the client requests again over TCP.
-    pub(super) truncated: u32,
+    pub(super) truncated_count: u32,
     /// The truncated responses that did not come over TCP.
-    pub(super) tcp_lost: u32,
+    pub(super) tcp_lost_count: u32,
     /// The system's error for a missing TCP response, if any.
     pub(super) tcp_error: Option<ErrorKind>,
     /// The system's error for an unsent question or a missing response, if any.
@@ -42,17 +42,19 @@ pub(super) struct DnsExchange {
 
 impl DnsExchange {
     /// Returns the unanswered questions. A truncated response counts once, although the client asks twice.
-    pub(super) fn lost(&self) -> u32 {
-        let over_tcp = self.truncated - self.tcp_lost;
-        self.sent - self.answered - over_tcp
+    pub(super) fn lost_count(&self) -> u32 {
+        let over_tcp = self.truncated_count - self.tcp_lost_count;
+        self.sent_count - self.answered_count - over_tcp
     }
 
     /// Returns whether the C library asks the next server at once. It does so if the server is unreachable (perhaps only over
     /// TCP) or if no response is usable.
     pub(super) fn tries_next_server(&self) -> bool {
-        let cannot = self.answered == 0 && self.error.is_some();
-        let cannot_over_tcp = self.tcp_error.is_some() && self.lost() == self.tcp_lost;
-        cannot || cannot_over_tcp || self.lost() == 0 && self.next_server_triggers == self.answered
+        let cannot = self.answered_count == 0 && self.error.is_some();
+        let cannot_over_tcp = self.tcp_error.is_some() && self.lost_count() == self.tcp_lost_count;
+        cannot
+            || cannot_over_tcp
+            || self.lost_count() == 0 && self.next_server_triggers == self.answered_count
     }
 
     fn take(&mut self, answer: DnsAnswer) {
@@ -89,7 +91,7 @@ pub(super) fn ask(
     let queries = queries.collect::<Result<Vec<_>, _>>()?;
     // If the system cannot send, the result is like that of a silent server, but with the error.
     let unsent =
-        |error: io::Error| DnsExchange { sent: 2, error: Some(error.kind()), ..DnsExchange::default() };
+        |error: io::Error| DnsExchange { sent_count: 2, error: Some(error.kind()), ..DnsExchange::default() };
     let exchange = if way.over_tcp { exchange_over_tcp } else { exchange };
     Ok(exchange(way.server, queries, patience, now).unwrap_or_else(unsent))
 }
@@ -114,7 +116,7 @@ fn exchange(
     let mut heard = DnsExchange::default();
     for query in &open {
         socket.send(query.as_dgram_slice())?;
-        heard.sent += 1;
+        heard.sent_count += 1;
     }
     let mut buffer = [0; 4096];
     while let (false, Some(left_now)) = (open.is_empty(), left()) {
@@ -132,12 +134,12 @@ fn exchange(
         };
         let query = open.swap_remove(at);
         let mut answer = answers(&buffer[..length], &query).unwrap_or_default();
-        heard.answered += 1;
+        heard.answered_count += 1;
         if answer.is_cut {
-            heard.truncated += 1;
-            heard.sent += 1;
+            heard.truncated_count += 1;
+            heard.sent_count += 1;
             answer = over_tcp(server, &query, &left).unwrap_or_else(|error| {
-                heard.tcp_lost += 1;
+                heard.tcp_lost_count += 1;
                 heard.tcp_error = told(&error);
                 DnsAnswer::default()
             });
@@ -163,7 +165,7 @@ fn exchange_over_tcp(
 ) -> io::Result<DnsExchange> {
     let begun = now();
     let left = || patience.checked_sub(now().saturating_sub(begun)).filter(|left| !left.is_zero());
-    let mut heard = DnsExchange { sent: open.len() as u32, ..DnsExchange::default() };
+    let mut heard = DnsExchange { sent_count: open.len() as u32, ..DnsExchange::default() };
     let mut talk = || {
         let mut connection = Connection::open(server, &left)?;
         for query in &open {
@@ -174,7 +176,7 @@ fn exchange_over_tcp(
             let found = open.iter().enumerate().find_map(|(at, query)| Some((at, answers(&message, query)?)));
             if let Some((at, answer)) = found {
                 open.swap_remove(at);
-                heard.answered += 1;
+                heard.answered_count += 1;
                 heard.take(answer);
             }
         }

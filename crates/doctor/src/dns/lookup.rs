@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use seawall_probe::files::{ProbeError, ProbeResult};
+use seawall_probe::file_reader::{ProbeError, ProbeResult};
 
 use super::ask::{DnsExchange, InvalidDnsName, MonotonicNow, NameServerPath, ask};
 use super::config::{CandidateName, ResolverConfig};
@@ -52,7 +52,7 @@ enum NextTry {
 
 fn then(last: &DnsExchange) -> NextTry {
     match last {
-        _ if last.address_count > 0 || last.answered == 0 => NextTry::End,
+        _ if last.address_count > 0 || last.answered_count == 0 => NextTry::End,
         _ if last.failure_responses > last.servfail_responses => NextTry::AsItIs,
         _ => NextTry::Next,
     }
@@ -109,7 +109,7 @@ fn in_turn(
             return Err(ProbeError::NotApplicable("the lookup did not end within the time limit"));
         }
         // After one truncated response without a TCP response, further questions go over TCP.
-        let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost > 0);
+        let over_tcp = config.over_tcp || all.iter().any(|heard: &DnsExchange| heard.tcp_lost_count > 0);
         let way = NameServerPath { server: *server, over_tcp };
         let Ok(heard): Result<_, InvalidDnsName> = ask(way, name, left(), now) else { return Ok(None) };
         all.push(heard);
@@ -138,7 +138,7 @@ pub(super) fn judge_lookup(
     };
     let (rounds, millis) = (looked.rounds.len(), looked.took.as_secs_f64() * 1e3);
     let tried: Vec<_> = looked.rounds.iter().map(|round| format!("{}.", round.name)).collect();
-    let sent = looked.sum(|heard| heard.sent);
+    let sent = looked.sum(|heard| heard.sent_count);
     let text = format!(
         "the lookup of {name} took {} in {} and {millis:.1} ms, and found {} (tried: {})",
         pluralize(f64::from(sent), "question"),
@@ -150,7 +150,7 @@ pub(super) fn judge_lookup(
         .with_measurement("questions", f64::from(sent), "questions")
         .with_measurement("rounds", rounds as f64, "rounds")
         .with_measurement("took", millis, "ms")
-        .with_measurement("over-tcp", f64::from(looked.sum(|heard| heard.truncated)), "questions");
+        .with_measurement("over-tcp", f64::from(looked.sum(|heard| heard.truncated_count)), "questions");
     if let Some((reason, fix)) = broken(config, name, looked) {
         return found.with_status(DoctorStatus::Error, reason, fix);
     }
@@ -166,11 +166,11 @@ fn addresses(count: u32) -> String {
 
 /// Returns the reason and the fix if programs get the addresses too late or not at all.
 fn broken(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(String, String)> {
-    if looked.decided().any(|heard| heard.tcp_lost > 0) {
+    if looked.decided().any(|heard| heard.tcp_lost_count > 0) {
         let reason = "a response was too long for UDP, and TCP gave no response";
         return Some((reason.to_owned(), TCP.to_owned()));
     }
-    let lost: u32 = looked.decided().map(DnsExchange::lost).sum();
+    let lost: u32 = looked.decided().map(DnsExchange::lost_count).sum();
     let error = looked.decided().find_map(|heard| heard.error);
     if let (1.., Some(error)) = (lost, error) {
         let reason = format!(
@@ -231,7 +231,7 @@ fn costly(config: &ResolverConfig, name: &str, looked: &DnsLookup) -> Option<(St
     let reason =
         "the response is too long for UDP's 512 bytes: each lookup asks again over a new TCP connection"
             .to_owned();
-    let is_cut = looked.sum(|heard| heard.truncated) > 0;
+    let is_cut = looked.sum(|heard| heard.truncated_count) > 0;
     is_cut.then(|| {
         (
             reason,

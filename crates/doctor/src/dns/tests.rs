@@ -3,7 +3,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use seawall_probe::files::fake::Texts;
+use seawall_probe::file_reader::fake::Texts;
 
 use super::*;
 use crate::finding::test_helpers::{fix, measured, reason};
@@ -282,7 +282,7 @@ fn with_rotate_each_name_begins_with_the_next_server_and_any_silent_one_is_a_fau
     let config =
         ResolverConfig { servers: vec![good, silent], rotates: true, ..ResolverConfig::parse(POD, "") };
     let looked = look_up(&config, "db.example.com", SHORT, &now).unwrap_or_else(|why| panic!("{why}"));
-    let answered: Vec<_> = looked.rounds.iter().map(|round| round.exchanges[0].answered).collect();
+    let answered: Vec<_> = looked.rounds.iter().map(|round| round.exchanges[0].answered_count).collect();
     assert_eq!(answered, [2, 0]);
     let found = servers(&config, &polled(&config, USUAL, SHORT, &now));
     assert_eq!(found.status, DoctorStatus::Error);
@@ -384,7 +384,7 @@ fn a_server_that_cannot_be_asked_is_told_with_the_systems_word() {
 fn no_lookup_is_made_for_addresses_and_for_what_etc_hosts_names_and_that_is_said() {
     let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n"), ("/etc/hosts", "10.0.0.7 cart\n")]);
     let names = ["10.0.0.1", "::1", "localhost", "cart"].map(str::to_owned);
-    let site = CheckContext { now: &now, lookup_names: &names, ..CheckContext::for_test(&texts) };
+    let site = CheckContext { now: &now, names_to_look_up: &names, ..CheckContext::for_test(&texts) };
     let found: Vec<_> = examine(&site).into_iter().filter(|finding| finding.id == LOOKUP).collect();
     let is_said = |(finding, name): (&DoctorFinding, &String)| {
         finding.status == DoctorStatus::Ok && finding.text.starts_with(&format!("{name} needs no lookup: "))
@@ -405,8 +405,8 @@ fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
     let status_of = |millis| {
         let heard = DnsExchange {
             took: Duration::from_millis(millis),
-            sent: 2,
-            answered: 2,
+            sent_count: 2,
+            answered_count: 2,
             ..DnsExchange::default()
         };
         servers(
@@ -422,7 +422,7 @@ fn a_server_that_takes_more_than_a_tenth_of_a_second_is_warned_of() {
 fn each_name_has_a_finding_and_none_if_none_is_named() {
     let texts = Texts::new(&[("/etc/resolv.conf", "options ndots:1\n")]);
     let count = |names: &[String]| {
-        let site = CheckContext { now: &now, lookup_names: names, ..CheckContext::for_test(&texts) };
+        let site = CheckContext { now: &now, names_to_look_up: names, ..CheckContext::for_test(&texts) };
         examine(&site).iter().filter(|finding| finding.id == LOOKUP).count()
     };
     assert_eq!((count(&[]), count(&["a".into(), "b".into()])), (0, 2));
@@ -445,7 +445,7 @@ fn the_check_ends_within_five_seconds_however_slow_servers_are_and_however_many_
         let config = pod(server(slow, false));
         let config = ResolverConfig { servers: vec![config.servers[0]; 5], ..config };
         let texts = Texts::new(&[]);
-        let site = CheckContext { now: &now, lookup_names: &names, ..CheckContext::for_test(&texts) };
+        let site = CheckContext { now: &now, names_to_look_up: &names, ..CheckContext::for_test(&texts) };
         let begun = now();
         assert_eq!(examined(&site, &config).len(), 2 + names.len());
         assert!(now() - begun <= Duration::from_secs(5), "{:?}", now() - begun);

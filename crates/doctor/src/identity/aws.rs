@@ -4,17 +4,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 use seawall_fetch::{FetchError, FetchResponse};
-use seawall_probe::files::{ProbeError, ProbeResult};
+use seawall_probe::file_reader::{ProbeError, ProbeResult};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::cloud_name_forms::is_role;
-use super::credential_server::{
+use super::cloud_name_syntax::is_role_name;
+use super::metadata_client::{CloudServerClient, RequestBudget};
+use super::observed_metadata_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure, is_sendable_text, no_lifetime_reason,
 };
 use super::refresh_windows::{AWS_IMDS_TIMEOUT, AWS_IMDS_WINDOWS};
-use super::server_client::{CloudServerClient, RequestBudget};
 use crate::check::CheckContext;
 
 const ROLES: &str = "/latest/meta-data/iam/security-credentials/";
@@ -32,7 +32,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     let tokens = ImdsTokenStatus {
         put_status: status(&put),
         status_without_token: status(&without),
-        is_slow: asker.is_slow(),
+        is_server_slow: asker.is_slow(),
     };
     if let (Err(_), Err(why)) = (&put, &without) {
         return CloudServerOutcome::Absent(wanted, why.clone());
@@ -69,7 +69,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         by_name_result: None,
         is_node_metadata_server: is_machines_own,
     };
-    CloudServerOutcome::Serving(Box::new(server))
+    CloudServerOutcome::Responding(Box::new(server))
 }
 
 /// Returns the server to ask; none if the environment tells SDKs not to ask it.
@@ -112,7 +112,7 @@ fn role(listing: &Result<FetchResponse, FetchError>) -> Result<String, ServerPri
             let text = listing.text();
             let name = text.lines().next().unwrap_or_default().trim();
             let no_name = || ServerPrincipal::Unknown("its list does not begin with a role name".to_owned());
-            if is_role(name) { Ok(name.to_owned()) } else { Err(no_name()) }
+            if is_role_name(name) { Ok(name.to_owned()) } else { Err(no_name()) }
         }
         404 => Err(ServerPrincipal::NoIdentity),
         status @ 500.. => Err(ServerPrincipal::Failing(status)),

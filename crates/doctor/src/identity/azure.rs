@@ -8,21 +8,21 @@ use seawall_fetch::FetchResponse;
 use serde_json::Value;
 
 use self::endpoint::AzureEndpoint;
-use super::cloud_name_forms::is_client_id;
-use super::credential_server::{
+use super::cloud_name_syntax::is_client_id;
+use super::metadata_client::{CloudServerClient, RequestBudget};
+use super::observed_metadata_server::{
     CloudServerOutcome, CredentialLifetime, MissingFieldCheck, RespondingServer, ServerPrincipal,
     is_safe_to_show, is_sendable_text, no_lifetime_reason,
 };
-use super::refresh_windows::{AZURE, AZURE_TIMEOUT};
-use super::server_client::{CloudServerClient, RequestBudget};
+use super::refresh_windows::{AZURE_TIMEOUT, AZURE_WINDOWS};
 use crate::check::CheckContext;
 
 pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerOutcome {
     let AzureEndpoint {
-        server: wanted,
+        credential_server: wanted,
         path,
         headers,
-        states_lifetime: says_life,
+        states_remaining_seconds: says_life,
         may_be_machine_metadata: is_machines,
     } = match AzureEndpoint::of(site) {
         Ok(way) => way,
@@ -57,13 +57,13 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         principal,
         lifetime: life.ok_or_else(|| no_lifetime_reason(&tries)),
         credential_attempts: tries,
-        refresh_windows: AZURE,
+        refresh_windows: AZURE_WINDOWS,
         sdk_timeout: AZURE_TIMEOUT,
         imds_token_status: None,
         by_name_result: None,
         is_node_metadata_server: is_machines_own,
     };
-    CloudServerOutcome::Serving(Box::new(server))
+    CloudServerOutcome::Responding(Box::new(server))
 }
 
 /// Returns the fields of a response beside the token; none if the response is not Azure's.

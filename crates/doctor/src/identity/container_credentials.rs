@@ -3,17 +3,17 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use seawall_fetch::FetchResponse;
-use seawall_probe::files::ProbeError;
+use seawall_probe::file_reader::ProbeError;
 use serde::Deserialize;
 
 use super::aws::{missing_field, parse_lifetime};
-use super::cloud_name_forms::{is_account, is_role_arn};
-use super::credential_server::{
+use super::cloud_name_syntax::{is_account_id, is_role_arn};
+use super::metadata_client::{CloudServerClient, RequestBudget};
+use super::observed_metadata_server::{
     CloudServerOutcome, CredentialServer, InvalidServerVariable, RespondingServer, ServerPrincipal,
     no_lifetime_reason,
 };
 use super::refresh_windows::{AWS_CONTAINER_CREDENTIALS_TIMEOUT, AWS_CONTAINER_CREDENTIALS_WINDOWS};
-use super::server_client::{CloudServerClient, RequestBudget};
 use crate::check::CheckContext;
 use crate::http_client::HttpUrl;
 
@@ -31,7 +31,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         Some(Ok(wanted)) => wanted,
         Some(Err(outcome)) => return outcome,
     };
-    if !is_taken(&wanted.place) {
+    if !is_taken(&wanted.url) {
         return CloudServerOutcome::RefusedBySdks(wanted);
     }
     let token = match token(site) {
@@ -40,7 +40,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
     };
     // ECS gives its tasks unguessable paths instead of tokens.
     if wanted.named_by == Some(RELATIVE) {
-        pace.secrets().keep(wanted.place.path.rsplit('/').next().unwrap_or_default());
+        pace.secrets().keep(wanted.url.path.rsplit('/').next().unwrap_or_default());
     }
     let asker = CloudServerClient::new(site, pace, &wanted);
     let headers: Vec<_> = token.iter().map(|token| ("Authorization", token.as_str())).collect();
@@ -64,7 +64,7 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         by_name_result: None,
         is_node_metadata_server: Some(false),
     };
-    CloudServerOutcome::Serving(Box::new(server))
+    CloudServerOutcome::Responding(Box::new(server))
 }
 
 /// Returns the server to ask. The relative variable goes first, as in the SDKs.
@@ -72,7 +72,11 @@ fn wanted(site: &CheckContext) -> Option<Result<CredentialServer, CloudServerOut
     let whose = "the server of containers' credentials";
     if let Some(path) = (site.environment)(RELATIVE) {
         let place = HttpUrl { authority: ECS.to_owned(), path };
-        return Some(Ok(CredentialServer { server_description: whose, place, named_by: Some(RELATIVE) }));
+        return Some(Ok(CredentialServer {
+            server_description: whose,
+            url: place,
+            named_by: Some(RELATIVE),
+        }));
     }
     let url = (site.environment)(FULL)?;
     Some(CredentialServer::new(whose, Some((FULL, url)), InvalidServerVariable::parse_url, ECS))
@@ -136,7 +140,8 @@ fn principal(answer: &FetchResponse) -> ServerPrincipal {
     }
     let whose = serde_json::from_slice::<CredentialOwner>(answer.body()).ok();
     let named = whose.and_then(|whose| {
-        let account = || Some(ServerPrincipal::named("a role of account ", &whose.account_id?, is_account));
+        let account =
+            || Some(ServerPrincipal::named("a role of account ", &whose.account_id?, is_account_id));
         let role = whose.role_arn.map(|role| ServerPrincipal::named("", &role, is_role_arn));
         role.or_else(account)
     });

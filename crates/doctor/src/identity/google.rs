@@ -3,13 +3,13 @@
 use seawall_fetch::{FetchError, FetchResponse};
 use serde_json::Value;
 
-use super::cloud_name_forms::is_service_account;
-use super::credential_server::{
+use super::cloud_name_syntax::is_service_account_name;
+use super::metadata_client::{CloudServerClient, RequestBudget};
+use super::observed_metadata_server::{
     CloudServerOutcome, CredentialLifetime, CredentialServer, InvalidServerVariable, RespondingServer,
     ServerPrincipal, is_sendable_text, no_lifetime_reason,
 };
-use super::refresh_windows::{GOOGLE, GOOGLE_TIMEOUT};
-use super::server_client::{CloudServerClient, RequestBudget};
+use super::refresh_windows::{GOOGLE_TIMEOUT, GOOGLE_WINDOWS};
 use crate::check::CheckContext;
 
 const FLAVOR: (&str, &str) = ("Metadata-Flavor", "Google");
@@ -55,13 +55,13 @@ pub(super) fn examine(site: &CheckContext, pace: &RequestBudget) -> CloudServerO
         response_times: asker.recorded_response_times(),
         principal,
         lifetime: life,
-        refresh_windows: GOOGLE,
+        refresh_windows: GOOGLE_WINDOWS,
         sdk_timeout: GOOGLE_TIMEOUT,
         imds_token_status: None,
         by_name_result: name,
         is_node_metadata_server: is_machines_own,
     };
-    CloudServerOutcome::Serving(Box::new(server))
+    CloudServerOutcome::Responding(Box::new(server))
 }
 
 /// Returns the server that a variable names, or the one at the metadata address.
@@ -90,7 +90,7 @@ fn ask_by_name(site: &CheckContext, pace: &RequestBudget) -> Result<(), FetchErr
 
 fn principal(answer: &FetchResponse) -> ServerPrincipal {
     match answer.status() {
-        200 => ServerPrincipal::named("", &answer.text(), is_service_account),
+        200 => ServerPrincipal::named("", &answer.text(), is_service_account_name),
         404 => ServerPrincipal::NoIdentity,
         status @ 500.. => ServerPrincipal::Failing(status),
         status => ServerPrincipal::Unknown(format!("it responded {status} to the request for its account")),

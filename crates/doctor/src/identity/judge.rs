@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_fetch::FetchError;
 
-use super::credential_server::{
+use super::observed_metadata_server::{
     CloudServerOutcome, CredentialLifetime, CredentialResult, ImdsTokenStatus, InvalidServerVariable,
     RespondingServer, ServerPrincipal, describe_failure,
 };
@@ -14,7 +14,7 @@ use crate::finding::{DoctorFinding, DoctorStatus, pluralize};
 use crate::http_client::HttpUrl;
 
 /// Judges which metadata servers respond.
-pub(super) fn servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorFinding {
+pub(super) fn judge_servers(outcomes: &[CloudServerOutcome], requests: u32) -> DoctorFinding {
     let serving: Vec<_> = outcomes.iter().filter_map(served).collect();
     let answering = serving.len();
     let text = if answering > 0 {
@@ -52,13 +52,13 @@ type Complaint = (DoctorStatus, String, String);
 fn forbidden(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let reason = "this machine forbids the requests (a local firewall rule, or a filter of system calls)";
     let fix = "send the request from the program's own container: curl -sv -H 'Metadata-Flavor: Google' http://169.254.169.254/";
-    let is_forbidden = outcomes.iter().any(CloudServerOutcome::is_forbidden);
+    let is_forbidden = outcomes.iter().any(CloudServerOutcome::is_connection_forbidden);
     is_forbidden.then(|| (DoctorStatus::Unknown, reason.to_owned(), fix.to_owned()))
 }
 
 fn refused(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let place = outcomes.iter().find_map(|outcome| match outcome {
-        CloudServerOutcome::RefusedBySdks(wanted) => Some(&wanted.place),
+        CloudServerOutcome::RefusedBySdks(wanted) => Some(&wanted.url),
         _ => None,
     })?;
     let (status, refuse) = match place.ip_address() {
@@ -89,14 +89,15 @@ fn tokenless(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 /// Returns a complaint about a server that fails for every SDK, unless another kind of request to it succeeds.
 fn failing(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let serves = |place: &HttpUrl| {
-        let mut serving = outcomes.iter().filter(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
-        serving.any(|outcome| outcome.server().is_some_and(|wanted| wanted.place == *place))
+        let mut serving =
+            outcomes.iter().filter(|outcome| matches!(outcome, CloudServerOutcome::Responding(_)));
+        serving.any(|outcome| outcome.server().is_some_and(|wanted| wanted.url == *place))
     };
     let mut told: Vec<_> = outcomes
         .iter()
         .filter_map(|outcome| match outcome {
-            CloudServerOutcome::Failing(wanted, status) if !serves(&wanted.place) => {
-                Some(format!("the server at {} responds {status}", wanted.place.authority))
+            CloudServerOutcome::Failing(wanted, status) if !serves(&wanted.url) => {
+                Some(format!("the server at {} responds {status}", wanted.url.authority))
             }
             _ => None,
         })
@@ -111,7 +112,7 @@ fn named(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
         CloudServerOutcome::Absent(wanted, _)
         | CloudServerOutcome::OtherServer(wanted)
         | CloudServerOutcome::Failing(wanted, _) => {
-            wanted.named_by.map(|name| format!("{name} ({})", wanted.place.authority))
+            wanted.named_by.map(|name| format!("{name} ({})", wanted.url.authority))
         }
         _ => None,
     });
@@ -173,7 +174,7 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     let is_mute = |outcome: &CloudServerOutcome| {
         matches!(outcome, CloudServerOutcome::Absent(_, FetchError::Timeout(_)))
     };
-    let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
+    let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Responding(_)));
     let reason = "a server accepts the connection but sends no complete response within a second: SDKs wait at least a second, some retry, and then they fail without credentials";
     let fix = "look at that server's log and CPU (run `seawall doctor cpu` there), or look for a proxy that accepts its connections";
     let is_error = !serves && outcomes.iter().any(is_mute);
@@ -185,7 +186,7 @@ fn mute(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
 /// It is only a warning, because the environment does not name this server (a named one is an error in [`named`]) and because SDKs go on to
 /// the next server at once. A proxy that accepts all connections of a pod behaves like this if there is no server.
 fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
-    let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Serving(_)));
+    let serves = outcomes.iter().any(|outcome| matches!(outcome, CloudServerOutcome::Responding(_)));
     let (wanted, why) = outcomes.iter().find_map(|outcome| match outcome {
         CloudServerOutcome::Absent(
             wanted,
@@ -196,19 +197,19 @@ fn broken(outcomes: &[CloudServerOutcome]) -> Option<Complaint> {
     })?;
     let reason = format!(
         "a server accepts connections at {} but sends no valid response ({}): SDKs get no credentials there and go on to the next source in their chain",
-        wanted.place.authority,
+        wanted.url.authority,
         describe_failure(why)
     );
     let fix = format!(
         "find out which program listens there, perhaps a proxy (a sidecar): curl -sv http://{}/",
-        wanted.place.authority
+        wanted.url.authority
     );
     (!serves).then_some((DoctorStatus::Warning, reason, fix))
 }
 
 fn served(outcome: &CloudServerOutcome) -> Option<String> {
-    let CloudServerOutcome::Serving(server) = outcome else { return None };
-    Some(format!("{} responds at {}", server.server.server_description, server.server.place.authority))
+    let CloudServerOutcome::Responding(server) = outcome else { return None };
+    Some(format!("{} responds at {}", server.server.server_description, server.server.url.authority))
 }
 
 /// Returns the servers that do not respond, grouped by address and reason.
@@ -235,7 +236,7 @@ fn silent<'a>(outcomes: impl Iterator<Item = &'a CloudServerOutcome>) -> Vec<Str
             CloudServerOutcome::Failing(wanted, status) => (wanted, format!("a server responds {status}")),
             _ => continue,
         };
-        let told = format!("at {}: {why}", wanted.place.authority);
+        let told = format!("at {}: {why}", wanted.url.authority);
         match places.iter_mut().find(|(known, _)| *known == told) {
             Some((_, all)) => all.push(wanted.server_description),
             None => places.push((told, vec![wanted.server_description])),
@@ -252,7 +253,7 @@ const SLOW: Duration = Duration::from_millis(250);
 const ENOUGH: usize = 3;
 
 /// Judges the latency and the success rate of a server.
-pub(super) fn latency(server: &RespondingServer) -> DoctorFinding {
+pub(super) fn judge_latency(server: &RespondingServer) -> DoctorFinding {
     let asked = server.credential_attempts.len();
     let answered = credentials(server);
     let times = times(server);
@@ -358,7 +359,7 @@ fn others(server: &RespondingServer) -> Vec<String> {
 }
 
 /// Judges the identity that programs on this machine get.
-pub(super) fn principal(server: &RespondingServer) -> DoctorFinding {
+pub(super) fn judge_principal(server: &RespondingServer) -> DoctorFinding {
     let whose = server.server.server_description;
     match &server.principal {
         ServerPrincipal::Named(what, name) if !server.credential_attempts.is_empty() && credentials(server) == 0 => {
@@ -508,7 +509,7 @@ pub(super) fn judge_imds_tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
                 block pods' access to the server and give them their own identity";
     match (tokens.put_status, tokens.status_without_token) {
         (Some(200), _) => found,
-        (None, _) if tokens.is_slow => found.with_status(
+        (None, _) if tokens.is_server_slow => found.with_status(
             DoctorStatus::Unknown,
             "the server responds late, so the check cannot tell whether the response with the token is late or lost",
             "look at that server first (identity.latency)",

@@ -83,7 +83,7 @@ pub(super) const AWS_CONTAINER_CREDENTIALS_WINDOWS: &[SdkRefreshWindow] = &[
 ];
 
 /// Google's libraries.
-pub(super) const GOOGLE: &[SdkRefreshWindow] = &[
+pub(super) const GOOGLE_WINDOWS: &[SdkRefreshWindow] = &[
     // googleapis/google-auth-library-nodejs, `eagerRefreshThresholdMillis`.
     window("Google's library for Node", 300, 1),
     // googleapis/google-cloud-cpp, `GoogleOAuthAccessTokenExpirationSlack`.
@@ -99,7 +99,7 @@ pub(super) const GOOGLE: &[SdkRefreshWindow] = &[
 ];
 
 /// Azure's libraries.
-pub(super) const AZURE: &[SdkRefreshWindow] = &[
+pub(super) const AZURE_WINDOWS: &[SdkRefreshWindow] = &[
     // AzureAD/microsoft-authentication-library-for-go, -python, -dotnet, `managedidentity`.
     window("MSAL", 300, 1),
     // Azure/azure-sdk-for-go `sdk/azidentity`, azure-sdk-for-python `azure-identity`.

@@ -10,7 +10,9 @@ use self::clouds::{
     Aws, CLIENT, EMAIL, LINK_LOCAL, NOW, ODD_TOKENS, POD, SECRET, at_the_address, aws, azure,
     bodies_of_stubs, complaints, flavored, found, google, keys, lent, odd_documents,
 };
-use super::refresh_windows::{AWS_CONTAINER_CREDENTIALS_WINDOWS, AWS_IMDS_WINDOWS, AZURE, GOOGLE};
+use super::refresh_windows::{
+    AWS_CONTAINER_CREDENTIALS_WINDOWS, AWS_IMDS_WINDOWS, AZURE_WINDOWS, GOOGLE_WINDOWS,
+};
 use super::*;
 use crate::finding::DoctorStatus;
 use crate::finding::test_helpers::{self, fix, reason};
@@ -926,5 +928,5 @@ fn the_windows_are_those_that_were_measured() {
     let containers = all().filter_map(|family| measured(family.container?.refresh_timing)).max();
     assert_eq!(largest(AWS_CONTAINER_CREDENTIALS_WINDOWS), containers);
     // A metadata server for workloads renews both with ten minutes left.
-    assert!(largest(GOOGLE) < Some(600) && largest(AZURE) < Some(600));
+    assert!(largest(GOOGLE_WINDOWS) < Some(600) && largest(AZURE_WINDOWS) < Some(600));
 }

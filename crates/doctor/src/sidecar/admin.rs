@@ -87,7 +87,7 @@ impl IstioMetadata {
 
     /// Takes the annotations from a downward API file (lines of `name="value"` with Go's quoting) if Envoy's own metadata has
     /// none.
-    pub(super) fn add_annotations(&mut self, file: &str) {
+    pub(super) fn fill_annotations_if_empty(&mut self, file: &str) {
         let lines = file.lines().filter_map(|line| line.split_once('='));
         let read = lines.filter_map(|(name, value)| {
             let value: String = serde_json::from_str(value).ok()?;
@@ -172,7 +172,7 @@ pub(super) struct EnvoyStats {
     /// The number of times a worker did not return to its event loop for 200 ms (`watchdog_miss`, its default).
     pub(super) stalls: u64,
     /// The connections whose protocol Envoy detected as HTTP from the first bytes.
-    pub(super) protocol_detected: u64,
+    pub(super) http_detected_count: u64,
     /// The connections whose protocol detection timed out.
     pub(super) protocol_timeouts: u64,
 }
@@ -192,7 +192,7 @@ pub(super) struct EnvoyCluster {
     pub(super) connections: u64,
     pub(super) http1_connections: u64,
     pub(super) http2_connections: u64,
-    pub(super) connect_failed: u64,
+    pub(super) connect_failure_count: u64,
     pub(super) connection_overflow: u64,
     pub(super) requests: u64,
     pub(super) pending_overflow: u64,
@@ -224,7 +224,7 @@ impl EnvoyStats {
         } else if name.starts_with("server.worker_") && name.ends_with(".watchdog_miss") {
             self.stalls = self.stalls.saturating_add(value);
         } else if name.starts_with("http_inspector.http") && name.ends_with("_found") {
-            self.protocol_detected = self.protocol_detected.saturating_add(value);
+            self.http_detected_count = self.http_detected_count.saturating_add(value);
         }
     }
 
@@ -240,7 +240,7 @@ impl EnvoyStats {
             "upstream_cx_total" => |cluster| &mut cluster.connections,
             "upstream_cx_http1_total" => |cluster| &mut cluster.http1_connections,
             "upstream_cx_http2_total" => |cluster| &mut cluster.http2_connections,
-            "upstream_cx_connect_fail" => |cluster| &mut cluster.connect_failed,
+            "upstream_cx_connect_fail" => |cluster| &mut cluster.connect_failure_count,
             "upstream_cx_overflow" => |cluster| &mut cluster.connection_overflow,
             "upstream_rq_total" => |cluster| &mut cluster.requests,
             "upstream_rq_pending_overflow" => |cluster| &mut cluster.pending_overflow,
@@ -291,7 +291,7 @@ impl LimitUsage {
 }
 
 /// Parses `/clusters?format=json`: each limit of the default priority with its current use. The result is none for another page.
-pub(super) fn limits(text: &str) -> Option<Vec<LimitUsage>> {
+pub(super) fn parse_limit_usages(text: &str) -> Option<Vec<LimitUsage>> {
     let all: Value = serde_json::from_str(text).ok()?;
     let Some(clusters) = all.get("cluster_statuses") else { return all.as_object().map(|_| Vec::new()) };
     Some(clusters.as_array()?.iter().flat_map(limits_of).collect())

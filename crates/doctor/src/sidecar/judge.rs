@@ -1,6 +1,6 @@
 //! Judges the counters of an Envoy.
 
-use seawall_probe::files::{HostFiles, ProbeResult};
+use seawall_probe::file_reader::{HostFiles, ProbeResult};
 
 use super::admin::{EnvoyCluster, SidecarAnnotation};
 use super::workers::{WorkerCpuLimit, judge_workers};
@@ -296,7 +296,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let all = sum(after.clusters.values().map(|cluster| cluster.connections));
     let requests = sum(after.clusters.values().map(|cluster| cluster.requests));
     let failures =
-        CounterRatio { of: |cluster| cluster.connect_failed, whole: |cluster| cluster.connections };
+        CounterRatio { of: |cluster| cluster.connect_failure_count, whole: |cluster| cluster.connections };
     let failed = worst(before, after, failures);
     let lost = failed.map_or(0.0, |(_, cluster, _)| failures.share(cluster));
     let wasteful = after.clusters.iter().filter(|(_, cluster)| {
@@ -306,7 +306,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     let text = match (failed, wasteful) {
         (Some((name, cluster, now)), _) => format!(
             "since Envoy's start, {} of {} connections to {} failed; during this check, {now} connections to all clusters failed",
-            cluster.connect_failed,
+            cluster.connect_failure_count,
             cluster.connections,
             shortened(name)
         ),
@@ -359,7 +359,7 @@ fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         "Envoy uses HTTP/1.1 to {} and HTTP/2 to {http2}; Envoy detected the protocol of {} connections by their first bytes, and \
          {ever} timed out in detection ({now} during this check)",
         pluralize(http1 as f64, "cluster"),
-        after.protocol_detected
+        after.http_detected_count
     );
     let found = DoctorFinding::ok(PROTOCOL, text)
         .with_measurement("http1", http1 as f64, "clusters")

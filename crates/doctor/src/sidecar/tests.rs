@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use seawall_probe::files::fake::Texts;
+use seawall_probe::file_reader::fake::Texts;
 
 use super::*;
 use crate::finding::test_helpers::{self, reason};

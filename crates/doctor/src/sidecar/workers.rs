@@ -1,7 +1,7 @@
 //! Compares Envoy's worker threads with the CPU that they may use. The CPU comes from Istio's annotation or from the quota of the control
 //! group of the Envoy that listens at the admin port.
 
-use seawall_probe::files::{HostFiles, read_parsed};
+use seawall_probe::file_reader::{HostFiles, read_parsed};
 use seawall_probe::snapshot::quotas;
 
 use super::admin::{EnvoyInfo, IstioMetadata};

@@ -1,6 +1,6 @@
 //! Judges the open files of each readable process, and of the machine, against their limits.
 
-use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use seawall_probe::file_reader::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::proc::{OpenFileLimits, hides_processes};
 
 use super::FILES;

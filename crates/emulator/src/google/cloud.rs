@@ -77,7 +77,7 @@ impl GoogleCloud {
         match route {
             GoogleRoute::Exchange => services::exchange(state, request).await,
             GoogleRoute::AccessToken(account) => services::access_token_for(state, &account, request).await,
-            GoogleRoute::IdToken(account) => services::id_token_for(state, &account, request).await,
+            GoogleRoute::GenerateIdToken(account) => services::id_token_for(state, &account, request).await,
             GoogleRoute::Keys => services::published_keys(state).await,
             GoogleRoute::TokenInfo => services::token_info(state, request.uri().query().unwrap_or_default()),
             GoogleRoute::Metadata => self.metadata.answer(state, &request).await,

@@ -10,7 +10,7 @@ use super::metadata::percent_decoded;
 pub(super) enum GoogleRoute {
     Exchange,
     AccessToken(String),
-    IdToken(String),
+    GenerateIdToken(String),
     Keys,
     TokenInfo,
     Metadata,
@@ -35,7 +35,7 @@ impl GoogleRoute {
         let (account, method) = last.rsplit_once(':').filter(|(account, _)| !account.contains('/'))?;
         match method {
             "generateAccessToken" => Some(Self::AccessToken(account.to_owned())),
-            "generateIdToken" => Some(Self::IdToken(account.to_owned())),
+            "generateIdToken" => Some(Self::GenerateIdToken(account.to_owned())),
             _ => None,
         }
     }
@@ -44,7 +44,7 @@ impl GoogleRoute {
         match self {
             Self::Exchange => GoogleEndpoint::Exchange,
             Self::AccessToken(_) => GoogleEndpoint::AccessToken,
-            Self::IdToken(_) => GoogleEndpoint::IdToken,
+            Self::GenerateIdToken(_) => GoogleEndpoint::IdToken,
             Self::Keys => GoogleEndpoint::Keys,
             Self::TokenInfo => GoogleEndpoint::TokenInfo,
             Self::Metadata => GoogleEndpoint::Metadata,

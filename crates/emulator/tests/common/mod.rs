@@ -13,7 +13,7 @@ use seawall_emulator::google::{
     self, GoogleEmulator, GoogleEmulatorOptions, ImpersonationPolicy, WorkloadIdentityProvider,
 };
 use seawall_emulator::keys::Algorithm;
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::{Value, json};
 
 pub(crate) const PROVIDER: &str =

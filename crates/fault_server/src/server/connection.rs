@@ -103,7 +103,7 @@ impl FaultConnection {
     fn parsed(&mut self) -> Result<Option<Head>, HeadError> {
         if self.begun.is_none() && !self.unread.is_empty() {
             self.begun = head::read(&self.unread)?.map(|head| (head, head.body_bytes));
-            self.unread.drain(..self.begun.map_or(0, |(head, _)| head.length));
+            self.unread.drain(..self.begun.map_or(0, |(head, _)| head.head_bytes));
         }
         let Some((head, missing)) = &mut self.begun else { return Ok(None) };
         let come = usize::try_from(*missing).unwrap_or(usize::MAX).min(self.unread.len());

@@ -11,7 +11,7 @@ const LONGEST_BODY: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     /// The length of the head, including the empty line.
-    pub(super) length: usize,
+    pub(super) head_bytes: usize,
     pub(super) body_bytes: u64,
     pub(super) is_head: bool,
     pub(super) closes: bool,
@@ -62,7 +62,7 @@ fn request_line(line: &[u8], length: usize) -> Result<Head, HeadError> {
     };
     let is_method =
         method.is_some_and(|method| !method.is_empty() && method.iter().all(u8::is_ascii_uppercase));
-    let head = Head { length, body_bytes: 0, is_head: method == Some(b"HEAD"), closes };
+    let head = Head { head_bytes: length, body_bytes: 0, is_head: method == Some(b"HEAD"), closes };
     if is_line && is_method { Ok(head) } else { Err(HeadError::Bad) }
 }
 
@@ -102,7 +102,7 @@ mod tests {
         let get = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET";
         assert_eq!(
             read(get),
-            Ok(Some(Head { length: get.len() - 3, body_bytes: 0, is_head: false, closes: false }))
+            Ok(Some(Head { head_bytes: get.len() - 3, body_bytes: 0, is_head: false, closes: false }))
         );
         assert_eq!(read(&get[..20]), Ok(None));
         let head = read(b"HEAD /x HTTP/1.1\r\nconnection: x, Close\r\n\r\n").unwrap().unwrap();

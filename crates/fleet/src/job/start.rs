@@ -6,7 +6,7 @@ use seawall_core::Moment;
 use serde_json::Value;
 
 use super::RunningPod;
-use crate::preflight::{self, KubectlContext, Obstacle, ObstacleWait};
+use crate::job_obstacles::{self, KubectlContext, Obstacle, ObstacleWait};
 
 /// The time for which a temporary obstacle is accepted ([`ObstacleWait::Briefly`]). cluster-autoscaler checks every ten seconds
 /// (`--scan-interval`) and then announces a new node.
@@ -26,7 +26,7 @@ pub struct JobObservation {
 impl JobObservation {
     /// Returns the first pod whose program does not run.
     pub(super) fn first_pending(&self) -> Option<&Value> {
-        self.pods.iter().find(|pod| !preflight::is_pod_running(pod))
+        self.pods.iter().find(|pod| !job_obstacles::is_pod_running(pod))
     }
 }
 
@@ -89,11 +89,11 @@ impl PodStartup {
     /// Returns the running pods by index.
     fn running(&self, seen: &JobObservation) -> Vec<Option<RunningPod>> {
         let mut running = vec![None; self.pods];
-        for pod in seen.pods.iter().filter(|pod| preflight::is_pod_running(pod)) {
-            if let Some(place) = preflight::pod_index(pod).and_then(|index| running.get_mut(index)) {
+        for pod in seen.pods.iter().filter(|pod| job_obstacles::is_pod_running(pod)) {
+            if let Some(place) = job_obstacles::pod_index(pod).and_then(|index| running.get_mut(index)) {
                 *place = Some(RunningPod {
-                    name: preflight::pod_name(pod).to_owned(),
-                    node: preflight::node_name(pod).to_owned(),
+                    name: job_obstacles::pod_name(pod).to_owned(),
+                    node: job_obstacles::node_name(pod).to_owned(),
                 });
             }
         }
@@ -103,12 +103,12 @@ impl PodStartup {
     /// Returns the obstacle of a pod or Job that has ended before the load: Kubernetes does not replace it.
     fn ended(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_pod = seen.pods.iter().find_map(|pod| {
-            let why = preflight::end_reason(pod, false)?;
-            let (name, node) = (preflight::pod_name(pod), preflight::node_name(pod));
+            let why = job_obstacles::end_reason(pod, false)?;
+            let (name, node) = (job_obstacles::pod_name(pod), job_obstacles::node_name(pod));
             Some((format!("{name} on {node} ended before the load began: {why}"), format!("logs {name}")))
         });
         let of_job = || {
-            let why = preflight::job_failure_reason(&seen.job)?;
+            let why = job_obstacles::job_failure_reason(&seen.job)?;
             Some((format!("the Job {} has ended: {why}", self.job), format!("describe job {}", self.job)))
         };
         let (what, words) = of_pod.or_else(of_job)?;
@@ -118,10 +118,10 @@ impl PodStartup {
     /// Returns the most permanent obstacle.
     fn obstacle(&self, seen: &JobObservation) -> Option<Obstacle> {
         let of_job = (seen.pods.len() < self.pods)
-            .then(|| preflight::job_obstacle(&seen.events, &self.job, &self.place))
+            .then(|| job_obstacles::job_obstacle(&seen.events, &self.job, &self.place))
             .flatten();
         let of_pods =
-            seen.pods.iter().filter_map(|pod| preflight::pod_obstacle(pod, &seen.events, &self.place));
+            seen.pods.iter().filter_map(|pod| job_obstacles::pod_obstacle(pod, &seen.events, &self.place));
         // Among equal obstacles, the first one, so that each look gives the same one.
         of_job
             .into_iter()

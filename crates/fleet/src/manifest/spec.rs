@@ -17,7 +17,7 @@ pub struct LoadJobSpec {
     /// The namespace; none for that of the kubectl context.
     pub namespace: Option<ResourceName>,
     /// The number of pods.
-    pub pods: u32,
+    pub pod_count: u32,
     /// The image of the program.
     pub image: ImageName,
     /// The pull policy; none for Kubernetes' default, which is `Always` for the tag `latest` and otherwise `IfNotPresent`.
@@ -53,7 +53,7 @@ impl LoadJobSpec {
         Self {
             name,
             namespace: None,
-            pods,
+            pod_count: pods,
             image,
             pull_policy: None,
             cpu: CpuQuantity("1".to_owned()),

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use seawall_fleet::job::{Job, JobError};
+use seawall_fleet::job_obstacles::{self, PERMISSIONS};
 use seawall_fleet::manifest::{self, LoadJobSpec};
 use seawall_fleet::pod_inputs::MAX_SECRET_BYTES;
-use seawall_fleet::preflight::{self, PERMISSIONS};
 use seawall_testkit::control_plane::{ADMIN_TOKEN, LOADER_TOKEN};
 use serde_json::{Value, json};
 use support::*;
@@ -95,13 +95,13 @@ async fn a_pod_that_fails_leaves_its_place_empty_and_the_job_goes_on_and_grows()
     cluster.until("the Job knows", failed).await;
     let all = site.pods("run").await.unwrap();
     assert_eq!(all.len(), 2, "{all:#?}");
-    let ends: Vec<_> = all.iter().filter_map(|pod| preflight::end_reason(pod, false)).collect();
+    let ends: Vec<_> = all.iter().filter_map(|pod| job_obstacles::end_reason(pod, false)).collect();
     assert_eq!(ends, ["killed (exit code 137)"]);
-    assert_eq!(preflight::job_failure_reason(&cluster.job("run").await), None);
+    assert_eq!(job_obstacles::job_failure_reason(&cluster.job("run").await), None);
     site.scale_up(&mut job, 4).await.unwrap();
     cluster.until("there are four", async || site.pods("run").await.unwrap().len() == 4).await;
     assert_eq!(
-        site.pods("run").await.unwrap().iter().filter(|pod| preflight::is_pod_running(pod)).count(),
+        site.pods("run").await.unwrap().iter().filter(|pod| job_obstacles::is_pod_running(pod)).count(),
         1
     );
 }
@@ -167,7 +167,7 @@ async fn a_cluster_without_room_and_an_image_that_nobody_has_are_named() {
         refused.contains("no node has room for run-0-") && refused.contains("no nodes available"),
         "{refused}"
     );
-    let name = preflight::pod_name(&site.pods("run").await.unwrap()[0]).to_owned();
+    let name = job_obstacles::pod_name(&site.pods("run").await.unwrap()[0]).to_owned();
     let state = json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}});
     cluster.report(&name, &status("Pending", &state)).await;
     let refused = told(site.wait_running(&job, EVENTUALLY, |_| {}).await);
@@ -201,7 +201,7 @@ async fn what_is_applied_by_hand_is_joined_by_who_says_the_same_words() {
         String::from_utf8_lossy(&done.stderr)
     );
     let job: Job = site.open_existing_job("kept", &given).await.unwrap();
-    assert_eq!(job.pods, 2);
+    assert_eq!(job.pod_count, 2);
     cluster.until("its pods are made", async || site.pods("kept").await.unwrap().len() == 2).await;
     let by_hand = cluster.get("/api/v1/namespaces/load/secrets/kept").await.unwrap();
     assert_eq!(by_hand["data"], manifest::secret(&spec("kept", 2), &given, None)["data"]);
@@ -230,10 +230,10 @@ async fn a_secret_that_is_refused_leaves_no_job_behind() {
 /// Plays the kubelet: what is made begins.
 async fn run_pods(cluster: &Cluster, job: &Job) {
     let site = cluster.site(ADMIN_TOKEN).await;
-    let all = async || site.pods(&job.name).await.unwrap().len() == job.pods;
+    let all = async || site.pods(&job.name).await.unwrap().len() == job.pod_count;
     cluster.until("all pods are made", all).await;
     for pod in site.pods(&job.name).await.unwrap() {
-        cluster.report(preflight::pod_name(&pod), &status("Running", &json!({"running": {}}))).await;
+        cluster.report(job_obstacles::pod_name(&pod), &status("Running", &json!({"running": {}}))).await;
     }
 }
 

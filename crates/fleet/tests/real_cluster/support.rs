@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_fleet::job::ClusterSession;
+use seawall_fleet::job_obstacles::{KubectlContext, Permission};
 use seawall_fleet::pod_inputs::JobInputs;
-use seawall_fleet::preflight::{KubectlContext, Permission};
 use seawall_kube::KubeError;
 use seawall_kubectl::{Api, KubeconfigSelection, WriteMode};
 use seawall_load::input_files::{CapturedFile, CapturedInputs};

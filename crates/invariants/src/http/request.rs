@@ -2,7 +2,7 @@
 
 use seawall_http::limits::MAX_HEADERS;
 use seawall_http::request::header_buffer;
-use seawall_http::{Framing, HeadLimits, HttpVersion, Parsed, parse_request, write};
+use seawall_http::{Framing, HeadLimits, HttpVersion, Parsed, head_writer, parse_request};
 
 use super::{HeadParseResult, check_prefixes, owned, split_headers, values};
 
@@ -117,9 +117,9 @@ fn check_host(head: &Head) {
 /// A head that was read can be written and reads the same again.
 fn check_round_trip(head: &Head) {
     let mut out = Vec::new();
-    write::request_line(&mut out, &head.method, &head.target);
+    head_writer::request_line(&mut out, &head.method, &head.target);
     for (name, value) in &head.headers {
-        write::header(&mut out, name, value);
+        head_writer::header(&mut out, name, value);
     }
     out.extend_from_slice(b"\r\n");
     if head.version == HttpVersion::Http11 {

@@ -7,8 +7,8 @@
 use std::fmt::Write;
 
 use seawall_lab::server_side::exposition::{
-    ExpositionFormat, LONGEST_NAME, LONGEST_VALUE, MOST_LABELS, MOST_SAMPLES, MetricSample, MetricSeries,
-    MetricsPage,
+    ExpositionFormat, MAX_LABEL_VALUE_BYTES, MAX_NAME_BYTES, MOST_LABELS, MOST_SAMPLES, MetricSample,
+    MetricSeries, MetricsPage,
 };
 
 /// The first byte chooses the format, the rest is the page.
@@ -24,10 +24,10 @@ pub fn check(input: &[u8]) {
 }
 
 fn is_bounded(MetricSeries { name, labels }: &MetricSeries) {
-    assert!(!name.is_empty() && name.len() <= LONGEST_NAME, "{name}");
+    assert!(!name.is_empty() && name.len() <= MAX_NAME_BYTES, "{name}");
     assert!(labels.len() <= MOST_LABELS, "{labels:?}");
     assert!(
-        labels.iter().all(|(name, value)| !name.is_empty() && value.len() <= LONGEST_VALUE),
+        labels.iter().all(|(name, value)| !name.is_empty() && value.len() <= MAX_LABEL_VALUE_BYTES),
         "{labels:?}"
     );
     assert!(labels.is_sorted_by(|(one, _), (other, _)| one < other), "{labels:?}");

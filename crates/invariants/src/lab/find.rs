@@ -10,7 +10,7 @@ use seawall_lab::find::compare::{ComparisonVerdict, compare};
 use seawall_lab::find::find_report::FindReport;
 use seawall_lab::find::plan::{FindPlan, TargetInfo};
 use seawall_lab::find::{read_report, resume};
-use seawall_search::profile::Profile;
+use seawall_search::search_profile::Profile;
 
 /// The bytes of a file.
 pub fn check(input: &[u8]) {
@@ -47,7 +47,7 @@ fn plan(answer: &FindReport) -> Option<FindPlan> {
         max_rate: asked.max_rate,
         budget: None,
         looks_for_cause: false,
-        target,
+        target_info: target,
         arrivals: asked.arrivals,
         connections: asked.connections.clone(),
         timeout,

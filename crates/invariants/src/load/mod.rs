@@ -1,6 +1,6 @@
 //! The files and the connections that the load engine reads.
 
-pub mod logs;
+pub mod hdr_logs;
 pub mod pods;
 pub mod profiles;
 pub mod results;

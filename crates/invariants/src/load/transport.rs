@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 
 use seawall_http::{BodyDecoder, BodyEvent, HeadLimits, Header, Parsed, parse_response};
-use seawall_load::simulated_network::{HarnessEvent, HarnessEventKind, HarnessResponse, TransportHarness};
+use seawall_load::transport_harness::{HarnessEvent, HarnessEventKind, HarnessResponse, TransportHarness};
 
 /// The HTTP version of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use seawall_http::{
 use seawall_protocols::aws::imds::respond::{self, RoleInfo};
 use seawall_protocols::aws::imds::{NO_ROLE, check_role};
 use seawall_protocols::aws::{
-    ContainerEndpoint, CredentialsDocument, GrantedToken, Imds, ImdsQuery, ImdsRequest, ImdsResource,
-    InstanceMetadata, Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement, TokenRules,
-    TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers, session_token,
+    ContainerCredentialsEndpoint, CredentialsDocument, GrantedToken, Imds, ImdsQuery, ImdsRequest,
+    ImdsResource, InstanceMetadata, Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement,
+    TokenRules, TokenSigningKeys, TokenSubject, TtlLimit, UnixTime, containers, session_token,
 };
 
 use super::{check_response, head, percent_decoded};
@@ -25,7 +25,7 @@ use super::{check_response, head, percent_decoded};
 pub const NOW: UnixTime = UnixTime(1_767_225_600);
 
 /// The key that signs the tokens of the corpus.
-pub const TOKEN_SIGNING_KEY: [u8; session_token::KEY_BYTES] = [7; session_token::KEY_BYTES];
+pub const TOKEN_SIGNING_KEY: [u8; session_token::KEY_LENGTH] = [7; session_token::KEY_LENGTH];
 
 /// The pod that they are of, and its role.
 pub const POD: &str = "cart";
@@ -89,10 +89,10 @@ struct Scene {
 }
 
 static KEYS: LazyLock<TokenSigningKeys> =
-    LazyLock::new(|| TokenSigningKeys::new(Secret::new(TOKEN_SIGNING_KEY), NOW));
+    LazyLock::new(|| TokenSigningKeys::with_first_key(Secret::new(TOKEN_SIGNING_KEY), NOW));
 
 static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
-    let unsettled = scene(TokenRequirement::Optional, TokenClient::unknown(POD_ADDRESS), &[]);
+    let unsettled = scene(TokenRequirement::Optional, TokenClient::with_unknown_pod(POD_ADDRESS), &[]);
     [
         scene(TokenRequirement::Optional, pod(POD), &["(?s).*"]),
         scene(TokenRequirement::Required, pod(POD), &[]),
@@ -101,7 +101,7 @@ static SCENES: LazyLock<[Scene; 3]> = LazyLock::new(|| {
 });
 
 fn pod(uid: &str) -> TokenClient {
-    TokenClient::pod(TokenSubject::pod(&PodUid(uid.into())), POD_ADDRESS)
+    TokenClient::with_known_pod(TokenSubject::from_pod_uid(&PodUid(uid.into())), POD_ADDRESS)
 }
 
 fn scene(tokens: TokenRequirement, visitor: TokenClient, passed: &[&str]) -> Scene {
@@ -206,7 +206,7 @@ fn check_session(scene: &Scene, head: &RequestHead<'_, '_>, session: Option<Unix
     let [token] = shown[..] else { unreachable!("one token: {head:?}") };
     let is_of =
         |visitor: &TokenClient| scene.token_until(end, visitor).is_some_and(|given| given.token() == token);
-    let early = TokenClient::unknown(POD_ADDRESS);
+    let early = TokenClient::with_unknown_pod(POD_ADDRESS);
     // While it is not known which pod asks, each pod's is let be.
     let is_unsettled = is_of(&pod(OTHER_POD)) && scene.is_unsettled;
     assert!(is_of(&pod(POD)) || is_of(&early) || is_unsettled, "{head:?}");
@@ -233,7 +233,7 @@ fn check_pass(scene: &Scene, head: &RequestHead<'_, '_>, path: &str) {
 
 /// The container endpoint takes one path at its own hosts, and gives back the token as it was sent.
 fn check_container(head: &RequestHead<'_, '_>) -> bool {
-    let asked = ContainerEndpoint::new(containers::ADDRESSES).parse_request(head);
+    let asked = ContainerCredentialsEndpoint::new(containers::ADDRESSES).parse_request(head);
     let frame = ResponseContext::for_request(head, DATE);
     let mut out = Vec::new();
     match &asked {
@@ -244,7 +244,7 @@ fn check_container(head: &RequestHead<'_, '_>) -> bool {
             assert_eq!(query.token.split('.').filter(|part| !part.is_empty()).count(), 3);
             let host = header(head, "host").concat();
             assert!(host.starts_with(b"169.254.170.2") || host.starts_with(b"["), "{head:?}");
-            containers::write_document(&mut out, &frame, &credentials());
+            containers::write_credentials(&mut out, &frame, &credentials());
         }
         Err(refusal) => containers::write_refusal(&mut out, &frame, refusal, 1),
     }
@@ -326,7 +326,7 @@ fn answer(
         ImdsResource::RoleListing(_) => respond::write_role_name(out, frame, role.ok_or(NO_ROLE)?),
         ImdsResource::RoleCredentials { name, shape } => {
             check_role(name, role.map(RoleName::as_str))?;
-            respond::write_document(out, frame, &credentials(), *shape);
+            respond::write_credentials(out, frame, &credentials(), *shape);
         }
         ImdsResource::RoleInfo => {
             let info = RoleInfo {

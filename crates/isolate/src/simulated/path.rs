@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use crate::cell::{Cell, CellStats};
+use crate::cell::{CellStats, CellStatsByVariant};
 use crate::segment::{Design, Segment};
 
 /// The noise of a path. Deviations are of logarithms of times.
@@ -100,7 +100,7 @@ impl SimulatedPath {
     }
 
     /// Runs a segment and returns its cells.
-    pub fn carry_out(&mut self, segment: &Segment) -> Vec<Cell> {
+    pub fn carry_out(&mut self, segment: &Segment) -> Vec<CellStatsByVariant> {
         let offsets: Vec<Vec<f64>> = (0..self.effects.len())
             .map(|_| (0..CONNECTIONS).map(|_| self.noise.connection * normal(&mut self.random)).collect())
             .collect();
@@ -110,21 +110,21 @@ impl SimulatedPath {
         }
     }
 
-    fn interleaved(&mut self, segment: &Segment, offsets: &[Vec<f64>]) -> Vec<Cell> {
+    fn interleaved(&mut self, segment: &Segment, offsets: &[Vec<f64>]) -> Vec<CellStatsByVariant> {
         self.now += segment.settle.as_secs_f64();
-        let turns = (segment.each.as_secs_f64() * self.rate) as usize;
-        let rounds = segment.rounds(turns * segment.cells / segment.members.len() + 1);
+        let turns = (segment.measured_time_per_variant.as_secs_f64() * self.rate) as usize;
+        let rounds = segment.rounds(turns * segment.cell_count / segment.members.len() + 1);
         let mut order = rounds.iter().flatten().copied();
         let mut cells = Vec::new();
-        for _ in 0..segment.cells {
+        for _ in 0..segment.cell_count {
             let turns: Vec<_> = order.by_ref().take(turns).collect();
             cells.push(self.cell(&turns, offsets));
         }
         cells
     }
 
-    fn blocks(&mut self, segment: &Segment, offsets: &[Vec<f64>]) -> Vec<Cell> {
-        let requests = (segment.each.as_secs_f64() * self.rate) as usize;
+    fn blocks(&mut self, segment: &Segment, offsets: &[Vec<f64>]) -> Vec<CellStatsByVariant> {
+        let requests = (segment.measured_time_per_variant.as_secs_f64() * self.rate) as usize;
         let mut cells = Vec::new();
         for order in segment.blocks() {
             let mut cell = vec![None; self.effects.len()];
@@ -138,7 +138,7 @@ impl SimulatedPath {
     }
 
     /// Runs one cell, request by request in the order of `turns`.
-    fn cell(&mut self, turns: &[usize], offsets: &[Vec<f64>]) -> Cell {
+    fn cell(&mut self, turns: &[usize], offsets: &[Vec<f64>]) -> CellStatsByVariant {
         let mut times = vec![(Vec::new(), 0, 0); self.effects.len()];
         for &member in turns {
             self.now += 1.0 / self.rate;
@@ -148,8 +148,9 @@ impl SimulatedPath {
             *requests += 1;
             if self.random.f64() < self.effects[member].failing { *failed += 1 } else { times.push(time) }
         }
-        let slot =
-            |(times, requests, failed)| (requests > 0).then(|| CellStats::of(times, requests, failed, false));
+        let slot = |(times, requests, failed)| {
+            (requests > 0).then(|| CellStats::from_response_times(times, requests, failed, false))
+        };
         times.into_iter().map(slot).collect()
     }
 

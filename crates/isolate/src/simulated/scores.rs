@@ -35,7 +35,7 @@ impl SimulatedStudies {
 
     /// Runs one experiment.
     #[must_use]
-    pub fn run(&self, seed: u64) -> Study {
+    pub fn run_one(&self, seed: u64) -> Study {
         let asked = StudyConfig {
             designs: vec![self.design; self.effects.len()],
             rate: self.rate,
@@ -57,63 +57,68 @@ impl SimulatedStudies {
 
     /// Runs this many experiments, each with its own seed, and returns their score.
     #[must_use]
-    pub fn score(&self, experiments: u64, seed: u64) -> StudyScore {
-        let mut score = StudyScore::default();
-        (0..experiments).for_each(|nth| score.add(&self.run(seed.wrapping_add(nth << 20)), self));
+    pub fn run_and_score(&self, experiments: u64, seed: u64) -> StudyScoreTotals {
+        let mut score = StudyScoreTotals::default();
+        (0..experiments).for_each(|nth| score.add(&self.run_one(seed.wrapping_add(nth << 20)), self));
         score
     }
 }
 
 /// The score of several experiments.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StudyScore {
+pub struct StudyScoreTotals {
     /// The number of experiments.
     pub experiments: usize,
     /// The number that found a difference in the centre for any variant.
-    pub differs: usize,
+    pub experiments_with_difference: usize,
     /// The number that found all real differences, with the right sign.
     pub found_all: usize,
     /// The number that found a false difference, or a wrong sign.
-    pub wrong: usize,
+    pub experiments_with_false_difference: usize,
     /// The number that called a variant equal.
-    pub equal: usize,
+    pub experiments_with_equality: usize,
     /// The number that found a difference in a tail.
-    pub tail_differs: usize,
+    pub experiments_with_tail_difference: usize,
     /// The number that found a difference in the centre or a tail.
     pub claimed: usize,
     /// The number that called a tail equal.
-    pub tail_equal: usize,
+    pub experiments_with_tail_equality: usize,
     /// The number of experiments whose intervals of the centre all contain the truth.
-    pub covered: usize,
+    pub experiments_covering_truth: usize,
     /// The seconds until all variants were decided, for the experiments in which they were.
     pub decision_seconds: Vec<f64>,
     /// The forecast seconds of undecided experiments, including the time already spent.
-    pub forecast_seconds: Vec<f64>,
+    pub undecided_forecast_seconds: Vec<f64>,
 }
 
-impl StudyScore {
+impl StudyScoreTotals {
     fn add(&mut self, study: &Study, setting: &SimulatedStudies) {
         let findings = study.findings();
         let any = |of: &dyn Fn(&VariantFinding) -> bool| usize::from(findings.iter().any(of));
         self.experiments += 1;
-        self.differs += any(&|finding| finding.middle.verdict == MeasureVerdict::Differs);
-        self.equal += any(&|finding| finding.middle.verdict == MeasureVerdict::Equal);
-        self.tail_differs += any(&|finding| finding.tail.verdict == MeasureVerdict::Differs);
+        self.experiments_with_difference += any(&|finding| finding.middle.verdict == MeasureVerdict::Differs);
+        self.experiments_with_equality += any(&|finding| finding.middle.verdict == MeasureVerdict::Equal);
+        self.experiments_with_tail_difference +=
+            any(&|finding| finding.tail.verdict == MeasureVerdict::Differs);
         self.claimed += any(&|finding| {
             [finding.middle, finding.tail].iter().any(|one| one.verdict == MeasureVerdict::Differs)
         });
-        self.tail_equal += any(&|finding| finding.tail.verdict == MeasureVerdict::Equal);
+        self.experiments_with_tail_equality += any(&|finding| finding.tail.verdict == MeasureVerdict::Equal);
         let pairs = || findings.iter().zip(&setting.effects);
         self.found_all += usize::from(pairs().all(|(finding, effect)| is_right(finding, effect)));
-        self.wrong += usize::from(pairs().any(|(finding, effect)| is_wrong(finding, effect)));
-        self.covered += usize::from(pairs().all(|(finding, effect)| holds(finding, effect.time.exp())));
+        self.experiments_with_false_difference +=
+            usize::from(pairs().any(|(finding, effect)| is_wrong(finding, effect)));
+        self.experiments_covering_truth +=
+            usize::from(pairs().all(|(finding, effect)| holds(finding, effect.time.exp())));
         let undecided = findings.iter().find_map(|finding| match finding.middle.verdict {
             MeasureVerdict::Undecided { more } => Some(more),
             _ => None,
         });
         match undecided {
             None => self.decision_seconds.push(study.spent().as_secs_f64()),
-            Some(more) => self.forecast_seconds.extend(more.map(|more| (study.spent() + more).as_secs_f64())),
+            Some(more) => {
+                self.undecided_forecast_seconds.extend(more.map(|more| (study.spent() + more).as_secs_f64()));
+            }
         }
     }
 

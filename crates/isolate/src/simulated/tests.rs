@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::path::{Effect, MEDIUM, NOISY, PATHS, QUIET, SimulatedPath};
 use super::scores::{SimulatedStudies, quantile};
-use crate::cell::{Cell, CellStats, SendLateness};
+use crate::cell::{CellStats, CellStatsByVariant, SendLateness};
 use crate::finding::MeasureVerdict;
 use crate::segment::{Design, SegmentTimes};
 use crate::study::{Study, StudyConfig, StudyEnd};
@@ -22,21 +22,21 @@ fn each(share: f64) -> impl Iterator<Item = SimulatedStudies> {
 #[test]
 fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_most() {
     for setting in each(0.0).chain([SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.0)]) {
-        let score = setting.score(EXPERIMENTS, 1);
+        let score = setting.run_and_score(EXPERIMENTS, 1);
         assert!(score.percent(score.claimed) <= 3.0, "{setting:?}: {score:?}");
         let blocks = SimulatedStudies { design: Design::Blocks, ..setting };
-        let score = blocks.score(EXPERIMENTS, 1);
-        assert!(score.percent(score.differs) <= 3.0, "{blocks:?}: {score:?}");
+        let score = blocks.run_and_score(EXPERIMENTS, 1);
+        assert!(score.percent(score.experiments_with_difference) <= 3.0, "{blocks:?}: {score:?}");
     }
 }
 
 #[test]
 fn a_way_that_is_slower_by_5_percent_is_found_within_two_minutes_and_is_not_called_equal() {
     for setting in each(0.05) {
-        let score = setting.score(EXPERIMENTS, 2);
+        let score = setting.run_and_score(EXPERIMENTS, 2);
         assert!(score.percent(score.found_all) >= 94.0, "{setting:?}: {score:?}");
-        assert!(score.percent(score.equal) <= 3.0, "{setting:?}: {score:?}");
-        assert!(score.percent(score.covered) >= 93.0, "{setting:?}: {score:?}");
+        assert!(score.percent(score.experiments_with_equality) <= 3.0, "{setting:?}: {score:?}");
+        assert!(score.percent(score.experiments_covering_truth) >= 93.0, "{setting:?}: {score:?}");
         assert!(score.decision_seconds.iter().all(|seconds| *seconds <= 125.0));
     }
 }
@@ -44,8 +44,11 @@ fn a_way_that_is_slower_by_5_percent_is_found_within_two_minutes_and_is_not_call
 #[test]
 fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
     let of = |noise, rate| {
-        let score = SimulatedStudies::with_slower_variant(noise, rate, 0.0).score(100, 3);
-        (score.percent(score.equal), quantile(&score.decision_seconds, 0.5).unwrap_or(f64::INFINITY))
+        let score = SimulatedStudies::with_slower_variant(noise, rate, 0.0).run_and_score(100, 3);
+        (
+            score.percent(score.experiments_with_equality),
+            quantile(&score.decision_seconds, 0.5).unwrap_or(f64::INFINITY),
+        )
     };
     let (equal, seconds) = of(QUIET, 200.0);
     assert!(equal >= 97.0 && seconds < 35.0, "{equal} {seconds}");
@@ -57,9 +60,9 @@ fn equal_ways_are_called_equal_when_that_is_known_and_not_before() {
 #[test]
 fn at_50_a_second_it_says_how_long_it_would_take() {
     let short = SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.0);
-    let foretold = short.score(100, 4).forecast_seconds;
+    let foretold = short.run_and_score(100, 4).undecided_forecast_seconds;
     assert!(foretold.len() >= 50, "{foretold:?}");
-    let long = SimulatedStudies { budget: Duration::from_secs(3600), ..short }.score(60, 4);
+    let long = SimulatedStudies { budget: Duration::from_secs(3600), ..short }.run_and_score(60, 4);
     assert!(long.decision_seconds.len() >= 58, "{long:?}");
     let [foretold, took] = [&foretold, &long.decision_seconds].map(|seconds| quantile(seconds, 0.5).unwrap());
     assert!((0.6..2.5).contains(&(foretold / took)), "{foretold} s foretold, {took} s taken");
@@ -70,12 +73,12 @@ fn of_five_ways_the_one_that_differs_is_blamed_and_no_other() {
     let mut setting = SimulatedStudies::with_slower_variant(MEDIUM, 1000.0, 0.0);
     setting.effects = vec![Effect::default(); 5];
     setting.effects[2].time = -0.06;
-    let score = setting.score(100, 5);
+    let score = setting.run_and_score(100, 5);
     assert!(score.percent(score.found_all) >= 97.0, "{score:?}");
-    assert!(score.percent(score.wrong) <= 3.0, "{score:?}");
+    assert!(score.percent(score.experiments_with_false_difference) <= 3.0, "{score:?}");
     setting.effects[2].time = 0.0;
-    let score = setting.score(100, 6);
-    assert!(score.percent(score.differs) <= 3.0, "{score:?}");
+    let score = setting.run_and_score(100, 6);
+    assert!(score.percent(score.experiments_with_difference) <= 3.0, "{score:?}");
 }
 
 #[test]
@@ -106,13 +109,13 @@ fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
 fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
     let mut setting = SimulatedStudies::with_slower_variant(QUIET, 200.0, 0.0);
     setting.effects[0].failing = 0.05;
-    let study = setting.run(8);
+    let study = setting.run_one(8);
     let finding = &study.findings()[0];
     assert_eq!((finding.middle.verdict, finding.differs_in_failing), (MeasureVerdict::Differs, true));
     let failing = finding.failing.unwrap();
     assert!(failing.lower > 0.01 && failing.upper < 0.1, "{failing:?}");
     setting.effects[0].failing = 0.001;
-    let finding = &setting.run(8).findings()[0];
+    let finding = &setting.run_one(8).findings()[0];
     assert_eq!(finding.middle.verdict, MeasureVerdict::Equal, "one in a thousand is within a hundredth");
 }
 
@@ -120,7 +123,7 @@ fn a_way_that_fails_more_differs_although_its_answers_are_as_fast() {
 fn a_way_that_fails_more_is_not_called_faster_because_its_other_answers_are() {
     let mut setting = SimulatedStudies::with_slower_variant(QUIET, 200.0, -0.3);
     setting.effects[0].failing = 0.3;
-    let finding = &setting.run(8).findings()[0];
+    let finding = &setting.run_one(8).findings()[0];
     assert_eq!((finding.middle.verdict, finding.differs_in_failing), (MeasureVerdict::Differs, true));
 }
 
@@ -129,13 +132,13 @@ fn a_tail_that_differs_is_found_where_there_are_answers_enough_and_asked_for() {
     let mut setting = SimulatedStudies::with_slower_variant(QUIET, 1000.0, 0.0);
     (setting.until_p99, setting.budget) = (true, Duration::from_secs(600));
     setting.effects[0].tail = 1.0;
-    let finding = &setting.run(9).findings()[0];
+    let finding = &setting.run_one(9).findings()[0];
     assert_eq!(
         (finding.middle.verdict, finding.tail.verdict),
         (MeasureVerdict::Equal, MeasureVerdict::Differs)
     );
     setting.rate = 50.0;
-    let finding = &setting.run(9).findings()[0];
+    let finding = &setting.run_one(9).findings()[0];
     assert!(matches!(finding.tail.verdict, MeasureVerdict::Undecided { more: None }), "{finding:?}");
 }
 
@@ -152,8 +155,8 @@ fn asked(rate: f64) -> StudyConfig {
 }
 
 /// Cells in which the variant takes twice as long; in some, this machine was the limit.
-fn slower_cells(count: usize, limited: usize) -> Vec<Cell> {
-    let slot = |time: f64, limited| Some(CellStats::of(vec![time; 100], 100, 0, limited));
+fn slower_cells(count: usize, limited: usize) -> Vec<CellStatsByVariant> {
+    let slot = |time: f64, limited| Some(CellStats::from_response_times(vec![time; 100], 100, 0, limited));
     (0..count).map(|at| vec![slot(1.0 + at as f64 * 0.01, false), slot(2.0, at < limited)]).collect()
 }
 
@@ -185,7 +188,7 @@ fn a_variant_in_which_the_generator_was_the_limit_is_invalid_and_a_few_such_cell
 /// Regression: beside two busy loops nine of ten experiments were refused, although both variants' requests were sent as late.
 #[test]
 fn a_generator_that_is_late_for_both_variants_alike_leaves_no_cell_out_and_one_that_is_late_for_one_does() {
-    let late = |lag: f64| SendLateness { lag, is_late: lag > 1e-3 };
+    let late = |lag: f64| SendLateness { p90_lag_seconds: lag, is_late: lag > 1e-3 };
     let verdict = |lags: [f64; 2]| {
         let mut study = Study::new(asked(200.0));
         let segment = study.next_segment().unwrap();
@@ -207,7 +210,9 @@ fn of_two_ways_that_both_hardly_answer_neither_is_the_cause_and_few_answers_alon
     let verdict = |reference: usize, variant: usize, requests: usize| {
         let mut study = Study::new(asked(200.0));
         let segment = study.next_segment().unwrap();
-        let slot = |failed| Some(CellStats::of(vec![1.0; requests - failed], requests, failed, false));
+        let slot = |failed| {
+            Some(CellStats::from_response_times(vec![1.0; requests - failed], requests, failed, false))
+        };
         study.record_segment(&segment, vec![vec![slot(reference), slot(variant)]; 10], segment.duration());
         study.stop();
         study.findings()[0].middle.verdict
@@ -223,7 +228,7 @@ fn a_cell_from_before_the_line_had_grown_makes_nobody_answer() {
     let verdict = |answered: usize| {
         let mut study = Study::new(asked(200.0));
         let segment = study.next_segment().unwrap();
-        let slot = |failed| Some(CellStats::of(vec![1.0; 100 - failed], 100, failed, false));
+        let slot = |failed| Some(CellStats::from_response_times(vec![1.0; 100 - failed], 100, failed, false));
         let mut cells = vec![vec![slot(0), slot(0)]; answered];
         cells.resize(20, vec![slot(99), slot(96)]);
         study.record_segment(&segment, cells, segment.duration());
@@ -240,7 +245,7 @@ fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells
     let (mut study, verdict) = told(9, 0);
     assert!(matches!(verdict, MeasureVerdict::Undecided { more: Some(_) }), "{verdict:?}");
     let finding = &study.findings()[0];
-    assert_eq!(finding.middle.cells, 9);
+    assert_eq!(finding.middle.cell_count, 9);
     assert!((finding.gain().unwrap().point + 0.9).abs() < 0.1, "{finding:?}");
     assert_eq!(
         (study.end_reason(), study.next_segment(), study.decided_count()),
@@ -273,7 +278,7 @@ fn a_budget_is_kept() {
     for budget in [5, 25, 63] {
         let budget = Duration::from_secs(budget);
         let setting = SimulatedStudies { budget, ..SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.01) };
-        let study = setting.run(10);
+        let study = setting.run_one(10);
         assert!(study.spent() <= budget, "{budget:?}: {:?}", study.spent());
         assert_eq!(study.end_reason(), Some(StudyEnd::Budget), "{budget:?}");
     }

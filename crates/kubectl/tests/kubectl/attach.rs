@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use seawall_kube::{KubeError, KubeStatus};
 use seawall_kubectl::attach::{AttachEvent, AttachSession, StdinError};
-use seawall_testkit::server::Peer;
+use seawall_testkit::closure_server::Peer;
 use serde_json::json;
 
 use crate::support::{World, header, said};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use seawall_core::Clock;
 use seawall_kube::KubeError;
 use seawall_kubectl::{Api, LogOptions, ObjectChange, ResourceAttributes, WriteMode};
-use seawall_testkit::server::Server;
+use seawall_testkit::closure_server::Server;
 use serde_json::{Value, json};
 
 use crate::support::{World, header, provider, said};

@@ -10,7 +10,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use seawall_core::Clock;
 use seawall_kube::ClientConfigError;
 use seawall_kubectl::{Api, ContextInfo, KubeconfigSelection};
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 use seawall_testkit::tls::CertificateAuthority;
 use serde_json::{Value, json};
 use tempfile::TempDir;

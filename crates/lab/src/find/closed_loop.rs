@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use seawall_search::closed_loop::{self as search, ClosedReport, ClosedSearch};
 use seawall_search::observation::{BLOCK_SECONDS, sum};
-use seawall_search::profile::Profile;
 use seawall_search::report::SearchOutcome as Ended;
 use seawall_search::search::RateSearch as OfRates;
+use seawall_search::search_profile::Profile;
 use seawall_search::trial_verdict;
 
 use super::find_report::{
-    ClosedLoopResult, FindOutcome, FindReport, FindStopReason, GeneratorCapacity, ReportedClientLimit,
+    ClosedLoopResult, FindOutcome, FindReport, FindStopReason, GeneratorCapacity, ReportedMaxClients,
     ReportedSaturationPoint, ReportedTrial,
 };
 use super::plan::FindPlan;
@@ -24,9 +24,9 @@ use super::steps::StepRunner;
 use crate::target_driver::TargetDriver;
 
 /// The default maximum number of clients. Without a latency objective, a queue holds any number of clients.
-pub const MAX_CLIENTS: u32 = 4096;
+pub const DEFAULT_MAX_CLIENTS: u32 = 4096;
 
-/// The time of a search in addition to its profile: the baseline, a ramp up to [`MAX_CLIENTS`], and the last trial at the lower
+/// The time of a search in addition to its profile: the baseline, a ramp up to [`DEFAULT_MAX_CLIENTS`], and the last trial at the lower
 /// bound.
 const AROUND: Duration = Duration::from_secs(35);
 
@@ -37,7 +37,7 @@ pub fn find(
     most: Option<u32>,
     watcher: &mut impl FindWatcher,
 ) -> FindReport {
-    let asked = most.unwrap_or(MAX_CLIENTS);
+    let asked = most.unwrap_or(DEFAULT_MAX_CLIENTS);
     let room = ground.max_clients();
     let mut search = ClosedSearch::new(plan.goal, within(plan), asked.min(room));
     let mut steps = StepRunner::new(plan, watcher);
@@ -83,7 +83,7 @@ pub(super) fn build_report(
             saturation: report.saturation.map(saturation),
         }),
         failure_mode: report.failure_mode.map(Into::into),
-        trials: report.trials.iter().map(reported_trial).collect(),
+        trials: report.trials.iter().map(build_reported_trial).collect(),
         ..report_builder::search_report(plan, &nothing, cut)
     }
 }
@@ -108,7 +108,7 @@ fn outcome(report: &ClosedReport, is_short: bool) -> FindOutcome {
 }
 
 /// Returns the reported limit. It has a bracket only if the search tested numbers on both sides of the limit.
-fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedClientLimit {
+fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedMaxClients {
     let search::ClientLimit { bracket, highest_good: good, lowest_bad: bad } = report.limit;
     let is_between = !matches!(
         outcome,
@@ -123,12 +123,12 @@ fn limit(report: &ClosedReport, outcome: FindOutcome) -> ReportedClientLimit {
             && trial.counts_for_limit
             && trial.trial_verdict != trial_verdict::TrialVerdict::Bad
     });
-    ReportedClientLimit {
+    ReportedMaxClients {
         lower: bracket.map(|[lower, ..]| lower),
         estimate: bracket.map(|[lower, point, upper]| point.clamp(lower, upper)),
         upper: bracket.map(|[.., upper]| upper),
         most_good_clients: good,
-        held_seconds: held.map(|held| reported_trial(held).sending_seconds()).reduce(f64::max),
+        held_seconds: held.map(|held| build_reported_trial(held).sending_seconds()).reduce(f64::max),
         fewest_bad_clients: bad,
     }
 }
@@ -153,7 +153,7 @@ fn saturation(found: search::SaturationPoint) -> ReportedSaturationPoint {
 }
 
 /// Returns a trial as the report has it.
-pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
+pub(super) fn build_reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
     let (evidence, blocks) = (&trial.evidence.evidence, &trial.seen.blocks);
     let seconds = (blocks.len() as f64 * BLOCK_SECONDS).max(BLOCK_SECONDS);
     ReportedTrial {
@@ -176,7 +176,7 @@ pub(super) fn reported_trial(trial: &search::ClosedTrial) -> ReportedTrial {
         port_exhaustions: trial.seen.requests_without_port,
         is_target_down: trial.seen.target_is_down,
         is_interrupted: trial.seen.interrupted,
-        blocks: blocks.iter().map(report_builder::reported_block).collect(),
+        blocks: blocks.iter().map(report_builder::build_reported_block).collect(),
     }
 }
 

@@ -34,7 +34,7 @@ pub struct RunComparison {
     pub verdict: ComparisonVerdict,
     /// The later cliff divided by the earlier one. Without a later cliff, the upper bound is infinite; without an earlier cliff,
     /// the lower bound is 0.
-    pub ratio: Bracket,
+    pub ratio_interval: Bracket,
 }
 
 /// The reason why two runs cannot be compared.
@@ -50,7 +50,7 @@ pub enum RunComparisonError {
     ClosedLoop,
     /// A run has no rate that can be compared.
     #[error("one run found neither a breaking rate nor a rate that the target sustained up to --max-rate")]
-    NotFound,
+    NoRateFound,
     /// A run used up the target's burst allowance, so its breaking rate does not last.
     #[error(
         "one run used up the target's burst allowance, so this run's breaking rate is not a sustainable rate"
@@ -81,7 +81,7 @@ pub fn compare(before: &FindReport, after: &FindReport) -> Result<RunComparison,
 ///
 /// # Errors
 /// [`RunComparisonError`].
-pub fn compare_variants(
+pub fn compare_variant_reports(
     reference: &FindReport,
     way: &FindReport,
 ) -> Result<RunComparison, RunComparisonError> {
@@ -112,7 +112,7 @@ fn closed_interval(change: search::LimitChange, ratio: Bracket) -> RunComparison
         }
         search::LimitChange::Undecided => ComparisonVerdict::Undecided,
     };
-    RunComparison { verdict: change, ratio }
+    RunComparison { verdict: change, ratio_interval: ratio }
 }
 
 /// Compares two runs of which at least one has no cliff. Its cliff is only known to be at least the sustained rate, so a verdict
@@ -131,7 +131,7 @@ fn open_interval(ratio: Bracket, before: bool, after: bool) -> RunComparison {
         upper: if after { f64::INFINITY } else { ratio.upper },
         ..ratio
     };
-    RunComparison { verdict: change, ratio }
+    RunComparison { verdict: change, ratio_interval: ratio }
 }
 
 /// Returns the highest rate, in requests per second, that a run sustained until a cap or the generator ended it; none if the run
@@ -186,7 +186,7 @@ impl From<search::IncomparableRuns> for RunComparisonError {
             search::IncomparableRuns::MaxRate => Self::Config("--max-rate"),
             search::IncomparableRuns::Arrivals => Self::Config("--arrivals"),
             search::IncomparableRuns::Connections => Self::Config("connection policy"),
-            search::IncomparableRuns::NoCliffFound => Self::NotFound,
+            search::IncomparableRuns::NoCliffFound => Self::NoRateFound,
             search::IncomparableRuns::QuotaExhausted => Self::BurstAllowanceDepleted,
         }
     }

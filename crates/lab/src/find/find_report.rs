@@ -249,7 +249,7 @@ pub struct ClosedLoopResult {
     /// The mean response time of a single client; none if it got no correct response.
     pub service_time_seconds: Option<f64>,
     /// The highest number of clients at which the target meets the SLO.
-    pub client_limit: ReportedClientLimit,
+    pub client_limit: ReportedMaxClients,
     /// The rate that more clients do not raise; none before the first trial.
     pub saturation: Option<ReportedSaturationPoint>,
 }
@@ -257,7 +257,7 @@ pub struct ClosedLoopResult {
 /// The trials' result for the highest number of clients at which the target meets the SLO.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ReportedClientLimit {
+pub struct ReportedMaxClients {
     /// The lower bound of the bracket, which holds the limit with 97 % credibility.
     ///
     /// None if the trials do not support a bracket. 0 if even one client is too many.

@@ -27,7 +27,7 @@ mod tests;
 
 use std::time::Duration;
 
-use seawall_cause::inquiry::{self, Inquiry, SearchFindings};
+use seawall_cause::experiment_selection::{self, Inquiry, SearchFindings};
 use seawall_search::report::{SearchOutcome, SearchReport};
 use seawall_search::search::{self, RateSearch};
 
@@ -195,7 +195,7 @@ fn look_for_cause(
     if answer.outcome == FindOutcome::GeneratorLimited {
         report_builder::blame_generator(answer);
     }
-    let lacked_ports = report_builder::rate_that_ran_out_of_ports(answer);
+    let lacked_ports = report_builder::highest_port_limited_rate(answer);
     let limit = lacked_ports.or_else(|| broken_at(report, answer));
     let Some(limit) = limit.filter(|_| answer.stop_reason != Some(FindStopReason::Signal)) else {
         return;
@@ -210,10 +210,10 @@ fn look_for_cause(
         limit,
         service_time: report_builder::baseline_response_time(report).unwrap_or(0.0),
         timeout: plan.timeout.map_or(f64::INFINITY, |timeout| timeout.as_secs_f64()),
-        failure_share_at_any_rate: report_builder::baseline_failure_share(report),
+        failure_share_at_any_rate: report_builder::load_independent_error_share(report),
         keep_alive: plan.connections.keep_alive,
-        tls: plan.target.uses_tls,
-        target_is_name: plan.target.has_host_name,
+        tls: plan.target_info.uses_tls,
+        target_is_name: plan.target_info.has_host_name,
         max_rate: plan.max_rate,
         generator_max_rate: answer.generator_capacity.max_rate,
         time_budget: steps.remaining_budget().unwrap_or(Duration::MAX),
@@ -223,12 +223,19 @@ fn look_for_cause(
         let next = inquiry.next_step();
         report_builder::add_not_run(
             answer,
-            if let inquiry::InquiryStep::RunExperiment(next) = &next { Some(next.name) } else { None },
+            if let experiment_selection::InquiryStep::RunExperiment(next) = &next {
+                Some(next.name)
+            } else {
+                None
+            },
         );
     }
     answer.stop_reason = cut.or(answer.stop_reason);
-    let tell =
-        if lacked_ports.is_some() { report_builder::add_port_findings } else { report_builder::add_cause };
+    let tell = if lacked_ports.is_some() {
+        report_builder::add_port_findings
+    } else {
+        report_builder::add_diagnosis
+    };
     tell(answer, inquiry.report());
 }
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use seawall_search::goal::{LatencyGoal, SearchGoal};
-use seawall_search::profile::Profile;
 use seawall_search::search::RateBounds;
+use seawall_search::search_profile::Profile;
 
 use super::find_report::{self, FindConfig};
 use super::resume::{ResumeError, duration_from_seconds};
@@ -23,7 +23,7 @@ pub struct FindPlan {
     /// True if the run looks for the cause.
     pub looks_for_cause: bool,
     /// The facts about the target that are known before the run.
-    pub target: TargetInfo,
+    pub target_info: TargetInfo,
     /// The spacing of requests.
     pub arrivals: find_report::ReportedArrivals,
     /// The use of connections.
@@ -61,8 +61,8 @@ impl FindPlan {
     #[must_use]
     pub fn config(&self) -> FindConfig {
         FindConfig {
-            target: self.target.url.clone(),
-            target_count: self.target.count,
+            target: self.target_info.url.clone(),
+            target_count: self.target_info.count,
             slo: self.goal.into(),
             effort: self.profile.name.to_owned(),
             arrivals: self.arrivals,

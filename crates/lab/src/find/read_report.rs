@@ -3,11 +3,11 @@
 use std::io::Read;
 
 use seawall_cause::class::CauseClass;
-use seawall_search::profile::Profile;
+use seawall_search::search_profile::Profile;
 use serde::Deserialize;
 
 use super::find_report::{
-    ClosedLoopResult, FIND_VERSION, FindReport, ReportedBlock, ReportedClientLimit, ReportedLimit,
+    ClosedLoopResult, FIND_VERSION, FindReport, ReportedBlock, ReportedLimit, ReportedMaxClients,
     ReportedTrial, ServerSideWindow,
 };
 use super::server_evidence;
@@ -152,7 +152,7 @@ fn is_limit(limit: &ReportedLimit) -> bool {
 }
 
 fn is_closed(closed: &ClosedLoopResult) -> bool {
-    let ReportedClientLimit { lower, upper, estimate, held_seconds, .. } = closed.client_limit;
+    let ReportedMaxClients { lower, upper, estimate, held_seconds, .. } = closed.client_limit;
     let saturation = closed.saturation.iter();
     let figures =
         saturation.flat_map(|found| [found.rate, found.standard_deviation, found.littles_law_clients]);

@@ -86,7 +86,7 @@ pub(crate) fn search_report(
         experiments: Vec::new(),
         target_lost_during: None,
         server_metrics: Vec::new(),
-        trials: report.trials.iter().map(reported_trial).collect(),
+        trials: report.trials.iter().map(build_reported_trial).collect(),
         budget_log: Vec::new(),
         duration_seconds: report.took.as_secs_f64(),
     }
@@ -167,7 +167,7 @@ fn limit(limit: &report::LimitEstimate, report: &SearchReport, is_between: bool)
         upper: at(|bracket| bracket.upper),
         estimate: at(|bracket| bracket.estimate),
         highest_good_rate: limit.highest_good,
-        held_seconds: held.map(|held| reported_trial(held).sending_seconds()).reduce(f64::max),
+        held_seconds: held.map(|held| build_reported_trial(held).sending_seconds()).reduce(f64::max),
         lowest_bad_rate: limit.lowest_bad,
     }
 }
@@ -204,7 +204,7 @@ pub(super) fn highest_offered_rate(report: &SearchReport) -> Option<f64> {
 }
 
 /// Returns the share of requests that fails at any rate; 0 if errors begin at some rate or never occur.
-pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
+pub(super) fn load_independent_error_share(report: &SearchReport) -> f64 {
     if report.outcome != Some(report::SearchOutcome::GoalUnreachable) {
         return 0.0;
     }
@@ -216,7 +216,7 @@ pub(super) fn baseline_failure_share(report: &SearchReport) -> f64 {
 }
 
 /// Returns a trial as the report has it.
-pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
+pub(super) fn build_reported_trial(trial: &report::RateTrial) -> ReportedTrial {
     let evidence = &trial.evidence;
     ReportedTrial {
         purpose: purpose_name(trial.spec.purpose).to_owned(),
@@ -238,7 +238,7 @@ pub(super) fn reported_trial(trial: &report::RateTrial) -> ReportedTrial {
         port_exhaustions: trial.seen.requests_without_port,
         is_target_down: trial.seen.target_is_down,
         is_interrupted: trial.seen.interrupted,
-        blocks: trial.seen.blocks.iter().map(reported_block).collect(),
+        blocks: trial.seen.blocks.iter().map(build_reported_block).collect(),
     }
 }
 
@@ -251,7 +251,7 @@ pub(super) fn response_times(details: &TrialDetails) -> Option<find_report::Repo
     details.median_and_p99.map(|[p50, p99]| find_report::ReportedResponseTimes { p50, p99 })
 }
 
-pub(super) fn reported_block(block: &BlockCounts) -> find_report::ReportedBlock {
+pub(super) fn build_reported_block(block: &BlockCounts) -> find_report::ReportedBlock {
     let BlockCounts { sent, good, errors, timely, late, in_flight, latency_sum: latency, slowest } = *block;
     (sent, good, errors, timely, late, in_flight, latency, slowest)
 }
@@ -331,7 +331,7 @@ pub(super) fn format_percent(share: f64) -> String {
 }
 
 /// Returns the highest rate at which this machine lacked ports, if that ended the search.
-pub(super) fn rate_that_ran_out_of_ports(answer: &FindReport) -> Option<f64> {
+pub(super) fn highest_port_limited_rate(answer: &FindReport) -> Option<f64> {
     let last = answer.trials.iter().rev().find(|trial| trial.invalid_reason.is_some());
     let short =
         last.is_some_and(|last| last.port_exhaustions > 0) && answer.outcome == FindOutcome::GeneratorLimited;
@@ -349,7 +349,7 @@ pub(super) fn blame_generator(answer: &mut FindReport) {
         likelihood_ratio: None,
     };
     let class =
-        if rate_that_ran_out_of_ports(answer).is_some() { CauseClass::Ports } else { CauseClass::Generator };
+        if highest_port_limited_rate(answer).is_some() { CauseClass::Ports } else { CauseClass::Generator };
     answer.cause = Some(find_report::ReportedCause {
         name: class.slug().to_owned(),
         score: 1.0,
@@ -362,7 +362,7 @@ pub(super) fn blame_generator(answer: &mut FindReport) {
 /// target.
 pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::DiagnosisReport) {
     let mut asked = answer.clone();
-    add_cause(&mut asked, report);
+    add_diagnosis(&mut asked, report);
     let is_ports = |class: &str| class == CauseClass::Ports.slug();
     let told = asked.cause.into_iter().chain(asked.other_causes).find(|cause| is_ports(&cause.name));
     if let (Some(cause), Some(told)) = (&mut answer.cause, told) {
@@ -374,7 +374,7 @@ pub(super) fn add_port_findings(answer: &mut FindReport, report: &cause::Diagnos
 }
 
 /// Adds the results of an inquiry.
-pub(super) fn add_cause(answer: &mut FindReport, report: &cause::DiagnosisReport) {
+pub(super) fn add_diagnosis(answer: &mut FindReport, report: &cause::DiagnosisReport) {
     let blamed = answer.outcome == FindOutcome::GeneratorLimited;
     let mut causes = report.causes.iter().map(|cause| excuse(one(cause), blamed));
     let unknown = || find_report::ReportedCause {

@@ -21,10 +21,10 @@ use seawall_search::trial_verdict::TrialVerdict;
 use super::find_report::{self, FindReport, ReportedExcludedCause, ServerSideFact, ServerSideWindow};
 use super::report_builder::purpose_name;
 use crate::server_side::{
-    ClientLoad, ServerSideReader, ServerSideSnapshot, WindowEdge, WindowObservation, observe,
+    ClientLoad, ServerSideReader, ServerSideSnapshot, WindowEdge, WindowObservation, compare_snapshots,
 };
 use crate::target_driver::{Calibration, TargetDriver};
-use seawall_probe::files::HostFiles;
+use seawall_probe::file_reader::HostFiles;
 
 /// The most windows of a run. A thorough run has some hundred trials, of which half break the target.
 pub(super) const MAX_WINDOWS: usize = 512;
@@ -42,14 +42,14 @@ pub struct ServerSideSource {
     /// The reader of the target's own data.
     pub reader: ServerSideReader,
     /// The files of this machine.
-    pub files: Box<dyn HostFiles>,
+    pub host_files: Box<dyn HostFiles>,
     /// A monotonic clock.
     pub clock: Box<dyn Fn() -> Duration>,
 }
 
 impl ServerSideSource {
     fn look(&mut self, edge: WindowEdge) -> ServerSideSnapshot {
-        self.reader.snapshot(edge, &*self.files, &*self.clock)
+        self.reader.snapshot(edge, &*self.host_files, &*self.clock)
     }
 }
 
@@ -83,7 +83,7 @@ impl<'g> InstrumentedDriver<'g> {
         if let Some((during, load)) = worth(&made, self.bound) {
             let end = self.sight.look(WindowEdge::End);
             let load = Some(load).filter(|load| load.failed_or_late > 0);
-            self.keep(during, observe(&begin, &end, load));
+            self.keep(during, compare_snapshots(&begin, &end, load));
         }
         let looks = begun.saturating_sub(asked) + (self.sight.clock)().saturating_sub(over);
         (made, looks)
@@ -171,7 +171,7 @@ fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
         StopRule::FullDuration(standard) | StopRule::Decided(standard) => {
             standard.judge(&TrialEvidence::of(offer.rate, &seen.blocks, &standard)) == TrialVerdict::Bad
         }
-        StopRule::Fails(_) => offer.has_drained_burst(&seen.blocks),
+        StopRule::FailingShare(_) => offer.has_drained_burst(&seen.blocks),
         StopRule::FastResponses(_) => false,
     };
     is_bad && seen.invalid_reason.is_none()
@@ -465,11 +465,11 @@ mod tests {
     fn witnessed(cores: f64, plan: &super::super::plan::FindPlan) -> FindReport {
         let time = Rc::new(Cell::new(Duration::ZERO));
         let files = Busy { cores, time: Rc::clone(&time) };
-        let group = ServerCgroup::open(&files, &["/g".to_owned()]).unwrap();
+        let group = ServerCgroup::open_directories(&files, &["/g".to_owned()]).unwrap();
         let mut ground = Clocked(Field::of(&queue(), &plan.goal), Rc::clone(&time));
         let sight = ServerSideSource {
             reader: ServerSideReader::new(None, Some(group)),
-            files: Box::new(files),
+            host_files: Box::new(files),
             clock: Box::new(move || time.get()),
         };
         let mut ground = InstrumentedDriver::new(&mut ground, sight, Some(Duration::from_millis(250)));

@@ -8,8 +8,8 @@ mod closed_loop;
 use std::time::Duration;
 
 use seawall_cause::experiment::{Experiment, ExperimentLoad};
+use seawall_cause::experiment_selection::{self, Inquiry};
 use seawall_cause::experiment_target::ExperimentTarget;
-use seawall_cause::inquiry::{self, Inquiry};
 use seawall_search::search::{self, RateSearch};
 use seawall_search::target::SearchTarget;
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
@@ -111,7 +111,7 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
             return Some(FindStopReason::Budget);
         }
         search.record_trial(&fitted, seen);
-        let came = search.last_trial().map(report_builder::reported_trial);
+        let came = search.last_trial().map(report_builder::build_reported_trial);
         self.watcher.step_finished(&FindStep::RateTrial(&fitted), came.as_ref(), self.time());
         self.watcher.report_changed(&|| report_builder::search_report(self.plan, &search.report(), None));
         None
@@ -152,19 +152,23 @@ impl<'w, W: FindWatcher> StepRunner<'w, W> {
         loop {
             let left = self.remaining_budget().unwrap_or(Duration::MAX);
             match inquiry.next_step() {
-                inquiry::InquiryStep::Finished => return None,
-                inquiry::InquiryStep::Pause(time) if time > left => return Some(FindStopReason::Budget),
-                inquiry::InquiryStep::Pause(time) => {
+                experiment_selection::InquiryStep::Finished => return None,
+                experiment_selection::InquiryStep::Pause(time) if time > left => {
+                    return Some(FindStopReason::Budget);
+                }
+                experiment_selection::InquiryStep::Pause(time) => {
                     let goes_on = self.step(FindStep::Pause(time), || subject.pause(time), |_| time);
                     inquiry.record_pause(time, goes_on);
                     if !goes_on {
                         return Some(FindStopReason::Signal);
                     }
                 }
-                inquiry::InquiryStep::RunExperiment(experiment) if longest(&experiment) > left => {
+                experiment_selection::InquiryStep::RunExperiment(experiment)
+                    if longest(&experiment) > left =>
+                {
                     return Some(FindStopReason::Budget);
                 }
-                inquiry::InquiryStep::RunExperiment(experiment) => {
+                experiment_selection::InquiryStep::RunExperiment(experiment) => {
                     let step = FindStep::Experiment(experiment.name);
                     let watched =
                         self.step(step, || subject.run_experiment(&experiment), |watched| watched.took);

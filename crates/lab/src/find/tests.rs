@@ -11,8 +11,8 @@ use seawall_cause::report;
 use seawall_search::closed_loop;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::TrialObservation;
-use seawall_search::profile::Profile;
 use seawall_search::report::SearchReport;
+use seawall_search::search_profile::Profile;
 use seawall_search::simulated::servers::{ServiceDistribution, SimulatedWorkers};
 use seawall_search::simulated::target::{self as simulated, SimulatedTarget};
 use seawall_search::simulated::target_specs::{SimulatedClass, SimulatedTargetSpec};
@@ -108,7 +108,7 @@ pub(super) fn plan() -> FindPlan {
         max_rate: None,
         budget: None,
         looks_for_cause: false,
-        target: TargetInfo {
+        target_info: TargetInfo {
             url: "http://127.0.0.1:8080/".to_owned(),
             count: 1,
             uses_tls: false,
@@ -305,7 +305,8 @@ fn a_run_is_continued_as_it_was_begun_or_not_at_all() {
     assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("--slo"));
     let other = FindPlan { arrivals: ReportedArrivals::Poisson, ..plan() };
     assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("--arrivals"));
-    let other = FindPlan { target: TargetInfo { url: "http://b/".to_owned(), ..plan().target }, ..plan() };
+    let other =
+        FindPlan { target_info: TargetInfo { url: "http://b/".to_owned(), ..plan().target_info }, ..plan() };
     assert_eq!(refused(&other, &first), ResumeError::ConfigDiffers("target"));
     let mut changed = first.clone();
     changed.trials[2].rate *= 1.5;
@@ -378,7 +379,7 @@ fn of_several_targets_the_list_is_suspected_before_a_balancer() {
     let told = |targets: usize, class| {
         let mut answer = searched();
         answer.config.target_count = targets;
-        report_builder::add_cause(&mut answer, &blamed(class));
+        report_builder::add_diagnosis(&mut answer, &blamed(class));
         answer
     };
     let answer = told(2, Cause::UnevenBalancing);
@@ -544,7 +545,7 @@ fn runs_compare_by_their_cliffs_and_only_if_the_same_was_asked() {
     assert_eq!(change(&other), Err(RunComparisonError::Config("connection policy")));
     let mut other = at(98.0, 100.0, 102.0);
     other.outcome = FindOutcome::Interrupted;
-    assert_eq!(change(&other), Err(RunComparisonError::NotFound));
+    assert_eq!(change(&other), Err(RunComparisonError::NoRateFound));
 }
 
 #[test]
@@ -583,9 +584,9 @@ fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() 
         (change(&high, &held), change(&held, &high)),
         (Ok(ComparisonVerdict::Undecided), Ok(ComparisonVerdict::Undecided))
     );
-    let known = compare(&low, &held).unwrap().ratio;
+    let known = compare(&low, &held).unwrap().ratio_interval;
     assert!(known.lower > 1.0 && known.upper == f64::INFINITY, "{known:?}");
-    let known = compare(&held, &low).unwrap().ratio;
+    let known = compare(&held, &low).unwrap().ratio_interval;
     assert!(known.lower == 0.0 && known.upper < 1.0, "{known:?}");
     // Fifty responses per second cannot show one error in a thousand. So the rate that broke nothing up to the cap counts as
     // sustained.
@@ -599,7 +600,7 @@ fn a_run_that_was_capped_is_compared_by_what_it_held_and_by_nothing_beyond_it() 
     assert_eq!(change(&generator, &held), Ok(ComparisonVerdict::NotWorse));
     assert_eq!(
         change(&held, &of(FindOutcome::GeneratorLimited, None, 700.0)),
-        Err(RunComparisonError::NotFound)
+        Err(RunComparisonError::NoRateFound)
     );
 }
 

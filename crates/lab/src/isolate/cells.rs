@@ -1,13 +1,13 @@
 //! Sorts requests into time buckets by variant, and judges whether this machine was the limit. These functions are pure.
 
-use seawall_isolate::cell::{Cell, CellStats, SendLateness};
+use seawall_isolate::cell::{CellStats, CellStatsByVariant, SendLateness};
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use super::counts::RequestCounts;
+use super::failure_counts::RequestCounts;
 
 /// The share of the median time from which the 90th percentile of the send lag counts as a delay of this machine, if it also
 /// exceeds [`LEAST_LAG`]. Response times count from the send, so a small lag does not change them, and a lag of all variants
@@ -64,13 +64,13 @@ impl CellSamples {
         let (middle, lag) = (quantile(&self.times, 0.5), quantile(&self.lags, 0.9));
         let is_late = lag > LEAST_LAG.max(LAG * middle);
         let limited = lag > FAR.0.max(FAR.1 * middle) || self.lacking as f64 > LACK * self.requests as f64;
-        (SendLateness { lag, is_late }, limited)
+        (SendLateness { p90_lag_seconds: lag, is_late }, limited)
     }
 
     /// Returns the statistics; none without requests.
     pub(super) fn into_stats(self, limited: bool) -> Option<CellStats> {
         let (lateness, own) = self.lateness();
-        let stats = |times| CellStats::of(times, self.requests, self.failed, limited || own);
+        let stats = |times| CellStats::from_response_times(times, self.requests, self.failed, limited || own);
         (self.requests > 0).then(|| stats(self.times).with_lateness(lateness))
     }
 
@@ -78,9 +78,9 @@ impl CellSamples {
     pub(super) fn to_cell_share(&self, limited: bool) -> Option<CellShare> {
         let mut times = LatencyHistogram::default();
         self.times.iter().for_each(|time| times.record((time * SECOND as f64) as Nanos));
-        let (SendLateness { lag, is_late }, own) = self.lateness();
+        let (SendLateness { p90_lag_seconds: lag, is_late }, own) = self.lateness();
         let (requests, failed, limited) = (self.requests, self.failed, limited || own);
-        let times = CompactTimes::of(&times);
+        let times = CompactTimes::from_histogram(&times);
         (requests > 0).then_some(CellShare { requests, failed, limited, lag, is_late, times })
     }
 }
@@ -92,7 +92,7 @@ pub struct CompactTimes(Vec<(Nanos, u64)>);
 impl CompactTimes {
     /// Returns the times of a histogram.
     #[must_use]
-    pub fn of(times: &LatencyHistogram) -> Self {
+    pub fn from_histogram(times: &LatencyHistogram) -> Self {
         Self(times.distribution().buckets().collect())
     }
 
@@ -125,18 +125,19 @@ impl CellShare {
     /// Returns the lateness of the requests.
     #[must_use]
     pub fn lateness(&self) -> SendLateness {
-        SendLateness { lag: self.lag, is_late: self.is_late }
+        SendLateness { p90_lag_seconds: self.lag, is_late: self.is_late }
     }
 
     /// Merges the shares of several generators into the statistics of one time bucket; none without requests.
     #[must_use]
-    pub fn merge(shares: &[&Self], limited: bool) -> Option<CellStats> {
+    pub fn merge_into_stats(shares: &[&Self], limited: bool) -> Option<CellStats> {
         let sum = |of: fn(&Self) -> usize| shares.iter().map(|share| of(share)).sum::<usize>();
         let (requests, failed) = (sum(|share| share.requests), sum(|share| share.failed));
         let times = shares.iter().flat_map(|share| share.times.each().map(seconds));
         let latest = shares.iter().max_by(|one, other| one.lag.total_cmp(&other.lag));
         let lateness = latest.map_or_else(SendLateness::default, |share| share.lateness());
-        let stats = |times| CellStats::of(times, requests, failed, limited).with_lateness(lateness);
+        let stats =
+            |times| CellStats::from_response_times(times, requests, failed, limited).with_lateness(lateness);
         (requests > 0).then(|| stats(times.collect()))
     }
 }
@@ -208,7 +209,7 @@ impl CellCollector {
 }
 
 /// Returns the statistics of each time bucket. `limited` says that this machine was the limit of all of them.
-pub(super) fn cell_stats(cells: Vec<Vec<CellSamples>>, limited: bool) -> Vec<Cell> {
+pub(super) fn cell_stats(cells: Vec<Vec<CellSamples>>, limited: bool) -> Vec<CellStatsByVariant> {
     let slots = |cell: Vec<CellSamples>| cell.into_iter().map(|hits| hits.into_stats(limited)).collect();
     cells.into_iter().map(slots).collect()
 }
@@ -244,7 +245,10 @@ mod tests {
     fn times_count_from_when_this_machine_came_to_send() {
         let late = |at: u64| CompletedRequest { generator_lag: 2 * MS, ..fate(at * MS, 12 * MS, Ok(200)) };
         let slot = slot((0..20).map(late));
-        assert!((slot.middle.unwrap() - 0.010).abs() < 1e-9 && !slot.is_generator_limited, "{slot:?}");
+        assert!(
+            (slot.interquartile_geometric_mean.unwrap() - 0.010).abs() < 1e-9 && !slot.is_generator_limited,
+            "{slot:?}"
+        );
     }
 
     #[test]
@@ -254,7 +258,7 @@ mod tests {
         let bad = (0..5).map(|at| fate(at, MS, Ok(503)));
         let slot = slot(slow.chain(hung).chain(bad));
         assert_eq!((slot.requests, slot.failed), (25, 15));
-        assert!((slot.middle.unwrap() - 0.9).abs() < 1e-9);
+        assert!((slot.interquartile_geometric_mean.unwrap() - 0.9).abs() < 1e-9);
     }
 
     #[test]
@@ -287,15 +291,21 @@ mod tests {
         let mut shares = vec![CellSamples::default(); 3];
         (0..600).for_each(|at| shares[at as usize % 3].add(&hit(at)));
         let shares: Vec<_> = shares.iter().filter_map(|hits| hits.to_cell_share(false)).collect();
-        let (joined, whole) =
-            (CellShare::merge(&shares.iter().collect::<Vec<_>>(), false).unwrap(), slot((0..600).map(hit)));
+        let (joined, whole) = (
+            CellShare::merge_into_stats(&shares.iter().collect::<Vec<_>>(), false).unwrap(),
+            slot((0..600).map(hit)),
+        );
         assert_eq!(
             (joined.requests, joined.failed, joined.is_generator_limited),
             (whole.requests, whole.failed, false)
         );
         let near = |one: Option<f64>, other: Option<f64>| (one.unwrap() / other.unwrap() - 1.0).abs() < 2e-3;
-        assert!(near(joined.middle, whole.middle) && near(joined.tail, whole.tail), "{joined:?} {whole:?}");
-        assert_eq!(CellShare::merge(&[], false), None);
+        assert!(
+            near(joined.interquartile_geometric_mean, whole.interquartile_geometric_mean)
+                && near(joined.tail, whole.tail),
+            "{joined:?} {whole:?}"
+        );
+        assert_eq!(CellShare::merge_into_stats(&[], false), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The result of an experiment of `isolate` as plain data. The screen, the page and the JSON document show it.
 
-use seawall_isolate::cell::{Cell, CellStats};
+use seawall_isolate::cell::{CellStats, CellStatsByVariant};
 use seawall_isolate::center::LocationEstimate;
 use seawall_isolate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
 use seawall_isolate::power::Forecast;
@@ -10,8 +10,8 @@ use seawall_load::clock::SECOND;
 use seawall_load::stats::LatencyHistogram;
 use serde::Serialize;
 
-use super::capacity::CapacityReport;
-use super::counts::{FailureCount, RequestCounts};
+use super::failure_counts::{FailureCount, RequestCounts};
+use super::variant_capacity::CapacityReport;
 use super::{IsolatePlan, IsolateStopReason, design_name};
 
 /// The version of the document. It rises when a field is removed or changes its meaning.
@@ -225,7 +225,7 @@ pub struct CellRow {
     /// The design: `interleaved` or `blocks`.
     pub design: &'static str,
     /// The index of the variant. Index 0 is the reference.
-    pub variant: usize,
+    pub variant_index: usize,
     /// The number of requests in the time bucket.
     pub requests: usize,
     /// The number of requests that failed.
@@ -247,7 +247,7 @@ impl IsolateReport {
         cut: Option<&IsolateStopReason>,
     ) -> Self {
         let findings = study.findings();
-        let cells: Vec<_> = study.cells().collect();
+        let cells: Vec<_> = study.time_bucket_stats().collect();
         let way = |at: usize| variant_result(plan, at, times.get(at), counts.get(at));
         let reference = way(0);
         let usual = middle(&cells);
@@ -311,7 +311,7 @@ impl IsolateReport {
     /// The faster of two variants with equal savings is first, because no time is saved compared with a reference that hardly
     /// responds.
     #[must_use]
-    pub fn ranked(&self) -> Vec<&VariantResult> {
+    pub fn rank_differing_variants(&self) -> Vec<&VariantResult> {
         let mut ranked: Vec<_> =
             self.variants.iter().filter(|variant| variant.verdict.is_difference()).collect();
         ranked.sort_by(|one, other| {
@@ -441,10 +441,10 @@ impl VariantResult {
             time_saved_ratio,
             time_saved_seconds: seconds,
             error_ratio_difference: failing.and_then(ConfidenceInterval::of),
-            time_buckets: middle.cells,
+            time_buckets: middle.cell_count,
             p_difference: looked.then_some(middle.p_difference),
             p_equivalence: looked.then_some(middle.p_equivalence),
-            decided_after_seconds: middle.decided_after.map(|after| after.as_secs_f64()),
+            decided_after_seconds: middle.time_to_decision.map(|after| after.as_secs_f64()),
             estimated_remaining_seconds: more(middle),
             generator_limited_ratio: match middle.verdict {
                 MeasureVerdict::Invalid { limited } => Some(limited),
@@ -631,14 +631,16 @@ fn variant_result(
 }
 
 /// Returns the reference's usual time in seconds: the median over its time buckets. It converts ratios to seconds.
-fn middle(cells: &[(Design, &Cell)]) -> Option<f64> {
-    let of = |cell: &Cell| cell.first().copied().flatten().and_then(|slot: CellStats| slot.middle);
+fn middle(cells: &[(Design, &CellStatsByVariant)]) -> Option<f64> {
+    let of = |cell: &CellStatsByVariant| {
+        cell.first().copied().flatten().and_then(|slot: CellStats| slot.interquartile_geometric_mean)
+    };
     let mut middles: Vec<_> = cells.iter().filter_map(|(_, cell)| of(cell)).collect();
     middles.sort_unstable_by(f64::total_cmp);
     seawall_isolate::center::median(&middles)
 }
 
-fn rows(cells: &[(Design, &Cell)]) -> Vec<CellRow> {
+fn rows(cells: &[(Design, &CellStatsByVariant)]) -> Vec<CellRow> {
     let mut numbers = [0, 0];
     let mut rows = Vec::new();
     for (design, cell) in cells {
@@ -651,11 +653,18 @@ fn rows(cells: &[(Design, &Cell)]) -> Vec<CellRow> {
 }
 
 fn row(cell: usize, design: Design, way: usize, slot: CellStats) -> CellRow {
-    let CellStats { requests, failed, middle, tail, is_generator_limited: limited, .. } = slot;
+    let CellStats {
+        requests,
+        failed,
+        interquartile_geometric_mean: middle,
+        tail,
+        is_generator_limited: limited,
+        ..
+    } = slot;
     CellRow {
         time_bucket: cell,
         design: design_name(design),
-        variant: way,
+        variant_index: way,
         requests,
         failed,
         location_seconds: middle,
@@ -673,10 +682,10 @@ mod tests {
         MeasureResult {
             verdict,
             ratio,
-            cells: 20,
+            cell_count: 20,
             p_difference: 0.5,
             p_equivalence: 0.5,
-            decided_after: None,
+            time_to_decision: None,
         }
     }
 

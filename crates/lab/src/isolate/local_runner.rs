@@ -3,28 +3,28 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use seawall_isolate::cell::Cell;
+use seawall_isolate::cell::CellStatsByVariant;
 use seawall_isolate::segment::{Design, Segment};
 use seawall_load::clock::{Nanos, RunClock, nanos};
+use seawall_load::load_session::LoadSession;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
 use seawall_load::request::{PreparedRequest, RequestFraming};
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
-use seawall_load::session::LoadSession;
 use seawall_load::stats::LatencyHistogram;
 use seawall_load::target::Weight;
 
 use super::cells::{CellCollector, CellSamples, cell_stats};
-use super::counts::RequestCounts;
+use super::failure_counts::RequestCounts;
 use super::variant_setup::VariantSetup;
 use super::{IsolateStopReason, SegmentResult, VariantRunner};
 use crate::generator_resources;
+use crate::generator_verdict::GeneratorVerdict;
 use crate::rig::{
     LocalDriver, SessionConfig, SessionError, StopSwitch, record_every_request, run_load, to_request_rate,
     unanswered,
 };
-use crate::verdict::GeneratorVerdict;
 
 /// The warm connections of each variant before a segment. The significance levels of the experiment were tested with this number.
 const WARM: usize = 8;
@@ -82,7 +82,11 @@ impl LocalVariantRunner {
     ///
     /// # Errors
     /// The variant does not exist, it has no requests, or the system refuses.
-    pub fn driver(&self, way: usize, bound: Option<Duration>) -> std::io::Result<LocalDriver> {
+    pub fn create_variant_search_driver(
+        &self,
+        way: usize,
+        bound: Option<Duration>,
+    ) -> std::io::Result<LocalDriver> {
         let nothing = || std::io::Error::new(ErrorKind::InvalidInput, "the variant has no requests");
         let way = self.ways.get(way).ok_or_else(nothing)?;
         let list = way.request_list().map_err(|_| nothing())?;
@@ -90,7 +94,7 @@ impl LocalVariantRunner {
         let kit = SessionConfig {
             request_list: list,
             transport: travel,
-            framing: self.style.clone(),
+            request_framing: self.style.clone(),
             max_sender_threads: self.cpus,
             max_busy_poll: None,
         };
@@ -119,15 +123,20 @@ impl LocalVariantRunner {
     }
 
     fn interleaved(&self, segment: &Segment, rate: f64) -> Result<Part, SessionError> {
-        let (mut session, of) = self.interleaved_session(segment, rate, ScheduleShard::default())?;
-        let cells = self.cell_collector(segment, segment.cells);
+        let (mut session, of) = self.open_interleaved_session(segment, rate, ScheduleShard::default())?;
+        let cells = self.cell_collector(segment, segment.cell_count);
         let load = ContinuousLoad::by_itself(segment.send_duration(), rate);
         Ok(self.run_load(&mut session, &load, cells, |target| of[target])?.part())
     }
 
     /// Returns this many empty time buckets of a segment.
     pub(super) fn cell_collector(&self, segment: &Segment, cells: usize) -> CellCollector {
-        CellCollector::new(nanos(segment.settle), nanos(segment.each), cells, self.ways.len())
+        CellCollector::new(
+            nanos(segment.settle),
+            nanos(segment.measured_time_per_variant),
+            cells,
+            self.ways.len(),
+        )
     }
 
     /// Returns a session for all variants of an interleaved segment, and the variant of each request.
@@ -135,7 +144,7 @@ impl LocalVariantRunner {
     /// Each shard has its own order and sends every request of it. If all shards shared one order, some numbers of variants and
     /// shards would go wrong. With two variants and two generators, each generator would send one variant only, or more of one
     /// than of the other in random rounds. With its own order, each shard sends each variant equally often.
-    pub(super) fn interleaved_session(
+    pub(super) fn open_interleaved_session(
         &self,
         segment: &Segment,
         rate: f64,
@@ -170,7 +179,7 @@ impl LocalVariantRunner {
         let mut sessions = self.block_sessions(segment, rate)?;
         let mut whole = Part::new(self.ways.len());
         for round in segment.blocks() {
-            let mut cell: Option<Cell> = Some(vec![None; self.ways.len()]);
+            let mut cell: Option<CellStatsByVariant> = Some(vec![None; self.ways.len()]);
             for member in round {
                 let Some(session) = &mut sessions[member] else { continue };
                 let load = ContinuousLoad::by_itself(segment.send_duration(), rate);
@@ -253,30 +262,34 @@ impl LocalVariantRunner {
 pub(super) struct ContinuousLoad {
     pub(super) duration: Duration,
     /// The total requests per second of all parts.
-    pub(super) rate: f64,
+    pub(super) total_rate: f64,
     /// The part of the load that this generator sends.
-    pub(super) shard: ScheduleShard,
+    pub(super) schedule_shard: ScheduleShard,
     /// The start, in nanoseconds since the Unix epoch. `None` starts at once.
     pub(super) start_at: Option<i64>,
 }
 
 impl ContinuousLoad {
     fn by_itself(duration: Duration, rate: f64) -> Self {
-        Self { duration, rate, shard: ScheduleShard::default(), start_at: None }
+        Self { duration, total_rate: rate, schedule_shard: ScheduleShard::default(), start_at: None }
     }
 
     /// Returns the load for the engine, its schedule, and the most requests that may be outstanding here.
     fn load(&self) -> Result<(LoadSpec, Schedule, u64), SessionError> {
-        let rate = to_request_rate(self.rate)
+        let rate = to_request_rate(self.total_rate)
             .ok_or_else(|| SessionError::Impossible("the rate is out of range".into()))?;
         let schedule = Schedule::constant(rate, ArrivalSpacing::Constant);
         let until = StopCondition { stop_time: nanos(self.duration), ..StopCondition::default() };
-        let of = self.shard.shard_count() as f64;
-        let most = (OUTSTANDING.0 * self.rate / of + (OUTSTANDING.1 / of).max(LEAST_OUTSTANDING)) as u64;
+        let of = self.schedule_shard.shard_count() as f64;
+        let most =
+            (OUTSTANDING.0 * self.total_rate / of + (OUTSTANDING.1 / of).max(LEAST_OUTSTANDING)) as u64;
         let load =
             LoadSpec { until, ..LoadSpec::new(ArrivalModel::Open(schedule.clone()), 2 * most as usize) };
-        let load =
-            LoadSpec { shard: self.shard, start_unix_ns: self.start_at, ..record_every_request(load, DRAIN) };
+        let load = LoadSpec {
+            shard: self.schedule_shard,
+            start_unix_ns: self.start_at,
+            ..record_every_request(load, DRAIN)
+        };
         Ok((load, schedule, most))
     }
 }
@@ -309,7 +322,7 @@ impl ContinuousLoadResult {
 
 /// The observations of one or several loads.
 struct Part {
-    cells: Vec<Cell>,
+    cells: Vec<CellStatsByVariant>,
     times: Vec<LatencyHistogram>,
     counts: Vec<RequestCounts>,
     cut: Option<IsolateStopReason>,
@@ -354,7 +367,11 @@ impl VariantRunner for LocalVariantRunner {
 
 /// Adds a variant's block to the time bucket of its round; none if a block is incomplete.
 #[must_use]
-pub fn add_block_to_cell(cell: Option<Cell>, member: usize, block: Option<Cell>) -> Option<Cell> {
+pub fn add_block_to_cell(
+    cell: Option<CellStatsByVariant>,
+    member: usize,
+    block: Option<CellStatsByVariant>,
+) -> Option<CellStatsByVariant> {
     let (mut cell, block) = (cell?, block?);
     cell[member] = block[member];
     Some(cell)
@@ -387,7 +404,7 @@ mod tests {
     /// Regression: an incomplete block ended the experiment as if a signal had stopped it.
     #[test]
     fn a_round_of_which_a_block_is_incomplete_is_left_out() {
-        let slot = |took| Some(CellStats::of(vec![took; 9], 9, 0, false));
+        let slot = |took| Some(CellStats::from_response_times(vec![took; 9], 9, 0, false));
         let block = |member: usize| {
             let mut block = vec![None; 3];
             block[member] = slot(member as f64);

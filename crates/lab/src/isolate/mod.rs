@@ -1,29 +1,29 @@
 //! Runs the experiment of [`seawall_isolate`] on real variants and reports which variant is slower.
 //!
-//! [`variant_setup`] has the variants. [`local_runner`] runs segments with sessions of the load engine, and [`load_share`] runs
+//! [`variant_setup`] has the variants. [`local_runner`] runs segments with sessions of the load engine, and [`generator_share`] runs
 //! one generator's part of a segment. [`cells`] turns requests into time buckets, [`isolate_report`] makes the report, and
-//! [`capacity`] searches the capacity of the variants that differ.
+//! [`variant_capacity`] searches the capacity of the variants that differ.
 //!
 //! A [`StopSwitch`](crate::rig::StopSwitch) of the runner ends the experiment early; the report then covers the measurements so
 //! far. This module knows no flags, files or pages. The tool's `isolate` calls it.
 
-pub mod capacity;
 pub(crate) mod cells;
-pub mod counts;
+pub mod failure_counts;
+pub mod generator_share;
 pub mod isolate_report;
-pub mod load_share;
 pub mod local_runner;
+pub mod variant_capacity;
 pub mod variant_setup;
 
 use std::time::Duration;
 
-use seawall_isolate::cell::Cell;
+use seawall_isolate::cell::CellStatsByVariant;
 use seawall_isolate::segment::{Design, MIN_CELL_REQUESTS, Segment, SegmentTimes};
 use seawall_isolate::study::{Study, StudyConfig};
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
 
-use self::counts::RequestCounts;
+use self::failure_counts::RequestCounts;
 use self::isolate_report::{IsolateOutcome, IsolateReport, ReportedStopReason};
 use self::variant_setup::VariantLabel;
 
@@ -37,7 +37,7 @@ pub trait VariantRunner {
 #[derive(Debug, Default)]
 pub struct SegmentResult {
     /// The complete time buckets.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CellStatsByVariant>,
     /// The duration of the segment, including the opening of connections.
     pub took: Duration,
     /// The reason why nothing more is to be sent.

@@ -12,7 +12,7 @@ use seawall_load::completed_request::CompletedRequest;
 use seawall_load::schedule::{Schedule, ScheduleShard};
 use seawall_search::observation::{BLOCKS_PER_SECOND as BLOCKS_OF_A_SECOND, BlockCounts};
 
-use super::send_bursts::{LateBurstErrorTally, LateSendBursts};
+use super::late_send_bursts::{LateBurstErrorTally, LateSendBursts};
 
 const A_SECOND: Nanos = BLOCKS_OF_A_SECOND as Nanos;
 
@@ -125,7 +125,7 @@ impl<'s> BlockBuilder<'s> {
     }
 
     /// Returns the outcomes of all ended requests, divided by whether this machine sent them in a late burst.
-    pub(super) fn tally(&self) -> LateBurstErrorTally {
+    pub(super) fn late_burst_tally(&self) -> LateBurstErrorTally {
         self.bunches.tally()
     }
 
@@ -181,7 +181,7 @@ fn count(hits: u64) -> u32 {
 pub(super) mod tests {
     use proptest::prelude::*;
     use seawall_load::rate::RequestRate;
-    use seawall_load::request_fault::RequestFault;
+    use seawall_load::request_failure_reason::RequestFault;
     use seawall_load::schedule::{ArrivalSpacing, NextArrival, ScheduleCursor, StopCondition};
     use seawall_search::observation::sum;
 

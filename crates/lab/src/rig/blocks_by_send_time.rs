@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_search::evidence::TrialEvidence;
 use seawall_search::observation::{BlockCounts, sum};
 use seawall_search::trial_spec::{StopRule, TrialSpec};

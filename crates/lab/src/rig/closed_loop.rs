@@ -18,10 +18,10 @@ use seawall_search::closed_loop::{ClosedTarget, ClosedTrialSpec};
 use seawall_search::observation::{BLOCK_SECONDS, BlockCounts, TrialObservation, sum};
 
 use super::blocks::{block_index, block_start, count_ended, entry_mut, late_bound_nanos};
+use super::load_sessions::SessionError;
 use super::outage_detector::OutageDetector;
-use super::sessions::SessionError;
 use super::validity::{join_reasons, port_shortage};
-use super::{LocalDriver, experiments, port_range, run_load};
+use super::{LocalDriver, experiment_conversion, port_range, run_load};
 use crate::generator_resources::MOST_IN_FLIGHT;
 
 impl LocalDriver {
@@ -38,7 +38,7 @@ impl LocalDriver {
         let (mut enough, mut no_port, mut away) = (false, 0, OutageDetector::default());
         let Self { sessions, stop, fastest, .. } = self;
         let carried = run_load(sessions.plain_session(FASTER * *fastest)?, &load, stop, |progress| {
-            no_port += experiments::count_without_port(progress.completed_requests);
+            no_port += experiment_conversion::count_without_port(progress.completed_requests);
             if !enough {
                 away.record(progress.completed_requests);
                 progress.completed_requests.iter().for_each(|fate| blocks.ended(fate));
@@ -87,7 +87,7 @@ fn kept_busy(offer: &ClosedTrialSpec) -> LoadSpec {
         failure_pause: pause(offer),
         ..LoadSpec::new(ArrivalModel::Closed, offer.clients as usize)
     };
-    experiments::record_every_request(load, offer.drain)
+    experiment_conversion::record_every_request(load, offer.drain)
 }
 
 impl ClosedTarget for LocalDriver {
@@ -187,7 +187,7 @@ impl ClientBlockBuilder {
 mod tests {
     use proptest::prelude::*;
     use seawall_load::clock::SECOND;
-    use seawall_load::request_fault::RequestFault;
+    use seawall_load::request_failure_reason::RequestFault;
 
     use super::super::blocks::tests::ended_request;
     use super::*;

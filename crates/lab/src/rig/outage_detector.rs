@@ -4,7 +4,7 @@ use seawall_cause::observed_requests::ObservedOutcome;
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::completed_request::CompletedRequest;
 
-use super::experiments;
+use super::experiment_conversion;
 
 /// The time without any connection from which the target counts as gone. A cap that refuses connections lets others through
 /// meanwhile.
@@ -26,7 +26,7 @@ impl OutageDetector {
     /// Records ended requests.
     pub(super) fn record(&mut self, fates: &[CompletedRequest]) {
         for fate in fates {
-            if is_target_absent(experiments::observed_outcome(fate)) {
+            if is_target_absent(experiment_conversion::observed_outcome(fate)) {
                 self.row += 1;
                 self.last = self.last.max(fate.end);
             } else {
@@ -51,7 +51,7 @@ fn is_target_absent(how: ObservedOutcome) -> bool {
 mod tests {
     use std::io::ErrorKind;
 
-    use seawall_load::request_fault::RequestFault;
+    use seawall_load::request_failure_reason::RequestFault;
 
     use super::*;
 

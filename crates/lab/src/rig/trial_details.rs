@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use seawall_load::request_fault::{OutcomeClass, RequestFault};
+use seawall_load::request_failure_reason::{OutcomeClass, RequestFault};
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::TrialDetails;
 

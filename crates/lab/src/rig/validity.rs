@@ -7,12 +7,12 @@ use std::io::ErrorKind;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::stats::LoadStats;
 use seawall_search::observation::BLOCK_SECONDS;
 
-use crate::judgement::Judgement;
-use crate::verdict::GeneratorVerdict;
+use crate::generator_verdict::GeneratorVerdict;
+use crate::trial_judgement::Judgement;
 use seawall_probe::generator::{SOCKETS_CHECK, TIME_WAIT_SECONDS};
 
 /// The largest valid lag, as a share of the longest wanted response time and of a block, which is the resolution of growth. If 1
@@ -105,7 +105,7 @@ mod tests {
     use seawall_load::stats::FinishedRequest;
 
     use super::*;
-    use crate::verdict::VerdictReason;
+    use crate::generator_verdict::VerdictReason;
 
     fn judged(verdict: GeneratorVerdict) -> Judgement {
         Judgement::from_reasons(vec![VerdictReason::new("a check", verdict, "what was measured".into())])

@@ -9,7 +9,7 @@ use seawall_cgroup::{
     CpuQuota, MemoryEvents, Throttling, parse_cpu_time, parse_memory_limit, parse_processes_limit,
 };
 
-use seawall_probe::files::{HostFiles, ProbeError, ProbeResult, read_parsed};
+use seawall_probe::file_reader::{HostFiles, ProbeError, ProbeResult, read_parsed};
 use seawall_probe::net::parse_number;
 use seawall_probe::proc::parse_pressure_total;
 
@@ -29,7 +29,7 @@ pub enum CgroupError {
     #[error(
         "{0} has no control group files: name the group's own directory (cgroup v1: one directory per controller)"
     )]
-    NoGroup(String),
+    NotACgroupDirectory(String),
 }
 
 /// The state of a control group at one instant.
@@ -50,7 +50,7 @@ pub struct CgroupSnapshot {
     /// The number of times that the group reached its memory limit, and the number of processes that the OOM killer ended.
     pub memory_events: ProbeResult<MemoryEvents>,
     /// The number of processes and threads.
-    pub processes: ProbeResult<u64>,
+    pub task_count: ProbeResult<u64>,
     /// The maximum number of processes and threads; none if there is no limit.
     pub processes_limit: ProbeResult<Option<u64>>,
 }
@@ -60,14 +60,14 @@ impl ServerCgroup {
     ///
     /// # Errors
     /// A directory does not exist, or has none of the files of a control group.
-    pub fn open(files: &dyn HostFiles, directories: &[String]) -> Result<Self, CgroupError> {
+    pub fn open_directories(files: &dyn HostFiles, directories: &[String]) -> Result<Self, CgroupError> {
         let directories: Vec<_> =
             directories.iter().map(|path| path.trim_end_matches('/').to_owned()).collect();
         for directory in &directories {
             let names = files.names(directory);
             let names = names.map_err(|error| CgroupError::Unread(ProbeError::new(directory, &error)))?;
             if !names.iter().any(|name| name == "cgroup.procs") {
-                return Err(CgroupError::NoGroup(directory.clone()));
+                return Err(CgroupError::NotACgroupDirectory(directory.clone()));
             }
         }
         Ok(Self { directories })
@@ -92,7 +92,7 @@ impl ServerCgroup {
                 look.first("memory.limit_in_bytes", parse_memory_limit)
             }),
             memory_events: look.memory_events(),
-            processes: look.first("pids.current", parse_number),
+            task_count: look.first("pids.current", parse_number),
             processes_limit: look.first("pids.max", parse_processes_limit),
         }
     }
@@ -158,11 +158,11 @@ fn or<T>(one: ProbeResult<T>, other: impl FnOnce() -> ProbeResult<T>) -> ProbeRe
 #[cfg(test)]
 mod tests {
     use super::*;
-    use seawall_probe::files::fake::Texts;
+    use seawall_probe::file_reader::fake::Texts;
 
     fn opened(texts: &Texts, directories: &[&str]) -> Result<CgroupSnapshot, CgroupError> {
         let directories: Vec<_> = directories.iter().map(|path| (*path).to_owned()).collect();
-        ServerCgroup::open(texts, &directories).map(|group| group.read(texts))
+        ServerCgroup::open_directories(texts, &directories).map(|group| group.read(texts))
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             memory: Ok(900),
             memory_limit: Ok(Some(1000)),
             memory_events: Ok(MemoryEvents { limit_hits: 4, oom_kills: Some(1) }),
-            processes: Ok(7),
+            task_count: Ok(7),
             processes_limit: Ok(None),
         };
         assert_eq!(levels, expected);
@@ -214,13 +214,13 @@ mod tests {
         assert_eq!((levels.quota, levels.cpu_time), (Ok(CpuQuota::Cores(0.5)), Ok(Duration::from_micros(5))));
         assert_eq!((levels.memory, levels.memory_limit), (Ok(900), Ok(Some(1000))));
         assert_eq!(levels.memory_events, Ok(MemoryEvents { limit_hits: 3, oom_kills: Some(2) }));
-        assert_eq!(levels.processes, Err(ProbeError::Missing("pids.current".into())));
+        assert_eq!(levels.task_count, Err(ProbeError::Missing("pids.current".into())));
     }
 
     #[test]
     fn a_directory_that_is_no_groups_is_refused_before_there_is_any_load() {
         let texts = Texts::new(&[("/etc/hosts", "")]);
-        assert_eq!(opened(&texts, &["/etc"]), Err(CgroupError::NoGroup("/etc".into())));
+        assert_eq!(opened(&texts, &["/etc"]), Err(CgroupError::NotACgroupDirectory("/etc".into())));
         assert_eq!(opened(&texts, &["/gone"]), Err(CgroupError::Unread(ProbeError::Missing("/gone".into()))));
     }
 
@@ -242,7 +242,7 @@ mod tests {
         let homes = ["cpu", "cpuacct", "memory", "pids"]
             .map(|controller| seawall_cgroup::ProcessCgroup::find(&memberships, &mounts, controller));
         let directories: Vec<_> = homes.into_iter().flatten().map(|home| home.directory).collect();
-        let Ok(group) = ServerCgroup::open(&files, &directories) else { return };
+        let Ok(group) = ServerCgroup::open_directories(&files, &directories) else { return };
         let CgroupSnapshot {
             quota,
             throttling,
@@ -251,7 +251,7 @@ mod tests {
             memory,
             memory_limit,
             memory_events,
-            processes,
+            task_count: processes,
             processes_limit,
         } = group.read(&files);
         let failures =

@@ -21,10 +21,10 @@ pub const MOST_SAMPLES: usize = 100_000;
 pub const MOST_LABELS: usize = 64;
 
 /// The most bytes of a name.
-pub const LONGEST_NAME: usize = 256;
+pub const MAX_NAME_BYTES: usize = 256;
 
 /// The most bytes of a label's value.
-pub const LONGEST_VALUE: usize = 4096;
+pub const MAX_LABEL_VALUE_BYTES: usize = 4096;
 
 /// The format of a page, from its `Content-Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum ExpositionError {
     TooLarge,
     /// The page has more than [`MOST_SAMPLES`] samples.
     #[error("the page has more than {MOST_SAMPLES} samples")]
-    TooMany,
+    TooManySamples,
     /// The page is not UTF-8.
     #[error("the page is not UTF-8")]
     NotText,
@@ -122,7 +122,7 @@ impl MetricsPage {
         for (at, line) in whole(text, format)?.lines().enumerate() {
             reader.line(line).map_err(|why| ExpositionError::Line { line: at + 1, why })?;
             if reader.samples.len() > MOST_SAMPLES {
-                return Err(ExpositionError::TooMany);
+                return Err(ExpositionError::TooManySamples);
             }
         }
         Ok(Self { samples: reader.samples })
@@ -299,7 +299,7 @@ fn checked_name(name: &str) -> Result<&str, &'static str> {
     let first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b':';
     let mut bytes = name.bytes();
     let is = bytes.next().is_some_and(first) && bytes.all(|byte| first(byte) || byte.is_ascii_digit());
-    match is && name.len() <= LONGEST_NAME {
+    match is && name.len() <= MAX_NAME_BYTES {
         true => Ok(name),
         false if is => Err("the name is too long"),
         false => Err("the name has invalid characters"),
@@ -357,7 +357,7 @@ fn unquoted(text: &str) -> Result<(String, &str), &'static str> {
             }),
             letter => value.push(letter),
         }
-        if value.len() > LONGEST_VALUE {
+        if value.len() > MAX_LABEL_VALUE_BYTES {
             return Err("the label value is too long");
         }
     }
@@ -510,10 +510,10 @@ mod tests {
             Err(ExpositionError::TooLarge)
         );
         let many: String = (0..=MOST_SAMPLES).map(|at| format!("a{at} 1\n")).collect();
-        assert_eq!(prometheus(&many), Err(ExpositionError::TooMany));
-        assert_eq!(refused(&format!("{} 1\n", "a".repeat(LONGEST_NAME + 1))), "the name is too long");
+        assert_eq!(prometheus(&many), Err(ExpositionError::TooManySamples));
+        assert_eq!(refused(&format!("{} 1\n", "a".repeat(MAX_NAME_BYTES + 1))), "the name is too long");
         assert_eq!(
-            refused(&format!("a{{b=\"{}\"}} 1\n", "c".repeat(LONGEST_VALUE + 1))),
+            refused(&format!("a{{b=\"{}\"}} 1\n", "c".repeat(MAX_LABEL_VALUE_BYTES + 1))),
             "the label value is too long"
         );
         let labels: String = (0..=MOST_LABELS).map(|at| format!("l{at}=\"\",")).collect();

@@ -60,7 +60,7 @@ const MOST_BLUR: f64 = 0.2;
 /// Returns the facts about the time between two readings. Without `load`, a rise of a counter cannot be compared with the failed
 /// requests and weighs less.
 #[must_use]
-pub fn observe(
+pub fn compare_snapshots(
     begin: &ServerSideSnapshot,
     end: &ServerSideSnapshot,
     load: Option<ClientLoad>,
@@ -120,7 +120,7 @@ impl FactCollector {
         let span = span(begin, end).map_err(str::to_owned);
         let both = span.and_then(|span| match (&begin.value, &end.value) {
             (Ok(begin), Ok(end)) => {
-                Ok(metrics::PageDiff { begin, end, span_seconds: span, client_load: load })
+                Ok(metrics::MetricsPagePair { begin, end, span_seconds: span, client_load: load })
             }
             (Err(why), _) | (_, Err(why)) => Err(why.to_string()),
         });
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_window_is_from_the_first_looks_begin_to_the_last_ones_end() {
-        let observation = observe(&look(0, 10, ""), &look(3000, 3010, ""), None);
+        let observation = compare_snapshots(&look(0, 10, ""), &look(3000, 3010, ""), None);
         assert_eq!((observation.from, observation.to), (Duration::ZERO, Duration::from_millis(3010)));
         assert_eq!((observation.facts, observation.untested), (vec![], vec![]));
     }
@@ -181,7 +181,7 @@ mod tests {
             "envoy_http_local_rate_limit_rate_limited_total 9\n",
         );
         let untested = |begin: &ServerSideSnapshot, end: &ServerSideSnapshot| {
-            let observation = observe(begin, end, None);
+            let observation = compare_snapshots(begin, end, None);
             assert_eq!(observation.facts, []);
             observation.untested.concat()
         };
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_page_that_was_not_there_is_untested_and_never_fine() {
-        let observation = observe(&look(0, 10, "a 1\n"), &look(3000, 3010, "<html>\n"), None);
+        let observation = compare_snapshots(&look(0, 10, "a 1\n"), &look(3000, 3010, "<html>\n"), None);
         let why = "metrics: the response is not a metrics page: line 1: the sample has no value";
         assert_eq!((observation.facts, observation.untested), (vec![], vec![why.to_owned()]));
     }
@@ -227,6 +227,6 @@ mod tests {
     #[test]
     fn who_was_not_asked_has_nothing_untested() {
         let nothing = ServerSideSnapshot { page: None, cgroup: None };
-        assert_eq!(observe(&nothing, &nothing, None).untested, Vec::<String>::new());
+        assert_eq!(compare_snapshots(&nothing, &nothing, None).untested, Vec::<String>::new());
     }
 }

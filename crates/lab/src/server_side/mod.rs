@@ -2,7 +2,7 @@
 //! machine.
 //!
 //! The data is optional evidence and does not decide about a cause. A [`ServerSideReader`] takes a reading at each end of a
-//! window of load ([`ServerSideReader::snapshot`]). [`observe`] derives the facts between two readings, with their likelihood
+//! window of load ([`ServerSideReader::snapshot`]). [`compare_snapshots`] derives the facts between two readings, with their likelihood
 //! ratios. [`fetch`] and [`cgroup`] read the data, [`exposition`] parses pages of metrics, and [`judge`] interprets them.
 //!
 //! This module sends no load and starts no thread, and the caller passes a clock. A reading blocks for at most
@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use seawall_probe::files::HostFiles;
+use seawall_probe::file_reader::HostFiles;
 
 pub mod cgroup;
 pub mod exposition;
@@ -20,7 +20,7 @@ pub mod judge;
 
 pub use cgroup::{CgroupError, ServerCgroup};
 pub use fetch::{MetricsEndpoint, MetricsFetchError, MetricsUrlError};
-pub use judge::{ClientLoad, Fact, WindowObservation, observe};
+pub use judge::{ClientLoad, Fact, WindowObservation, compare_snapshots};
 
 use cgroup::CgroupSnapshot;
 use exposition::MetricsPage;
@@ -127,7 +127,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use seawall_probe::files::fake::Texts;
+    use seawall_probe::file_reader::fake::Texts;
 
     /// Starts a target that counts the requests for its page.
     fn counting(pages: usize) -> (MetricsEndpoint, thread::JoinHandle<()>) {
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn the_group_is_looked_at_next_to_the_load() {
         let texts = Texts::new(&[("/g/cgroup.procs", ""), ("/g/memory.current", "1\n")]);
-        let group = ServerCgroup::open(&texts, &["/g".to_owned()]).unwrap();
+        let group = ServerCgroup::open_directories(&texts, &["/g".to_owned()]).unwrap();
         let (endpoint, server) = counting(2);
         let mut side = ServerSideReader::new(Some(endpoint), Some(group));
         // This clock advances by one second at each call.

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use serde_json::Value;
 
 use super::{Condition, ExpectationSet, TextTest, grpc};
-use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
+use crate::request_failure_reason::{OutcomeClass, RequestFault, WrongAnswer};
 
 /// The number of body bytes that are kept for regular expressions and JSON pointers. A longer body fails the condition, because
 /// the rest is not read.
@@ -207,7 +207,7 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request_fault::ExpectationSubject;
+    use crate::request_failure_reason::ExpectationSubject;
 
     const HEADERS: [(&str, &[u8]); 3] =
         [("Content-Type", b"application/json"), ("Via", b"a"), ("via", b"b 1.1")];

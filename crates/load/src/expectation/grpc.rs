@@ -2,7 +2,7 @@
 //!
 //! Source: `grpc/grpc`, `doc/PROTOCOL-HTTP2.md` (where the status stands) and `doc/statuscodes.md` (codes and names).
 
-use crate::request_fault::WrongAnswer;
+use crate::request_failure_reason::WrongAnswer;
 
 /// The name of each code, from 0 on.
 const NAMES: [&str; 17] = [

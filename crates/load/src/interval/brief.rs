@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SECOND;
-    use crate::request_fault::{OutcomeClass, RequestFault, WrongAnswer};
+    use crate::request_failure_reason::{OutcomeClass, RequestFault, WrongAnswer};
     use crate::stats::{FinishedRequest, LatencyHistogram};
 
     /// The space for one interval in a pod's line for a second, without the text around the interval.

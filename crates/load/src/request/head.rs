@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use percent_encoding::utf8_percent_encode;
-use seawall_http::write;
+use seawall_http::head_writer;
 
 use super::url_parts::{HTTP2_ENCODE_SET, UrlAuthority};
 use super::{RequestBuildError, RequestFraming, is_one_of, shorten};
@@ -76,18 +76,18 @@ pub(super) fn write_head_lines(
 ) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
     out.extend_from_slice(proxy.map_or("", HttpProxy::authorization).as_bytes());
-    write::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
+    head_writer::header(out, "Host", headers.host.unwrap_or(&place.authority).as_bytes());
     if !headers.has_user_agent {
-        write::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
+        head_writer::header(out, "User-Agent", concat!("seawall/", env!("CARGO_PKG_VERSION")).as_bytes());
     }
     if let Some(credentials) = place.credentials.as_deref().filter(|_| !headers.has_authorization) {
-        write::header(out, "Authorization", credentials.as_bytes());
+        head_writer::header(out, "Authorization", credentials.as_bytes());
     }
     for (name, value) in &headers.verbatim {
-        write::header(out, name, value.as_bytes());
+        head_writer::header(out, name, value.as_bytes());
     }
     if headers.close && !headers.has_verbatim_close {
-        write::header(out, "Connection", b"close");
+        head_writer::header(out, "Connection", b"close");
     }
 }
 
@@ -173,7 +173,7 @@ pub(super) fn write_body(out: &mut Vec<u8>, target: &Target, style: &RequestFram
         out.extend_from_slice(body);
         out.extend_from_slice(CHUNKED_END);
     } else {
-        write::content_length_and_end(out, body.len() as u64);
+        head_writer::content_length_and_end(out, body.len() as u64);
         out.extend_from_slice(body);
     }
 }

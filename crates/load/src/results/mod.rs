@@ -49,20 +49,20 @@ impl ResultFormat {
 }
 
 impl std::str::FromStr for ResultFormat {
-    type Err = UnknownFormat;
+    type Err = UnknownFormatName;
 
-    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+    fn from_str(name: &str) -> Result<Self, UnknownFormatName> {
         [Self::Gob, Self::Json, Self::Csv]
             .into_iter()
             .find(|format| format.name() == name)
-            .ok_or_else(|| UnknownFormat(name.to_owned()))
+            .ok_or_else(|| UnknownFormatName(name.to_owned()))
     }
 }
 
 /// A word that is not the name of a format.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown encoding {0:?}: expected gob, json or csv")]
-pub struct UnknownFormat(String);
+pub struct UnknownFormatName(String);
 
 /// The reason why a record was not written.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{LatencyHistogram, RequestTimes, StatusCounts};
 use crate::latency_distribution::{Distribution, Precision};
-use crate::request_fault::{OutcomeClass, RequestFault};
+use crate::request_failure_reason::{OutcomeClass, RequestFault};
 use crate::results::hdr;
 
 #[derive(Serialize, Deserialize)]

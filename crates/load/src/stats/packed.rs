@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::{LatencyHistogram, LoadStats, RequestTimes, StatusCounts, WrongAnswerCounts, json};
 use crate::by_variant::StatsByVariant;
 use crate::latency_distribution::{Distribution, Precision};
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 use crate::results::hdr::{BucketLayout, MAX_VALUES};
 use crate::target_outcomes::TargetOutcomes;
 

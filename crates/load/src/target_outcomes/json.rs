@@ -4,7 +4,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{BUCKET_BOUNDS, MAX_TARGETS, OutcomeCounts, RequestOutcome, TargetOutcomes, find, place};
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 
 /// One entry, with its outcome by name.
 #[derive(Serialize, Deserialize)]

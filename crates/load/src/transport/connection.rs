@@ -3,9 +3,9 @@
 //! Moves bytes and reports [`ConnectionEvent`]s and [`RequestEvent`]s. The pool decides which request comes next, and the send
 //! loop handles failures.
 
+use super::connection_setup::{OpeningTimes, PendingConnection};
 use super::http1::{Http1Connection, Http1Outcome};
 use super::http2::Http2Connection;
-use super::opening::{OpeningTimes, PendingConnection};
 use super::{
     ConnectionEvent, ConnectionTurn, FailureStage, RequestEvent, Stream, TimeSource, TransportContext,
     TransportFailure,
@@ -14,7 +14,7 @@ use crate::clock::Nanos;
 use crate::in_flight::InFlightKey;
 use crate::poller::EventFlags;
 use crate::record::ConnectionTimings;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 
 /// A connection in the pool's table.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use super::connection::PooledConnection;
 use super::route::DetectedProtocol;
 use super::source_addresses::SourceAddresses;
 use crate::clock::Nanos;
+use crate::origin_resolution::DialOptions;
 use crate::request::Origin;
-use crate::resolve::DialOptions;
 use crate::tls;
 use crate::variant::VariantProtocol;
 

@@ -9,7 +9,7 @@ use super::{
 use crate::clock::{KernelStamp, Nanos};
 use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 
 /// An HTTP/1.1 connection, which carries one request at a time.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl<S: Stream> Http1Connection<S> {
         desk: &mut TransportContext<'_>,
     ) -> Http1Outcome {
         let (request, answer) = desk.call(key);
-        let heard = matches!(fault, RequestFault::Broken(_))
+        let heard = matches!(fault, RequestFault::ConnectionIoError(_))
             && matches!(
                 self.receive(&mut turn.budget, request, turn.capture, answer, true),
                 Ok(Received::Done { .. })

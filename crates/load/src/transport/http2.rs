@@ -26,7 +26,7 @@ use super::{
 use crate::clock::{KernelStamp, Nanos};
 use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 
 /// The number of bytes that the server may send before a window update. Response bodies are thrown away at once, so a large
 /// window costs nothing.

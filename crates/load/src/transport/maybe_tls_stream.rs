@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
 use crate::clock::KernelStamp;
-use crate::request_fault::{RequestFault, TlsFault};
+use crate::request_failure_reason::{RequestFault, TlsFault};
 use crate::transport::Stream;
 use crate::transport::socket::IoProgress;
 
@@ -151,7 +151,7 @@ impl<S: Stream> MaybeTlsStream<S> {
 
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes the error by value")]
 fn broken(error: io::Error) -> RequestFault {
-    RequestFault::Broken(error.kind())
+    RequestFault::ConnectionIoError(error.kind())
 }
 
 fn refused(error: &rustls::Error) -> RequestFault {
@@ -275,7 +275,7 @@ impl<S: Stream> Write for Sink<'_, S> {
 mod tests {
     use std::sync::Barrier;
 
-    use seawall_testkit::server::Server;
+    use seawall_testkit::closure_server::Server;
     use seawall_testkit::tls::CertificateAuthority;
     use socket2::SockRef;
 

@@ -1,5 +1,5 @@
 //! A network in memory: streams that are buffers, a clock moved by hand, and readiness that is reported only for changes, like
-//! that of an edge-triggered poller. [`super::simulated_network`] controls it. It knows nothing of the protocols.
+//! that of an edge-triggered poller. [`super::transport_harness`] controls it. It knows nothing of the protocols.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _};
@@ -10,7 +10,7 @@ use super::socket::{ConnectError, IoProgress, PeerAddress};
 use super::{NetworkBackend, Stream, TimeSource};
 use crate::clock::{KernelStamp, Nanos};
 use crate::poller::EventFlags;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 
 /// All streams that were ever opened, and the time.
 #[derive(Debug, Default)]

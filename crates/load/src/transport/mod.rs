@@ -11,32 +11,32 @@ use crate::clock::{KernelStamp, Nanos};
 use crate::in_flight::{InFlightKey, InFlightTable};
 use crate::poller::EventPoller;
 use crate::request::PreparedRequest;
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 use crate::request_source::SenderRequests;
 use crate::stats::LoadStats;
 
 pub(crate) mod connection;
+mod connection_opener;
+mod connection_setup;
 pub(crate) mod connector_config;
-mod dialling;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod maybe_tls_stream;
 #[cfg(any(test, feature = "rehearsal"))]
 mod memory_network;
-mod open_capacity;
-mod opening;
 mod pending_events;
 pub(crate) mod pool;
+#[cfg(test)]
+mod random_server_tests;
+mod ready_connections;
 pub(crate) mod response_parser;
 pub(crate) mod retry;
 pub(crate) mod route;
 pub(crate) mod route_table;
-#[cfg(any(test, feature = "rehearsal"))]
-pub mod simulated_network;
-#[cfg(test)]
-mod simulation;
 pub(crate) mod socket;
 pub(crate) mod source_addresses;
+#[cfg(any(test, feature = "rehearsal"))]
+pub mod transport_harness;
 
 use connector_config::RouteConfig;
 use pending_events::PendingEvents;
@@ -290,7 +290,7 @@ mod tests {
 
     use rustix::event::{PollFd, PollFlags, poll};
     use rustix::io::Errno;
-    use seawall_testkit::server::Server;
+    use seawall_testkit::closure_server::Server;
 
     use super::pool::ConnectionPool;
     use super::route_table::{RouteResolver, RouteTable};

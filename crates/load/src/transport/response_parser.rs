@@ -15,7 +15,7 @@ use crate::expectation::ExpectationSet;
 use crate::expectation::check::ResponseCheck;
 use crate::expectation::grpc;
 use crate::record::{Record, ResponseHeaders};
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 
 /// The limits of a head. They are larger than the agent's, because some servers set many cookies. Go allows 10 MiB and any number
 /// of lines (net/http `Transport.MaxResponseHeaderBytes`), which no target needs.

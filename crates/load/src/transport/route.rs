@@ -13,9 +13,9 @@ use super::connector_config::{ConnectionLimits, RouteConfig};
 use super::socket::PeerAddress;
 use crate::clock::{Nanos, SECOND, nanos};
 use crate::in_flight::InFlightKey;
+use crate::origin_resolution::{AddressLifetime, LookupResult};
 use crate::request::Origin;
-use crate::request_fault::{NameFault, RequestFault};
-use crate::resolve::{AddressLifetime, LookupResult};
+use crate::request_failure_reason::{NameFault, RequestFault};
 
 /// The time after which a name without an address is looked up again.
 const ASK_AGAIN: Nanos = SECOND;

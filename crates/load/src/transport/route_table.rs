@@ -14,11 +14,11 @@ use super::route::{OriginRoute, RouteAddresses};
 use super::source_addresses::SourceAddresses;
 use crate::clock::Nanos;
 use crate::in_flight::RequestRef;
+use crate::origin_resolution::{LookupRequest, LookupResult, ResolvedOrigin};
 use crate::poller::SenderWaker;
 use crate::request::{Origin, PreparedRequest};
-use crate::request_fault::NameFault;
+use crate::request_failure_reason::NameFault;
 use crate::request_source::SenderRequests;
-use crate::resolve::{LookupRequest, LookupResult, ResolvedOrigin};
 use crate::stats::LoadStats;
 
 /// The number of unused routes to keep, which take half a megabyte. There may be twice as many before they are counted.
@@ -221,7 +221,7 @@ mod tests {
     use crate::clock::RunClock;
     use crate::poller::EventPoller;
     use crate::request::RequestFraming;
-    use crate::request_fault::RequestFault;
+    use crate::request_failure_reason::RequestFault;
     use crate::request_source::RequestList;
     use crate::target::{Target, Weight};
     use crate::transport::connector_config::ConnectionLimits;
@@ -335,9 +335,9 @@ mod tests {
     #[test]
     fn each_connection_has_an_answer_of_its_own_where_that_is_asked_for() {
         let (mut routes, questions) = routes();
-        routes.making.dial = Arc::new(crate::resolve::DialOptions {
-            address_lifetime: crate::resolve::AddressLifetime::Connection,
-            ..crate::resolve::DialOptions::default()
+        routes.making.dial = Arc::new(crate::origin_resolution::DialOptions {
+            address_lifetime: crate::origin_resolution::AddressLifetime::Connection,
+            ..crate::origin_resolution::DialOptions::default()
         });
         let route = go(&mut routes, "http://name/", 0);
         (0..3).for_each(|_| routes[route].add_waiting(key(), false));

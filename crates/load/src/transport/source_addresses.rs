@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::request_fault::RequestFault;
+use crate::request_failure_reason::RequestFault;
 use crate::transport::socket::PeerAddress;
 
 /// The source addresses that the user named; if empty, the system chooses.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{RunActivity, percent, seconds};
-use crate::files::{ProbeError, ProbeResult};
+use crate::file_reader::{ProbeError, ProbeResult};
 use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
 use crate::snapshot::{CgroupQuota, MachineSnapshot, Pressure};
 use crate::threads::ThreadUsage;

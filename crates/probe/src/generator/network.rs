@@ -1,7 +1,7 @@
 //! Judges whether this machine lost or delayed packets.
 
 use super::{percent, seconds};
-use crate::files::ProbeError;
+use crate::file_reader::ProbeError;
 use crate::finding::{CheckDefinition, FindingGrade, MachineFinding};
 use crate::net::{Softnet, TcpStackCounters};
 use crate::snapshot::{MachineSnapshot, NetworkLink};

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::files::fake::Texts;
+use crate::file_reader::fake::Texts;
 use crate::finding::FindingGrade;
 
 const RUN: RunActivity = RunActivity {

@@ -20,8 +20,8 @@ use std::time::Duration;
 use crate::goal::SearchGoal;
 use crate::limit_posterior::{Bracket, FailureCurves, WeightedEvidence};
 use crate::observation::{TrialObservation, mean_latency};
-use crate::profile::Profile;
 use crate::report::SearchOutcome;
+use crate::search_profile::Profile;
 use crate::trial_spec::TrialPurpose;
 use crate::trial_verdict::{FailureMode, TrialVerdict};
 
@@ -126,7 +126,7 @@ impl ClosedSearch {
     pub fn new(goal: SearchGoal, profile: Profile, most: u32) -> Self {
         Self {
             goal,
-            curves: FailureCurves::closed(&goal),
+            curves: FailureCurves::over_client_count(&goal),
             profile,
             most: most.max(1),
             phase: Phase::Baseline,

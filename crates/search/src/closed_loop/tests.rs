@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{ClosedReport, ClosedSearch, ClosedStep, ClosedTarget, ClosedTrialSpec, search};
 use crate::goal::{LatencyGoal, SearchGoal};
 use crate::observation::TrialObservation;
-use crate::profile::Profile;
 use crate::report::SearchOutcome;
+use crate::search_profile::Profile;
 use crate::simulated::scores::{ClosedScore, percent_true};
 use crate::simulated::servers::{
     ServiceDistribution, SimulatedOutcome, SimulatedServer, SimulatedSlots, SimulatedWorkers,

@@ -147,7 +147,7 @@ impl RateSearch {
             let arm = self.trial(TrialPurpose::BurstDrain, rate, most);
             self.agenda.push_back(SearchStep::RunTrial(TrialSpec {
                 min_duration: Duration::ZERO,
-                rule: StopRule::Fails(share),
+                rule: StopRule::FailingShare(share),
                 drain: Duration::ZERO,
                 ..arm
             }));

@@ -36,7 +36,7 @@ impl RateSearch {
         }
         let (above, time) = OVERLOAD;
         let overload = self.trial(TrialPurpose::BurstDrain, above * cliff.upper, time);
-        let overload = TrialSpec { rule: StopRule::Fails(1.0), min_duration: time, ..overload };
+        let overload = TrialSpec { rule: StopRule::FailingShare(1.0), min_duration: time, ..overload };
         let again = self.trial(TrialPurpose::Recovery, AGAIN * cliff.lower, self.profile.recovery_duration);
         self.agenda.extend([SearchStep::RunTrial(overload), SearchStep::RunTrial(again)]);
     }

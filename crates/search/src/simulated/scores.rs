@@ -3,9 +3,9 @@
 use super::target_specs::{SimulatedClass, SimulatedTargetSpec, TrueLimits};
 use crate::closed_loop;
 use crate::goal::SearchGoal;
-use crate::profile::Profile;
 use crate::report::{LimitEstimate, SearchReport};
 use crate::search::{RateBounds, RateSearch};
+use crate::search_profile::Profile;
 use crate::target::search;
 
 /// The score of one search.

@@ -19,7 +19,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::client_libraries::cached_test_part_path;
+use crate::installed_test_parts::cached_test_part_path;
 
 /// One client library.
 #[derive(Clone, Copy, Debug)]

@@ -14,7 +14,7 @@
 
 mod client;
 mod families;
-pub mod rotating;
+pub mod rotating_session_server;
 mod sdk_rules;
 mod wire;
 

@@ -12,7 +12,7 @@ use seawall_load::engine::MIN_INTERVAL;
 use seawall_load::rate::{self, RateSetting};
 use seawall_load::results::rfc3339;
 use seawall_load::schedule::ScheduleShard;
-use seawall_load::{recorder, results, target};
+use seawall_load::{record_output, results, target};
 
 use super::connection_args::ConnectionArgs;
 use super::load_args::RecordsOutput;
@@ -88,7 +88,7 @@ pub(crate) struct AttackArgs {
     pub(crate) stages: Option<String>,
     /// How requests are spaced: constant, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "constant")]
-    pub(crate) arrivals: AttackArrivals,
+    pub(crate) arrivals: ArrivalSpacingFlag,
     /// Send only shard I of N of the schedule, such as 2/3, while other machines send the rest; see seawall help generators
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
     pub(crate) shard: ScheduleShard,
@@ -229,7 +229,7 @@ pub(crate) enum OnSlowOutputFlag {
     Drop,
 }
 
-impl From<OnSlowOutputFlag> for recorder::SlowOutputPolicy {
+impl From<OnSlowOutputFlag> for record_output::SlowOutputPolicy {
     fn from(policy: OnSlowOutputFlag) -> Self {
         match policy {
             OnSlowOutputFlag::Wait => Self::Wait,
@@ -264,7 +264,7 @@ pub(crate) enum LiveMode {
 
 /// `--arrivals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AttackArrivals {
+pub(crate) enum ArrivalSpacingFlag {
     /// Equal distances between requests.
     Constant,
     /// Random distances, as many independent users make them.
@@ -273,7 +273,7 @@ pub(crate) enum AttackArrivals {
     Burst(u64),
 }
 
-impl FromStr for AttackArrivals {
+impl FromStr for ArrivalSpacingFlag {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -2,15 +2,15 @@
 
 use std::fmt::Write as _;
 
-use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::GeneratorVerdict;
+use seawall_lab::generator_verdict::GeneratorVerdict;
+use seawall_lab::trial_judgement::Judgement;
 use seawall_load::summary::Summary;
 use seawall_probe::{FindingGrade, MachineFinding};
 use serde::Serialize;
 
+use super::generator_pods::AttackPodStatus;
+use super::json_run_metadata::RunMetadata;
 use super::objectives::ObjectiveReport;
-use super::pods::AttackPodStatus;
-use super::run_metadata::RunMetadata;
 
 /// Formats the findings that explain the figures without invalidating them, and those that are unknown.
 pub(crate) fn format_machine_notes(findings: &[MachineFinding]) -> String {
@@ -27,7 +27,7 @@ pub(crate) fn format_machine_notes(findings: &[MachineFinding]) -> String {
 }
 
 /// Says why a run has no verdict, for standard error: without a summary on the terminal, the exit code alone would say it.
-pub(crate) fn describe_generator_limit(judgement: &Judgement) -> String {
+pub(crate) fn describe_missing_verdict(judgement: &Judgement) -> String {
     let checks: Vec<_> = judgement.reasons.iter().map(|reason| reason.check.as_ref()).collect();
     let lead = match judgement.generator_verdict {
         GeneratorVerdict::GeneratorLimited => "this machine, not the target, was the limit",
@@ -99,7 +99,7 @@ mod tests {
         let limited =
             vec![finding("cpu-throttling", FindingGrade::Invalid), finding("lag", FindingGrade::Degraded)];
         let judgement = Judgement::new(&outcome, &Summary::new(&outcome), limited, None);
-        let said = describe_generator_limit(&judgement);
+        let said = describe_missing_verdict(&judgement);
         assert!(said.starts_with("no verdict: this machine, not the target, was the limit ("), "{said}");
         assert!(said.contains("cpu-throttling") && said.contains("lag"), "{said}");
     }

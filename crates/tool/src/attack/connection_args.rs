@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use clap::ArgAction;
 use clap::builder::BoolishValueParser;
-use seawall_load::dns::DnsServers;
+use seawall_load::dns_client::DnsServers;
 use seawall_load::engine::{Http2Options, TransportOptions};
 use seawall_load::input_files::InputFiles;
+use seawall_load::origin_resolution::{AddressLifetime, DialOptions, HostPort};
 use seawall_load::proxy::ProxyRules;
 use seawall_load::rate;
 use seawall_load::request::{Origin, RequestFraming, normalized_host};
-use seawall_load::resolve::{AddressLifetime, DialOptions, HostPort};
 use seawall_load::target::parse_header;
 use seawall_load::tls::TlsOptions;
 

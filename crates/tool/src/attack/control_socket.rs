@@ -63,7 +63,7 @@ impl ControlSocket {
     /// Serves until the program ends, with so many clients of a closed loop at most.
     pub(crate) fn start(&mut self, control: Control, most_clients: usize) -> anyhow::Result<()> {
         let Some(listener) = self.listener.take() else { return Ok(()) };
-        let hand = Arc::new(CommandHandler { control, max_clients: most_clients });
+        let hand = Arc::new(CommandHandler { control, max_concurrency: most_clients });
         let serve = move || accept_loop(&listener, &hand);
         thread::Builder::new()
             .name("control".into())

@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::bail;
 use seawall_fleet::fleet::{CHANGE_NOTICE, Fleet, PodUpdate, PodUpdateKind, StartedTrial};
 use seawall_fleet::gather::{IntervalMerger, MergedInterval};
-use seawall_lab::judgement::Judgement;
+use seawall_lab::generator_verdict::{GeneratorVerdict, VerdictReason, worst};
 use seawall_lab::objective::Objectives;
-use seawall_lab::remote::load::LoadPartResult;
+use seawall_lab::remote_tasks::load::LoadPartResult;
 use seawall_lab::running_trial::TrialResult;
 use seawall_lab::selfcheck;
-use seawall_lab::verdict::{GeneratorVerdict, VerdictReason, worst};
+use seawall_lab::trial_judgement::Judgement;
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::control::{Control, RemoteCommand, RemoteControl, RunStopReason};
 use seawall_load::engine::{LoadSpec, RunOutcome};
@@ -27,7 +27,7 @@ use seawall_load::stats::LoadStats;
 use seawall_load::summary::Summary;
 
 use self::records::PodRecords;
-use super::pods::{AttackPodStatus, MeasuredOffset, PodObservation, PodTracker};
+use super::generator_pods::{AttackPodStatus, MeasuredOffset, PodObservation, PodTracker};
 use super::running_attack::{self, FinishedAttack, RunningAttack};
 use crate::brief_time::format_brief_time;
 use crate::distributed::ready_pods::ReadyPods;
@@ -140,7 +140,7 @@ impl DistributedAttack {
     /// True if there is something that somebody should know at once.
     fn handle_pod_update(
         &mut self,
-        PodUpdate { pod, kind: what, .. }: PodUpdate<IntervalStats, LoadPartResult>,
+        PodUpdate { pod_index: pod, kind: what, .. }: PodUpdate<IntervalStats, LoadPartResult>,
     ) -> bool {
         let trial = self.begun.trial;
         match what {
@@ -152,7 +152,7 @@ impl DistributedAttack {
                 self.measured(pod, &part, doubts)
             }
             PodUpdateKind::Done { trial: of, result } if of == trial => self.done(pod, result),
-            PodUpdateKind::Lost(why) | PodUpdateKind::Failed(why) => self.lost(pod, why),
+            PodUpdateKind::Ended(why) | PodUpdateKind::Failed(why) => self.lost(pod, why),
             PodUpdateKind::Unreachable(why) => self.pods.record(pod, PodObservation::ReportsUnreadable(why)),
             PodUpdateKind::Records { trial: of, chunk } if of == trial => {
                 if let Some(records) = &mut self.records {
@@ -194,7 +194,7 @@ impl DistributedAttack {
 
     /// A pod will tell nothing more. One that has told all of its run is of no further interest.
     fn lost(&mut self, pod: usize, why: String) -> bool {
-        if self.pods.is_done(pod) && !self.ended_early.contains(&pod) {
+        if self.pods.is_pod_done(pod) && !self.ended_early.contains(&pod) {
             return false;
         }
         self.pods_without_reason.remove(&pod);

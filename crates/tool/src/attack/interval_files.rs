@@ -6,7 +6,7 @@
 use seawall_load::interval::IntervalStats;
 
 use super::hdr_log::{HdrLogFile, PendingHdrLog};
-use super::run_metadata::RunMetadata;
+use super::json_run_metadata::RunMetadata;
 use super::timeseries_file::{IntervalsFooter, IntervalsWriter};
 
 /// The files that were asked for and can be written.

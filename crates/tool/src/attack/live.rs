@@ -30,10 +30,10 @@ use self::keys::ViewKey;
 use self::screen::Screen;
 use self::view::LiveFrame;
 use super::args::{AttackArgs, LiveMode, SummaryFormat};
+use super::generator_pods::PodTracker;
 use super::load_args::is_ci;
+use super::load_description;
 use super::plan::are_results_on_stdout;
-use super::pods::PodTracker;
-use super::run_info;
 
 /// Rows on their way to the thread that shows them.
 const ROWS: usize = 8;
@@ -61,7 +61,7 @@ impl LiveSetup {
             LiveMode::View => Some(LiveOutput::View(Screen::open().context("--live view")?)),
             LiveMode::Auto => default_medium(args),
         };
-        Ok(Self { facts: run_info::build_run_info(args, plan), show })
+        Ok(Self { facts: load_description::build_run_info(args, plan), show })
     }
 
     /// Returns true if the live view occupies the whole terminal.

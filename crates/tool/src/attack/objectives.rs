@@ -1,8 +1,8 @@
 //! The objectives of `--slo` as a program reads them: limit, measured figure and verdict of each.
 
-use seawall_lab::judgement::Judgement;
-use seawall_lab::objective::{CheckedObjective, ObjectiveFigure};
-use seawall_lab::verdict::GeneratorVerdict;
+use seawall_lab::generator_verdict::GeneratorVerdict;
+use seawall_lab::objective::{CheckedObjective, ObjectiveValue};
+use seawall_lab::trial_judgement::Judgement;
 use serde::Serialize;
 
 /// One objective. Latencies are in seconds, and shares of requests go from 0 to 1.
@@ -49,15 +49,15 @@ impl<'a> ObjectiveReport<'a> {
             _ => ObjectiveVerdict::Missed,
         };
         let seconds = |figure| match figure {
-            ObjectiveFigure::Latency(time) => time as f64 / 1e9,
-            ObjectiveFigure::Ratio(ratio) => ratio,
+            ObjectiveValue::Latency(time) => time as f64 / 1e9,
+            ObjectiveValue::Ratio(ratio) => ratio,
         };
         let (limit, measured) = (seconds(checked.limit), checked.measured_value.map(seconds));
         let figures = match checked.limit {
-            ObjectiveFigure::Latency(_) => {
+            ObjectiveValue::Latency(_) => {
                 ObjectiveFigures::Latency { limit_seconds: limit, measured_seconds: measured }
             }
-            ObjectiveFigure::Ratio(_) => {
+            ObjectiveValue::Ratio(_) => {
                 ObjectiveFigures::Ratio { limit_ratio: limit, measured_ratio: measured }
             }
         };
@@ -68,15 +68,15 @@ impl<'a> ObjectiveReport<'a> {
 
 #[cfg(test)]
 mod tests {
-    use seawall_lab::verdict::VerdictReason;
+    use seawall_lab::generator_verdict::VerdictReason;
     use serde_json::json;
 
     use super::*;
 
     fn checked(
         objective: &str,
-        limit: ObjectiveFigure,
-        figure: ObjectiveFigure,
+        limit: ObjectiveValue,
+        figure: ObjectiveValue,
         is_met: bool,
     ) -> CheckedObjective {
         CheckedObjective {
@@ -85,7 +85,7 @@ mod tests {
             measured_value: Some(figure),
             measured_text: "as measured".to_owned(),
             is_met,
-            met_by_service_time: None,
+            service_time_meeting_limit: None,
         }
     }
 
@@ -93,7 +93,7 @@ mod tests {
     fn a_program_reads_limit_figure_and_verdict_of_each_objective() {
         let of = |verdict| {
             let reasons = vec![VerdictReason::new("lag", verdict, "late".to_owned())];
-            let (latency, ratio) = (ObjectiveFigure::Latency, ObjectiveFigure::Ratio);
+            let (latency, ratio) = (ObjectiveValue::Latency, ObjectiveValue::Ratio);
             let objectives = vec![
                 checked("p99 < 250ms", latency(250_000_000), latency(9_320_000), true),
                 checked("errors < 1 %", ratio(0.01), ratio(0.2), false),

@@ -12,12 +12,12 @@ use seawall_load::summary::Summary;
 use serde::Serialize;
 
 use super::control_socket::CommandHandler;
-use super::pods::PodTracker;
+use super::generator_pods::PodTracker;
 use super::timeseries_file::IntervalsFooter;
 use crate::live_page::{PageContent, PageFeed, PageServer};
 use crate::report::glossary;
 use crate::report::html::{self, ReportPageData};
-use crate::report::intervals::interval_series::{self, IntervalRows};
+use crate::report::intervals::interval_series::{self, DownsampledIntervals};
 use crate::report::series::{MAX_POINTS, RunSeries};
 
 /// A run that is being shown; dropping it ends the page.
@@ -77,7 +77,7 @@ pub(super) struct AttackPageContent {
     subtitle: String,
     hand: CommandHandler,
     pods: PodTracker,
-    rows: IntervalRows,
+    rows: DownsampledIntervals,
     whole: IntervalStats,
     meter: LiveRowBuilder,
     /// The last second.
@@ -96,7 +96,7 @@ impl AttackPageContent {
             facts,
             hand,
             pods,
-            rows: IntervalRows::new(MAX_POINTS),
+            rows: DownsampledIntervals::new(MAX_POINTS),
             whole: IntervalStats::default(),
             meter: LiveRowBuilder::default(),
             row: None,
@@ -302,12 +302,12 @@ impl PageContent for AttackPageContent {
 
     fn page(&self) -> anyhow::Result<String> {
         let live = serde_json::to_value(self.live()?)?;
-        self.shown(self.note(), |data| html::render_live_page(&data.with_live(live)))
+        self.shown(self.note(), |data| html::render_live_page(&data.with_live_status(live)))
     }
 
     fn event(&self) -> anyhow::Result<String> {
         let live = serde_json::to_value(self.live()?)?;
-        self.shown(self.note(), |data| Ok(serde_json::to_string(&data.with_live(live))?))
+        self.shown(self.note(), |data| Ok(serde_json::to_string(&data.with_live_status(live))?))
     }
 
     fn report(&self) -> anyhow::Result<Option<String>> {

@@ -7,10 +7,10 @@ use std::sync::Once;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_lab::generator_resources::{self, ConnectionPlan, MOST_IN_FLIGHT, RESERVED_DESCRIPTORS};
+use seawall_lab::generator_resources::{self, HostsAndStreams, MOST_IN_FLIGHT, RESERVED_DESCRIPTORS};
 use seawall_load::clock::{Nanos, nanos};
 use seawall_load::engine::{
-    DEFAULT_GRACE, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions,
+    DEFAULT_LATE_SEND_GRACE, InFlightLimit, LoadSpec, ResultsOutput, RunPlan, SessionSetup, TransportOptions,
 };
 use seawall_load::input_files::InputFiles;
 use seawall_load::load_profile;
@@ -62,7 +62,7 @@ pub(crate) fn plan_attack(
         // Clients of ab and vegeta ask again at once, whatever they were told.
         failure_pause: Duration::ZERO,
         warm_up: args.warm_up,
-        grace: DEFAULT_GRACE,
+        grace: DEFAULT_LATE_SEND_GRACE,
         drain_timeout: None,
         by_outcome: !args.prometheus_addr.is_empty(),
         samples_per_outcome: args.sample_responses,
@@ -96,7 +96,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
         "-rate=0 is a closed loop: give its number of clients with -max-workers",
     );
     refuse(
-        closed && !matches!(args.arrivals, args::AttackArrivals::Constant),
+        closed && !matches!(args.arrivals, args::ArrivalSpacingFlag::Constant),
         "--arrivals needs a rate, but a closed loop has none",
     );
     refuse(
@@ -130,9 +130,9 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
 
 fn arrivals(args: &AttackArgs, files: &InputFiles) -> anyhow::Result<ArrivalModel> {
     let spacing = match args.arrivals {
-        args::AttackArrivals::Constant => ArrivalSpacing::Constant,
-        args::AttackArrivals::Poisson => ArrivalSpacing::Poisson(args.seed),
-        args::AttackArrivals::Burst(size) => ArrivalSpacing::Burst(size),
+        args::ArrivalSpacingFlag::Constant => ArrivalSpacing::Constant,
+        args::ArrivalSpacingFlag::Poisson => ArrivalSpacing::Poisson(args.seed),
+        args::ArrivalSpacingFlag::Burst(size) => ArrivalSpacing::Burst(size),
     };
     if let Some(text) = &args.stages {
         let stages = load_profile::parse(text, |file| files.open(file)).context("--stages")?;
@@ -164,7 +164,7 @@ fn in_flight(
     let room = files.saturating_sub(RESERVED_DESCRIPTORS);
     let whole = args.in_flight_limit().unwrap_or(u64::MAX);
     let wanted = if whole == u64::MAX { whole } else { whole.div_ceil(pods) };
-    let spread = ConnectionPlan::of(source, travel, wanted != u64::MAX);
+    let spread = HostsAndStreams::of(source, travel, wanted != u64::MAX);
     let least = if wanted != u64::MAX && !spread.is_multiplexed() { wanted } else { 1 };
     if least > room {
         let needed = least.saturating_add(RESERVED_DESCRIPTORS);
@@ -173,7 +173,7 @@ fn in_flight(
              root, with prlimit --pid $$ --nofile={needed}"
         );
     }
-    let (carried, connections) = spread.limits_for(room, travel.max_connections as u64);
+    let (carried, connections) = spread.limits_for_descriptors(room, travel.max_connections as u64);
     travel.max_connections = usize::try_from(connections)?;
     let most = usize::try_from(wanted.min(carried).min(MOST_IN_FLIGHT).saturating_mul(pods).min(whole))?;
     let on_saturation = match args.on_saturation {
@@ -207,7 +207,7 @@ fn source(args: &AttackArgs, style: &RequestFraming, files: &InputFiles) -> anyh
     let aim = TargetFlags {
         attack_name: &args.name,
         urls: args.urls.iter().map(String::as_str).collect(),
-        targets: &args.targets,
+        targets_file: &args.targets,
         format: args.format,
         request_args: &args.request_args,
         expectation_args: &args.expectation_args,

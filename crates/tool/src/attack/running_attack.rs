@@ -5,7 +5,7 @@ use seawall_lab::running_trial::{RunningTrial, TrialResult};
 use seawall_load::control::Control;
 use seawall_load::interval::IntervalStats;
 
-use super::pods::{AttackPodStatus, PodTracker};
+use super::generator_pods::{AttackPodStatus, PodTracker};
 
 /// A running attack. Dropping it ends it.
 pub(crate) trait RunningAttack {

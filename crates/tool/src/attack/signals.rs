@@ -18,12 +18,12 @@ impl PendingSignals {
     }
 
     /// A signal that has come, which nobody else hears of then.
-    pub(crate) fn take(&mut self) -> Option<i32> {
+    pub(crate) fn take_next(&mut self) -> Option<i32> {
         self.0.pending().next()
     }
 
     /// Starts the thread that listens, until the program ends.
-    pub(crate) fn listen(mut self, control: Control) -> anyhow::Result<AttackSignals> {
+    pub(crate) fn listen(mut self, control: Control) -> anyhow::Result<ReceivedSignals> {
         let received = Arc::new(Received::default());
         let noted = Arc::clone(&received);
         let listen = move || {
@@ -40,12 +40,12 @@ impl PendingSignals {
             .name("signals".into())
             .spawn(listen)
             .context("cannot listen to signals")?;
-        Ok(AttackSignals(received))
+        Ok(ReceivedSignals(received))
     }
 }
 
 /// The signals that an attack has received.
-pub(crate) struct AttackSignals(Arc<Received>);
+pub(crate) struct ReceivedSignals(Arc<Received>);
 
 #[derive(Default)]
 struct Received {
@@ -54,9 +54,9 @@ struct Received {
     repeated: AtomicBool,
 }
 
-impl AttackSignals {
+impl ReceivedSignals {
     /// The first signal, if one came.
-    pub(crate) fn received(&self) -> Option<i32> {
+    pub(crate) fn first_signal(&self) -> Option<i32> {
         Some(self.0.first.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 

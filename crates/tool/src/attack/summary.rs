@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use seawall_lab::judgement::Judgement;
+use seawall_lab::generator_verdict::GeneratorVerdict;
 use seawall_lab::objective::CheckedObjective;
-use seawall_lab::verdict::GeneratorVerdict;
+use seawall_lab::trial_judgement::Judgement;
 use seawall_load::stats::AfterSchedule;
 use seawall_load::summary::{Latencies, Summary};
 
@@ -12,7 +12,7 @@ use crate::brief_time::format_brief_time;
 use crate::go_format::align_columns;
 
 /// How a summary may begin, for programs that read one in place of records.
-pub(crate) const SUMMARY_PREFIXES: [&str; 8] = [
+pub(crate) const POSSIBLE_SUMMARY_BEGINNINGS: [&str; 8] = [
     "STOPPED: ",
     "PASSED: ",
     "MISSED: ",
@@ -79,8 +79,10 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
             None => "NOT JUDGED",
         };
         let held = |checked: &CheckedObjective| {
-            let without =
-                checked.met_by_service_time.as_ref().filter(|_| judgement.meets_objectives().is_none());
+            let without = checked
+                .service_time_meeting_limit
+                .as_ref()
+                .filter(|_| judgement.meets_objectives().is_none());
             let without =
                 without.map_or_else(String::new, |time| format!("; {time} without this machine's delay"));
             let measured = if checked.measured_value.is_some() { "measured " } else { "" };
@@ -234,7 +236,7 @@ fn pairs<K: std::fmt::Display>(counts: impl Iterator<Item = (K, impl std::fmt::D
 mod tests {
     use seawall_load::clock::SECOND;
     use seawall_load::engine::RunOutcome;
-    use seawall_load::request_fault::RequestFault;
+    use seawall_load::request_failure_reason::RequestFault;
     use seawall_load::stats::{FinishedRequest, LoadStats};
     use seawall_probe::{FindingGrade, MachineFinding};
 

@@ -22,7 +22,7 @@ pub(crate) struct TargetFlags<'a> {
     /// URLs as typed. Without any, targets are read.
     pub(crate) urls: Vec<&'a str>,
     /// A file of targets, `stdin` or `-`.
-    pub(crate) targets: &'a str,
+    pub(crate) targets_file: &'a str,
     /// Format of that file.
     pub(crate) format: TargetFormat,
     /// Header lines, method and body.
@@ -73,7 +73,7 @@ impl TargetFlags<'_> {
 
     /// Returns the source of the targets, for messages.
     pub(crate) fn source_name(&self) -> &str {
-        if self.urls.is_empty() { self.targets } else { "URL" }
+        if self.urls.is_empty() { self.targets_file } else { "URL" }
     }
 
     fn reader(&self, input: Box<dyn BufRead + Send>) -> anyhow::Result<TargetReader> {
@@ -89,7 +89,7 @@ impl TargetFlags<'_> {
 
     fn open(&self) -> anyhow::Result<Box<dyn BufRead + Send>> {
         if self.urls.is_empty() {
-            return open(self.targets, self.files);
+            return open(self.targets_file, self.files);
         }
         let mut lines = String::new();
         for url in &self.urls {

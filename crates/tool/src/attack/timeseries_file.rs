@@ -5,15 +5,15 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 
 use anyhow::Context as _;
-use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::VerdictReason;
+use seawall_lab::generator_verdict::VerdictReason;
+use seawall_lab::trial_judgement::Judgement;
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::engine::RunOutcome;
 use seawall_load::interval::IntervalStats;
 use serde::{Deserialize, Serialize};
 
-use super::run_metadata::RunMetadata;
+use super::json_run_metadata::RunMetadata;
 
 /// The `kind` of the first line.
 pub(crate) const TIMESERIES_KIND: &str = "timeseries";

@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use seawall_core::Clock;
+use seawall_fleet::async_runtime_thread::ApiRuntime;
 use seawall_fleet::fleet::Fleet;
 use seawall_fleet::job::{ClusterSession, Job, RunningPod};
 use seawall_fleet::manifest::LoadJobSpec;
 use seawall_fleet::manifest::spec::ResourceName;
+use seawall_fleet::pod_channel::{CommandSender as _, PodChannel};
 use seawall_fleet::pod_inputs::JobInputs;
-use seawall_fleet::runtime::ApiRuntime;
-use seawall_fleet::wire::{CommandSender as _, PodChannel};
-use seawall_fleet::{pods, preflight, processes};
+use seawall_fleet::{job_obstacles, kubernetes_pod_channel, local_process_pods};
 use seawall_kubectl::{Api, KubeconfigSelection};
 use seawall_load::clock::{RunClock, nanos};
 use seawall_load::input_files::InputFiles;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::options::{DistributedAction, DistributedOptions, LoadCommandIo};
-use super::pod_arguments;
+use super::pod_inputs;
+use super::pod_options::{DistributedAction, DistributedOptions, LoadCommandIo};
 use crate::attack::signals::PendingSignals;
 use crate::exit;
 
@@ -100,7 +100,7 @@ pub(crate) fn acquire_pods<W: Serialize, P: DeserializeOwned, R: DeserializeOwne
     let mut held = PendingSignals::catch()?;
     let mut signal = None;
     let waits = || {
-        signal = signal.or(held.take());
+        signal = signal.or(held.take_next());
         signal.is_none()
     };
     let gathered = wait_for_pods(asked, beside, files, waits);
@@ -139,7 +139,7 @@ fn pods_of_job(
     files: &InputFiles,
     mut waits: impl FnMut() -> bool,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
-    let materials = pod_arguments::build_job_inputs(std::env::args_os(), beside, files.captured(), asked)?;
+    let materials = pod_inputs::build_job_inputs(std::env::args_os(), beside, files.captured(), asked)?;
     let runtime = ApiRuntime::start().context("cannot start a thread")?;
     let choice = KubeconfigSelection { context: asked.kube_context.clone(), kubeconfig: None };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -152,17 +152,17 @@ fn pods_of_job(
     }
     let namespace = asked.namespace.as_ref().map_or(opened.namespace, ToString::to_string);
     let place =
-        preflight::KubectlContext { context: asked.kube_context.clone(), namespace: namespace.clone() };
+        job_obstacles::KubectlContext { context: asked.kube_context.clone(), namespace: namespace.clone() };
     let site = ClusterSession::new(api, Clock::system(), place);
     let job = job(asked, &site, &runtime, materials, &namespace)?;
     let is_ours = matches!(asked.action, DistributedAction::CreateJob(_));
     let ended = delete_on_drop(&runtime, &site, &job, is_ours && !asked.keep_job);
     let pods = wait_until_running(&runtime, &site, &job, &mut waits)?;
-    let (wire, ways) = pods::connect(&runtime, &site, &job, &pods);
+    let (wire, ways) = kubernetes_pod_channel::connect(&runtime, &site, &job, &pods);
     let mut standing = job;
     let more = move |many: usize, waits: &mut dyn FnMut() -> bool| {
         let (site_, mut job) = (site.clone(), standing.clone());
-        let known = job.pods;
+        let known = job.pod_count;
         let growing = async move { site_.scale_up(&mut job, many).await.map(|()| job) };
         standing = runtime.call(growing, &mut *waits)??;
         let pods = wait_until_running(&runtime, &site, &standing, waits)?;
@@ -179,7 +179,7 @@ fn wait_until_running(
     waits: impl FnMut() -> bool,
 ) -> anyhow::Result<Vec<RunningPod>> {
     let (site, job) = (site.clone(), job.clone());
-    let running = async move { site.wait_running(&job, RUNNING, running_reporter(job.pods)).await };
+    let running = async move { site.wait_running(&job, RUNNING, running_reporter(job.pod_count)).await };
     Ok(runtime.call(running, waits)??)
 }
 
@@ -207,7 +207,7 @@ fn job(
     };
     // To its end, which is near: a Job that was made and nobody knows of would stay.
     let made = runtime.call(making, || true)??.context("cannot create the Job")?;
-    print_status(&format!("starting {} pods of the Job {}", made.pods, made.name));
+    print_status(&format!("starting {} pods of the Job {}", made.pod_count, made.name));
     Ok(made)
 }
 
@@ -254,7 +254,7 @@ fn start_processes(
     beside: &LoadCommandIo<'_>,
     files: &InputFiles,
 ) -> anyhow::Result<(PodChannel, ScaleUp, CleanupGuard)> {
-    let materials = pod_arguments::build_job_inputs(std::env::args_os(), beside, files.captured(), asked)?;
+    let materials = pod_inputs::build_job_inputs(std::env::args_os(), beside, files.captured(), asked)?;
     let folder =
         tempfile::Builder::new().prefix("seawall-").tempdir().context("cannot create a directory")?;
     let arguments = folder.path().join("arguments");
@@ -268,9 +268,9 @@ fn start_processes(
     let program = std::env::current_exe().context("cannot find the path of this program")?;
     let pods = format!("--pods={many}");
     let words = ["pod".as_ref(), "--arguments".as_ref(), arguments.as_os_str(), pods.as_ref()];
-    let started = processes::start(program.as_os_str(), &words, many as usize);
+    let started = local_process_pods::start(program.as_os_str(), &words, many as usize);
     let (wire, processes) = started.context("cannot start processes")?;
-    let hand = wire.commands.clone();
+    let hand = wire.command_sender.clone();
     let ended = move || {
         hand.kill_all();
         drop(folder);

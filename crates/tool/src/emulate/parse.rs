@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use seawall_emulator::faults::{ExcessAction, Throttle};
-use seawall_emulator::kubernetes::Workload;
+use seawall_emulator::service_account_tokens::Workload;
 
 /// `500ms`, `2s`, `1h30m`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use seawall_core::Clock;
 use seawall_emulator::keys::SigningKey;
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 
 use super::{ISSUER, files, parse, print_line};
 

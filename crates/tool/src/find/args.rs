@@ -159,7 +159,7 @@ impl MaxRate {
 /// # Errors
 /// The search does not support these objectives.
 pub(crate) fn search_goal(slo: &[Objectives]) -> Result<SearchGoal, UnsearchableObjective> {
-    Objectives::joined(slo).map_or(Ok(SearchGoal::ERRORS_ONLY), |objectives| objectives.goal())
+    Objectives::merge_all(slo).map_or(Ok(SearchGoal::ERRORS_ONLY), |objectives| objectives.goal())
 }
 
 impl FindArgs {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use seawall_lab::find::find_report::ReportedEstimate;
 
 /// Requests a second, with three digits that count, and thousands apart.
-pub(crate) fn format_rate(rate: f64) -> String {
+pub(crate) fn format_rate_without_unit(rate: f64) -> String {
     match rate {
         999.5.. => thousands(rate.round() as u64),
         99.95.. => format!("{rate:.0}"),
@@ -69,13 +69,13 @@ pub(crate) fn format_wait(seconds: f64) -> String {
 }
 
 /// A size of a cause with its name; none that is not known. Shares have two digits.
-pub(crate) fn format_figure(figure: &ReportedEstimate) -> Option<String> {
+pub(crate) fn format_named_estimate(figure: &ReportedEstimate) -> Option<String> {
     let (name, value) = (&figure.name, figure.value?);
     Some(match figure.unit.as_str() {
         "s" => format!("{name} {}", format_seconds(value)),
         "" if value < 1.0 => format!("{name} {value:.2}"),
-        "" => format!("{name} {}", format_rate(value)),
-        unit => format!("{name} {} {unit}", format_rate(value)),
+        "" => format!("{name} {}", format_rate_without_unit(value)),
+        unit => format!("{name} {} {unit}", format_rate_without_unit(value)),
     })
 }
 
@@ -106,7 +106,7 @@ mod tests {
     fn sizes_have_the_digits_that_count() {
         let of = |name: &str, value, unit: &str| {
             let (name, unit) = (name.to_owned(), unit.to_owned());
-            format_figure(&ReportedEstimate { name, value, unit })
+            format_named_estimate(&ReportedEstimate { name, value, unit })
         };
         assert_eq!(of("connect", Some(0.000_062), "s").as_deref(), Some("connect 62 µs"));
         assert_eq!(of("share of a core", Some(0.152), "").as_deref(), Some("share of a core 0.15"));
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn figures_have_the_digits_that_count() {
         assert_eq!(
-            [1_234_567.4, 999.6, 161.2, 20.0, 20.34].map(format_rate),
+            [1_234_567.4, 999.6, 161.2, 20.0, 20.34].map(format_rate_without_unit),
             ["1,234,567", "1,000", "161", "20", "20.3"]
         );
         assert_eq!(

@@ -13,8 +13,8 @@ use seawall_load::engine::TransportOptions;
 use seawall_load::input_files::InputFiles;
 use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
 use seawall_load::request_source::RequestList;
-use seawall_probe::files::LocalFiles;
-use seawall_search::profile::Profile;
+use seawall_probe::file_reader::LocalFiles;
+use seawall_search::search_profile::Profile;
 
 use super::args::{FindArgs, FindArrivals, search_goal};
 use super::request_fingerprint;
@@ -57,7 +57,7 @@ pub(crate) fn plan_find(
         max_rate: args.max_rate.map(|most| most.0),
         budget: args.budget.or((!args.thorough).then_some(QUICK_BUDGET)),
         looks_for_cause: !args.no_cause,
-        target: target_info(list.requests(), &travel),
+        target_info: target_info(list.requests(), &travel),
         arrivals: match args.arrivals {
             FindArrivals::Constant => ReportedArrivals::Constant,
             FindArrivals::Poisson => ReportedArrivals::Poisson,
@@ -82,7 +82,7 @@ pub(crate) fn plan_find(
         arrivals: plan.arrivals,
         seed: args.seed,
         latency_bound: late,
-        server_side: server_side(args)?,
+        server_side_reader: server_side(args)?,
     };
     let closed =
         args.closed_loop.then(|| ClosedLoopOptions { max_clients: args.max_clients.map(NonZero::get) });
@@ -99,7 +99,7 @@ fn server_side(args: &FindArgs) -> anyhow::Result<ServerSideReader> {
         .context("--server-metrics")?;
     let is_given = !args.server_cgroup.is_empty();
     let group = is_given
-        .then(|| ServerCgroup::open(&LocalFiles, &args.server_cgroup))
+        .then(|| ServerCgroup::open_directories(&LocalFiles, &args.server_cgroup))
         .transpose()
         .context("--server-cgroup")?;
     Ok(ServerSideReader::new(endpoint, group))
@@ -113,7 +113,7 @@ fn targets(args: &FindArgs, style: &RequestFraming, files: &InputFiles) -> anyho
     let aim = TargetFlags {
         attack_name: "",
         urls: args.url.as_deref().into_iter().collect(),
-        targets: &args.targets,
+        targets_file: &args.targets,
         format: args.format,
         request_args: &args.request_args,
         expectation_args: &args.expectation_args,

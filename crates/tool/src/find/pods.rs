@@ -11,7 +11,7 @@ use seawall_cause::experiment::Experiment;
 use seawall_cause::experiment_target::ExperimentTarget;
 use seawall_cause::observed_requests::ExperimentObservation;
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind, StartedTrial};
-use seawall_lab::remote::search::{
+use seawall_lab::remote_tasks::find_tasks::{
     BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
 };
 use seawall_lab::rig::{self, StopSwitch};
@@ -153,7 +153,7 @@ impl FindPodGroup {
         &self,
         heard: &mut WorkResults,
         begun: StartedTrial,
-        PodUpdate { pod, at, kind: what }: PodUpdate<BlockList, SearchTaskResult>,
+        PodUpdate { pod_index: pod, at, kind: what }: PodUpdate<BlockList, SearchTaskResult>,
     ) {
         heard.last_heard[pod] = heard.last_heard[pod].max(at);
         match what {
@@ -167,7 +167,7 @@ impl FindPodGroup {
                 heard.present.retain(|&there| there != pod);
                 heard.invalid.get_or_insert_with(|| format!("{name}: {why}"));
             }
-            PodUpdateKind::Lost(why) => {
+            PodUpdateKind::Ended(why) => {
                 let name = self.crew.fleet.pod_name(pod);
                 heard.present.retain(|&there| there != pod);
                 ready_pods::print_status(&format!("{name} was lost: {why}"));
@@ -305,7 +305,7 @@ impl SearchTarget for FindPodGroup {
         while self.crew.fleet.now() < by && !self.stop.is_stopped() {
             let left = Duration::from_nanos(by.saturating_sub(self.crew.fleet.now()));
             // Clocks are compared meanwhile; who is gone has no part in the next work.
-            if let Some(PodUpdate { pod, kind: PodUpdateKind::Lost(why), .. }) =
+            if let Some(PodUpdate { pod_index: pod, kind: PodUpdateKind::Ended(why), .. }) =
                 self.crew.fleet.next_update(left.min(PATIENCE))
             {
                 ready_pods::print_status(&format!("{} was lost: {why}", self.crew.fleet.pod_name(pod)));

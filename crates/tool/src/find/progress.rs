@@ -17,8 +17,10 @@ use seawall_load::clock::{Nanos, RunClock};
 use seawall_search::observation::BlockCounts;
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
 
-use super::formatting::{format_clients, format_duration, format_percent, format_rate, format_seconds};
-use crate::search_page::{SearchPage, SearchPageReport};
+use super::formatting::{
+    format_clients, format_duration, format_percent, format_rate_without_unit, format_seconds,
+};
+use crate::live_search_page::{SearchPage, SearchPageReport};
 
 /// The interval at which the live line is drawn.
 const TICK: Duration = Duration::from_millis(200);
@@ -202,7 +204,7 @@ fn named(step: &FindStep<'_>) -> String {
     match step {
         FindStep::Calibrate => "measuring the generator".to_owned(),
         FindStep::RateTrial(offer) => {
-            format!("{} {}/s", purpose_name(offer.purpose), format_rate(offer.rate))
+            format!("{} {}/s", purpose_name(offer.purpose), format_rate_without_unit(offer.rate))
         }
         FindStep::ClosedLoopTrial(offer) => {
             format!("{} {}", purpose_name(offer.purpose), format_clients(offer.clients))
@@ -214,7 +216,7 @@ fn named(step: &FindStep<'_>) -> String {
 
 /// Formats the rate, or the number of clients.
 fn offered(trial: &ReportedTrial) -> String {
-    trial.clients.map_or_else(|| format!("{}/s", format_rate(trial.rate)), format_clients)
+    trial.clients.map_or_else(|| format!("{}/s", format_rate_without_unit(trial.rate)), format_clients)
 }
 
 fn word(verdict: ReportedVerdict) -> &'static str {
@@ -356,6 +358,6 @@ mod tests {
         let blocks = [BlockCounts { sent: 100, good: 100, timely: 100, ..BlockCounts::default() }; 60];
         assert_eq!(so_far(&offer, &blocks), Some(ReportedVerdict::Good));
         observer(&offer, &blocks);
-        assert_eq!(so_far(&TrialSpec { rule: StopRule::Fails(0.1), ..offer }, &blocks), None);
+        assert_eq!(so_far(&TrialSpec { rule: StopRule::FailingShare(0.1), ..offer }, &blocks), None);
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use seawall_lab::running_trial::RunningTrial;
+use seawall_load::load_session::LoadSession;
+use seawall_load::origin_resolution::DialOptions;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
 use seawall_load::request::{Origin, PreparedRequest, RequestFraming};
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::request_source::{RequestList, RequestSource};
-use seawall_load::resolve::DialOptions;
 use seawall_load::schedule::{ArrivalModel, StopCondition};
-use seawall_load::session::LoadSession;
 use seawall_load::target::Weight;
 
 /// A connection that takes longer is none that a load could be put on; a request that does is not waited for.

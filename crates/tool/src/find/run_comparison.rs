@@ -8,7 +8,7 @@ use seawall_lab::find::compare::{ComparisonVerdict, RunComparison, compare, diff
 use seawall_lab::find::find_report::{FindReport, ReportedLimit};
 use seawall_search::limit_posterior::Bracket;
 
-use super::formatting::format_rate;
+use super::formatting::format_rate_without_unit;
 use crate::exit;
 
 /// Compares two files.
@@ -64,16 +64,16 @@ pub(crate) fn describe_change(
 /// The change: of what was not taken to its cliff only one side of it is known, or none.
 fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, earlier: &str) -> String {
     let share = |ratio: f64| format!("{:+.1} %", 100.0 * (ratio - 1.0));
-    let Bracket { lower, estimate: point, upper } = compared.ratio;
+    let Bracket { lower, estimate: point, upper } = compared.ratio_interval;
     match (highest_held_rate(before), highest_held_rate(after)) {
-        (Some(was), Some(is)) if format_rate(was) == format_rate(is) => {
-            format!("both sustained {}/s; neither run found a limit", format_rate(is))
+        (Some(was), Some(is)) if format_rate_without_unit(was) == format_rate_without_unit(is) => {
+            format!("both sustained {}/s; neither run found a limit", format_rate_without_unit(is))
         }
         (Some(was), Some(is)) => {
             format!(
                 "sustained {}/s ({}/s {earlier}); neither run found a limit",
-                format_rate(is),
-                format_rate(was)
+                format_rate_without_unit(is),
+                format_rate_without_unit(was)
             )
         }
         (None, Some(_)) => format!("breaking rate: at least {}", share(lower)),
@@ -87,10 +87,10 @@ fn interval(compared: &RunComparison, before: &FindReport, after: &FindReport, e
 /// The cliff's bracket, or what was held where nothing broke.
 fn known(answer: &FindReport) -> String {
     match highest_held_rate(answer) {
-        Some(most) => format!("at least {} /s (sustained)", format_rate(most)),
+        Some(most) => format!("at least {} /s (sustained)", format_rate_without_unit(most)),
         None => {
             let ReportedLimit { lower, upper, .. } = answer.breaking_rate;
-            let side = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), format_rate);
+            let side = |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), format_rate_without_unit);
             format!("{} to {} /s", side(lower), side(upper))
         }
     }

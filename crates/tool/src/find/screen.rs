@@ -13,7 +13,8 @@ use seawall_lab::find::find_report::{
 };
 
 use super::formatting::{
-    format_confidence, format_count, format_figure, format_percent, format_rate, format_seconds,
+    format_confidence, format_count, format_named_estimate, format_percent, format_rate_without_unit,
+    format_seconds,
 };
 use crate::text_wrap::{truncate_line, wrap_and_truncate};
 
@@ -57,7 +58,7 @@ impl FindScreen {
     }
 
     fn head(&mut self, answer: &FindReport) {
-        let (headline, [target, goal]) = format_summary(answer);
+        let (headline, [target, goal]) = format_headline_target_goal(answer);
         self.lines.extend(wrap_and_truncate("", &headline, 2, self.wide));
         self.row("target", &target);
         self.row("goal", &goal);
@@ -81,13 +82,17 @@ impl FindScreen {
             self.row("overloaded", &format!("{}{}", in_words_of(fails), top_failure(answer)));
         }
         if let Some(goodput) = answer.goodput.filter(|_| answer.outcome != FindOutcome::UnstableBaseline) {
-            self.row("goodput", &format!("{} good responses/s in overload", format_rate(goodput)));
+            self.row(
+                "goodput",
+                &format!("{} good responses/s in overload", format_rate_without_unit(goodput)),
+            );
         }
     }
 
     fn target_traits(&mut self, answer: &FindReport) {
         if let Some(found) = answer.quota_exhaustion {
-            let (after, goodput) = (format_count(found.after_requests), format_rate(found.goodput));
+            let (after, goodput) =
+                (format_count(found.after_requests), format_rate_without_unit(found.goodput));
             self.row(
                 "depletes",
                 &format!("after {after} requests, the target serves only {goodput} requests/s: it does not sustain higher rates"),
@@ -108,8 +113,11 @@ impl FindScreen {
         }
         if let Some(held) = answer.untested_burst.filter(|_| answer.outcome != FindOutcome::UnstableBaseline)
         {
-            let (rate, time, requests) =
-                (format_rate(held.rate), format_seconds(held.held_seconds), format_count(held.requests));
+            let (rate, time, requests) = (
+                format_rate_without_unit(held.rate),
+                format_seconds(held.held_seconds),
+                format_count(held.requests),
+            );
             self.row(
                 "not tested",
                 &format!(
@@ -173,13 +181,13 @@ impl FindScreen {
     }
 
     fn cause(&mut self, name: &str, class: &str, cause: &ReportedCause) {
-        let figures: Vec<_> = cause.estimates.iter().filter_map(format_figure).collect();
+        let figures: Vec<_> = cause.estimates.iter().filter_map(format_named_estimate).collect();
         let figures = if figures.is_empty() { String::new() } else { format!("; {}", figures.join(", ")) };
         self.row(name, &format!("{class}{figures}"));
         for sign in cause.evidence.iter().take(EVIDENCE) {
-            let times = sign
-                .likelihood_ratio
-                .map_or_else(String::new, |ratio| format!(", {} times likelier", format_rate(ratio)));
+            let times = sign.likelihood_ratio.map_or_else(String::new, |ratio| {
+                format!(", {} times likelier", format_rate_without_unit(ratio))
+            });
             self.row("", &format!("- {} ({}{times})", sign.observation, sign.experiment));
         }
     }
@@ -261,7 +269,7 @@ impl FindScreen {
 }
 
 /// What a reader must know if they read no more; then of whom, and by what goal.
-pub(super) fn format_summary(answer: &FindReport) -> (String, [String; 2]) {
+pub(super) fn format_headline_target_goal(answer: &FindReport) -> (String, [String; 2]) {
     let goal = match &answer.closed_loop {
         Some(closed) => closed_loop::format_goal(closed, &answer.config),
         None => goal(&answer.config),
@@ -355,10 +363,14 @@ pub(crate) fn format_outcome_line(answer: &FindReport) -> String {
     let between = format_limit_range(&answer.breaking_rate);
     // Errors below one in a thousand take thousands of answers to tell: what only broke nothing is said so.
     let offered = answer.untested_burst.map(|held| {
-        format!("{}/s was sustained for {}", format_rate(held.rate), format_seconds(held.held_seconds))
+        format!(
+            "{}/s was sustained for {}",
+            format_rate_without_unit(held.rate),
+            format_seconds(held.held_seconds)
+        )
     });
     let held = match good {
-        Some(good) => format!("{}/s was sustained", format_rate(good)),
+        Some(good) => format!("{}/s was sustained", format_rate_without_unit(good)),
         None => offered.unwrap_or_else(|| "no rate was sustained".to_owned()),
     };
     match answer.outcome {
@@ -403,12 +415,20 @@ pub(crate) fn format_limit_range(limit: &ReportedLimit) -> String {
         limit.lowest_bad_rate,
     ) {
         (Some((lower, upper)), ..) => {
-            format!("between {} and {} requests/s", format_rate(lower), format_rate(upper))
+            format!(
+                "between {} and {} requests/s",
+                format_rate_without_unit(lower),
+                format_rate_without_unit(upper)
+            )
         }
         (None, Some((good, bad)), _) => {
-            format!("between {} and {} requests/s, as far as tested", format_rate(good), format_rate(bad))
+            format!(
+                "between {} and {} requests/s, as far as tested",
+                format_rate_without_unit(good),
+                format_rate_without_unit(bad)
+            )
         }
-        (None, None, Some(bad)) => format!("at {} requests/s or below", format_rate(bad)),
+        (None, None, Some(bad)) => format!("at {} requests/s or below", format_rate_without_unit(bad)),
         (None, None, None) => "at an unknown rate".to_owned(),
     }
 }
@@ -428,11 +448,11 @@ fn unstable(answer: &FindReport) -> String {
     let highest = answer.trials.iter().map(|trial| trial.rate).fold(0.0, f64::max);
     match answer.trials.as_slice() {
         [] => "UNSTABLE BASELINE: the target misses the goal even at very low load".to_owned(),
-        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", format_rate(only.rate), only.reason),
+        [only] => format!("UNSTABLE BASELINE: at {}/s, {}", format_rate_without_unit(only.rate), only.reason),
         [first, ..] => format!(
             "UNSTABLE BASELINE: the target misses the goal at every tested rate from {}/s to {}/s",
-            format_rate(first.rate),
-            format_rate(highest)
+            format_rate_without_unit(first.rate),
+            format_rate_without_unit(highest)
         ),
     }
 }
@@ -452,7 +472,9 @@ fn goal(asked: &FindConfig) -> String {
         ReportedArrivals::Poisson => "poisson",
     };
     let connections = if asked.connections.keep_alive { "keep-alive" } else { "one connection per request" };
-    let most = asked.max_rate.map_or_else(String::new, |most| format!(", at most {}/s", format_rate(most)));
+    let most = asked
+        .max_rate
+        .map_or_else(String::new, |most| format!(", at most {}/s", format_rate_without_unit(most)));
     format!(
         "{}; {arrivals} arrivals, {connections} ({}), {}{most}",
         format_slo(asked),
@@ -520,9 +542,9 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
             let so_far = if answer.is_found() { "" } else { " so far" };
             format!(
                 "{}/s, 97 % interval {} to {}{so_far}; ",
-                format_rate(point),
-                format_rate(lower),
-                format_rate(upper)
+                format_rate_without_unit(point),
+                format_rate_without_unit(lower),
+                format_rate_without_unit(upper)
             )
         }
         _ if answer.is_found() => "no interval; tested: ".to_owned(),
@@ -531,9 +553,9 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
     let good = limit.highest_good_rate.map(|good| {
         let time =
             limit.held_seconds.map_or_else(String::new, |time| format!(" for {}", format_seconds(time)));
-        format!("GOOD {}/s{time}", format_rate(good))
+        format!("GOOD {}/s{time}", format_rate_without_unit(good))
     });
-    let bad = limit.lowest_bad_rate.map(|bad| format!("BAD {}/s", format_rate(bad)));
+    let bad = limit.lowest_bad_rate.map(|bad| format!("BAD {}/s", format_rate_without_unit(bad)));
     let tested: Vec<_> = good.into_iter().chain(bad).collect();
     // What was held so briefly that its errors cannot be told is held all the same, and no verdict.
     let briefly =
@@ -541,7 +563,7 @@ fn limit(limit: &ReportedLimit, answer: &FindReport) -> String {
             let goal = format_percent(answer.config.slo.max_error_ratio);
             format!(
                 "{}/s for {}, too few responses to judge an error share below {goal}",
-                format_rate(held.rate),
+                format_rate_without_unit(held.rate),
                 format_seconds(held.held_seconds)
             )
         });

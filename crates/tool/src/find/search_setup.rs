@@ -14,7 +14,7 @@ use seawall_load::engine::TransportOptions;
 use seawall_load::request::RequestFraming;
 use seawall_load::request_source::RequestList;
 use seawall_load::schedule::ArrivalSpacing;
-use seawall_probe::files::LocalFiles;
+use seawall_probe::file_reader::LocalFiles;
 
 use super::progress::BlockObserver;
 use super::reach_check::ReachCheck;
@@ -37,13 +37,13 @@ pub(crate) struct FindSessionConfig {
     /// The time after which a response is late; `None` means never.
     pub(super) latency_bound: Option<Duration>,
     /// The reader of the server side.
-    pub(super) server_side: ServerSideReader,
+    pub(super) server_side_reader: ServerSideReader,
 }
 
 /// A target driver, and the callback that stops it at once.
 pub(super) struct SearchSetup {
     pub(super) driver: Box<dyn TargetDriver>,
-    pub(super) stop_callback: Arc<dyn Fn() + Send + Sync>,
+    pub(super) stop_now: Arc<dyn Fn() + Send + Sync>,
     /// The source of the server-side evidence.
     pub(super) server_side_source: ServerSideSource,
     /// The time after which a response is late; `None` means never.
@@ -56,7 +56,7 @@ pub(super) struct SearchSetup {
 ///
 /// # Errors
 /// The requests cannot be sent from here.
-pub(super) fn build_search_setup(
+pub(super) fn build_local_driver_setup(
     kit: FindSessionConfig,
     observer: Option<BlockObserver>,
 ) -> anyhow::Result<SearchSetup> {
@@ -70,7 +70,7 @@ pub(super) fn build_search_setup(
     let stop = Arc::new(move || stop.stop());
     Ok(SearchSetup {
         driver: Box::new(rig),
-        stop_callback: stop,
+        stop_now: stop,
         server_side_source: server_side_source(side),
         latency_bound: bound,
         reach_check: reach,
@@ -90,7 +90,7 @@ pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(Loca
         arrivals,
         seed,
         latency_bound: late,
-        server_side: side,
+        server_side_reader: side,
     } = kit;
     let spacing = match arrivals {
         ReportedArrivals::Constant => ArrivalSpacing::Constant,
@@ -99,7 +99,7 @@ pub(crate) fn build_local_driver(kit: FindSessionConfig) -> anyhow::Result<(Loca
     let kit = rig::SessionConfig {
         request_list: list,
         transport: travel,
-        framing: style,
+        request_framing: style,
         max_sender_threads: cpus,
         max_busy_poll: None,
     };
@@ -112,7 +112,7 @@ pub(super) fn server_side_source(side: ServerSideReader) -> ServerSideSource {
     let clock = RunClock::start();
     ServerSideSource {
         reader: side,
-        files: Box::new(LocalFiles),
+        host_files: Box::new(LocalFiles),
         clock: Box::new(move || Duration::from_nanos(clock.now())),
     }
 }

@@ -40,7 +40,7 @@ impl TerminationSignals {
     }
 
     /// The first signal, if one came.
-    pub(crate) fn received(&self) -> Option<i32> {
+    pub(crate) fn first_signal(&self) -> Option<i32> {
         Some(self.0.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
     }
 }

@@ -19,7 +19,7 @@ use seawall_lab::target_driver::{Calibration, TargetDriver};
 use seawall_search::closed_loop;
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::TrialObservation;
-use seawall_search::profile::Profile;
+use seawall_search::search_profile::Profile;
 use seawall_search::simulated::servers::{
     ServiceDistribution, SimulatedOutcome, SimulatedServer, SimulatedWorkers,
 };
@@ -32,9 +32,9 @@ use serde_json::Value;
 use super::plan::FindCommandPlan;
 use super::progress::FindProgress;
 use super::search_setup::{SearchSetup, server_side_source};
-use super::{ReportFiles, carry_out, exit_code, page, screen};
+use super::{ReportFiles, carry_out, exit_code, html_report, screen};
 use crate::exit;
-use crate::search_page::{SearchPageReport, SearchStatus};
+use crate::live_search_page::{SearchPageReport, SearchStatus};
 
 /// A simulated target, of which experiments say nothing.
 pub(crate) struct Field {
@@ -119,7 +119,7 @@ pub(crate) fn plan() -> FindPlan {
         max_rate: None,
         budget: Some(Duration::from_secs(90)),
         looks_for_cause: false,
-        target: TargetInfo { url: url.to_owned(), count: 1, uses_tls: false, has_host_name: false },
+        target_info: TargetInfo { url: url.to_owned(), count: 1, uses_tls: false, has_host_name: false },
         arrivals: ReportedArrivals::Constant,
         connections: ConnectionPolicy {
             keep_alive: true,
@@ -141,7 +141,7 @@ fn site(field: Field) -> SearchSetup {
     let sight = server_side_source(ServerSideReader::new(None, None));
     SearchSetup {
         driver: Box::new(field),
-        stop_callback: Arc::new(|| ()),
+        stop_now: Arc::new(|| ()),
         server_side_source: sight,
         latency_bound: None,
         reach_check: None,
@@ -246,7 +246,7 @@ fn the_screen_and_the_page_name_the_way_that_is_not_the_targets_own_address() {
     answer.config.request_fingerprint =
         Some(RequestFingerprint { via: by, certificate_digest: None, requests_digest: requests, settings });
     assert!(shown(&answer).contains("http://a/ at ng/sock\n"), "{}", shown(&answer));
-    assert!(page::render(&answer).unwrap().contains("http://a/ at ng/sock"));
+    assert!(html_report::render(&answer).unwrap().contains("http://a/ at ng/sock"));
 }
 
 /// A run of each outcome, in the order of [`FindOutcome`].
@@ -313,7 +313,7 @@ fn what_is_never_kept_and_what_is_only_late_are_no_caps() {
         (never.outcome, exit_code(&never, None)),
         (FindOutcome::UnstableBaseline, exit::UNSTABLE_BASELINE)
     );
-    let line = |answer: &FindReport| screen::format_summary(answer).0;
+    let line = |answer: &FindReport| screen::format_headline_target_goal(answer).0;
     assert!(
         line(&never)
             .starts_with("UNSTABLE BASELINE: the target misses the goal at every tested rate from 20/s to ")
@@ -347,7 +347,7 @@ fn every_line_is_wrapped_to_the_terminal_and_the_headline_is_whole() {
             let text = screen::format_screen(&answer, columns);
             assert!(text.lines().all(|line| line.chars().count() <= columns), "{columns} {name}: {text}");
             assert!(text.contains("trials and") || text.contains("trial and"), "{columns} {name}: {text}");
-            let (headline, _) = screen::format_summary(&answer);
+            let (headline, _) = screen::format_headline_target_goal(&answer);
             let words = text.split_whitespace().take(headline.split_whitespace().count());
             assert!(words.eq(headline.split_whitespace()), "{columns} {name}: {text}");
         }
@@ -356,7 +356,7 @@ fn every_line_is_wrapped_to_the_terminal_and_the_headline_is_whole() {
 
 #[test]
 fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to_be_sure_of() {
-    let page = page::render(&found()).unwrap();
+    let page = html_report::render(&found()).unwrap();
     assert!(
         page.contains("hanging-limiter or connection-cap")
             && page.contains("sure that one of these is the cause")
@@ -364,7 +364,7 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     let mut unknown = found();
     unknown.ambiguous_causes.clear();
     unknown.cause.iter_mut().for_each(|cause| (cause.name, cause.score) = ("unknown".to_owned(), 0.72));
-    let (page, text) = (page::render(&unknown).unwrap(), shown(&unknown));
+    let (page, text) = (html_report::render(&unknown).unwrap(), shown(&unknown));
     assert!(page.contains("cause: no known cause fits") && !page.contains("72 %"));
     assert!(
         text.contains("unknown: the observations fit no known cause") && !text.contains("72 %"),
@@ -387,8 +387,8 @@ fn what_cannot_be_told_apart_is_one_of_them_and_what_fits_no_class_is_nothing_to
     assert!(text.contains("unknown: the observations fit no known cause"), "{text}");
     let mut sure = found();
     sure.cause.iter_mut().for_each(|cause| cause.score = 0.9999);
-    assert!(shown(&sure).contains("(99 % sure") && page::render(&sure).unwrap().contains("99 %"));
-    assert!(!shown(&sure).contains("100 %") && !page::render(&sure).unwrap().contains("\"100 %\""));
+    assert!(shown(&sure).contains("(99 % sure") && html_report::render(&sure).unwrap().contains("99 %"));
+    assert!(!shown(&sure).contains("100 %") && !html_report::render(&sure).unwrap().contains("\"100 %\""));
 }
 
 /// One list of counters stood there for each class that it excludes, cut in its middle, and what was worth reading was not.
@@ -425,7 +425,7 @@ fn what_was_held_too_briefly_to_be_told_is_not_called_untested() {
     (answer.breaking_rate.highest_good_rate, answer.latency_breaking_rate.highest_good_rate) = (None, None);
     let text = shown(&answer);
     let headline = "NO LIMIT FOUND: the target did not break up to --max-rate; 100/s was sustained for 8.0 s";
-    assert_eq!(screen::format_summary(&answer).0, headline);
+    assert_eq!(screen::format_headline_target_goal(&answer).0, headline);
     assert!(text.contains("100/s for 8.0 s, too few responses") && !text.contains("no rate"), "{text}");
 }
 
@@ -453,7 +453,7 @@ fn a_run_that_has_its_limit_says_what_it_left_out_and_not_that_it_was_cut() {
     let answer = FindReport { stop_reason: Some(FindStopReason::Budget), not_run: left_out, ..found() };
     let text = shown(&answer);
     assert!(text.contains("left out     the experiment \"churn\"") && !text.contains("cut short"), "{text}");
-    assert!(page::render(&answer).unwrap().contains("too little of the budget (--budget) was left"));
+    assert!(html_report::render(&answer).unwrap().contains("too little of the budget (--budget) was left"));
     let none = FindReport { outcome: FindOutcome::Interrupted, not_run: Vec::new(), ..answer };
     assert!(shown(&none).contains("cut short    too little of the budget (--budget) was left"));
 }
@@ -512,7 +512,10 @@ fn what_is_used_up_is_not_called_sustained() {
     let mut answer = found();
     answer.quota_exhaustion = Some(ReportedQuotaExhaustion { after_requests: 3120.0, goodput: 98.4 });
     let text = shown(&answer);
-    assert!(screen::format_summary(&answer).0.ends_with("once its burst allowance is used up"), "{text}");
+    assert!(
+        screen::format_headline_target_goal(&answer).0.ends_with("once its burst allowance is used up"),
+        "{text}"
+    );
     assert!(text.contains("the target serves only 98.4 requests/s"), "{text}");
 }
 
@@ -543,7 +546,7 @@ fn each_outcome_has_a_code_and_a_signal_comes_first() {
 
 /// Returns the update that a page receives during a search.
 fn event(answer: &FindReport, state: &'static str) -> Value {
-    let live = SearchStatus::with_state(state);
+    let live = SearchStatus::for_test(state);
     serde_json::from_str(&SearchPageReport::live_event(answer, live).unwrap()).unwrap()
 }
 
@@ -575,16 +578,16 @@ fn a_page_in_the_middle_of_a_search_says_what_is_known_and_not_how_it_ends() {
             && !saved.contains("INTERRUPTED")
             && !saved.contains("connect-src")
     );
-    let page = SearchPageReport::live_page(&answer, SearchStatus::with_state("running")).unwrap();
+    let page = SearchPageReport::live_page(&answer, SearchStatus::for_test("running")).unwrap();
     assert!(page.contains("connect-src 'self'") && page.contains("EventSource"));
-    assert_eq!(SearchPageReport::offline_page(&answer, None).unwrap(), page::render(&answer).unwrap());
+    assert_eq!(SearchPageReport::offline_page(&answer, None).unwrap(), html_report::render(&answer).unwrap());
 }
 
 #[test]
 fn nothing_in_a_page_can_end_its_script() {
     let mut answer = found();
     answer.config.target = "</script><script>alert(1)</script>".to_owned();
-    let page = page::render(&answer).unwrap();
+    let page = html_report::render(&answer).unwrap();
     assert!(!page.contains("<script>alert"));
 }
 
@@ -621,7 +624,7 @@ fn a_run_of_clients_fits_on_a_screen_and_speaks_of_clients() {
 
 #[test]
 fn a_page_of_clients_has_clients_where_rates_would_be() {
-    let page = page::render(&of_clients(&plan(), None)).unwrap();
+    let page = html_report::render(&of_clients(&plan(), None)).unwrap();
     for words in
         ["Tested clients", "Good responses by clients", "limit, lower bound", "most good responses/s"]
     {

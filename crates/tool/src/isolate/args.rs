@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use seawall_isolate::looks::NULL_DIFFERENCE;
-use seawall_lab::isolate::capacity;
+use seawall_lab::isolate::variant_capacity;
 use seawall_lab::objective::Objectives;
 use seawall_load::rate::{self, RateSetting};
 use seawall_load::target;
@@ -172,7 +172,7 @@ impl IsolateArgs {
 
     /// Time for the comparison.
     pub(super) fn comparison_budget(&self) -> Duration {
-        if self.capacity { capacity::study_budget(self.total_budget()) } else { self.total_budget() }
+        if self.capacity { variant_capacity::study_budget(self.total_budget()) } else { self.total_budget() }
     }
 
     /// Checks all combinations of flags, and reports all errors at once.
@@ -221,10 +221,10 @@ impl IsolateArgs {
             &format!("--budget must be at least {LEAST:?}: the first evaluation takes that long"),
         );
         refuse(
-            self.capacity && self.total_budget() < capacity::MIN_BUDGET,
+            self.capacity && self.total_budget() < variant_capacity::MIN_WHOLE_RUN_BUDGET,
             &format!(
                 "--budget must be at least {:?} with --capacity: the first evaluation and two searches take that long",
-                capacity::MIN_BUDGET
+                variant_capacity::MIN_WHOLE_RUN_BUDGET
             ),
         );
     }

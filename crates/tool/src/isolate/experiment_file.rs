@@ -28,7 +28,7 @@ pub(super) struct VariantDrafts {
 
 impl VariantDrafts {
     /// Returns the URL of the reference, if each variant has a URL of its own.
-    pub(super) fn target_url(&self) -> Option<&str> {
+    pub(super) fn reference_url(&self) -> Option<&str> {
         self.variants.iter().all(|way| way.url.is_some()).then_some(self.reference.url.as_deref()).flatten()
     }
 
@@ -44,7 +44,7 @@ impl VariantDrafts {
 
     /// Puts all variants into blocks if the reference is in blocks: its connections and source belong to a session that no
     /// variant shares.
-    pub(super) fn use_blocks_if_reference_does(mut self) -> Self {
+    pub(super) fn use_block_design_if_reference_does(mut self) -> Self {
         if self.reference.effective_design() == Design::Blocks {
             self.variants.iter_mut().for_each(|way| way.design = Some(Design::Blocks));
         }
@@ -229,7 +229,7 @@ mod tests {
             let text = |design: &str| {
                 format!("reference: {{{reference}}}\nvariants:\n- {{name: a, keep-alive: false{design}}}\n")
             };
-            let ways = parse(&text("")).unwrap().use_blocks_if_reference_does();
+            let ways = parse(&text("")).unwrap().use_block_design_if_reference_does();
             assert_eq!(ways.variants[0].effective_design(), Design::Blocks, "{reference}");
             let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
             assert!(
@@ -240,7 +240,7 @@ mod tests {
         let ways = parse("variants:\n- {name: a, keep-alive: false}\n- {name: b, connections: 1}\n");
         let designs: Vec<_> = ways
             .unwrap()
-            .use_blocks_if_reference_does()
+            .use_block_design_if_reference_does()
             .variants
             .iter()
             .map(VariantDraft::effective_design)

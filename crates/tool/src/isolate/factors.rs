@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use seawall_load::origin_resolution::HostPort;
 use seawall_load::plan::TransportOptions;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::request::{Origin, PreparedRequest};
-use seawall_load::resolve::HostPort;
 use seawall_load::variant::{VariantProtocol, parse_host_port};
 
 use super::variant_draft::{
@@ -123,7 +123,7 @@ pub(super) fn connect_address(origin: &Origin) -> HostPort {
 }
 
 /// Names with a final dot that a name may stand for: itself, and with each search domain of a `resolv.conf`.
-pub(super) fn absolute_names(host: &str, resolv_conf: &str) -> Vec<String> {
+pub(super) fn absolute_name_candidates(host: &str, resolv_conf: &str) -> Vec<String> {
     let lines = resolv_conf.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         matches!(words.next(), Some("search" | "domain")).then_some(words)
@@ -139,7 +139,7 @@ impl FactorSpec {
     }
 
     /// Returns true if the variants depend on the addresses of the host name, so that only the sending machine can make them.
-    pub(super) fn varies_address(&self) -> bool {
+    pub(super) fn needs_resolved_addresses(&self) -> bool {
         matches!(self.factor, Factor::NameResolution | Factor::Address)
     }
 
@@ -379,8 +379,8 @@ mod tests {
     fn a_short_name_may_stand_for_itself_with_each_search_domain() {
         let conf = "nameserver 10.0.0.10\nsearch a.svc.cluster.local svc.cluster.local.\noptions ndots:5\n";
         let names = ["shop.b.", "shop.b.a.svc.cluster.local.", "shop.b.svc.cluster.local."];
-        assert_eq!(absolute_names("shop.b", conf), names);
-        assert_eq!(absolute_names("shop", ""), ["shop."]);
+        assert_eq!(absolute_name_candidates("shop.b", conf), names);
+        assert_eq!(absolute_name_candidates("shop", ""), ["shop."]);
     }
 
     #[test]

@@ -3,19 +3,19 @@
 use std::fmt::{self, Write as _};
 
 use seawall_isolate::looks::null_difference;
-use seawall_lab::isolate::capacity::CapacityReport;
 use seawall_lab::isolate::isolate_report::{
     ConfidenceInterval, IsolateReport, ResponseTimeQuantile, VariantResult, VariantStats, VariantVerdict,
 };
+use seawall_lab::isolate::variant_capacity::CapacityReport;
 use serde::Serialize;
 
-use super::{capacity, screen};
+use super::{capacity_search, screen};
 use crate::find::formatting::{format_seconds, format_wait, pluralize};
+use crate::live_search_page::{SearchPageReport, SearchStatus};
 use crate::report::axis_scale::AxisScale;
 use crate::report::chart::{ChartLine, Panel, Stroke, run_colour};
 use crate::report::html;
 use crate::report::svg;
-use crate::search_page::{SearchPageReport, SearchStatus};
 
 const STYLE: &str = include_str!("../report/page/page.css");
 
@@ -302,7 +302,7 @@ fn cross(out: &mut String, way: &VariantResult, y: f64, x: f64) -> fmt::Result {
 /// Those that differ, in their order, then the others in theirs.
 fn in_order(answer: &IsolateReport) -> Vec<&VariantResult> {
     let others = answer.variants.iter().filter(|way| !way.verdict.is_difference());
-    answer.ranked().into_iter().chain(others).collect()
+    answer.rank_differing_variants().into_iter().chain(others).collect()
 }
 
 /// Half of what the picture of intervals shows: all points, their ends as far as they are of that size, and the margin. What takes more
@@ -380,15 +380,15 @@ fn curves(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 
 /// Writes the results of the searches: times by rate of each variant, its limit, and the variants that were not searched.
 fn bears(out: &mut String, found: &CapacityReport) -> fmt::Result {
-    match capacity::response_time_panel(found) {
+    match capacity_search::response_time_panel(found) {
         Some(panel) => writeln!(out, "<div class=\"curves\">{}</div>", svg::render_panel(&panel))?,
         None => {
             let why = found.skipped_because.as_deref().unwrap_or("no search has a response");
             writeln!(out, "<p class=\"empty\">Not searched: {}.</p>", escaped(why))?;
         }
     }
-    let rows = capacity::table_rows(found);
-    if rows.is_empty() { Ok(()) } else { table(out, &capacity::TABLE_COLUMNS, rows.into_iter(), 5) }
+    let rows = capacity_search::table_rows(found);
+    if rows.is_empty() { Ok(()) } else { table(out, &capacity_search::TABLE_COLUMNS, rows.into_iter(), 5) }
 }
 
 fn verdicts(out: &mut String, answer: &IsolateReport) -> fmt::Result {
@@ -422,7 +422,7 @@ fn figures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 
 /// The time saved directly behind the name: a phone shows the first columns, and this one is the point of the table.
 fn reordered<T>(mut row: [T; screen::TABLE_COLUMNS.len()]) -> [T; screen::TABLE_COLUMNS.len()] {
-    row[1..=screen::TIME_SAVED_COLUMN].rotate_right(1);
+    row[1..=screen::TIME_SAVED_COLUMN_INDEX].rotate_right(1);
     row
 }
 
@@ -430,7 +430,7 @@ fn failures(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let rows = answer.variant_stats().flat_map(|way| {
         let row = |what: &str, count: u64| [way.name.clone(), what.to_owned(), count.to_string()];
         let failed = way.failures.iter().map(move |failure| row(&failure.reason, failure.count));
-        failed.chain(screen::other_outcomes(way).map(move |(what, count)| row(what, count)))
+        failed.chain(screen::no_response_and_retried_counts(way).map(move |(what, count)| row(what, count)))
     });
     table(out, &["Variant", "Instead of a good response", "Requests"], rows, 2)
 }
@@ -442,7 +442,7 @@ fn cells(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let rows = answer.time_buckets.iter().map(|row| {
         let limited = if row.is_generator_limited { "the generator was the limit" } else { "" };
         [
-            name(row.variant),
+            name(row.variant_index),
             row.design.to_owned(),
             row.time_bucket.to_string(),
             row.requests.to_string(),

@@ -11,19 +11,19 @@ use seawall_isolate::segment::{Design, SegmentTimes};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find::find_report::ReportedArrivals;
 use seawall_lab::find::plan::FindPlan as Search;
-use seawall_lab::isolate::capacity::{CapacityPlan, total_budget};
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
+use seawall_lab::isolate::variant_capacity::{CapacityPlan, total_budget};
 use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
 use seawall_lab::isolate::{IsolatePlan, min_budget, min_rate};
-use seawall_lab::remote::segments::VariantList as Told;
+use seawall_lab::remote_tasks::isolate_tasks::VariantList as Told;
 use seawall_load::engine::TransportOptions;
 use seawall_load::input_files::InputFiles;
+use seawall_load::origin_resolution::{AddressLifetime, HostPort};
 use seawall_load::proxy::HttpProxy;
 use seawall_load::request::{Origin, PreparedRequest, RequestBuildError, RequestFraming};
-use seawall_load::resolve::{AddressLifetime, HostPort};
 use seawall_load::target::Target;
 use seawall_load::variant::MOST_NAME;
-use seawall_search::profile::Profile;
+use seawall_search::search_profile::Profile;
 
 use super::args::IsolateArgs;
 use super::experiment_file::{self, MAX_VARIANTS, VariantDrafts};
@@ -138,7 +138,7 @@ fn prepare_variants(
         .as_deref()
         .map(|path| experiment_file::read_experiment_file(path, files))
         .transpose()?;
-    let targets = targets(args, file.as_ref().and_then(VariantDrafts::target_url), files)?;
+    let targets = targets(args, file.as_ref().and_then(VariantDrafts::reference_url), files)?;
     // What a factor comes to depends on it.
     if args.factors.iter().any(FactorSpec::varies_name_resolution)
         || file.as_ref().is_some_and(VariantDrafts::any_looks_up_per_connection)
@@ -197,7 +197,7 @@ fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duratio
         margin: args.margin.0,
         until_p99: args.until_p99,
         budget: args.comparison_budget(),
-        times: SegmentTimes { gap, ..SegmentTimes::USUAL },
+        times: SegmentTimes { idle_before_settle: gap, ..SegmentTimes::USUAL },
         seed: args.seed,
     }
 }
@@ -228,7 +228,7 @@ fn searches(
             max_rate: args.max_rate.map(|most| most.0),
             budget: None,
             looks_for_cause: false,
-            target: target_info(&way.requests, travel),
+            target_info: target_info(&way.requests, travel),
             arrivals: ReportedArrivals::Constant,
             connections: connection_policy(travel, &way.requests),
             timeout: travel.timeout,
@@ -239,7 +239,7 @@ fn searches(
     let all = args.compares_two_urls();
     Ok(CapacityPlan {
         plans: ways.iter().map(plan).collect(),
-        budget: args.total_budget(),
+        whole_run_budget: args.total_budget(),
         searches_all: all,
     })
 }
@@ -283,7 +283,7 @@ fn targets(args: &IsolateArgs, of_file: Option<&str>, files: &InputFiles) -> any
     let aim = TargetFlags {
         attack_name: "",
         urls: url.into_iter().collect(),
-        targets: &args.targets,
+        targets_file: &args.targets,
         format: args.format,
         request_args: &args.request_args,
         expectation_args: &args.expectation_args,
@@ -333,7 +333,7 @@ fn drafts(
         absolute_name: absolute,
     };
     let mut mistakes = Vec::new();
-    for vary in args.factors.iter().filter(|vary| is_known || !vary.varies_address()) {
+    for vary in args.factors.iter().filter(|vary| is_known || !vary.needs_resolved_addresses()) {
         match vary.build_drafts(&aimed) {
             Ok(more) => ways.variants.extend(more.into_iter().map(|way| way.inherit_from(&ways.reference))),
             // The same factor twice is one mistake.
@@ -343,7 +343,7 @@ fn drafts(
     }
     mistakes.extend(unfit(&ways));
     ensure!(mistakes.is_empty(), "{}", mistakes.join("\n"));
-    Ok(ways.use_blocks_if_reference_does())
+    Ok(ways.use_block_design_if_reference_does())
 }
 
 /// Returns the mistakes of the variants as a whole, from any source: their number and their names.
@@ -374,7 +374,7 @@ fn absolute_name(origin: &Origin, travel: &TransportOptions, addresses: &[Socket
         let found = travel.dial.addresses(&origin).unwrap_or_default();
         found.iter().any(|address| addresses.contains(address))
     };
-    factors::absolute_names(&host, &conf).into_iter().find(leads_there)
+    factors::absolute_name_candidates(&host, &conf).into_iter().find(leads_there)
 }
 
 /// Makes the requests of a variant.
@@ -444,7 +444,7 @@ fn check_sendable(
             };
             bail!(
                 "found no address for {named}: {}",
-                seawall_load::request_fault::RequestFault::Resolve(fault)
+                seawall_load::request_failure_reason::RequestFault::Resolve(fault)
             );
         }
     }

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind};
-use seawall_isolate::cell::Cell;
+use seawall_isolate::cell::CellStatsByVariant;
 use seawall_isolate::segment::{Design, Segment};
 use seawall_lab::isolate::local_runner::add_block_to_cell;
 use seawall_lab::isolate::{IsolateStopReason, SegmentResult, VariantRunner};
-use seawall_lab::remote::segments::{SegmentPartResult, SegmentTask, SegmentTaskResult, VariantList};
+use seawall_lab::remote_tasks::isolate_tasks::{
+    SegmentPartResult, SegmentTask, SegmentTaskResult, VariantList,
+};
 use seawall_lab::rig::StopSwitch;
 use seawall_load::clock::nanos;
 
@@ -120,7 +122,8 @@ impl IsolatePods {
                 by = by.min(self.crew.fleet.now().saturating_add(nanos(LAST_WORDS)));
                 ends = true;
             }
-            let Some(PodUpdate { pod, kind: what, .. }) = self.crew.fleet.next_update(PATIENCE) else {
+            let Some(PodUpdate { pod_index: pod, kind: what, .. }) = self.crew.fleet.next_update(PATIENCE)
+            else {
                 continue;
             };
             match what {
@@ -135,7 +138,7 @@ impl IsolatePods {
                     waiting.retain(|&other| other != pod);
                     self.note_loss(pod, &why);
                 }
-                PodUpdateKind::Lost(why) => {
+                PodUpdateKind::Ended(why) => {
                     waiting.retain(|&other| other != pod);
                     self.note_loss(pod, &format!("lost: {why}"));
                 }
@@ -173,7 +176,7 @@ impl IsolatePods {
     fn blocks(&mut self, segment: &Segment) -> SegmentResult {
         let mut whole = SegmentResult::default();
         for round in segment.blocks() {
-            let mut cell: Option<Cell> = Some(vec![None; self.ways]);
+            let mut cell: Option<CellStatsByVariant> = Some(vec![None; self.ways]);
             for member in round {
                 let block = self.send(Some(member), segment);
                 whole.add_times_and_counts(&block);

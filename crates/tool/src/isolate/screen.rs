@@ -5,14 +5,14 @@ use std::fmt::{self, Write as _};
 use seawall_isolate::looks::TAIL_MARGIN;
 use seawall_isolate::power::{Forecast, PLANNED_TAIL_EFFECT};
 use seawall_lab::isolate::IsolatePlan;
-use seawall_lab::isolate::capacity::CapacityPlan;
 use seawall_lab::isolate::isolate_report::{
     ConfidenceInterval, IsolateOutcome, IsolateReport, TailResult, VariantResult, VariantStats,
     VariantVerdict,
 };
+use seawall_lab::isolate::variant_capacity::CapacityPlan;
 
-use super::capacity;
-use crate::find::formatting::{format_count, format_rate, format_seconds, format_wait};
+use super::capacity_search;
+use crate::find::formatting::{format_count, format_rate_without_unit, format_seconds, format_wait};
 use crate::text_wrap::{truncate_line, wrap_and_truncate};
 
 /// What is said before anything is sent: what the time is enough for.
@@ -31,12 +31,12 @@ pub(super) fn plan_summary(plan: &IsolatePlan, searches: Option<&CapacityPlan>) 
         },
     );
     let searches = searches.map_or_else(String::new, |searches| {
-        let budget = format_wait(searches.budget.as_secs_f64());
+        let budget = format_wait(searches.whole_run_budget.as_secs_f64());
         format!(" Then isolate searches for the limit of each variant that differs; everything takes at most {budget}.")
     });
     format!(
         "{ways} variants at {}/s in total, for at most {}. On an ordinary path, detecting a difference of {:.0} % at the median takes {}; {tail}.{searches}",
-        format_rate(asked.rate),
+        format_rate_without_unit(asked.rate),
         format_wait(asked.budget.as_secs_f64()),
         100.0 * effect,
         format_wait(middle.as_secs_f64()),
@@ -93,12 +93,13 @@ fn behind_name(line: &str, wide: usize) -> (&str, &str, usize) {
 
 /// What it came to, in one line: of the comparison, and of what the ways bear where that differs.
 pub(super) fn format_headline(answer: &IsolateReport) -> String {
-    let bears = capacity::format_headline(answer).map_or_else(String::new, |bears| format!("; {bears}"));
+    let bears =
+        capacity_search::format_headline(answer).map_or_else(String::new, |bears| format!("; {bears}"));
     compared(answer) + &bears
 }
 
 fn compared(answer: &IsolateReport) -> String {
-    let ranked = answer.ranked();
+    let ranked = answer.rank_differing_variants();
     let first = ranked.first().filter(|first| first.verdict == VariantVerdict::Faster);
     let equal = answer.variants_with_verdict(VariantVerdict::Equal).count();
     match (answer.outcome, first) {
@@ -142,7 +143,7 @@ fn compared(answer: &IsolateReport) -> String {
 
 fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     writeln!(out, "{}", format_headline(answer))?;
-    let together = format_rate(answer.config.rate);
+    let together = format_rate_without_unit(answer.config.rate);
     let (took, budget) = (format_wait(answer.duration_seconds), format_wait(answer.config.budget_seconds));
     writeln!(out, "{}, {together}/s in total, {took} of {budget}", answer.config.target)?;
     if let Some(detail) = &answer.stop_detail {
@@ -163,11 +164,11 @@ fn write(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     }
     tails(out, answer)?;
     failures(out, answer)?;
-    capacity::write_screen_section(out, answer)
+    capacity_search::write_screen_section(out, answer)
 }
 
 fn differing(out: &mut String, answer: &IsolateReport) -> fmt::Result {
-    let ranked = answer.ranked();
+    let ranked = answer.rank_differing_variants();
     if ranked.is_empty() {
         return Ok(());
     }
@@ -289,7 +290,9 @@ fn slower_too(way: &VariantResult) -> String {
 const REASONS: usize = 4;
 
 /// What became of requests of a way beside answers and failures, and of how many.
-pub(super) fn other_outcomes(way: &VariantStats) -> impl Iterator<Item = (&'static str, u64)> {
+pub(super) fn no_response_and_retried_counts(
+    way: &VariantStats,
+) -> impl Iterator<Item = (&'static str, u64)> {
     let told =
         [("no response at the end", way.no_response), ("retried after a closed connection", way.retried)];
     told.into_iter().filter(|(_, count)| *count > 0)
@@ -305,7 +308,8 @@ pub(super) fn describe_failures(way: &VariantStats) -> String {
         .collect();
     told.extend((others > 0).then(|| format!("other reasons ({})", format_count(others as f64))));
     told.extend(
-        other_outcomes(way).map(|(what, number)| format!("{what} ({})", format_count(number as f64))),
+        no_response_and_retried_counts(way)
+            .map(|(what, number)| format!("{what} ({})", format_count(number as f64))),
     );
     told.join(", ")
 }
@@ -442,7 +446,7 @@ fn tails(out: &mut String, answer: &IsolateReport) -> fmt::Result {
 }
 
 /// The index of the column `time saved` in [`TABLE_COLUMNS`].
-pub(super) const TIME_SAVED_COLUMN: usize = 6;
+pub(super) const TIME_SAVED_COLUMN_INDEX: usize = 6;
 
 /// The headings of the table of all variants.
 pub(super) const TABLE_COLUMNS: [&str; 10] = [

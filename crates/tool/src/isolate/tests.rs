@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use clap::Parser;
-use seawall_isolate::cell::Cell;
+use seawall_isolate::cell::CellStatsByVariant;
 use seawall_isolate::segment::{Design, Segment, SegmentTimes};
 use seawall_isolate::simulated::path::{Effect, NOISY, Noise, QUIET, SimulatedPath};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find::compare::RunComparisonError;
 use seawall_lab::find::find_report::{FindOutcome as End, FindStopReason as Ended, ReportedResponseTimes};
 use seawall_lab::find::plan::FindPlan as Search;
-use seawall_lab::isolate::capacity::{CapacityPlan, CapacitySearches};
-use seawall_lab::isolate::counts::{FailureCount, RequestCounts};
+use seawall_lab::isolate::failure_counts::{FailureCount, RequestCounts};
 use seawall_lab::isolate::isolate_report::{
     ConfidenceInterval, IsolateOutcome, IsolateReport, VariantVerdict,
 };
+use seawall_lab::isolate::variant_capacity::{CapacityPlan, CapacitySearches};
 use seawall_lab::isolate::variant_setup::VariantLabel;
 use seawall_lab::isolate::{
     IsolatePlan, IsolateStopReason, SegmentResult, VariantRunner, empty_report, isolate,
@@ -28,7 +28,7 @@ use super::args::IsolateArgs;
 use super::{code, page, plan, screen};
 use crate::exit;
 use crate::find::tests::{field, plan as search, searched};
-use crate::search_page::{SearchPageReport, SearchStatus};
+use crate::live_search_page::{SearchPageReport, SearchStatus};
 
 /// A simulated path, cut after so many segments.
 struct Simulated(SimulatedPath, usize, Option<IsolateStopReason>);
@@ -60,10 +60,10 @@ impl VariantRunner for Simulated {
 }
 
 /// Returns the middle times of the time buckets, by variant, in place of all times.
-fn times(cells: &[Cell]) -> Vec<LatencyHistogram> {
+fn times(cells: &[CellStatsByVariant]) -> Vec<LatencyHistogram> {
     let mut all = vec![LatencyHistogram::default(); cells.first().map_or(0, Vec::len)];
     for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
-        if let Some(middle) = slot.and_then(|slot| slot.middle) {
+        if let Some(middle) = slot.and_then(|slot| slot.interquartile_geometric_mean) {
             all[way].record((middle * 1e9) as u64);
         }
     }
@@ -71,7 +71,7 @@ fn times(cells: &[Cell]) -> Vec<LatencyHistogram> {
 }
 
 /// Returns the request counts of the time buckets, by variant.
-fn counts(cells: &[Cell]) -> Vec<RequestCounts> {
+fn counts(cells: &[CellStatsByVariant]) -> Vec<RequestCounts> {
     let mut all = vec![RequestCounts::default(); cells.first().map_or(0, Vec::len)];
     for (way, slot) in cells.iter().flat_map(|cell| cell.iter().enumerate()) {
         let Some(slot) = slot else { continue };
@@ -187,13 +187,13 @@ fn a_page_in_the_middle_of_an_experiment_shows_what_is_known_and_is_told_whole_p
     assert!(cells.len() > 1 && cells.is_sorted(), "{cells:?}");
     assert_eq!(told.last(), Some(&whole));
     for answer in [&nothing, &told[0]] {
-        let event = SearchPageReport::live_event(answer, SearchStatus::with_state("running")).unwrap();
+        let event = SearchPageReport::live_event(answer, SearchStatus::for_test("running")).unwrap();
         let event: serde_json::Value = serde_json::from_str(&event).unwrap();
         assert_eq!(
             (&event["live"]["state"], event["page"].as_str()),
             (&"running".into(), Some(&*page::render(answer)))
         );
-        let open = SearchPageReport::live_page(answer, SearchStatus::with_state("running")).unwrap();
+        let open = SearchPageReport::live_page(answer, SearchStatus::for_test("running")).unwrap();
         assert!(open.contains("connect-src 'self'") && open.contains("EventSource"));
         let saved = SearchPageReport::offline_page(answer, Some("Saved <now>.")).unwrap();
         assert!(
@@ -238,7 +238,7 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
     let ways = [("slower and well", 0.3, 0.0), ("as bad", 0.0, 1.0), ("well", 0.0, 0.0)];
     let fails = Effect { failing: 1.0, ..Effect::default() };
     let answer = beside(fails, QUIET, 400.0, &ways, None);
-    let ranked: Vec<_> = answer.ranked().iter().map(|way| way.stats.name.as_str()).collect();
+    let ranked: Vec<_> = answer.rank_differing_variants().iter().map(|way| way.stats.name.as_str()).collect();
     assert_eq!(ranked, ["well", "slower and well"]);
     let text = screen::format_report(&answer);
     assert!(
@@ -365,7 +365,7 @@ fn where_the_tail_was_asked_for_nothing_is_decided_without_it() {
 fn searched_too(answer: IsolateReport, searches: &[(SimulatedClass, u64)], all: bool) -> IsolateReport {
     let plans = vec![Search { max_rate: Some(1_000.0), ..search() }; answer.variants.len() + 1];
     let mut limits = CapacitySearches::new(
-        &CapacityPlan { plans, budget: Duration::from_secs(360), searches_all: all },
+        &CapacityPlan { plans, whole_run_budget: Duration::from_secs(360), searches_all: all },
         &answer,
     );
     for &(class, seed) in searches {
@@ -376,7 +376,7 @@ fn searched_too(answer: IsolateReport, searches: &[(SimulatedClass, u64)], all: 
             let times = trial.mean_response_seconds().zip(trial.max_response_seconds());
             trial.response_seconds = times.map(|(p50, p99)| ReportedResponseTimes { p50, p99 });
         });
-        limits.record(next, run);
+        limits.record_finished_search(next, run);
     }
     limits.end("somebody ended it");
     answer.with_capacity_report(Some(limits.finish()))
@@ -461,7 +461,7 @@ fn a_build_that_breaks_at_a_lower_rate_is_let_through_by_no_pipeline_and_a_signa
     assert!(first(&better).ends_with("; b breaks at a higher rate"), "{}", first(&better));
     let mut died = worse.clone();
     let of_b = &mut died.capacity.as_mut().unwrap().variants[1];
-    (of_b.find.outcome, of_b.vs_reference) = (End::TargetDied, Some(Err(RunComparisonError::NotFound)));
+    (of_b.find.outcome, of_b.vs_reference) = (End::TargetDied, Some(Err(RunComparisonError::NoRateFound)));
     assert!(first(&died).ends_with("; b stopped answering during its search"), "{}", first(&died));
     assert_eq!(code(&died, None, true), exit::SLO_MISSED, "of what it died of the other did not");
     let untold = searched_too(equal(), &[limited], true);
@@ -502,7 +502,7 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     let searches = order.capacity_plan.unwrap();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     assert_eq!(
-        (order.plan.config.budget, searches.budget, searches.searches_all),
+        (order.plan.config.budget, searches.whole_run_budget, searches.searches_all),
         (minutes(2), minutes(6), false)
     );
     let of = |plan: &Search| {
@@ -522,7 +522,7 @@ fn each_way_is_searched_as_it_was_compared_and_a_third_of_the_budget_is_the_comp
     assert!(searches.plans.iter().all(is_asked));
     let two = typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:2/b --capacity");
     let searches = plan::plan_local_run(&two, 1, &InputFiles::default()).unwrap().capacity_plan.unwrap();
-    let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target.url.as_str()).collect();
+    let urls: Vec<_> = searches.plans.iter().map(|plan| plan.target_info.url.as_str()).collect();
     assert_eq!(urls, ["http://127.0.0.1:1/", "http://127.0.0.1:2/b"]);
     assert!(searches.searches_all && searches.plans.iter().all(|plan| plan.goal == SearchGoal::ERRORS_ONLY));
     let alone =

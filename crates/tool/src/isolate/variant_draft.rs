@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use seawall_isolate::segment::Design;
+use seawall_load::origin_resolution::HostPort;
 use seawall_load::proxy::ProxyRules;
-use seawall_load::resolve::HostPort;
 use seawall_load::variant::{self, Variant, VariantProtocol};
 
 /// Largest body, in bytes.

@@ -76,7 +76,7 @@ impl PageRoute {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PageRefusal {
     /// The request is for another host, comes from another page, or lacks the token.
-    Unauthorized,
+    Forbidden,
     /// The resource does not exist.
     NotFound,
     /// The resource needs this method.
@@ -87,7 +87,7 @@ impl PageRefusal {
     /// Returns the HTTP status.
     pub(super) fn status(self) -> StatusCode {
         match self {
-            Self::Unauthorized => StatusCode::FORBIDDEN,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::NotFound => StatusCode::NOT_FOUND,
             Self::WrongMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
         }
@@ -116,16 +116,16 @@ impl PageAuth {
 
     /// Returns the resource that a request may access.
     pub(super) fn authorize<B>(&self, request: &Request<B>) -> Result<PageRoute, PageRefusal> {
-        let host = self.host(request).ok_or(PageRefusal::Unauthorized)?;
+        let host = self.host(request).ok_or(PageRefusal::Forbidden)?;
         let uri = request.uri();
         let mut pairs = uri.query().unwrap_or_default().split('&');
         let offered = pairs.find_map(|pair| pair.strip_prefix("token="));
         if !offered.is_some_and(|offered| self.token.matches(offered)) {
-            return Err(PageRefusal::Unauthorized);
+            return Err(PageRefusal::Forbidden);
         }
         let way = PageRoute::of(uri.path()).ok_or(PageRefusal::NotFound)?;
         if is_cross_origin(request.headers(), host, way) {
-            return Err(PageRefusal::Unauthorized);
+            return Err(PageRefusal::Forbidden);
         }
         if request.method() != way.method() {
             return Err(PageRefusal::WrongMethod(if way == PageRoute::Control { "POST" } else { "GET" }));
@@ -225,7 +225,7 @@ mod tests {
         ] {
             assert_eq!(
                 here(line, &[("referer", "http://127.0.0.1:4000/")]),
-                Err(PageRefusal::Unauthorized),
+                Err(PageRefusal::Forbidden),
                 "{line}"
             );
         }
@@ -259,13 +259,13 @@ mod tests {
             "2130706433:4000",
             "",
         ] {
-            assert_eq!(with("127.0.0.1:4000", host), Err(PageRefusal::Unauthorized), "{host}");
+            assert_eq!(with("127.0.0.1:4000", host), Err(PageRefusal::Forbidden), "{host}");
         }
-        assert_eq!(with("127.0.0.9:4000", "localhost:4000"), Err(PageRefusal::Unauthorized));
+        assert_eq!(with("127.0.0.9:4000", "localhost:4000"), Err(PageRefusal::Forbidden));
         let line = "GET /?token=TOKEN";
-        assert_eq!(asked("127.0.0.1:4000", line, &[]), Err(PageRefusal::Unauthorized));
-        assert_eq!(here(line, &[("host", "evil.example")]), Err(PageRefusal::Unauthorized));
-        assert_eq!(here("GET http://evil.example/?token=TOKEN", &[]), Err(PageRefusal::Unauthorized));
+        assert_eq!(asked("127.0.0.1:4000", line, &[]), Err(PageRefusal::Forbidden));
+        assert_eq!(here(line, &[("host", "evil.example")]), Err(PageRefusal::Forbidden));
+        assert_eq!(here("GET http://evil.example/?token=TOKEN", &[]), Err(PageRefusal::Forbidden));
     }
 
     #[test]
@@ -281,17 +281,17 @@ mod tests {
             "http://localhost:4000",
             "",
         ] {
-            assert_eq!(here(line, &[("origin", origin)]), Err(PageRefusal::Unauthorized), "{origin}");
+            assert_eq!(here(line, &[("origin", origin)]), Err(PageRefusal::Forbidden), "{origin}");
         }
         let ours = ("origin", "http://127.0.0.1:4000");
-        assert_eq!(here(line, &[ours, ("origin", "http://evil.example")]), Err(PageRefusal::Unauthorized));
-        assert_eq!(here(line, &[ours, ("sec-fetch-site", "cross-site")]), Err(PageRefusal::Unauthorized));
+        assert_eq!(here(line, &[ours, ("origin", "http://evil.example")]), Err(PageRefusal::Forbidden));
+        assert_eq!(here(line, &[ours, ("sec-fetch-site", "cross-site")]), Err(PageRefusal::Forbidden));
         assert_eq!(here(line, &[ours, ("sec-fetch-site", "same-origin")]), Ok(PageRoute::Control));
         let framed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")];
-        assert_eq!(here("GET /events?token=TOKEN", &framed), Err(PageRefusal::Unauthorized));
+        assert_eq!(here("GET /events?token=TOKEN", &framed), Err(PageRefusal::Forbidden));
         let followed = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")];
         assert_eq!(here("GET /?token=TOKEN", &followed), Ok(PageRoute::Page));
-        assert_eq!(here("GET /report.html?token=TOKEN", &followed), Err(PageRefusal::Unauthorized));
+        assert_eq!(here("GET /report.html?token=TOKEN", &followed), Err(PageRefusal::Forbidden));
     }
 
     #[test]

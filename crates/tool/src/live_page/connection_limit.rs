@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use super::server::PageDeadline;
+use super::server::PageConnectionDeadline;
 
 /// A number of places for connections.
 pub(super) struct PageConnectionLimit {
@@ -20,7 +20,7 @@ struct State {
     taken: usize,
     numbers: u64,
     /// Connections that have not shown the token, in order of arrival.
-    untrusted: VecDeque<(u64, PageDeadline)>,
+    untrusted: VecDeque<(u64, PageConnectionDeadline)>,
 }
 
 /// A place for a connection, until it is dropped.
@@ -36,7 +36,7 @@ impl PageConnectionLimit {
 
     /// Returns a place for a connection with this deadline; `None` if trusted connections hold all. The connection that yields
     /// ends once its task runs.
-    pub(super) fn acquire(self: &Rc<Self>, life: &PageDeadline) -> Option<PageConnectionPermit> {
+    pub(super) fn acquire(self: &Rc<Self>, life: &PageConnectionDeadline) -> Option<PageConnectionPermit> {
         let mut state = self.state.borrow_mut();
         if state.taken >= self.most {
             let (_, oldest) = state.untrusted.pop_front()?;
@@ -71,12 +71,12 @@ mod tests {
     #[test]
     fn strangers_make_way_in_the_order_in_which_they_came_and_those_who_were_let_in_do_not() {
         let places = PageConnectionLimit::new(2);
-        let lives = [(); 4].map(|()| PageDeadline::start());
+        let lives = [(); 4].map(|()| PageConnectionDeadline::start());
         let first = places.acquire(&lives[0]).unwrap();
         let second = places.acquire(&lives[1]).unwrap();
         first.mark_trusted();
         let third = places.acquire(&lives[2]).unwrap();
-        assert_eq!(lives.each_ref().map(PageDeadline::is_expired), [false, true, false, false]);
+        assert_eq!(lives.each_ref().map(PageConnectionDeadline::is_expired), [false, true, false, false]);
         drop(second);
         third.mark_trusted();
         assert!(places.acquire(&lives[3]).is_none(), "both are kept");

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 pub(super) struct EventStreamBody(Receiver<Bytes>);
 
 /// A stream, and where it comes out.
-pub(super) fn event_stream() -> (Sender<Bytes>, EventStreamBody) {
+pub(super) fn event_stream_channel() -> (Sender<Bytes>, EventStreamBody) {
     let (sender, events) = channel(1);
     (sender, EventStreamBody(events))
 }

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::PageContent;
 use super::access_control::{PageAuth, PageRefusal, PageRoute};
 use super::connection_limit::{PageConnectionLimit, PageConnectionPermit};
-use super::events::{event_stream, format_event};
+use super::events::{event_stream_channel, format_event};
 
 /// Pages open at once; one more is told so.
 const PAGES: usize = 8;
@@ -82,7 +82,7 @@ async fn accept<C: PageContent>(listener: TcpListener, server: Rc<Server<C>>) {
         match listener.accept().await {
             // Without a place for it, it is closed.
             Ok((stream, _)) => {
-                let life = PageDeadline::start();
+                let life = PageConnectionDeadline::start();
                 if let Some(place) = places.acquire(&life) {
                     spawn_local(connection(stream, Rc::clone(&server), life, place));
                     // Who made way goes before the next one comes.
@@ -99,7 +99,7 @@ async fn accept<C: PageContent>(listener: TcpListener, server: Rc<Server<C>>) {
 async fn connection<C: PageContent>(
     stream: TcpStream,
     server: Rc<Server<C>>,
-    life: PageDeadline,
+    life: PageConnectionDeadline,
     place: PageConnectionPermit,
 ) {
     let place = Rc::new(place);
@@ -119,9 +119,9 @@ async fn connection<C: PageContent>(
 
 /// Until when a connection lives.
 #[derive(Debug, Clone)]
-pub(super) struct PageDeadline(watch::Sender<Instant>);
+pub(super) struct PageConnectionDeadline(watch::Sender<Instant>);
 
-impl PageDeadline {
+impl PageConnectionDeadline {
     pub(super) fn start() -> Self {
         Self(watch::Sender::new(Instant::now() + LIFE))
     }
@@ -165,7 +165,7 @@ impl<C: PageContent> Server<C> {
     async fn answer(
         self: Rc<Self>,
         request: Request<Incoming>,
-        life: PageDeadline,
+        life: PageConnectionDeadline,
         place: &PageConnectionPermit,
     ) -> PageResponse {
         let way = self.door.authorize(&request);
@@ -194,12 +194,12 @@ impl<C: PageContent> Server<C> {
         answer
     }
 
-    fn events(self: Rc<Self>, life: PageDeadline) -> PageResponse {
+    fn events(self: Rc<Self>, life: PageConnectionDeadline) -> PageResponse {
         let Ok(place) = Arc::clone(&self.pages).try_acquire_owned() else {
             let text = format!("{PAGES} pages are open, which is the limit: close one");
             return text_response(StatusCode::SERVICE_UNAVAILABLE, &text);
         };
-        let (sender, events) = event_stream();
+        let (sender, events) = event_stream_channel();
         spawn_local(async move {
             self.tell(&sender, &life).await;
             drop(place);
@@ -208,7 +208,7 @@ impl<C: PageContent> Server<C> {
     }
 
     /// Tells one page what is new until it is closed.
-    async fn tell(&self, sender: &Sender<Bytes>, life: &PageDeadline) {
+    async fn tell(&self, sender: &Sender<Bytes>, life: &PageConnectionDeadline) {
         let mut news = self.news.subscribe();
         loop {
             let (told, is_final) = (self.content.borrow().event(), self.content.borrow().is_final());
@@ -246,7 +246,7 @@ impl<C: PageContent> Server<C> {
 
 fn refused(refusal: PageRefusal) -> PageResponse {
     let text = match refusal {
-        PageRefusal::Unauthorized => {
+        PageRefusal::Forbidden => {
             "this page needs its whole link: see the line of standard error that begins with \"page:\""
         }
         PageRefusal::NotFound => "unknown path: expected /, /events, /report.html or /control",

@@ -127,7 +127,7 @@ pub(super) fn is_curve_input(head: &[u8]) -> bool {
 ///
 /// # Errors
 /// A file that is of neither kind, or holds no trial.
-pub(super) fn render(title: &str, inputs: Vec<InputSource>) -> anyhow::Result<String> {
+pub(super) fn render_svg(title: &str, inputs: Vec<InputSource>) -> anyhow::Result<String> {
     let curves = inputs.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(svg::render_charts(title, &charts(&curves)))
 }
@@ -307,20 +307,20 @@ mod tests {
     #[test]
     fn each_file_has_a_line_in_each_panel_and_the_first_ones_cliff_is_shaded() {
         let both = || vec![input("managed.json", MANAGED), input("agent.json", AGENT)];
-        let picture = render("both", both()).unwrap();
+        let picture = render_svg("both", both()).unwrap();
         for name in ["Good responses", "99 % response time", "Late or failed"] {
             assert_eq!(picture.matches(&format!(">{name}</text>")).count(), 1, "{name}: {picture}");
         }
         for in_each in [">managed</text>", ">agent</text>", ">above the breaking rate of the first"] {
             assert_eq!(picture.matches(in_each).count(), 3, "{in_each}: {picture}");
         }
-        let alone = render("alone", both().into_iter().take(1).collect()).unwrap();
+        let alone = render_svg("alone", both().into_iter().take(1).collect()).unwrap();
         assert!(!alone.contains("99 % response time"), "no trial has one: {alone}");
     }
 
     #[test]
     fn what_holds_no_trial_is_named() {
-        let refused = |text| render("x", vec![input("a.json", text)]).unwrap_err().to_string();
+        let refused = |text| render_svg("x", vec![input("a.json", text)]).unwrap_err().to_string();
         assert_eq!(refused(&format!("{FIND}]}}")), "a.json has no trial");
     }
 
@@ -328,7 +328,7 @@ mod tests {
     fn a_document_that_is_not_of_kind_find_or_attack_is_refused() {
         for head in ["\"kind\":\"isolate\",", "\"kind\":\"report\",", ""] {
             let text = MANAGED.replace("\"kind\":\"find\",", head);
-            let refused = render("x", vec![input("a.json", &text)]).unwrap_err().to_string();
+            let refused = render_svg("x", vec![input("a.json", &text)]).unwrap_err().to_string();
             assert!(
                 refused.starts_with("a.json: expected documents of kind \"find\" or \"attack\""),
                 "{refused}"

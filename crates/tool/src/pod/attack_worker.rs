@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use seawall_fleet::protocol::{BeginTrial, ControlCommand, LOG_BYTES_PER_SECOND, PodReport};
-use seawall_lab::remote::load::LoadPartResult;
-use seawall_lab::remote::{QuotaWatch, most_in_flight};
+use seawall_fleet::protocol::{BeginTrial, ControlCommand, MAX_LOG_BYTES_PER_SECOND, PodReport};
+use seawall_lab::remote_tasks::load::LoadPartResult;
+use seawall_lab::remote_tasks::{QuotaWatch, max_in_flight_for_memory};
 use seawall_lab::running_trial::{RunningTrial, TrialProgress};
 use seawall_lab::selfcheck;
 use seawall_load::clock::SECOND;
@@ -20,7 +20,7 @@ use seawall_load::control::Control;
 use seawall_load::engine::{LoadSession, LoadSpec, ResultsOutput, RunPlan};
 use seawall_load::input_files::InputFiles;
 use seawall_load::interval::{CompactInterval, IntervalStats};
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::schedule::{ArrivalModel, ScheduleShard};
 use seawall_probe::LocalFiles;
 
@@ -57,7 +57,7 @@ pub(super) fn run(
     let mut args = args;
     take_share(&mut args, (place.index % place.of, place.of));
     let mut plan = plan::plan_attack(&args, cpus, &InputFiles::default(), 1)?;
-    let memory = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
+    let memory = max_in_flight_for_memory(&LocalFiles).unwrap_or(usize::MAX);
     if args.concurrency.is_some_and(|clients| clients > memory as u64) {
         bail!(
             "a pod's share of the clients exceeds its memory, which has room for {memory}: raise --pods or --memory"
@@ -199,7 +199,7 @@ struct IntervalReporter {
 impl IntervalReporter {
     fn new(trial: u64, hand: &Arc<TrialController>, voice: &Arc<PodOutput>) -> Self {
         let quota = QuotaWatch::watch(LocalFiles, std::process::id());
-        let max_in_flight = most_in_flight(&LocalFiles).unwrap_or(usize::MAX);
+        let max_in_flight = max_in_flight_for_memory(&LocalFiles).unwrap_or(usize::MAX);
         let (hand, voice) = (Arc::clone(hand), Arc::clone(voice));
         Self {
             trial,
@@ -244,7 +244,7 @@ impl IntervalReporter {
         debug_assert!(follows.is_ok(), "intervals of one trial follow each other");
         let seconds = (pending.to.saturating_sub(pending.from)).div_ceil(SECOND).max(1);
         self.pending = Some(pending);
-        self.tell(LOG_BYTES_PER_SECOND * usize::try_from(seconds).unwrap_or(1));
+        self.tell(MAX_LOG_BYTES_PER_SECOND * usize::try_from(seconds).unwrap_or(1));
     }
 
     /// Reports the pending intervals, if they fit into this many bytes.

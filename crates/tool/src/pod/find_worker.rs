@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{bail, ensure};
 use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
-use seawall_lab::remote::search::{
+use seawall_lab::remote_tasks::find_tasks::{
     BlockList, CalibrationResult, ExperimentPartResult, SearchTask, SearchTaskResult, TrialPartResult,
 };
-use seawall_lab::remote::{QuotaWatch, most_in_flight};
+use seawall_lab::remote_tasks::{QuotaWatch, max_in_flight_for_memory};
 use seawall_lab::rig::{LoadPart, LocalDriver, StopSwitch};
 use seawall_lab::target_driver::TargetDriver as _;
 use seawall_load::input_files::InputFiles;
@@ -47,7 +47,7 @@ pub(super) fn run(
     (args.resume, args.server_metrics, args.server_cgroup) = (None, None, Vec::new());
     let (_, mut kit) = plan::plan_find(&args, cpus, &InputFiles::default())?;
     kit.transport.max_connections =
-        kit.transport.max_connections.min(most_in_flight(&LocalFiles).unwrap_or(usize::MAX));
+        kit.transport.max_connections.min(max_in_flight_for_memory(&LocalFiles).unwrap_or(usize::MAX));
     let hand = Arc::new(TrialController::default());
     let ears = TrialReceiver::<SearchTask>::listen(place.heartbeat, &hand, voice)?;
     let teller = Arc::new(Mutex::new(BlockReporter::new(voice)));

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use seawall_fleet::protocol::{BeginTrial, ControlCommand, PodReport};
-use seawall_lab::isolate::load_share::OpenSegment;
+use seawall_lab::isolate::generator_share::OpenSegment;
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::variant_setup::VariantLabel;
-use seawall_lab::remote::segments::{SegmentTask, SegmentTaskResult, VariantInfo, VariantList};
+use seawall_lab::remote_tasks::isolate_tasks::{SegmentTask, SegmentTaskResult, VariantInfo, VariantList};
 use seawall_lab::rig::StopSwitch;
 use seawall_load::input_files::InputFiles;
 
@@ -74,7 +74,7 @@ impl IsolateWorker {
             SegmentTask::Open { segment, rate } => {
                 // Connections of the one before are closed first, so that no target has to have both.
                 self.standing = None;
-                match self.bench.open_segment(segment, *rate, begin.shard) {
+                match self.bench.open_segment_part(segment, *rate, begin.shard) {
                     Ok(standing) => {
                         self.standing = Some(standing);
                         SegmentTaskResult::Open
@@ -86,7 +86,7 @@ impl IsolateWorker {
                 let Some(standing) = &mut self.standing else {
                     return SegmentTaskResult::Impossible("no segment is open".to_owned());
                 };
-                let sent = self.bench.send_segment(standing, *member, begin.at);
+                let sent = self.bench.send_segment_part(standing, *member, begin.at);
                 sent.map_or_else(SegmentTaskResult::Impossible, |sent| {
                     SegmentTaskResult::Sent(Box::new(sent))
                 })

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use seawall_fleet::protocol::{MAX_RECORD_BYTES, PodReport};
+use seawall_fleet::protocol::{MAX_RECORD_BYTES_PER_TRIAL, PodReport};
 
 use super::pod_output::PodOutput;
 
@@ -59,7 +59,9 @@ impl RecordLineWriter {
 impl Write for RecordLineWriter {
     /// Writes whole records or drops them, because the engine writes whole records at once.
     fn write(&mut self, records: &[u8]) -> io::Result<usize> {
-        if self.sent_bytes + records.len() > MAX_RECORD_BYTES || self.truncated.load(Ordering::Relaxed) {
+        if self.sent_bytes + records.len() > MAX_RECORD_BYTES_PER_TRIAL
+            || self.truncated.load(Ordering::Relaxed)
+        {
             self.truncated.store(true, Ordering::Relaxed);
             return Ok(records.len());
         }
@@ -91,10 +93,10 @@ mod tests {
     fn records_beyond_what_a_pod_may_tell_are_left_out_and_that_is_known() {
         let cut = Arc::default();
         let mut lines = RecordLineWriter {
-            sent_bytes: MAX_RECORD_BYTES - 3,
+            sent_bytes: MAX_RECORD_BYTES_PER_TRIAL - 3,
             ..RecordLineWriter::new(1, &Arc::default(), &cut)
         };
         assert_eq!(lines.write(&[0; 4]).unwrap(), 4);
-        assert_eq!((lines.sent_bytes, cut.load(Ordering::Relaxed)), (MAX_RECORD_BYTES - 3, true));
+        assert_eq!((lines.sent_bytes, cut.load(Ordering::Relaxed)), (MAX_RECORD_BYTES_PER_TRIAL - 3, true));
     }
 }

@@ -89,7 +89,7 @@ impl<'a> ReportPageData<'a> {
     }
 
     /// Adds the status of a run that is or was live.
-    pub(crate) fn with_live(self, live: Value) -> Self {
+    pub(crate) fn with_live_status(self, live: Value) -> Self {
         Self { live: Some(live), ..self }
     }
 }
@@ -100,7 +100,7 @@ pub(crate) fn render_page(title: &str, data: &impl Serialize) -> anyhow::Result<
 }
 
 /// Renders the live page of a running search.
-pub(crate) fn render_search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
+pub(crate) fn render_live_search_page(title: &str, data: &impl Serialize) -> anyhow::Result<String> {
     fill_in((LIVE_PAGE_CSP, SEARCH_PAGE_SCRIPT), title, data)
 }
 

@@ -15,7 +15,7 @@ use seawall_load::record::Record;
 use seawall_load::results::{RecordMerge, hdr};
 
 use super::intervals;
-use crate::attack::summary::SUMMARY_PREFIXES;
+use crate::attack::summary::POSSIBLE_SUMMARY_BEGINNINGS;
 
 /// Something that results are added to.
 pub(crate) trait RecordSink: Send + 'static {
@@ -76,7 +76,7 @@ impl ClassifiedInputs {
         for mut input in inputs {
             let head = input.peek_start()?;
             ensure!(
-                !SUMMARY_PREFIXES.iter().any(|text| head.starts_with(text.as_bytes())),
+                !POSSIBLE_SUMMARY_BEGINNINGS.iter().any(|text| head.starts_with(text.as_bytes())),
                 "{} holds a summary, not records: add --output - to the attack, as in seawall attack --output - URL | \
                  seawall report",
                 input.name

@@ -11,8 +11,8 @@ mod same_run;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
-use seawall_lab::judgement::Judgement;
-use seawall_lab::verdict::VerdictReason;
+use seawall_lab::generator_verdict::VerdictReason;
+use seawall_lab::trial_judgement::Judgement;
 use seawall_load::clock::Nanos;
 use seawall_load::configuration::DOCUMENT_VERSION;
 use seawall_load::engine::RunOutcome;
@@ -24,7 +24,7 @@ use serde_json::Value;
 
 pub(crate) use self::generator_file::is_intervals_file;
 use self::generator_file::{GeneratorConfig, GeneratorFile, IntervalsHeader};
-use self::interval_series::IntervalRows;
+use self::interval_series::DownsampledIntervals;
 use super::hist::{BucketBounds, BucketCounts};
 use super::input::InputSource;
 use super::output::ReportOutput;
@@ -41,7 +41,7 @@ pub(crate) fn needs_results_error(name: &str, wanted: &str) -> anyhow::Error {
 }
 
 /// Adds the files up and writes the report.
-pub(super) fn run(
+pub(super) fn report_from_interval_files(
     kind: &ReportKind,
     args: &ReportArgs,
     inputs: Vec<InputSource>,
@@ -107,7 +107,7 @@ struct IntervalsRun {
     outcome: RunOutcome,
     reasons: Vec<VerdictReason>,
     /// The series to draw. They are empty if the report has no charts.
-    rows: IntervalRows,
+    rows: DownsampledIntervals,
     /// Problems of the files.
     problems: Vec<String>,
     /// The files of the run that are missing.
@@ -134,7 +134,7 @@ struct IntervalsReport<'a> {
 impl IntervalsRun {
     /// Adds up one generator or more.
     fn sum(mut generators: Vec<GeneratorFile>, drawn: bool) -> Self {
-        let (mut whole, mut rows) = (IntervalStats::default(), IntervalRows::new(MAX_POINTS));
+        let (mut whole, mut rows) = (IntervalStats::default(), DownsampledIntervals::new(MAX_POINTS));
         let added = IntervalsMerge::new(generators.iter_mut()).try_for_each(|interval| {
             let interval = interval?;
             if drawn {

@@ -25,10 +25,12 @@ fn object(out: &mut String, totals: &Totals, buckets: Option<&BucketCounts>) -> 
     for (name, total) in [("bytes_in", totals.bytes_in), ("bytes_out", totals.bytes_out)] {
         write!(out, ",\"{name}\":{{\"total\":{total},\"mean\":{}}}", float(totals.mean_per_request(total)))?;
     }
-    for (name, at) in [("earliest", totals.earliest()), ("latest", totals.latest()), ("end", totals.end())] {
+    for (name, at) in
+        [("earliest", totals.earliest()), ("latest", totals.latest()), ("end", totals.end_time())]
+    {
         write!(out, ",\"{name}\":\"{}\"", instant(at))?;
     }
-    write!(out, ",\"duration\":{},\"wait\":{}", totals.duration().0, totals.wait().0)?;
+    write!(out, ",\"duration\":{},\"wait\":{}", totals.duration().0, totals.wait_duration().0)?;
     write!(out, ",\"requests\":{},\"rate\":{}", totals.requests, float(totals.rate()))?;
     write!(
         out,

@@ -16,7 +16,7 @@ use super::totals::{Totals, is_never_sent};
 
 /// Seconds. Within less, requests are as far apart as their sender took to get round to them, which is no rate; a run in
 /// which all were due at once has none at all and shows plain counts, as in vegeta.
-pub(crate) const MIN_SCHEDULE_SECONDS: f64 = 1e-3;
+pub(crate) const MIN_RATE_SPAN_SECONDS: f64 = 1e-3;
 
 /// The rates of a whole run.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -44,7 +44,7 @@ impl Rates {
         }
         let seconds = schedule_seconds(totals);
         let inside =
-            run.completion_times.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
+            run.completion_histogram.until(totals.earliest().unix_ns() + (seconds * 1e9).round() as i128);
         Self {
             offered: totals.requests.saturating_sub(1) as f64 / due,
             achieved: inside.completed as f64 / seconds,
@@ -70,8 +70,8 @@ impl Rates {
 
 /// Returns the time from the first request due to the last, for rates.
 pub(crate) fn due_span_seconds(totals: &Totals) -> f64 {
-    let seconds = totals.duration().seconds();
-    if seconds > 0.0 { seconds.max(MIN_SCHEDULE_SECONDS) } else { 0.0 }
+    let seconds = totals.duration().as_seconds();
+    if seconds > 0.0 { seconds.max(MIN_RATE_SPAN_SECONDS) } else { 0.0 }
 }
 
 /// From the first request due to when the one after the last would have been: N requests fill N intervals.
@@ -85,19 +85,19 @@ const MOST: usize = 4096;
 
 /// When requests ended, in memory that does not grow with the run: counts in intervals that become wider with it.
 #[derive(Debug, Clone)]
-pub(crate) struct CompletionTimes {
+pub(crate) struct CompletionHistogram {
     width_ns: i128,
     counts: BTreeMap<i128, AfterSchedule>,
     last_ns: i128,
 }
 
-impl Default for CompletionTimes {
+impl Default for CompletionHistogram {
     fn default() -> Self {
         Self { width_ns: 1, counts: BTreeMap::new(), last_ns: i128::MIN }
     }
 }
 
-impl CompletionTimes {
+impl CompletionHistogram {
     /// Adds a result.
     pub(crate) fn add_record(&mut self, record: &Record) {
         if is_never_sent(record) {

@@ -5,13 +5,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use seawall_load::charted_timeline::Timeline;
 use seawall_load::latency_distribution::Distribution;
 use seawall_load::record::Record;
 use seawall_load::results::hdr::HdrLogEntry;
-use seawall_load::timeline::Timeline;
 
 use super::input::{InputSource, RecordSink};
-use super::rates::CompletionTimes;
+use super::rates::CompletionHistogram;
 use super::totals::{Totals, is_never_sent};
 
 /// More runs than this are of no use in one picture; results of further ones are added up as one.
@@ -39,7 +39,7 @@ pub(crate) struct RunResults {
     attack: String,
     pub(crate) totals: Totals,
     pub(crate) timeline: Timeline,
-    pub(crate) completion_times: CompletionTimes,
+    pub(crate) completion_histogram: CompletionHistogram,
     pub(crate) targets: RunTargets,
 }
 
@@ -106,7 +106,7 @@ impl Runs {
             attack: attack.to_owned(),
             totals: Totals::default(),
             timeline: Timeline::default(),
-            completion_times: CompletionTimes::default(),
+            completion_histogram: CompletionHistogram::default(),
             targets: RunTargets::default(),
         });
         self.runs.len() - 1
@@ -118,7 +118,7 @@ impl RunResults {
     /// not the run's.
     fn goes_on(&self, at_ns: i128) -> bool {
         const SLACK_NS: i128 = 1_000_000_000;
-        let (from, to) = (self.totals.earliest().unix_ns(), self.totals.end().unix_ns());
+        let (from, to) = (self.totals.earliest().unix_ns(), self.totals.end_time().unix_ns());
         (from - SLACK_NS..=to + SLACK_NS).contains(&at_ns)
     }
 }
@@ -128,7 +128,7 @@ impl RecordSink for Runs {
         let run = self.run_mut(source, &record.attack);
         run.totals.add_record(record);
         run.timeline.add_record(record);
-        run.completion_times.add_record(record);
+        run.completion_histogram.add_record(record);
         if is_never_sent(record) {
             // Where its failure is counted, so that one can be taken from the other.
             run.timeline.row_mut(record.end_unix_ns()).dropped += 1;

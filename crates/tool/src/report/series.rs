@@ -1,10 +1,10 @@
 //! Runs as numbers ready to be drawn: what the HTML page and the SVG pictures share.
 
+use seawall_load::charted_timeline::{Timeline, TimelineRow};
 use seawall_load::latency_distribution::Distribution;
-use seawall_load::timeline::{Timeline, TimelineRow};
 use serde::Serialize;
 
-use super::rates::{MIN_SCHEDULE_SECONDS, Rates, schedule_seconds};
+use super::rates::{MIN_RATE_SPAN_SECONDS, Rates, schedule_seconds};
 use super::runs::{RunResults, TargetTotals};
 use super::totals::Totals;
 
@@ -114,9 +114,9 @@ impl RunFigures {
         Self {
             requests: totals.requests,
             timed: totals.requests,
-            seconds: totals.duration().seconds(),
+            seconds: totals.duration().as_seconds(),
             rates: Rates::from_run(run),
-            after_seconds: (totals.duration_with_wait().seconds() - schedule_seconds(totals)).max(0.0),
+            after_seconds: (totals.duration_with_wait().as_seconds() - schedule_seconds(totals)).max(0.0),
             success: totals.success_ratio(),
             min: totals.latency.min(),
             mean: totals.mean_latency().0,
@@ -251,7 +251,7 @@ impl TimeAxis {
         Self {
             width: timeline.width_seconds(),
             start: start as f64 / 1e9,
-            length: totals.duration_with_wait().seconds().max(due_length),
+            length: totals.duration_with_wait().as_seconds().max(due_length),
             due_length,
         }
     }
@@ -272,7 +272,7 @@ impl TimeAxis {
         if self.due_length == 0.0 {
             return Some(count as f64);
         }
-        self.covered(at, length).map(|covered| count as f64 / covered.max(MIN_SCHEDULE_SECONDS))
+        self.covered(at, length).map(|covered| count as f64 / covered.max(MIN_RATE_SPAN_SECONDS))
     }
 
     /// A mean over the whole row as one over the part that the run covers.
@@ -292,7 +292,7 @@ impl TimeAxis {
 #[cfg(test)]
 mod tests {
     use seawall_load::record::{Record, Zone, ZonedTimestamp};
-    use seawall_load::request_fault::RequestFault;
+    use seawall_load::request_failure_reason::RequestFault;
 
     use super::*;
     use crate::report::input::RecordSink;

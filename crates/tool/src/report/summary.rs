@@ -90,7 +90,7 @@ fn rates(run: &RunResults) -> String {
         thousands(totals.requests),
         thousands(failed),
     );
-    let wait = shown(totals.wait());
+    let wait = shown(totals.wait_duration());
     let _ = writeln!(rows, "  wait\t{wait}\tfrom the last scheduled send to the last response");
     let bytes = [totals.bytes_in, totals.bytes_out].map(|sum| format!("{:.1}", totals.mean_per_request(sum)));
     let _ = writeln!(rows, "  body bytes\t{}\tper response, and {} per request", bytes[0], bytes[1]);

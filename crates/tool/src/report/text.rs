@@ -16,7 +16,7 @@ pub(crate) fn render(totals: &Totals) -> String {
 fn rows_of(out: &mut String, totals: &Totals) -> std::fmt::Result {
     let (rate, throughput) = (totals.rate(), totals.throughput());
     writeln!(out, "Requests\t[total, rate, throughput]\t{}, {rate:.2}, {throughput:.2}", totals.requests)?;
-    let times = joined(&[totals.duration_with_wait(), totals.duration(), totals.wait()]);
+    let times = joined(&[totals.duration_with_wait(), totals.duration(), totals.wait_duration()]);
     writeln!(out, "Duration\t[total, attack, wait]\t{times}")?;
     writeln!(out, "Latencies\t[min, mean, 50, 90, 95, 99, max]\t{}", latencies(totals))?;
     for (name, total) in [("Bytes In", totals.bytes_in), ("Bytes Out", totals.bytes_out)] {

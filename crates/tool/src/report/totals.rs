@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use seawall_load::latency_distribution::{Distribution, Precision};
 use seawall_load::record::{Record, ZonedTimestamp};
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 
 use crate::go_format::GoDuration;
 
@@ -102,7 +102,7 @@ impl Totals {
     }
 
     /// The instant of the last answer.
-    pub(crate) fn end(&self) -> ZonedTimestamp {
+    pub(crate) fn end_time(&self) -> ZonedTimestamp {
         self.end
     }
 
@@ -132,13 +132,13 @@ impl Totals {
     }
 
     /// From the last request to the last answer.
-    pub(crate) fn wait(&self) -> GoDuration {
+    pub(crate) fn wait_duration(&self) -> GoDuration {
         between(self.latest.unix_ns(), self.end_ns)
     }
 
     /// Attack and wait together.
     pub(crate) fn duration_with_wait(&self) -> GoDuration {
-        GoDuration(self.duration().0.saturating_add(self.wait().0))
+        GoDuration(self.duration().0.saturating_add(self.wait_duration().0))
     }
 
     /// Requests per second of [`Self::duration`]; the plain count if that is 0.
@@ -185,7 +185,7 @@ fn between(from: i128, to: i128) -> GoDuration {
 }
 
 fn per_second(count: u64, if_any: GoDuration, time: GoDuration) -> f64 {
-    if if_any.0 > 0 { count as f64 / time.seconds() } else { count as f64 }
+    if if_any.0 > 0 { count as f64 / time.as_seconds() } else { count as f64 }
 }
 
 /// Error texts in the order of their first appearance, with their counts.

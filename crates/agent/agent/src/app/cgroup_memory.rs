@@ -12,9 +12,9 @@ use seawall_cgroup::{
     CgroupVersion, MemoryEvents, ProcessCgroup, parse_memory_limit, parse_reclaimable_bytes,
 };
 use seawall_core::{Clock, Moment};
-use seawall_server::memory::{MemoryGauge, MemoryLevel};
+use seawall_server::memory_levels::{MemoryGauge, MemoryLevel};
 
-use super::machine_limits::read_file_or_none;
+use super::detected_cpu_and_memory::read_file_or_none;
 
 /// The time in nanoseconds for which the agent uses figures of `memory.stat` again. For each read, the kernel adds up all CPUs.
 const STATISTICS: u64 = 250_000_000;
@@ -53,7 +53,7 @@ pub(crate) struct CgroupMemory {
 
 impl CgroupMemory {
     /// Opens the files of this process's cgroup. Returns `None` if there is no memory limit or a file cannot be read. In that case, only
-    /// the caps of [`super::resource_limits`] apply.
+    /// the caps of [`super::client_caps`] apply.
     pub(crate) fn open(promised: u64, clock: &Clock) -> Option<Self> {
         let home = ProcessCgroup::find(
             &read_file_or_none("/proc/self/cgroup")?,

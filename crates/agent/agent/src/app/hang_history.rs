@@ -138,7 +138,7 @@ mod tests {
     const HUNG: HungThread = HungThread {
         number: 1,
         activity: ThreadActivity::Identify,
-        state: ThreadState { letter: 'S', cpu_time: Duration::ZERO },
+        kernel_state: ThreadState { letter: 'S', cpu_time: Duration::ZERO },
     };
 
     #[test]

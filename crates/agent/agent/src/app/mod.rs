@@ -6,9 +6,9 @@
 //! with its own runtime watches the API server (`identity`).
 
 mod cgroup_memory;
+pub(crate) mod client_caps;
+pub(crate) mod detected_cpu_and_memory;
 mod hang_history;
-pub(crate) mod machine_limits;
-pub(crate) mod resource_limits;
 pub(crate) mod signals;
 mod thread_watch;
 
@@ -21,33 +21,33 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::readiness_request::ReadinessRequest;
+use seawall_clouds::readiness_self_test::ReadinessRequest;
 use seawall_clouds::{Clouds, CurrentClouds, DialectResources};
 use seawall_cluster::ClusterClient;
 use seawall_core::Clock;
 use seawall_core::cloud::{CloudName, DialectName};
 use seawall_core::shutdown::{self, StopSignal, Stopper, ThreadGuard, ThreadWaitGroup};
-use seawall_server::capacity::CapacityMeter;
 use seawall_server::connection_permits::PermitCounter;
 use seawall_server::connection_table::ConnectionTimeouts;
 use seawall_server::listen;
 use seawall_server::listen::shards::ListenerShards;
 use seawall_server::listen::{ListenerShard, Listeners};
-use seawall_server::memory::{MemoryGauge, UnlimitedMemory};
+use seawall_server::memory_levels::{MemoryGauge, UnlimitedMemory};
 use seawall_server::thread::{
     BuildDialectsFn, ClientLimits, ServerContext, ThreadLimits, ThreadUpdate, TrafficThread, UpdateReceiver,
 };
 use seawall_server::thread_metrics::ThreadMetrics;
-use seawall_server::upstream::long_polls::LongPollLimit;
+use seawall_server::time_at_limits::TimeAtLimitMeter;
+use seawall_server::upstream::long_poll_limit::LongPollLimit;
 use seawall_server::upstream::permits::UpstreamPermits;
 use seawall_server::watchdog::ThreadHeartbeat;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, mpsc};
 
 use self::cgroup_memory::CgroupMemory;
+use self::client_caps::ClientCaps;
+use self::detected_cpu_and_memory::DetectedLimits;
 use self::hang_history::HangHistory;
-use self::machine_limits::DetectedMachine;
-use self::resource_limits::ClientCaps;
 use self::signals::{AgentSignals, SignalAction};
 use self::thread_watch::ThreadWatch;
 use crate::config::{AgentConfig, IdentityConfig};
@@ -56,16 +56,16 @@ use crate::reload::{LoadedConfig, ReloadTargets, Reloader};
 use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
 use seawall_identity::entitlement_swap::{SwapCommand, SwapCommandReceiver};
-use seawall_identity::pod_resolver::ProbeAddress;
+use seawall_identity::pod_resolver::SelfProbeSourceAddress;
 use seawall_identity::redirected_connections::RedirectHandle;
-use seawall_identity::service::{ClusterThread, IdentityService, IdentityStrategy};
+use seawall_identity::start_identity::{ClusterThread, IdentityService, IdentityStrategy};
 use seawall_observe::admin::{AdminListeners, AdminServer, AdminSources};
 use seawall_observe::metrics::requests::RequestMetrics;
 use seawall_observe::metrics::write::{self, collector_from_fn};
 use seawall_observe::metrics::{broker, cluster, min_lifetime, redirect};
-use seawall_observe::pod_scan::PodCountGauge;
+use seawall_observe::periodic_pod_checks::PodCountGauge;
 use seawall_observe::readiness::ReadinessChecker;
-use seawall_observe::{excessive_fetch, pod_scan, pods_page, stale_credentials};
+use seawall_observe::{excessive_fetch, periodic_pod_checks, pods_page, stale_credentials};
 
 /// The limit on open files that the agent requests from the kernel. The largest caps of `resource_limits` need fewer open files.
 const DESCRIPTORS: u64 = 65_536;
@@ -107,7 +107,12 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let admin = parts.admin(registry, config.seccomp, &metrics, log, probes, &watch);
     let capture = parts.watch_capture(&control, &stopper, &stop);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
-    control.spawn(open(parts.capture.clone(), parts.identity.cluster.clone(), admin.clone(), stop.clone()));
+    control.spawn(open(
+        parts.capture.clone(),
+        parts.identity.cluster_client.clone(),
+        admin.clone(),
+        stop.clone(),
+    ));
 
     let (alive, all_gone) = shutdown::thread_guards(threads, &stopper);
     let (tell, changes): (Vec<_>, Vec<_>) = (0..threads).map(|_| mpsc::unbounded_channel()).unzip();
@@ -151,14 +156,14 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
 /// # Errors
 /// The kernel refuses to raise the limit on open files, or the limit is too low to serve several clients.
 fn client_caps(config: &AgentConfig, clock: &Clock) -> anyhow::Result<(ClientCaps, Arc<dyn MemoryGauge>)> {
-    let (machine, descriptors) = (DetectedMachine::detect(), listen::raise_open_files_limit(DESCRIPTORS)?);
+    let (machine, descriptors) = (DetectedLimits::detect(), listen::raise_open_files_limit(DESCRIPTORS)?);
     let least = ClientCaps::min_open_files(config);
     anyhow::ensure!(
         descriptors >= least,
         "the limit on open files is {descriptors}; expected at least {least} (RLIMIT_NOFILE: `ulimit -n`, or the container runtime's LimitNOFILE)"
     );
     let followed = ClientCaps::from_machine_limits(&machine, true, descriptors, config);
-    Ok(match CgroupMemory::open(followed.max_open_connection_bytes(), clock) {
+    Ok(match CgroupMemory::open(followed.max_total_bytes_on_open_connections(), clock) {
         Some(memory) => (followed, Arc::new(memory)),
         None => {
             (ClientCaps::from_machine_limits(&machine, false, descriptors, config), Arc::new(UnlimitedMemory))
@@ -316,7 +321,7 @@ struct AgentContext {
     capture: Option<Arc<RedirectHandle>>,
     clouds: Arc<CurrentClouds>,
     reload_status: Arc<reload::ReloadStatus>,
-    probe: ProbeAddress,
+    probe: SelfProbeSourceAddress,
     open: Arc<PermitCounter>,
     long_polls: Arc<PermitCounter>,
     guests: Arc<PermitCounter>,
@@ -342,7 +347,7 @@ impl AgentContext {
         stopper: &Stopper,
         orders: SwapCommandReceiver,
     ) -> anyhow::Result<(Self, Option<ClusterThread>)> {
-        let probe = ProbeAddress::default();
+        let probe = SelfProbeSourceAddress::default();
         let clouds = Arc::new(Clouds::start(&loaded.config.clouds, &clock, control.handle())?);
         let clouds = Arc::new(CurrentClouds::new(clouds));
         let (who, hearing) = strategy.start(&clouds, probe.clone(), &clock, control, stopper, orders)?;
@@ -368,7 +373,7 @@ impl AgentContext {
     /// Returns the watch over the traffic threads. [`ThreadWatch::start_watchdog`] begins it.
     fn thread_watch(&self, metrics: &[Arc<ThreadMetrics>], hangs: HangHistory) -> ThreadWatch {
         let open = (self.open.clone(), self.guests.clone());
-        let capacity = CapacityMeter::new(self.clock.clone(), open, self.memory.clone(), metrics.to_vec());
+        let capacity = TimeAtLimitMeter::new(self.clock.clone(), open, self.memory.clone(), metrics.to_vec());
         ThreadWatch::new(&self.clock, metrics.len(), capacity, hangs)
     }
 
@@ -397,7 +402,7 @@ impl AgentContext {
         let requests = RequestMetrics::new(metrics.to_vec(), self.open.clone(), self.long_polls.clone());
         registry.register_collector(collector_from_fn(move |out| requests.write(out)));
         broker::register(&self.clouds, registry, &self.clock);
-        if let Some(cluster) = self.identity.cluster.clone() {
+        if let Some(cluster) = self.identity.cluster_client.clone() {
             registry.register_collector(collector_from_fn(move |out| cluster::write(&cluster, out)));
         }
         let who = self.identity.clone();
@@ -420,7 +425,8 @@ impl AgentContext {
         let callers = self.identity.resolver.clone();
         self.register(&mut registry, metrics, log);
         registry.register_collector(watch.metrics_collector());
-        let (alive, ready, remarks) = (watch.health.clone(), watch.health.clone(), watch.warning_source());
+        let (alive, ready, remarks) =
+            (watch.health.clone(), watch.health.clone(), watch.current_warnings_fn());
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
@@ -461,8 +467,8 @@ impl AgentContext {
             clock.clone(),
             found(stale_credentials::METRIC_NAME_AND_HELP),
         );
-        control.spawn(pod_scan::run(thrash, self.identity.resolver.clone(), clock.clone()));
-        control.spawn(pod_scan::run(outage, self.identity.resolver.clone(), clock.clone()));
+        control.spawn(periodic_pod_checks::run(thrash, self.identity.resolver.clone(), clock.clone()));
+        control.spawn(periodic_pod_checks::run(outage, self.identity.resolver.clone(), clock.clone()));
     }
 
     fn traffic_thread(
@@ -477,10 +483,10 @@ impl AgentContext {
         let shared = ServerContext {
             clock: self.clock.clone(),
             resolver: self.identity.resolver.clone(),
-            open_connections: self.open.clone(),
+            open_connection_counter: self.open.clone(),
             guest_counter: self.guests.clone(),
-            unknown_client_connections: self.strangers.clone(),
-            memory_gauge: self.memory.clone(),
+            unknown_client_connection_counter: self.strangers.clone(),
+            free_memory_gauge: self.memory.clone(),
             limits: bounds(self.threads, &self.room),
         };
         let runtime =
@@ -539,12 +545,12 @@ impl AgentContext {
     ) -> ReloadTargets {
         ReloadTargets {
             clouds: self.clouds.clone(),
-            swap_commands: orders,
-            thread_updates: threads,
-            dialect_factory: Box::new(move |config, clouds| speaking.dialects_for(config, clouds)),
+            swap_command_sender: orders,
+            thread_update_senders: threads,
+            dialect_builder_factory: Box::new(move |config, clouds| speaking.dialects_for(config, clouds)),
             log_level: loudness,
             status: self.reload_status.clone(),
-            cluster: self.identity.cluster.clone(),
+            cluster_client: self.identity.cluster_client.clone(),
             clock: self.clock.clone(),
             runtime: control.handle().clone(),
         }
@@ -581,7 +587,7 @@ impl AgentDialectSettings {
             total_counter: self.long_polls.clone(),
             max_total: self.room.long_polls,
             max_per_pod: limits.long_polls_per_pod,
-            stop: self.stop.clone(),
+            stop_signal: self.stop.clone(),
         };
         let tools = DialectResources {
             long_poll_limit: long_polls,
@@ -600,11 +606,11 @@ impl AgentDialectSettings {
 /// Returns the limits for one of `threads` traffic threads.
 fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
-        connections: room.connections,
+        max_process_connections: room.connections,
         guest_connections: room.guest_connections,
         threads,
         buffered_bytes: room.buffered_bytes / threads,
-        cores: room.cores,
+        cores: room.cpu_quota_cores,
         head_limits: seawall_http::HeadLimits::default(),
     }
 }

@@ -11,11 +11,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use seawall_core::Clock;
 use seawall_identity::redirected_connections::RedirectHandle;
 use seawall_observe::metrics::write::{collector_from_fn, gauge};
-use seawall_server::capacity::CapacityMeter;
+use seawall_server::time_at_limits::TimeAtLimitMeter;
 use seawall_server::watchdog::{ThreadHeartbeat, ThreadState, TrafficThreadHealth, Watchdog};
 
+use super::detected_cpu_and_memory::read_file_or_none;
 use super::hang_history::HangHistory;
-use super::machine_limits::read_file_or_none;
 use crate::log::AgentLog;
 
 /// The stack of the watchdog's thread in bytes. Formatting a log line needs the most.
@@ -25,12 +25,12 @@ const STACK: usize = 64 * 1024;
 pub(super) struct ThreadWatch {
     pub(super) heartbeats: Vec<Arc<ThreadHeartbeat>>,
     pub(super) health: Arc<TrafficThreadHealth>,
-    capacity: Arc<CapacityMeter>,
+    capacity: Arc<TimeAtLimitMeter>,
     hangs: Arc<HangHistory>,
 }
 
 impl ThreadWatch {
-    pub(super) fn new(clock: &Clock, threads: usize, capacity: CapacityMeter, hangs: HangHistory) -> Self {
+    pub(super) fn new(clock: &Clock, threads: usize, capacity: TimeAtLimitMeter, hangs: HangHistory) -> Self {
         Self {
             heartbeats: (0..threads).map(|_| Arc::default()).collect(),
             health: Arc::new(TrafficThreadHealth::new(clock.clone())),
@@ -52,20 +52,20 @@ impl ThreadWatch {
         let watchdog = Watchdog {
             heartbeats,
             health,
-            after_healthy_check: Box::new(redirect_heartbeat(redirect)),
-            after_check: Box::new(move |span| capacity.measure(span)),
+            on_healthy_check: Box::new(redirect_heartbeat(redirect)),
+            on_check: Box::new(move |span| capacity.count_time_at_limits(span)),
             on_hang: Box::new(move |hung| {
                 hangs.record(&hung);
                 tracing::error!(
                     thread = hung.number,
                     activity = hung.activity.name(),
-                    state = %hung.state.letter,
+                    state = %hung.kernel_state.letter,
                     "a traffic thread hangs; the agent aborts, so that the kubelet starts it anew"
                 );
                 // Waits for a limited time, even if no program reads the log.
-                log.finish();
+                log.flush_with_timeout();
             }),
-            thread_state: |kernel_thread| {
+            read_thread_state: |kernel_thread| {
                 ThreadState::parse(&read_file_or_none(&format!("/proc/self/task/{kernel_thread}/stat"))?)
             },
         };
@@ -86,13 +86,13 @@ impl ThreadWatch {
     }
 
     /// Returns a function that returns the warnings for the operator.
-    pub(super) fn warning_source(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
+    pub(super) fn current_warnings_fn(&self) -> impl Fn() -> Vec<String> + Send + Sync + 'static {
         let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
         move || capacity.warning().into_iter().chain(hangs.warning()).collect()
     }
 }
 
-fn write_capacity(capacity: &CapacityMeter, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn write_capacity(capacity: &TimeAtLimitMeter, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Seconds in which pods were at a limit: `connections` (new connections got one answer each) or `memory`";
     let mut family = out.encode_descriptor("seawall_at_capacity_seconds", help, None, MetricType::Counter)?;
     capacity.time_at_limits().try_for_each(|(limit, time)| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use serde_json::Value;
 
-use super::probe::get_from_admin_server;
+use super::admin_query::get_from_admin_server;
 use crate::config::AdminEndpoint;
 
 /// Returns the output of `status`: readiness, the configuration in force, and each pod with its credentials.

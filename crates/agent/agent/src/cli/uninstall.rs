@@ -15,7 +15,7 @@ use seawall_cluster::{ClientConfigSource, Uninstaller};
 use seawall_core::{Clock, duration};
 use tokio::runtime::{Builder, Runtime};
 
-use super::flags::{Flags, next_word};
+use super::flag_parser::{Flags, next_word};
 use crate::app::signals::AgentSignals;
 
 pub(crate) const HELP: &str = "\
@@ -42,14 +42,14 @@ not answer; `wait-for-nodes`, the next step, names these nodes again.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum UninstallCommand {
     Help,
-    DeleteAgents { site: UninstallTarget, daemonset: String },
-    WaitForNodes { site: UninstallTarget, daemonset: Option<String>, taint: Option<String> },
+    DeleteAgents { site: UninstallOptions, daemonset: String },
+    WaitForNodes { site: UninstallOptions, daemonset: Option<String>, taint: Option<String> },
     Idle,
 }
 
 /// The namespace, the API server and the time limit of an uninstall step.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct UninstallTarget {
+pub(crate) struct UninstallOptions {
     namespace: String,
     kubeconfig: Option<PathBuf>,
     timeout: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct UninstallTarget {
 /// The default time limit. It is shorter than helm's own limit for a hook, which is five minutes.
 const TIMEOUT: Duration = Duration::from_secs(240);
 
-/// The flags that set an [`UninstallTarget`].
+/// The flags that set an [`UninstallOptions`].
 const SITE: [&str; 3] = ["namespace=", "kubeconfig=", "timeout="];
 
 impl UninstallCommand {
@@ -79,11 +79,11 @@ impl UninstallCommand {
         let Some(flags) = Flags::read(&mut args, takes)? else { return Ok(Self::Help) };
         Ok(match &*step {
             "delete-agents" => Self::DeleteAgents {
-                site: UninstallTarget::of(&flags)?,
+                site: UninstallOptions::of(&flags)?,
                 daemonset: flags.required::<Name>("daemonset", NAME)?.0,
             },
             "wait-for-nodes" => Self::WaitForNodes {
-                site: UninstallTarget::of(&flags)?,
+                site: UninstallOptions::of(&flags)?,
                 daemonset: flags.value::<Name>("daemonset", NAME)?.map(|name| name.0),
                 taint: flags.value("taint", "the key of a taint")?,
             },
@@ -105,7 +105,7 @@ impl FromStr for Name {
     }
 }
 
-impl UninstallTarget {
+impl UninstallOptions {
     fn of(flags: &Flags) -> Result<Self, Error> {
         let timeout = flags.value::<String>("timeout", "a duration")?;
         let span = |text: String| duration::parse(&text).filter(|span| !span.is_zero());
@@ -151,7 +151,7 @@ fn runtime() -> anyhow::Result<Runtime> {
 
 /// Deletes the agents. If a node does not respond, its agent's pod stays, and this step still succeeds. The next step checks
 /// whether that node is clean. If the node is not clean, the next step fails.
-async fn delete_agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Result<String> {
+async fn delete_agents(site: &UninstallOptions, daemonset: &str) -> anyhow::Result<String> {
     match site.uninstaller()?.delete_agents(daemonset).await {
         Ok(()) => Ok("all agents are deleted\n".to_owned()),
         Err(left @ seawall_cluster::UninstallError::UnfinishedNodes { .. }) => {
@@ -162,14 +162,14 @@ async fn delete_agents(site: &UninstallTarget, daemonset: &str) -> anyhow::Resul
 }
 
 async fn wait_for_nodes(
-    site: &UninstallTarget,
+    site: &UninstallOptions,
     daemonset: Option<&str>,
     taint: Option<&str>,
 ) -> anyhow::Result<String> {
     let uninstaller = site.uninstaller()?;
     let mut done = String::new();
     if let Some(daemonset) = daemonset {
-        uninstaller.wait_for_nodes(daemonset).await.context(DIRTY)?;
+        uninstaller.wait_until_daemonset_ready(daemonset).await.context(DIRTY)?;
         done += "all nodes are clean\n";
     }
     if let Some(taint) = taint {
@@ -199,8 +199,8 @@ mod tests {
         UninstallCommand::parse(Parser::from_args(line.split_whitespace())).map_err(|error| error.to_string())
     }
 
-    fn site() -> UninstallTarget {
-        UninstallTarget { namespace: "seawall".into(), kubeconfig: None, timeout: TIMEOUT }
+    fn site() -> UninstallOptions {
+        UninstallOptions { namespace: "seawall".into(), kubeconfig: None, timeout: TIMEOUT }
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
             Ok(UninstallCommand::DeleteAgents { site: site(), daemonset: "seawall-agent".into() })
         );
         let site =
-            UninstallTarget { kubeconfig: Some("/k".into()), timeout: Duration::from_secs(30), ..site() };
+            UninstallOptions { kubeconfig: Some("/k".into()), timeout: Duration::from_secs(30), ..site() };
         assert_eq!(
             parsed("wait-for-nodes --namespace seawall --kubeconfig /k --timeout 30s --taint a/b"),
             Ok(UninstallCommand::WaitForNodes { site, daemonset: None, taint: Some("a/b".into()) })

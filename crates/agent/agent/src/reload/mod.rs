@@ -39,7 +39,7 @@ use seawall_clouds::{Clouds, CurrentClouds};
 use seawall_cluster::ClusterClient;
 use seawall_core::annotations::AnnotationKeys;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::EventReason;
+use seawall_core::kubernetes_events::EventReason;
 use seawall_core::shutdown::StopSignal;
 use seawall_core::{Clock, PodUid, disk_thread};
 use seawall_server::thread::{BuildDialectsFn, ClientLimits, ThreadUpdate};
@@ -52,7 +52,7 @@ use crate::log::LogLevelHandle;
 use digest::Digest;
 use file_watch::{FileStamp, FileWatcher};
 use seawall_identity::entitlement_swap;
-use seawall_identity::entitlement_swap::{RefetchTasks, SwapCommand};
+use seawall_identity::entitlement_swap::{PreSwapFetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
 
@@ -86,19 +86,19 @@ impl LoadedConfig {
 
 /// The function that takes a configuration and its clouds, and returns the dialect builder of one thread and the limits of one
 /// client.
-pub(crate) type ReloadDialectFn =
+pub(crate) type DialectBuilderFactory =
     Box<dyn Fn(&AgentConfig, &Arc<Clouds>) -> (BuildDialectsFn<PodEntry>, ClientLimits) + Send + Sync>;
 
 /// The parts of the agent that a reload changes.
 pub(crate) struct ReloadTargets {
     pub(crate) clouds: Arc<CurrentClouds>,
-    pub(crate) swap_commands: mpsc::Sender<SwapCommand>,
-    pub(crate) thread_updates: Vec<mpsc::UnboundedSender<ThreadUpdate<PodEntry>>>,
-    pub(crate) dialect_factory: ReloadDialectFn,
+    pub(crate) swap_command_sender: mpsc::Sender<SwapCommand>,
+    pub(crate) thread_update_senders: Vec<mpsc::UnboundedSender<ThreadUpdate<PodEntry>>>,
+    pub(crate) dialect_builder_factory: DialectBuilderFactory,
     pub(crate) log_level: LogLevelHandle,
     pub(crate) status: Arc<ReloadStatus>,
     /// The client that reports a refused file as a Kubernetes event, in addition to the log.
-    pub(crate) cluster: Option<Arc<ClusterClient>>,
+    pub(crate) cluster_client: Option<Arc<ClusterClient>>,
     pub(crate) clock: Clock,
     pub(crate) runtime: Handle,
 }
@@ -267,7 +267,9 @@ impl Reloader {
     /// Reports the refusal as an event on the agent's own pod or on its node. If the event queue has no room, the next check of the file
     /// tries to report it again.
     fn report_refusal(&mut self) {
-        let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster, &self.refused) else { return };
+        let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster_client, &self.refused) else {
+            return;
+        };
         let snapshot = cluster.pods().snapshot();
         let own = self.own_pod.as_ref().and_then(|uid| snapshot.pod_by_uid(&uid.0));
         let is_told = cluster.event_reporter().report_on_agent(
@@ -324,11 +326,11 @@ impl Reloader {
         let change = entitlement_swap::EntitlementSwap {
             clouds: clouds.clone(),
             changed_clouds: changed,
-            entitlements_cleared: closed,
-            dialects_replaced: is_spoken,
+            entitlements_cleared_sender: closed,
+            dialects_replaced_receiver: is_spoken,
             completion_sender: made,
         };
-        self.reach.swap_commands.send(SwapCommand::Swap(change)).await.context(STOPPED)?;
+        self.reach.swap_command_sender.send(SwapCommand::Swap(change)).await.context(STOPPED)?;
         is_closed.await.context(STOPPED)?;
         let is_spoken = self.speak(next, &clouds).await;
         if is_spoken.is_ok() {
@@ -344,8 +346,8 @@ impl Reloader {
 
     async fn fetch_ahead(&self, clouds: &Arc<Clouds>) -> Option<()> {
         let (catch_ups, listed) = oneshot::channel();
-        self.reach.swap_commands.send(SwapCommand::Prepare(clouds.clone(), catch_ups)).await.ok()?;
-        let RefetchTasks(catch_ups) = listed.await.ok()?;
+        self.reach.swap_command_sender.send(SwapCommand::Prepare(clouds.clone(), catch_ups)).await.ok()?;
+        let PreSwapFetchTasks(catch_ups) = listed.await.ok()?;
         let pods = catch_ups.len();
         let fetched = tokio::select! {
             _ = join_all(catch_ups) => true,
@@ -364,7 +366,9 @@ impl Reloader {
     /// Switches each thread to a configuration. If a thread does not switch in time, all threads return to the configuration in
     /// force. Meanwhile pods receive no response from the changing clouds.
     async fn speak(&self, next: &AgentConfig, clouds: &Arc<Clouds>) -> anyhow::Result<()> {
-        let ReloadTargets { thread_updates: threads, dialect_factory: speaking, clock, .. } = &self.reach;
+        let ReloadTargets {
+            thread_update_senders: threads, dialect_builder_factory: speaking, clock, ..
+        } = &self.reach;
         if told_all(threads, || speaking(next, clouds), clock).await {
             return Ok(());
         }

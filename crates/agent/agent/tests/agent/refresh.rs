@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seawall_testkit::aws_sdk_models::JAVA_1_11;
-use seawall_testkit::aws_sdk_models::rotating::fetches_for_consecutive_calls;
+use seawall_testkit::aws_sdk_models::rotating_session_server::fetches_for_consecutive_calls;
 
 use crate::support::namespace::{self, Ground};
 use crate::support::refresh::fetches_of_java_1;

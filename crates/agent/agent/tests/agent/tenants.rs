@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use rustix::process::Signal;
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 
 use crate::support::client::{Client, format_get, format_request};
 use crate::support::process::{self, Agent};

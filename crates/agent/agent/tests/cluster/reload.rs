@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use serde_json::json;
 
 use crate::support::client::{Client, format_get};

@@ -1,6 +1,6 @@
 //! What is shipped to be applied, and what the pages say to type, at a real API server: every field known, and all of it admitted.
 
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use seawall_testkit::objects::{self, NODE_NAME};
 use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use serde_json::{Value, json};

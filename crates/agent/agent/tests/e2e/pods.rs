@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use seawall_testkit::client_libraries::cached_test_part_path;
+use seawall_testkit::installed_test_parts::cached_test_part_path;
 use seawall_testkit::node::PAUSE_IMAGE;
 use seawall_testkit::objects::NAMESPACE;
 use seawall_testkit::pod_process::PodProcess;

@@ -11,15 +11,15 @@ use seawall_core::{Clock, Secret, ServiceAccount};
 use serde_json::Value;
 
 use super::credential::{AwsCredential, AwsCredentialParts};
-use super::node_keys::SigningKeys;
+use super::node_signing_keys::SigningKeys;
 use super::principal::{KeySignedRole, TokenRole};
 use super::refusal::{AwsCallAuth, AwsCallError, error_from_response};
 use super::response_parser;
 use super::sign::{SigningScope, sign_request};
 use super::validated_names::{ClusterName, RoleArn, is_role_name};
-use crate::body_format::encode_form;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, parse_date_header};
+use crate::upstream_bodies::encode_form;
 
 /// A session of a role, and the lifetime that a lease counts from the start of the call.
 #[derive(Debug)]

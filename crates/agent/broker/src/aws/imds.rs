@@ -14,11 +14,11 @@ use seawall_core::name_syntax::is_loopback_host;
 use serde::Deserialize;
 
 use super::config_error::AwsConfigError;
-use super::node_keys::SigningKeys;
+use super::node_signing_keys::SigningKeys;
 use super::validated_names::is_role_name;
-use crate::body_format;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, parse_date_header};
+use crate::upstream_bodies;
 
 const STEP: &str = "instance metadata";
 
@@ -113,7 +113,7 @@ fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
 }
 
 fn read(document: &Secret<Vec<u8>>, date: Option<SystemTime>) -> Result<InstanceKeys, ExchangeError> {
-    let document: Document = body_format::parse_json(STEP, document.expose())?;
+    let document: Document = upstream_bodies::parse_json(STEP, document.expose())?;
     let secret = document.secret_access_key.map(Secret::new);
     let token = document.token.map(Secret::new);
     let (Some(id), Some(secret), Some(token), Some(end), "Success") =

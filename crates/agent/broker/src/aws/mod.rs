@@ -16,15 +16,15 @@ mod endpoint;
 #[cfg(feature = "rehearsal")]
 pub mod fuzz_api;
 mod imds;
+mod learned_session_limits;
 mod node_credentials;
-mod node_keys;
+mod node_key_cache;
+mod node_signing_keys;
 mod principal;
 mod refresh_policy;
 mod refusal;
 mod response_parser;
-mod session_limits;
 mod sign;
-mod signing_key_cache;
 mod validated_names;
 mod xml;
 
@@ -39,15 +39,15 @@ use crate::credential_exchange::{ExchangeFuture, IssuedCredential, TokenExchange
 use crate::failure::ExchangeError;
 use crate::https::{self, HttpsClient};
 use assume_role::{AssumedSession, AwsApiClient, EksAuthRequest, ServiceEndpoint};
+use learned_session_limits::{LearnedSessionLimits, next_shorter_duration};
 use node_credentials::NodeKeyProvider;
+use node_key_cache::{KeyOwner, NodeKeyCache};
 use refusal::AwsCallError;
-use session_limits::{SessionLimits, next_shorter_duration};
-use signing_key_cache::{KeyOwner, SigningKeyCache};
 
 pub use config_error::AwsConfigError;
 pub use credential::{AwsCredential, AwsCredentialError, AwsCredentialParts};
 pub use endpoint::{StsEndpointKind, partition};
-pub use node_keys::{NodeKeySource, SigningKeys};
+pub use node_signing_keys::{NodeKeySource, SigningKeys};
 pub use principal::{AssumeMethod, AwsPrincipal, KeySignedRole, RoleAccess, TokenRole};
 pub use refresh_policy::{BROKER_SETTINGS, LIFETIME_FLOOR};
 pub use validated_names::{
@@ -59,7 +59,7 @@ pub use validated_names::{
 pub type AwsBroker = crate::Broker<AwsExchange>;
 
 /// A pod's client for AWS credentials.
-pub type AwsPodCredentials = crate::PodLeaseClient<AwsExchange>;
+pub type AwsPodLeaseClient = crate::PodLeaseClient<AwsExchange>;
 
 /// A pod that is allowed to get AWS credentials, and its access to a role, if it has a role.
 pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
@@ -99,8 +99,8 @@ pub struct AwsExchange {
     https: HttpsClient,
     own: NodeKeyProvider,
     clock: Clock,
-    signing_key_cache: SigningKeyCache,
-    session_limits: SessionLimits,
+    signing_key_cache: NodeKeyCache,
+    session_limits: LearnedSessionLimits,
 }
 
 impl AwsExchange {
@@ -112,11 +112,11 @@ impl AwsExchange {
     pub fn new(config: AwsExchangeConfig, clock: Clock) -> Result<Self, AwsConfigError> {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();
-        urls.iter().try_for_each(|url| https::check_url(url))?;
+        urls.iter().try_for_each(|url| https::require_https_unless_loopback(url))?;
         let https = HttpsClient::new(config.extra_roots.as_deref(), config.proxy.as_deref())?;
         https.check_proxy_for(&urls)?;
         let AwsExchangeConfig { node_key_source: keys, sts_url, eks_auth_url, .. } = config;
-        let (shelf, longest) = (SigningKeyCache::default(), SessionLimits::default());
+        let (shelf, longest) = (NodeKeyCache::default(), LearnedSessionLimits::default());
         Ok(Self {
             sts_url,
             eks_auth_url,
@@ -269,7 +269,7 @@ impl AwsExchange {
             let place = ServiceEndpoint { url: &url, region };
             let session = match self.api_client().assume_role(place, base, &own, CHAINED).await {
                 Err(AwsCallError::KeysRejected(error)) => {
-                    self.signing_key_cache.forget(&KeyOwner::Instance, &own).await;
+                    self.signing_key_cache.forget_rejected(&KeyOwner::Instance, &own).await;
                     Err(error)
                 }
                 result => result.map_err(ExchangeError::from),
@@ -286,7 +286,7 @@ impl AwsExchange {
 
     async fn forget(&self, access: &RoleAccess, base: Option<&KeySignedRole>, refused: &SigningKeys) {
         let whose = base.map_or(KeyOwner::Instance, |base| base_role_key_owner(access, base));
-        self.signing_key_cache.forget(&whose, refused).await;
+        self.signing_key_cache.forget_rejected(&whose, refused).await;
     }
 
     /// Returns the STS URL for a principal, and the region for its signatures.

@@ -8,8 +8,8 @@ use seawall_core::{Clock, disk_thread};
 use super::assume_role::lifetime_until;
 use super::config_error::AwsConfigError;
 use super::imds::ImdsClient;
-use super::node_keys::{self, NodeKeySource, SigningKeys};
-use super::signing_key_cache::{KeyOwner, SigningKeyCache};
+use super::node_key_cache::{KeyOwner, NodeKeyCache};
+use super::node_signing_keys::{self, NodeKeySource, SigningKeys};
 use crate::failure::{ExchangeError, ExchangeFault};
 
 /// The source of the node's keys, ready for use.
@@ -34,7 +34,7 @@ impl NodeKeyProvider {
     /// Returns the keys. The agent caches the instance's keys until shortly before their expiry, and reads a key file at each call.
     pub(super) async fn keys(
         &self,
-        shelf: &SigningKeyCache,
+        shelf: &NodeKeyCache,
         clock: &Clock,
     ) -> Result<Arc<SigningKeys>, ExchangeError> {
         match self {
@@ -46,7 +46,8 @@ impl NodeKeyProvider {
             Self::File { path, profile } => {
                 let (path, profile) = (path.clone(), profile.clone());
                 let read =
-                    disk_thread::run_with_timeout(move || node_keys::read_profile(&path, &profile)).await;
+                    disk_thread::run_with_timeout(move || node_signing_keys::read_profile(&path, &profile))
+                        .await;
                 read.map_err(|slow| ExchangeError::new(ExchangeFault::Unavailable, "node's keys", slow))?
                     .map(Arc::new)
             }

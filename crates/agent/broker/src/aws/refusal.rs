@@ -8,9 +8,9 @@ use seawall_core::Secret;
 use serde::Deserialize;
 
 use super::xml;
-use crate::body_format::redact_long_words;
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::parse_retry_after;
+use crate::upstream_bodies::redact_long_words;
 
 /// A failed call, and the change with which another try may succeed.
 #[derive(Debug)]

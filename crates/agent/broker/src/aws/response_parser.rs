@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::credential::AwsCredentialParts;
 use super::xml;
-use crate::body_format;
 use crate::failure::{ExchangeError, ExchangeFault};
+use crate::upstream_bodies;
 
 /// Parses a successful response of STS to `action`.
 pub(super) fn parse_sts_session(
@@ -99,7 +99,7 @@ pub(super) fn parse_pod_identity_session(
     body: &[u8],
     workload: &ServiceAccount,
 ) -> Result<AwsCredentialParts, ExchangeError> {
-    let PodIdentity { subject, assumed_role_user, credentials } = body_format::parse_json(step, body)?;
+    let PodIdentity { subject, assumed_role_user, credentials } = upstream_bodies::parse_json(step, body)?;
     // This code wraps both values in `Secret` before a later step can fail, so that their memory is overwritten even after a failure.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);

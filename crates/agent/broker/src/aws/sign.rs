@@ -11,7 +11,7 @@ use http_body_util::Full;
 use tracing::Dispatch;
 use tracing::dispatcher::with_default;
 
-use super::node_keys::SigningKeys;
+use super::node_signing_keys::SigningKeys;
 use crate::failure::{ExchangeError, ExchangeFault};
 
 #[derive(Clone, Copy, Debug)]

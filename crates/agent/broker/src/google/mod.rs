@@ -9,7 +9,7 @@
 
 mod credential;
 mod credential_request;
-mod http;
+mod post_request;
 mod principal;
 mod refresh_policy;
 mod response_parser;
@@ -20,10 +20,10 @@ use std::time::Duration;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Secret};
 
-use crate::body_format::encode_form;
 use crate::credential_exchange::{ExchangeFuture, IssuedCredential, TokenExchange};
 use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{self, HttpsClient};
+use crate::upstream_bodies::encode_form;
 
 pub use crate::https::UpstreamConfigError;
 pub use credential::{GoogleCredential, GoogleCredentialError};
@@ -35,7 +35,7 @@ pub use refresh_policy::{BROKER_SETTINGS, LIFETIME_FLOOR};
 pub type GoogleBroker = crate::Broker<GoogleExchange>;
 
 /// A pod's client for Google credentials.
-pub type GooglePodCredentials = crate::PodLeaseClient<GoogleExchange>;
+pub type GooglePodLeaseClient = crate::PodLeaseClient<GoogleExchange>;
 
 /// A pod that is allowed to get Google credentials, and the service account that it impersonates, if any.
 pub type GooglePodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<str>>>;
@@ -99,8 +99,8 @@ impl GoogleExchange {
     /// # Errors
     /// A URL is not https (or http on loopback), or the root certificates or the proxy are unusable.
     pub fn new(config: GoogleExchangeConfig, clock: Clock) -> Result<Self, UpstreamConfigError> {
-        https::check_url(&config.sts_url)?;
-        https::check_url(&config.iam_url)?;
+        https::require_https_unless_loopback(&config.sts_url)?;
+        https::require_https_unless_loopback(&config.iam_url)?;
         let https = HttpsClient::new(config.extra_roots.as_deref(), config.proxy.as_deref())?;
         https.check_proxy_for(&[&config.sts_url, &config.iam_url])?;
         Ok(Self { config, https, clock })
@@ -151,7 +151,7 @@ impl GoogleExchange {
             }
         };
         let url = format!("{}{path}", self.config.sts_url);
-        let answer = http::post(&self.https, "sts", &url, kind, None, &body).await?;
+        let answer = post_request::send_post(&self.https, "sts", &url, kind, None, &body).await?;
         response_parser::parse_sts_token(&answer.body)
     }
 
@@ -175,7 +175,9 @@ impl GoogleExchange {
         let url =
             format!("{}/v1/projects/-/serviceAccounts/{}:{step}", self.config.iam_url, email(step, account)?);
         let body = Secret::new(body.to_string());
-        let answer = http::post(&self.https, step, &url, "application/json", Some(federated), &body).await?;
+        let answer =
+            post_request::send_post(&self.https, step, &url, "application/json", Some(federated), &body)
+                .await?;
         // The expiry time and `date` both come from Google's clock. So the remaining lifetime is correct even if the node's clock
         // is wrong. `date` is truncated to seconds, so the code adds one second; otherwise the lifetime could be too long. Without
         // `date`, the code uses the node's clock, and `LIFETIME` limits the error.

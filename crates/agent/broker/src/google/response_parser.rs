@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 use seawall_core::Secret;
 use serde::Deserialize;
 
-use crate::body_format::{parse_json, redact_long_words};
 use crate::failure::{ExchangeError, ExchangeFault};
+use crate::upstream_bodies::{parse_json, redact_long_words};
 
 #[derive(Debug)]
 pub(super) struct GoogleToken {

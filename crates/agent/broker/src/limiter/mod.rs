@@ -132,7 +132,7 @@ impl Limiter {
     /// returned pod.
     pub(crate) fn requester_with_fewest_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
-        holders.iter().copied().min_by_key(|holder| state.queue.queued_call_count(*holder))
+        holders.iter().copied().min_by_key(|holder| state.queue.pod_queued_call_count(*holder))
     }
 
     pub(crate) fn record_success(&self, account: &ThrottleKey, now: Moment) {
@@ -145,7 +145,7 @@ impl Limiter {
     }
 
     /// Returns the current rate limit: the number of call chains that can start per second.
-    pub(crate) fn calls_per_second(&self) -> f64 {
+    pub(crate) fn calls_per_second_limit(&self) -> f64 {
         self.state().rate.calls_per_second()
     }
 
@@ -163,7 +163,7 @@ impl Drop for Limiter {
 
 fn start(limiter: &Weak<Limiter>, entry: QueueEntry<Waiter>) {
     if let Some(limiter) = limiter.upgrade() {
-        let QueueEntry { requester: holder, is_waited_for, waiter, .. } = entry;
+        let QueueEntry { requester_id: holder, is_waited_for, waiter, .. } = entry;
         // If the waiting fetch has just ended, `send` returns the permit. Dropping the permit releases its place.
         drop(waiter.send(CallPermit { limiter, holder, is_waited_for }));
     }
@@ -198,7 +198,7 @@ mod tests {
     fn party(holder: RequesterId) -> CallOwner {
         let name = format!("a{holder}").into();
         CallOwner {
-            requester: holder,
+            requester_id: holder,
             throttle_key: ThrottleKey::Workload(ServiceAccount { namespace: "shop".into(), name }),
         }
     }
@@ -211,7 +211,7 @@ mod tests {
     fn starts(limiter: &Arc<Limiter>, now: Moment) -> Vec<RequesterId> {
         let mut holders = Vec::new();
         while let DispatchStep::StartCall(entry) = limiter.state().next_dispatch_step(now) {
-            holders.push(entry.requester);
+            holders.push(entry.requester_id);
             start(&Arc::downgrade(limiter), entry);
         }
         holders
@@ -287,7 +287,7 @@ mod tests {
                 limiter.record_throttled(&party(900 + n).throttle_key, at(second * 1000), None);
             });
         }
-        assert_eq!(limiter.calls_per_second(), MIN_CALLS_PER_SECOND);
+        assert_eq!(limiter.calls_per_second_limit(), MIN_CALLS_PER_SECOND);
         let _waiting: Vec<_> = (0..50).map(|holder| wait(&limiter, WAITED, holder)).collect();
         assert_eq!(
             starts(&limiter, at(22_000)).len(),
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(starts(&limiter, at(2000)), [1]);
         limiter.record_throttled(&party(1).throttle_key, at(3000), Some(Duration::from_secs(9)));
         assert_eq!(limiter.check_may_queue(&party(1), at(3000)), Err(QueueRefusal::Throttled(at(12_000))));
-        assert_eq!(limiter.calls_per_second(), 100.0);
+        assert_eq!(limiter.calls_per_second_limit(), 100.0);
     }
 
     #[test]

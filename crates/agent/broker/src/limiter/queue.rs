@@ -37,7 +37,7 @@ const IN_A_ROW: [u32; 2] = [7, 3];
 #[derive(Debug)]
 pub(super) struct QueueEntry<W> {
     pub(super) id: u64,
-    pub(super) requester: RequesterId,
+    pub(super) requester_id: RequesterId,
     pub(super) throttle_key: ThrottleKey,
     /// True if a request waits for the call.
     pub(super) is_waited_for: bool,
@@ -66,7 +66,7 @@ impl<W> Default for CallQueue<W> {
 
 impl<W> CallQueue<W> {
     pub(super) fn push(&mut self, entry: QueueEntry<W>, rank: CallPriority) {
-        self.standing.insert(entry.id, (rank, entry.requester));
+        self.standing.insert(entry.id, (rank, entry.requester_id));
         if let (Some(at), true) = (entry.urgent_at, rank > CallPriority::Urgent) {
             self.soon.insert((at, entry.id));
         }
@@ -93,12 +93,12 @@ impl<W> CallQueue<W> {
             return self.ranks[to as usize].move_up(owner, id);
         }
         if let Some(entry) = self.remove(id) {
-            self.push(QueueEntry { requester: holder, is_waited_for: true, ..entry }, to);
+            self.push(QueueEntry { requester_id: holder, is_waited_for: true, ..entry }, to);
         }
     }
 
     /// Raises renewals that have become urgent to [`CallPriority::Urgent`].
-    pub(super) fn move_to_urgent(&mut self, now: Moment) {
+    pub(super) fn raise_due_renewals_to_urgent(&mut self, now: Moment) {
         while let Some(&(at, id)) = self.soon.first()
             && at <= now
         {
@@ -135,12 +135,12 @@ impl<W> CallQueue<W> {
     }
 
     /// Returns the number of queued calls of one pod for which a request waits.
-    pub(super) fn waited_for_call_count(&self, holder: RequesterId) -> usize {
+    pub(super) fn pod_waited_for_call_count(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.waited_for(holder)).sum()
     }
 
     /// Returns the number of all queued calls of one pod.
-    pub(super) fn queued_call_count(&self, holder: RequesterId) -> usize {
+    pub(super) fn pod_queued_call_count(&self, holder: RequesterId) -> usize {
         self.ranks.iter().map(|turns| turns.len(holder)).sum()
     }
 
@@ -181,9 +181,9 @@ impl<W> Default for RoundRobin<W> {
 
 impl<W> RoundRobin<W> {
     fn push(&mut self, entry: QueueEntry<W>) {
-        let line = self.lines.entry(entry.requester).or_default();
+        let line = self.lines.entry(entry.requester_id).or_default();
         if line.is_empty() {
-            self.turns.push_back(entry.requester);
+            self.turns.push_back(entry.requester_id);
         }
         let at = if entry.is_waited_for { waited_for(line) } else { line.len() };
         line.insert(at, entry);
@@ -248,7 +248,7 @@ mod tests {
     fn entry(id: u64, holder: RequesterId) -> QueueEntry<()> {
         QueueEntry {
             id,
-            requester: holder,
+            requester_id: holder,
             throttle_key: ThrottleKey::CloudAccount("cart".into()),
             is_waited_for: true,
             urgent_at: None,
@@ -286,9 +286,9 @@ mod tests {
         (0..3).for_each(|id| queue.push(entry(id, 1), CallPriority::Ordinary));
         queue.push(entry(10, 2), CallPriority::Newcomer);
         (20..22).for_each(|id| queue.push(renewal(id, 3, 100), CallPriority::Ordinary));
-        queue.move_to_urgent(Moment::from_nanos(99));
+        queue.raise_due_renewals_to_urgent(Moment::from_nanos(99));
         assert_eq!(queue.first_allowed_id(|_, _| true), Some(10));
-        queue.move_to_urgent(Moment::from_nanos(100));
+        queue.raise_due_renewals_to_urgent(Moment::from_nanos(100));
         assert_eq!(order(&mut queue), [20, 21, 10, 0, 1, 2]);
     }
 
@@ -346,7 +346,7 @@ mod tests {
         let mut queue = CallQueue::default();
         queue.push(entry(1, 1), CallPriority::Newcomer);
         queue.push(entry(2, 2), CallPriority::Ordinary);
-        assert_eq!(queue.first_allowed_id(|entry, _| entry.requester != 1), Some(2));
+        assert_eq!(queue.first_allowed_id(|entry, _| entry.requester_id != 1), Some(2));
         assert_eq!(queue.first_allowed_id(|_, _| true), Some(1));
     }
 }

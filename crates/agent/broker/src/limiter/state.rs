@@ -40,7 +40,7 @@ pub(crate) enum CallReason {
 /// The pod and the cloud account to which the limiter counts a chain of calls.
 #[derive(Clone, Debug)]
 pub(crate) struct CallOwner {
-    pub(crate) requester: RequesterId,
+    pub(crate) requester_id: RequesterId,
     pub(crate) throttle_key: ThrottleKey,
 }
 
@@ -96,7 +96,7 @@ impl<W> LimiterState<W> {
         match self.accounts.next_start_at(&party.throttle_key) {
             // The call could start only after the request's deadline. An SDK handles an immediate error better than a hanging request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
-            _ if self.queue.waited_for_call_count(party.requester) >= self.queued_per_holder => {
+            _ if self.queue.pod_waited_for_call_count(party.requester_id) >= self.queued_per_holder => {
                 Err(QueueRefusal::Full)
             }
             _ => Ok(()),
@@ -121,9 +121,9 @@ impl<W> LimiterState<W> {
         let id = self.tickets;
         self.tickets += 1;
         let rank = self.rank(&party, lane);
-        let CallOwner { requester: holder, throttle_key: account } = party;
+        let CallOwner { requester_id: holder, throttle_key: account } = party;
         self.queue.push(
-            QueueEntry { id, requester: holder, throttle_key: account, is_waited_for, urgent_at, waiter },
+            QueueEntry { id, requester_id: holder, throttle_key: account, is_waited_for, urgent_at, waiter },
             rank,
         );
         Ok(id)
@@ -132,7 +132,7 @@ impl<W> LimiterState<W> {
     /// Raises the priority of a queued call, because a request of this pod now also waits for the call.
     pub(super) fn raise_priority(&mut self, id: u64, party: &CallOwner, holds_nothing: bool) {
         let rank = self.rank(party, CallReason::Request { holds_nothing });
-        self.queue.raise_priority(id, party.requester, rank);
+        self.queue.raise_priority(id, party.requester_id, rank);
     }
 
     pub(super) fn record_success(&mut self, account: &ThrottleKey, now: Moment) {
@@ -153,7 +153,7 @@ impl<W> LimiterState<W> {
     }
 
     pub(super) fn next_dispatch_step(&mut self, now: Moment) -> DispatchStep<W> {
-        self.queue.move_to_urgent(now);
+        self.queue.raise_due_renewals_to_urgent(now);
         let (id, not_before) = self.choose(now, |_| true);
         let Some(mut id) = id else {
             return not_before.map_or(DispatchStep::WaitForEvent, DispatchStep::WaitUntil);
@@ -175,7 +175,7 @@ impl<W> LimiterState<W> {
             self.rate.record_start(now);
         }
         self.accounts.record_start(&entry.throttle_key, now);
-        self.in_flight.add(entry.requester, entry.is_waited_for);
+        self.in_flight.add(entry.requester_id, entry.is_waited_for);
         DispatchStep::StartCall(entry)
     }
 
@@ -183,8 +183,8 @@ impl<W> LimiterState<W> {
     /// A pod whose account is throttled repeatedly is not a newcomer. Otherwise it would always go before pods that the cloud
     /// serves.
     fn rank(&self, party: &CallOwner, lane: CallReason) -> CallPriority {
-        let is_first = self.queue.queued_call_count(party.requester) == 0
-            && self.in_flight.count_for_requester(party.requester) == 0;
+        let is_first = self.queue.pod_queued_call_count(party.requester_id) == 0
+            && self.in_flight.count_for_requester(party.requester_id) == 0;
         match lane {
             CallReason::Request { holds_nothing: true }
                 if is_first && !self.accounts.is_repeatedly_throttled(&party.throttle_key) =>
@@ -210,7 +210,8 @@ impl<W> LimiterState<W> {
                 rank > CallPriority::Urgent && self.accounts.is_recently_throttled(&entry.throttle_key)
             });
             let not_before = account.max(hushed);
-            let has_room = is_meant(entry) && self.in_flight.has_room(entry.requester, entry.is_waited_for);
+            let has_room =
+                is_meant(entry) && self.in_flight.has_room(entry.requester_id, entry.is_waited_for);
             if let (true, Some(at)) = (has_room, not_before) {
                 first = Some(first.map_or(at, |first| first.min(at)));
             }

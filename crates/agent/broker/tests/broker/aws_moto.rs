@@ -12,7 +12,7 @@ use seawall_broker::aws::{
     SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
 use seawall_core::{Clock, Secret};
-use seawall_testkit::client_libraries::cached_test_part_path;
+use seawall_testkit::installed_test_parts::cached_test_part_path;
 
 use crate::aws_world::{
     AUDIENCE, HOUR, USER_KEY, USER_SECRET, access, arn, caller_identity, external_id, keys, principal, role,

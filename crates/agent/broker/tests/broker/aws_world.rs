@@ -23,7 +23,7 @@ use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, Lease, ManualClock, Pod, PodUid, Secret, ServiceAccount};
 use seawall_emulator::aws::{self as emulated, AwsEmulator, AwsEmulatorOptions, IamUser, OidcProvider};
 use seawall_emulator::keys::Algorithm;
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use tokio::runtime::Handle;
 use tokio::task::{JoinHandle, yield_now};
 

@@ -11,7 +11,7 @@ use seawall_broker::google::{
 use seawall_broker::{ExchangeError, ExchangeFault, IssuedCredential, TokenExchange};
 use seawall_core::pod::{SubjectFuture, SubjectTokenError, SubjectTokens};
 use seawall_core::{Clock, ManualClock, Secret, ServiceAccount};
-use seawall_testkit::server::{Peer, Server};
+use seawall_testkit::closure_server::{Peer, Server};
 use seawall_testkit::tls::CertificateAuthority;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};

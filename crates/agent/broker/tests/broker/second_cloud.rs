@@ -188,10 +188,10 @@ fn a_cloud_that_throttles_slows_no_other_and_counts_for_itself() {
         for pod in &throttled {
             assert!(google.answer(pod, TOKEN).await.is_err());
         }
-        assert!(google.broker.upstream_rate() < BROKER_SETTINGS.calls_per_second);
+        assert!(google.broker.upstream_rate_limit() < BROKER_SETTINGS.calls_per_second);
         let pod = second.pod("cart-0", &[READER, THROTTLED]);
         assert!(matches!(pod.lease(THROTTLED).await, Err(LeaseError::Failed(_))));
-        assert_eq!(second.broker.upstream_rate(), 10.0, "one throttled account is its own affair");
+        assert_eq!(second.broker.upstream_rate_limit(), 10.0, "one throttled account is its own affair");
         pass(&second.clock, &second.hand, MINUTE).await;
         pod.lease(READER).await.unwrap();
         let count = |calls: Vec<(&str, u64)>, of: &str| calls.iter().find(|(name, _)| *name == of).unwrap().1;

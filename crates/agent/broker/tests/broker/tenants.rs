@@ -298,7 +298,7 @@ fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
         let throttled: Vec<_> =
             (0..8).map(|n| world.pod(&format!("t{n}"), &format!("throttled{n}"))).collect();
         warm(&world, &served).await;
-        let rate = world.broker.upstream_rate();
+        let rate = world.broker.upstream_rate_limit();
         let mut least = Duration::MAX;
         for second in 0..20 * 60u32 {
             for pod in &throttled {
@@ -318,7 +318,7 @@ fn accounts_that_the_cloud_throttles_cost_the_others_nothing() {
             }
         }
         assert!(least >= scaled.min_remaining, "{least:?}");
-        assert_eq!(world.broker.upstream_rate(), rate);
+        assert_eq!(world.broker.upstream_rate_limit(), rate);
     });
 }
 

@@ -11,8 +11,8 @@ use seawall_http::Refusal;
 use super::entitlement::PodRole;
 use super::refusals;
 use crate::entitlements::EntitlementState;
+use crate::kubernetes_events;
 use crate::pod::PodEntry;
-use crate::pod_events;
 
 /// The time limit for the answer to a request.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +71,6 @@ fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
 
 fn refused(own: &PodRole, unavailable: &LeaseError) -> Refusal {
     let refusal = refusals::REFUSALS.for_lease_error(unavailable);
-    pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
+    kubernetes_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
     refusal
 }

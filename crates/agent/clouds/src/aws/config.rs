@@ -408,7 +408,7 @@ fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> In
         }),
         account_id: account,
         partition: Some(partition(region).to_owned()),
-        domain: name("domain"),
+        partition_domain: name("domain"),
     }
 }
 
@@ -562,7 +562,7 @@ fn written_facts(facts: &InstanceMetadata) -> Value {
         "availabilityZoneId": facts.availability_zone_id,
         "localHostname": facts.local_hostname,
         "localIpv4": facts.local_ipv4,
-        "domain": facts.domain,
+        "domain": facts.partition_domain,
     })
 }
 

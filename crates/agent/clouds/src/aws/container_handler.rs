@@ -11,7 +11,7 @@ use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::containers::{self as endpoint, is_endpoint_path};
-use seawall_protocols::aws::{ContainerEndpoint, CredentialsDocument, PATH_CHARSET, UnixTime};
+use seawall_protocols::aws::{ContainerCredentialsEndpoint, CredentialsDocument, PATH_CHARSET, UnixTime};
 use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
@@ -20,10 +20,10 @@ use seawall_server::route::MetadataRoute;
 
 use super::awaited_credentials::AnswerDeadline;
 use super::entitlement::{AwsEntitlement, PodRole, RoleState};
-use super::{awaited_credentials, pod_token, response, routes};
+use super::{awaited_credentials, presented_pod_token, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_self_test::ReadinessRequest;
 
 /// The readiness request. The endpoint recognises the readiness probe, and answers it with an empty JSON object.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
@@ -36,7 +36,7 @@ pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
 /// The dialect on one traffic thread.
 #[derive(Debug)]
 pub(super) struct ContainersDialect {
-    endpoint: ContainerEndpoint,
+    endpoint: ContainerCredentialsEndpoint,
     audience: Arc<str>,
     clock: Clock,
 }
@@ -98,7 +98,7 @@ fn probed(frame: &ResponseContext<'_>, out: &mut Vec<u8>) -> PodHandlerOutcome {
 }
 
 impl ContainersDialect {
-    pub(super) fn new(endpoint: ContainerEndpoint, audience: Arc<str>, clock: Clock) -> Self {
+    pub(super) fn new(endpoint: ContainerCredentialsEndpoint, audience: Arc<str>, clock: Clock) -> Self {
         Self { endpoint, audience, clock }
     }
 
@@ -111,7 +111,7 @@ impl ContainersDialect {
     ) -> Result<PodHandlerOutcome, Refusal> {
         let query = self.endpoint.parse_request(asked.head)?;
         let now = UnixTime::from(self.clock.wall_time());
-        let token_ends = pod_token::check(query.token, &pod.pod, &self.audience, now)?;
+        let token_ends = presented_pod_token::check(query.token, &pod.pod, &self.audience, now)?;
         match pod.entitlements().aws() {
             EntitlementState::Decided(own) => Ok(self.lend(pod, own.role()?, token_ends, asked, out)),
             EntitlementState::Pending => Ok(PodHandlerOutcome::AwaitIdentity),
@@ -128,14 +128,14 @@ impl ContainersDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let Some(lease) = own.credentials.cached_lease((), asked.now) else { return later(pod, asked) };
-        endpoint::write_document(out, asked.response_context, &credentials(own, &lease));
+        endpoint::write_credentials(out, asked.response_context, &credentials(own, &lease));
         let question = || {
             Box::new(CredentialsReplay { clock: self.clock.clone(), token_ends })
                 as Box<dyn ReplayableQuery<PodEntry>>
         };
         PodHandlerOutcome::CacheHit {
             route: &routes::CONTAINERS,
-            question: asked.should_record_query.then(question),
+            question: asked.should_return_replayable_query.then(question),
         }
     }
 }
@@ -166,7 +166,7 @@ impl ReadyResponse for AwaitedCredentialsResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
         match &self.0 {
             Ok((own, lease)) => {
-                endpoint::write_document(out, writing.response_context, &credentials(own, lease));
+                endpoint::write_credentials(out, writing.response_context, &credentials(own, lease));
                 WriteOutcome::whole(200)
             }
             Err(refusal) => {
@@ -206,7 +206,7 @@ impl ReplayableQuery<PodEntry> for CredentialsReplay {
             return None;
         };
         let lease = own.credentials.cached_lease((), now)?;
-        endpoint::write_document(out, frame, &credentials(own, &lease));
+        endpoint::write_credentials(out, frame, &credentials(own, &lease));
         Some(&routes::CONTAINERS)
     }
 }

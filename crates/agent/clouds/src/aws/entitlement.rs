@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use seawall_broker::aws::{AwsCredential, AwsPodCredentials, RoleAccess};
+use seawall_broker::aws::{AwsCredential, AwsPodLeaseClient, RoleAccess};
 use seawall_core::Lease;
-use seawall_core::events::PodEventRecorder;
+use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_http::Refusal;
 use seawall_protocols::aws::{RoleName, TokenSubject};
 
@@ -37,7 +37,7 @@ pub(crate) struct PodRole {
     /// The role's name, or `None` if EKS chooses the role. Each answer of EKS can name a different role.
     pub(super) role: Option<RoleName>,
     pub(super) role_access: Arc<RoleAccess>,
-    pub(super) credentials: Arc<AwsPodCredentials>,
+    pub(super) credentials: Arc<AwsPodLeaseClient>,
     /// Reports refusals to the pod's owner.
     pub(super) event_recorder: PodEventRecorder,
 }

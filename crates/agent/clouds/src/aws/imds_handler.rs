@@ -15,7 +15,7 @@ use seawall_core::cloud::CloudName;
 use seawall_core::{Clock, Lease, Moment};
 use seawall_http::path::PathCharset;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
-use seawall_protocols::aws::imds::{NO_TOKEN, check_role, keeps_alive_after, respond};
+use seawall_protocols::aws::imds::{NO_TOKEN, check_role, method_keeps_alive, respond};
 use seawall_protocols::aws::{
     DocumentFormat, Imds, ImdsQuery, ImdsRequest, ImdsResource, Iso8601Time, PATH_CHARSET, RoleName,
     TokenClient, TokenRequirement, TokenRules, TokenSubject, TtlLimit, UnixTime, imds,
@@ -35,7 +35,7 @@ use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_self_test::ReadinessRequest;
 
 /// The readiness request. It requests a session token, as each library does first.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
@@ -145,7 +145,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 
     fn keeps_alive_after(&self, method: &str) -> bool {
-        keeps_alive_after(method)
+        method_keeps_alive(method)
     }
 
     fn answers_any_client(&self, method: &str) -> bool {
@@ -166,7 +166,8 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
             PodClient::Pod(pod) => match pod.entitlements().aws() {
                 EntitlementState::Decided(own) => self.of_pod(pod, own, asked, out),
                 EntitlementState::Pending => {
-                    let visitor = TokenClient::pod(TokenSubject::pod(&pod.pod.uid), asked.peer);
+                    let visitor =
+                        TokenClient::with_known_pod(TokenSubject::from_pod_uid(&pod.pod.uid), asked.peer_ip);
                     self.of_nobody(visitor, Err(PodHandlerOutcome::AwaitIdentity), asked, out)
                 }
                 // This case does not occur, because no listener speaks a dialect of a disabled cloud.
@@ -178,17 +179,19 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
             PodClient::Unidentified => self.of_nobody(
-                TokenClient::unknown(asked.peer),
+                TokenClient::with_unknown_pod(asked.peer_ip),
                 Err(PodHandlerOutcome::AwaitIdentity),
                 asked,
                 out,
             ),
             PodClient::Refused(refusal) => {
-                self.of_nobody(TokenClient::unknown(asked.peer), Ok(*refusal), asked, out)
+                self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(*refusal), asked, out)
             }
-            PodClient::Anyone => self.of_nobody(TokenClient::unknown(asked.peer), Ok(ANYONE), asked, out),
+            PodClient::Anyone => {
+                self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(ANYONE), asked, out)
+            }
             PodClient::Probe => {
-                self.of_nobody(TokenClient::unknown(asked.peer), Ok(READINESS_PROBE), asked, out)
+                self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(READINESS_PROBE), asked, out)
             }
         };
         answered.unwrap_or_else(|refusal| {
@@ -249,7 +252,7 @@ impl ImdsDialect {
         asked: RequestContext<'_, '_, '_>,
         out: &mut Vec<u8>,
     ) -> Result<PodHandlerOutcome, Refusal> {
-        let visitor = TokenClient::pod(own.token_subject, asked.peer);
+        let visitor = TokenClient::with_known_pod(own.token_subject, asked.peer_ip);
         let wanted = self.service.query(asked, &visitor);
         self.service.note(&wanted);
         match wanted? {
@@ -320,14 +323,19 @@ impl ImdsDialect {
             }));
         };
         check_role(name, Some(own.role_name(&lease)))?;
-        respond::write_document(out, asked.response_context, &response::credentials_document(&lease), shape);
+        respond::write_credentials(
+            out,
+            asked.response_context,
+            &response::credentials_document(&lease),
+            shape,
+        );
         let question = || {
             let (service, role) = (self.service.clone(), name.into());
             let session = session.map(|end| service.moment(end, asked.now));
             Box::new(DocumentReplay { service, role, shape, session, dates: FormattedDateCache::default() })
                 as Box<dyn ReplayableQuery<PodEntry>>
         };
-        let question = asked.should_record_query.then(question);
+        let question = asked.should_return_replayable_query.then(question);
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
@@ -448,7 +456,7 @@ impl ReadyResponse for AwaitedImdsResponse {
                 return WriteOutcome::whole(200);
             }
             Self::Document(lease, shape) => {
-                respond::write_document(
+                respond::write_credentials(
                     out,
                     writing.response_context,
                     &response::credentials_document(&lease),
@@ -508,7 +516,7 @@ impl ReplayableQuery<PodEntry> for DocumentReplay {
         if self.session.is_none() {
             self.service.tokenless_requests.inc();
         }
-        respond::write_document(out, frame, &self.dates.credentials_document(&lease), self.shape);
+        respond::write_credentials(out, frame, &self.dates.credentials_document(&lease), self.shape);
         Some(&routes::CREDENTIALS)
     }
 }

@@ -9,18 +9,18 @@ mod config;
 mod container_handler;
 mod debug;
 pub(crate) mod entitlement;
-mod imds_handler;
 #[cfg(test)]
-mod node_load_tests;
+mod full_node_call_tests;
+mod imds_handler;
 mod passthrough;
-mod pod_token;
 mod policy;
 mod prefetch;
+mod presented_pod_token;
 mod refusals;
 mod response;
 mod role_chain;
 mod routes;
-mod sdk_behaviors;
+mod sdk_refresh_times;
 mod session_token_keys;
 #[cfg(test)]
 mod tests;
@@ -38,17 +38,17 @@ use seawall_config::values::read_named_file;
 use seawall_core::Clock;
 use seawall_core::annotations::AnnotationKeys;
 use seawall_core::cloud::DialectName;
-use seawall_protocols::aws::{ContainerEndpoint, TokenSubject};
+use seawall_protocols::aws::{ContainerCredentialsEndpoint, TokenSubject};
 use seawall_server::handler::MetadataDialect;
 use seawall_server::upstream::Forwarder;
 use tokio::runtime::Handle;
 
 use super::cloud_inputs::{DialectResources, EntitlementRequest};
 use super::entitlements::EntitlementState;
-use super::pod_events;
+use super::kubernetes_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_self_test::ReadinessRequest;
 use container_handler::ContainersDialect;
 use entitlement::{AwsEntitlement, PodRole, RoleState};
 use imds_handler::{ImdsDialect, ImdsService};
@@ -63,7 +63,7 @@ pub(super) use policy::annotations::IDENTITY_FILE_KEYS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use policy::annotations::ROLE_ARN;
 pub(super) use routes::ALL as ROUTES;
-pub(super) use sdk_behaviors::ALL as CLIENTS;
+pub(super) use sdk_refresh_times::ALL as CLIENTS;
 
 /// The running AWS part of the agent.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ pub(crate) struct RunningAws {
     broker: AwsBroker,
     prefetcher: Prefetcher<AwsPrefetchJob>,
     service: Arc<ImdsService>,
-    containers: ContainerEndpoint,
+    containers: ContainerCredentialsEndpoint,
     container_audience: Arc<str>,
     upstream: String,
     /// True if the configuration forwards any path to the real service.
@@ -137,7 +137,7 @@ impl AwsConfig {
             broker,
             prefetcher: before.map_or_else(|| Prefetcher::start(runtime), |before| before.prefetcher.clone()),
             service: Arc::new(self.service(clock, runtime, before)?),
-            containers: ContainerEndpoint::new(self.containers.hosts.iter().copied()),
+            containers: ContainerCredentialsEndpoint::new(self.containers.hosts.iter().copied()),
             container_audience: self.containers.audience.as_str().into(),
             upstream: self.imds.upstream_url.clone(),
             allows_passthrough: !self.imds.passthrough_paths.is_empty(),
@@ -190,13 +190,13 @@ impl RunningAws {
             Err(RoleDenial::Pending) => return None,
             Err(RoleDenial::NoRole(refusal)) => RoleState::Refused(refusal),
             Err(RoleDenial::Refused(complaint, refusal)) => {
-                pod_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
+                kubernetes_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
                 RoleState::Refused(refusal)
             }
         };
         let passthrough = self.allows_passthrough.then(|| share(before));
         Some(AwsEntitlement {
-            token_subject: TokenSubject::pod(&applicant.pod.uid),
+            token_subject: TokenSubject::from_pod_uid(&applicant.pod.uid),
             state,
             imds_passthrough_rate_limit: passthrough,
         })

@@ -16,7 +16,7 @@ use http::{HeaderMap, Method};
 use seawall_core::{Clock, Gcra, Moment, Secret};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::respond;
-use seawall_server::client::ClientId;
+use seawall_server::connection_client::ClientId;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::{Forwarder, TIMED_OUT, UpstreamRequest, UpstreamResponse};
 use tokio::sync::Mutex;
@@ -160,7 +160,7 @@ impl ImdsPassthrough {
             long_poll_wait: None,
         };
         self.pace.take(self.clock.now())?;
-        self.forwarder.forward_short(client, &forward)?.await
+        self.forwarder.forward_non_long_poll(client, &forward)?.await
     }
 
     /// Returns the cached token. Fetches a new token if none is cached, or if the cached token expires soon or is `refused`.
@@ -182,7 +182,7 @@ impl ImdsPassthrough {
             timeout: patience,
             long_poll_wait: None,
         };
-        let answer = self.forwarder.forward_short(self.session.id, &forward)?.await?;
+        let answer = self.forwarder.forward_non_long_poll(self.session.id, &forward)?.await?;
         let new = CachedImdsToken::read(answer, now)?;
         Ok(kept.insert(new).token.clone())
     }
@@ -270,8 +270,8 @@ mod tests {
 
     use seawall_core::PodAnnotations;
     use seawall_core::annotations::{Annotations, RelatedAnnotations};
-    use seawall_core::events::PodEventRecorder;
-    use seawall_testkit::server::{Peer, Server};
+    use seawall_core::kubernetes_events::PodEventRecorder;
+    use seawall_testkit::closure_server::{Peer, Server};
 
     use super::*;
     use crate::EntitlementRequest;

@@ -2,22 +2,22 @@
 
 use std::sync::{Arc, Weak};
 
-use seawall_broker::aws::AwsPodCredentials;
-use seawall_core::events::PodEventRecorder;
+use seawall_broker::aws::AwsPodLeaseClient;
+use seawall_core::kubernetes_events::PodEventRecorder;
 
 use super::refusals;
-use crate::{pod_events, prefetch};
+use crate::{kubernetes_events, prefetch};
 
 /// A job that fetches a pod's first credentials.
 #[derive(Debug)]
 pub(super) struct AwsPrefetchJob {
     /// The pod's credentials. The reference is weak, so the queue does not keep a deleted pod in memory.
-    holder: Weak<AwsPodCredentials>,
+    holder: Weak<AwsPodLeaseClient>,
     complainer: PodEventRecorder,
 }
 
 impl AwsPrefetchJob {
-    pub(super) fn new(holder: &Arc<AwsPodCredentials>, complainer: &PodEventRecorder) -> Self {
+    pub(super) fn new(holder: &Arc<AwsPodLeaseClient>, complainer: &PodEventRecorder) -> Self {
         Self { holder: Arc::downgrade(holder), complainer: complainer.clone() }
     }
 }
@@ -30,7 +30,7 @@ impl prefetch::FirstFetchJob for AwsPrefetchJob {
     async fn fetch(self) {
         let Some(holder) = self.holder.upgrade() else { return };
         if let Err(unavailable) = holder.lease(()).await {
-            pod_events::report_lease_error(
+            kubernetes_events::report_lease_error(
                 &self.complainer,
                 &unavailable,
                 &refusals::REFUSALS.for_lease_error(&unavailable),

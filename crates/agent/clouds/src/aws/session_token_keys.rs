@@ -19,7 +19,7 @@ use anyhow::Context;
 use arc_swap::{ArcSwap, Guard};
 use rustix::rand::{GetRandomFlags, getrandom};
 use seawall_core::{Clock, Secret, disk_thread, file};
-use seawall_protocols::aws::session_token::KEY_BYTES;
+use seawall_protocols::aws::session_token::KEY_LENGTH;
 use seawall_protocols::aws::{TokenSigningKeys, UnixTime};
 use tokio::sync::Notify;
 
@@ -51,7 +51,7 @@ impl TokenKeyStore {
         let keys = match kept {
             Some(keys) if !keys.is_rotation_due(now) => keys,
             Some(keys) => keys.rotated(random()?, now),
-            None => TokenSigningKeys::new(random()?, now),
+            None => TokenSigningKeys::with_first_key(random()?, now),
         };
         Ok(Self {
             keys: ArcSwap::from_pointee(keys),
@@ -161,10 +161,10 @@ fn name_of_its_own() -> io::Result<String> {
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
-fn random() -> anyhow::Result<Secret<[u8; KEY_BYTES]>> {
-    let mut bytes = Secret::new([0; KEY_BYTES]);
+fn random() -> anyhow::Result<Secret<[u8; KEY_LENGTH]>> {
+    let mut bytes = Secret::new([0; KEY_LENGTH]);
     let read = getrandom(bytes.expose_mut(), GetRandomFlags::empty()).context("cannot get random bytes")?;
-    anyhow::ensure!(read == KEY_BYTES, "too few random bytes");
+    anyhow::ensure!(read == KEY_LENGTH, "too few random bytes");
     Ok(bytes)
 }
 

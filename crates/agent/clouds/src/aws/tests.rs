@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_core::Clock;
 use seawall_core::annotations::{Annotations, RelatedAnnotations};
-use seawall_core::events::PodEventRecorder;
+use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_emulator::aws::AwsEndpoint;
 use seawall_emulator::faults::Faults;
 

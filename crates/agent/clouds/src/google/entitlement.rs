@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use seawall_broker::google::GooglePodCredentials;
-use seawall_core::events::PodEventRecorder;
+use seawall_broker::google::GooglePodLeaseClient;
+use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_http::Refusal;
 use seawall_protocols::google;
 
@@ -24,7 +24,7 @@ pub enum GoogleEntitlement {
 #[derive(Clone, Debug)]
 pub struct FederatedPod {
     pub(super) tree: Arc<google::MetadataTree>,
-    pub(super) credentials: Arc<GooglePodCredentials>,
+    pub(super) credentials: Arc<GooglePodLeaseClient>,
     /// The Google service account that the pod impersonates, if any.
     pub(super) account: Option<Arc<str>>,
     /// Records an event on the pod when the agent refuses a credential.

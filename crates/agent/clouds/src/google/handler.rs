@@ -10,7 +10,7 @@ use std::time::Duration;
 use seawall_broker::google::{CredentialRequest, CredentialRequestRef};
 use seawall_core::Moment;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::EventReason;
+use seawall_core::kubernetes_events::EventReason;
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::google::federate::{NO_ACCOUNT, NO_ACCOUNT_FOR_ID_TOKEN};
 use seawall_protocols::google::{
@@ -21,15 +21,15 @@ use seawall_server::handler::{MetadataDialect, RequestContext};
 use seawall_server::repeated_request_cache::ReplayableQuery;
 use seawall_server::route;
 use seawall_server::route::MetadataRoute;
-use seawall_server::upstream::long_polls::LongPollPermit;
+use seawall_server::upstream::long_poll_limit::LongPollPermit;
 
 use super::entitlement::{FederatedPod, GoogleEntitlement};
 use super::long_polls::{FormattedCredentialRequest, LongPollAnswerer};
 use super::passthrough::GooglePassthrough;
 use super::{long_polls, response, routes};
 use crate::entitlements::EntitlementState;
+use crate::kubernetes_events;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::pod_events;
 
 /// Google's dialect on one traffic thread.
 #[derive(Debug)]
@@ -182,10 +182,10 @@ impl GoogleDialect {
     ) -> Result<PodHandlerOutcome, Refusal> {
         let query = own.tree.parse_request(asked.head).inspect_err(|refusal| {
             if *refusal == NO_ACCOUNT_FOR_ID_TOKEN {
-                pod_events::report_refusal(&own.event_recorder, EventReason::RefusedByPolicy, refusal);
+                kubernetes_events::report_refusal(&own.event_recorder, EventReason::RefusedByPolicy, refusal);
             }
         })?;
-        let hold = self.place(query.wait_for_change, asked)?;
+        let hold = self.place(query.long_poll, asked)?;
         let wanted = match &query.resource {
             TreeResource::WithoutCredential(text) => return self.text(pod, text, hold, asked, out),
             TreeResource::Credential(credential) => wanted(credential),
@@ -210,7 +210,7 @@ impl GoogleDialect {
         let query = tree
             .parse_request(asked.head)
             .map_err(|refusal| if refusal == NO_ACCOUNT { why } else { refusal })?;
-        let hold = self.place(query.wait_for_change, asked)?;
+        let hold = self.place(query.long_poll, asked)?;
         match query.resource {
             TreeResource::WithoutCredential(text) => self.text(pod, &text, hold, asked, out),
             TreeResource::Credential(_) => Err(why),
@@ -285,7 +285,7 @@ impl GoogleDialect {
 fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialRequest<'a> {
     match credential {
         CredentialQuery::AccessToken { scopes, alt } => FormattedCredentialRequest {
-            credential_request: CredentialRequestRef::AccessToken { scopes: scopes.as_str() },
+            credential_request: CredentialRequestRef::AccessToken { scopes: scopes.canonical_text() },
             response_format: *alt,
         },
         CredentialQuery::IdToken { audience, include_email } => FormattedCredentialRequest {
@@ -310,7 +310,7 @@ fn credential(
             (own.tree.clone(), wanted.credential_request.to_request(), wanted.response_format);
         Box::new(CredentialReplay { tree, want, alt }) as Box<dyn ReplayableQuery<PodEntry>>
     };
-    PodHandlerOutcome::CacheHit { route, question: asked.should_record_query.then(question) }
+    PodHandlerOutcome::CacheHit { route, question: asked.should_return_replayable_query.then(question) }
 }
 
 /// Writes a cached credential. Returns `None` if there is no lease.

@@ -14,16 +14,16 @@ use seawall_http::Refusal;
 use seawall_protocols::google::{
     LongPollTarget, MetadataServerKind, ResponseFormat, TreeText, WaitForChange,
 };
-use seawall_server::client::ClientShares;
+use seawall_server::connection_client::UpstreamShareOwner;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
-use seawall_server::upstream::long_polls::{LongPollLimit, LongPollPermit};
+use seawall_server::upstream::long_poll_limit::{LongPollLimit, LongPollPermit};
 
 use super::entitlement::{FederatedPod, GoogleEntitlement};
 use super::response::{AwaitedGoogleResponse, token_etag};
 use super::{refusals, routes};
 use crate::entitlements::EntitlementState;
+use crate::kubernetes_events;
 use crate::pod::PodEntry;
-use crate::pod_events;
 
 /// A credential request and the response format that the client requested.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,8 @@ pub(super) struct LongPollAnswerer(pub(super) LongPollLimit);
 
 impl LongPollAnswerer {
     /// Takes a permit for one more long poll of this client.
-    pub(super) fn acquire_permit(&self, shares: ClientShares<'_>) -> Result<LongPollPermit, Refusal> {
-        self.0.acquire(shares.long_poll_counter)
+    pub(super) fn acquire_permit(&self, shares: UpstreamShareOwner<'_>) -> Result<LongPollPermit, Refusal> {
+        self.0.try_acquire(shares.long_poll_counter)
     }
 
     /// Waits until the tree's text differs from the text that the client knows, and returns the new text. At the timeout it returns
@@ -55,7 +55,7 @@ impl LongPollAnswerer {
         place: LongPollPermit,
     ) -> DeferredResponse {
         let (pod, known) = (pod.clone(), known.into_owned());
-        let (timeout, mut stop) = (hold.timeout, self.0.stop.clone());
+        let (timeout, mut stop) = (hold.timeout, self.0.stop_signal.clone());
         DeferredResponse::new(&routes::METADATA, true, async move {
             let _place = place;
             // At the timeout, or during a drain, the client gets the content that it already has.
@@ -76,7 +76,7 @@ impl LongPollAnswerer {
         hold: &WaitForChange<'_>,
         place: LongPollPermit,
     ) -> DeferredResponse {
-        let (pod, mut stop) = (pod.clone(), self.0.stop.clone());
+        let (pod, mut stop) = (pod.clone(), self.0.stop_signal.clone());
         let (want, alt) = (wanted.credential_request.to_request(), wanted.response_format);
         let (seen, timeout) = (hold.last_etag.as_deref().map(str::to_owned), hold.timeout);
         DeferredResponse::new(routes::route_of_request(wanted.credential_request), true, async move {
@@ -226,6 +226,6 @@ pub(super) fn await_lease(
 /// Returns the refusal for this error and records it as an event for the pod's owner.
 fn refused(own: &FederatedPod, unavailable: &LeaseError) -> Refusal {
     let refusal = refusals::REFUSALS.for_lease_error(unavailable);
-    pod_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
+    kubernetes_events::report_lease_error(&own.event_recorder, unavailable, &refusal);
     refusal
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use seawall_protocols::google;
-use seawall_protocols::google::node_metadata::DEFAULT_SCOPES;
+use seawall_protocols::google::node_metadata::DEFAULT_ACCOUNT_SCOPES;
 
 /// The metadata trees of the node, and the facts that they share.
 #[derive(Debug)]
@@ -24,8 +24,10 @@ pub(super) struct MetadataTreeCache {
 
 impl MetadataTreeCache {
     pub(super) fn new(node: &google::NodeMetadata, pool: &str) -> Self {
-        let (bare, scopes) =
-            (google::MetadataTree::new(node, None).into(), google::AccountScopes::new(&DEFAULT_SCOPES));
+        let (bare, scopes) = (
+            google::MetadataTree::for_workload(node, None).into(),
+            google::AccountScopes::new(&DEFAULT_ACCOUNT_SCOPES),
+        );
         Self { pool: pool.into(), bare, scopes, of_accounts: Mutex::default() }
     }
 
@@ -42,8 +44,8 @@ impl MetadataTreeCache {
             return tree;
         }
         trees.retain(|_, tree| tree.strong_count() > 0);
-        let account = google::GoogleAccount {
-            email: email.to_string(),
+        let account = google::GoogleIdentity {
+            email_or_workload_pool: email.to_string(),
             is_impersonated: account.is_some(),
             scopes: self.scopes.clone(),
         };

@@ -12,7 +12,7 @@ mod prefetch;
 mod refusals;
 mod response;
 mod routes;
-mod sdk_behaviors;
+mod sdk_refresh_times;
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use seawall_broker::google::{
 };
 use seawall_config::values::read_named_file;
 use seawall_core::annotations::AnnotationKeys;
-use seawall_core::events::EventReason;
+use seawall_core::kubernetes_events::EventReason;
 use seawall_core::{Clock, ServiceAccount};
 use seawall_http::Refusal;
 use seawall_protocols::google::MetadataServerKind;
@@ -34,10 +34,10 @@ use tokio::runtime::Handle;
 
 use super::cloud_inputs::{DialectResources, EntitlementRequest};
 use super::entitlements::EntitlementState;
-use super::pod_events;
+use super::kubernetes_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_request::ReadinessRequest;
+use crate::readiness_self_test::ReadinessRequest;
 use account_policy::AccountError;
 use config::{FederateConfig, GoogleMode};
 use entitlement::{FederatedPod, GoogleEntitlement};
@@ -50,7 +50,7 @@ use prefetch::GooglePrefetchJob;
 pub(super) use account_policy::IDENTITY_FILE_KEYS;
 pub(crate) use config::{GoogleConfig, RELOADABLE_KEYS};
 pub(super) use routes::ALL as ROUTES;
-pub(super) use sdk_behaviors::ALL as CLIENTS;
+pub(super) use sdk_refresh_times::ALL as CLIENTS;
 
 /// The readiness request. It requests the project ID, which is not secret, as a library would.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
@@ -219,7 +219,7 @@ impl Federation {
             return Some(GoogleEntitlement::Passthrough);
         }
         let refused = |complaint, refusal: Refusal| {
-            pod_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
+            kubernetes_events::report_refusal(&applicant.event_recorder, complaint, &refusal);
             Some(GoogleEntitlement::Refused(self.trees.without_account(), refusal))
         };
         match account_policy::resolve_account(applicant.annotations) {

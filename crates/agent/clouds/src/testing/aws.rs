@@ -10,7 +10,7 @@ use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock};
 use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, OidcProvider};
 use seawall_emulator::keys::Algorithm;
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::{Value, json};
 
 use super::PodFixture;

@@ -12,15 +12,15 @@ use seawall_config::Document;
 use seawall_core::annotations::{Annotations, RelatedAnnotations};
 use seawall_core::attestation::AttestedAddresses;
 use seawall_core::cloud::CloudName;
-use seawall_core::events::PodEventRecorder;
+use seawall_core::kubernetes_events::PodEventRecorder;
 use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock, Pod, PodAnnotations, PodUid, Secret, ServiceAccount, shutdown};
 use seawall_http::request::header_buffer;
 use seawall_http::{HeadLimits, Parsed, ResponseContext, parse_request};
-use seawall_server::client::{ClientShares, ServedPod};
+use seawall_server::connection_client::{ServedPod, UpstreamShareOwner};
 use seawall_server::handler::RequestContext;
 use seawall_server::response::WriteContext;
-use seawall_server::upstream::long_polls::LongPollLimit;
+use seawall_server::upstream::long_poll_limit::LongPollLimit;
 use seawall_server::upstream::permits::UpstreamPermits;
 use tokio::runtime::Handle;
 
@@ -93,7 +93,8 @@ impl PodFixture {
         let service_account = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
         let pod = Pod { uid: PodUid("u1".into()), name: "cart-0".into(), service_account };
         let (_, stop) = shutdown::stop_channel();
-        let long_polls = LongPollLimit { total_counter: Arc::default(), max_total: 1, max_per_pod: 1, stop };
+        let long_polls =
+            LongPollLimit { total_counter: Arc::default(), max_total: 1, max_per_pod: 1, stop_signal: stop };
         let resources = DialectResources {
             long_poll_limit: long_polls,
             upstream_permits: UpstreamPermits::new(1),
@@ -241,16 +242,16 @@ impl PodFixture {
         let asked = RequestContext {
             head: &head,
             response_context: &frame,
-            shares: ClientShares { client: pod.id, long_poll_counter: &pod.long_polls },
-            peer: [127, 0, 0, 1].into(),
+            shares: UpstreamShareOwner { client: pod.id, long_poll_counter: &pod.long_polls },
+            peer_ip: [127, 0, 0, 1].into(),
             request_id: 1,
             received_at: now,
             now,
             has_likely_pod: self.is_pod_expected,
-            should_record_query: false,
+            should_return_replayable_query: false,
         };
         let mut out = Vec::new();
-        let step = self.dialects.for_target(head.target).answer(caller, asked, &mut out);
+        let step = self.dialects.dialect_for_target(head.target).answer(caller, asked, &mut out);
         let at_once = matches!(step, PodHandlerOutcome::Answered { .. } | PodHandlerOutcome::CacheHit { .. });
         match step {
             PodHandlerOutcome::CacheHit { route, .. } => pod.record_fetch(route, Some(bytes)),

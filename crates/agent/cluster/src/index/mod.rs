@@ -2,7 +2,7 @@
 //!
 //! [`PodIndex`] is the snapshot writer's table; [`PodSnapshot`] is the immutable view for all readers. The snapshot writer
 //! updates the index with methods such as [`PodIndex::apply_pod`], [`PodIndex::remove_pod`] and [`PodIndex::replace_pods`], and
-//! creates a snapshot with [`PodIndex::snapshot`].
+//! creates a snapshot with [`PodIndex::build_snapshot`].
 //!
 //! **Which pod has an address?** The answer decides which pod gets credentials. In case of doubt, the following rules name no
 //! pod:
@@ -130,9 +130,9 @@ pub struct PodSnapshot {
 enum Claim {
     One(Arc<PodRecord>),
     /// Only one pod claims the address. The pod is being deleted, and another pod could already have the address.
-    Withheld(Arc<PodRecord>),
+    MaybeReassigned(Arc<PodRecord>),
     /// Only one pod claims the address, and this pod has no identity.
-    Nameless,
+    PodWithoutIdentity,
     Many,
 }
 
@@ -144,7 +144,7 @@ impl PodSnapshot {
 
     /// True if the API server has listed the node's pods at least once. Before that, a pod that is missing from the snapshot
     /// can exist.
-    pub fn is_complete(&self) -> bool {
+    pub fn has_complete_pod_list(&self) -> bool {
         self.complete
     }
 
@@ -155,8 +155,8 @@ impl PodSnapshot {
     pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, PodLookupError> {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
-            Some(Claim::Withheld(_) | Claim::Many) => Err(PodLookupError::Ambiguous),
-            Some(Claim::Nameless) | None => Err(PodLookupError::Absent),
+            Some(Claim::MaybeReassigned(_) | Claim::Many) => Err(PodLookupError::Ambiguous),
+            Some(Claim::PodWithoutIdentity) | None => Err(PodLookupError::Absent),
         }
     }
 
@@ -164,8 +164,8 @@ impl PodSnapshot {
     /// keep an earlier decision for that pod, not to make a new decision.
     pub fn claimant(&self, address: IpAddr) -> Option<&Arc<PodRecord>> {
         match self.claim(address) {
-            Some(Claim::One(record) | Claim::Withheld(record)) => Some(record),
-            Some(Claim::Nameless | Claim::Many) | None => None,
+            Some(Claim::One(record) | Claim::MaybeReassigned(record)) => Some(record),
+            Some(Claim::PodWithoutIdentity | Claim::Many) | None => None,
         }
     }
 
@@ -213,13 +213,13 @@ pub(crate) struct PodIndex {
 #[derive(Debug)]
 enum Namespaces {
     /// No cloud selects annotation keys of namespaces. All pods share this value, which has no annotations and counts as read.
-    Unasked(RelatedAnnotations),
-    Asked(ObjectCache<Arc<str>>),
+    NotWatched(RelatedAnnotations),
+    Watched(ObjectCache<Arc<str>>),
 }
 
 impl Default for Namespaces {
     fn default() -> Self {
-        Self::Unasked(RelatedAnnotations::of_object(Annotations::default()))
+        Self::NotWatched(RelatedAnnotations::of_object(Annotations::default()))
     }
 }
 
@@ -235,29 +235,29 @@ struct Entry {
 #[derive(Debug)]
 enum AddressHolder {
     Pod(Arc<PodRecord>),
-    Nameless(Box<[IpAddr]>),
+    PodWithoutIdentity(Box<[IpAddr]>),
 }
 
 impl Namespaces {
     fn reading(&mut self, name: &Arc<str>) -> RelatedAnnotations {
         match self {
-            Self::Unasked(told) => told.clone(),
-            Self::Asked(all) => all.get_or_request(name.clone()).1,
+            Self::NotWatched(told) => told.clone(),
+            Self::Watched(all) => all.get_or_request(name.clone()).1,
         }
     }
 
     fn asked(&mut self) -> Option<&mut ObjectCache<Arc<str>>> {
         match self {
-            Self::Unasked(_) => None,
-            Self::Asked(all) => Some(all),
+            Self::NotWatched(_) => None,
+            Self::Watched(all) => Some(all),
         }
     }
 }
 
 impl PodIndex {
     /// Creates an empty index that also requests namespaces.
-    pub(crate) fn with_namespaces() -> Self {
-        Self { namespaces: Namespaces::Asked(ObjectCache::default()), ..Self::default() }
+    pub(crate) fn tracking_namespaces() -> Self {
+        Self { namespaces: Namespaces::Watched(ObjectCache::default()), ..Self::default() }
     }
 
     /// Replaces all pods of this node by the given pods.
@@ -291,13 +291,13 @@ impl PodIndex {
         let told = pod.status.earliest_write_time().filter(|_| !pod.spec.host_network);
         let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
-            AddressHolder::Nameless(if pod.spec.host_network { Box::default() } else { addresses })
+            AddressHolder::PodWithoutIdentity(if pod.spec.host_network { Box::default() } else { addresses })
         } else {
             AddressHolder::Pod(self.record(pod, addresses))
         };
         let uid = match &occupant {
             AddressHolder::Pod(record) => record.pod.uid.0.clone(),
-            AddressHolder::Nameless(_) => pod.metadata.uid.as_str().into(),
+            AddressHolder::PodWithoutIdentity(_) => pod.metadata.uid.as_str().into(),
         };
         match ends {
             Some(end) => self.ends.insert(uid.clone(), end),
@@ -404,7 +404,7 @@ impl PodIndex {
     }
 
     /// Returns the objects to fetch now. Each fetch is returned once.
-    pub(crate) fn take_fetches(&mut self) -> Vec<ObjectFetch> {
+    pub(crate) fn take_related_object_fetches(&mut self) -> Vec<ObjectFetch> {
         let accounts = self.accounts.take_fetches();
         let accounts =
             accounts.map(|(key, ticket)| ObjectFetch { object: RelatedObject::ServiceAccount(key), ticket });
@@ -424,7 +424,7 @@ impl PodIndex {
 
     /// Creates the next snapshot for the time `now`, without pods that have ended. Forgets ServiceAccounts and namespaces that
     /// no pod uses.
-    pub(crate) fn snapshot(&mut self, now: SystemTime) -> PodSnapshot {
+    pub(crate) fn build_snapshot(&mut self, now: SystemTime) -> PodSnapshot {
         self.version += 1;
         self.note_setting_up(now);
         let is_withheld = self.is_somebody_setting_up(now);
@@ -455,7 +455,7 @@ impl PodIndex {
             _ if self.is_stale(entry) => &[],
             AddressHolder::Pod(record) if record.uses_host_network => &[],
             AddressHolder::Pod(record) => &record.addresses,
-            AddressHolder::Nameless(claims) => claims,
+            AddressHolder::PodWithoutIdentity(claims) => claims,
         }
     }
 
@@ -502,7 +502,7 @@ impl Entry {
     fn record(&self) -> Option<&Arc<PodRecord>> {
         match &self.occupant {
             AddressHolder::Pod(record) => Some(record),
-            AddressHolder::Nameless(_) => None,
+            AddressHolder::PodWithoutIdentity(_) => None,
         }
     }
 
@@ -510,8 +510,8 @@ impl Entry {
     /// address.
     fn claim(&self, is_withheld: bool) -> Claim {
         match self.record() {
-            None => Claim::Nameless,
-            Some(record) if is_withheld => Claim::Withheld(record.clone()),
+            None => Claim::PodWithoutIdentity,
+            Some(record) if is_withheld => Claim::MaybeReassigned(record.clone()),
             Some(record) => Claim::One(record.clone()),
         }
     }

@@ -227,7 +227,7 @@ proptest! {
         for event in &events {
             feed(&mut index, event);
             model.happens(event);
-            let snapshot = index.snapshot(at(model.now));
+            let snapshot = index.build_snapshot(at(model.now));
             prop_assert_eq!(uids(&snapshot), model.uids());
             for address in 0..6 {
                 let address: IpAddr = text(address).parse().unwrap();
@@ -244,10 +244,10 @@ proptest! {
             feed(&mut index, event);
             model.happens(event);
         }
-        let before = uids(&index.snapshot(at(model.now)));
+        let before = uids(&index.build_snapshot(at(model.now)));
         // Before the predicted moment, the snapshot must not change by itself.
         let quiet = index.next_change_at(at(model.now)).map_or(at(100_000), |end| end - Duration::from_secs(1));
-        prop_assert_eq!(uids(&index.snapshot(quiet.max(at(model.now)))), before);
+        prop_assert_eq!(uids(&index.build_snapshot(quiet.max(at(model.now)))), before);
     }
 
     #[test]
@@ -255,11 +255,11 @@ proptest! {
         let mut index = PodIndex::default();
         for event in &events {
             feed(&mut index, event);
-            let first = index.snapshot(at(0));
+            let first = index.build_snapshot(at(0));
             if matches!(event, Event::Applied(_) | Event::Listed(_)) {
                 feed(&mut index, event);
             }
-            let second = index.snapshot(at(0));
+            let second = index.build_snapshot(at(0));
             for record in first.pods() {
                 let again = second.pod_by_uid(&record.pod.uid.0);
                 prop_assert!(again.is_some_and(|again| Arc::ptr_eq(again, record)));
@@ -354,7 +354,8 @@ impl World {
             Step::Delivered if self.delivered < self.history.len() => {
                 let value = self.history[self.delivered];
                 self.delivered += 1;
-                let object = RelatedObjectKind::ServiceAccount.object(&account_object(value).metadata);
+                let object =
+                    RelatedObjectKind::ServiceAccount.object_from_metadata(&account_object(value).metadata);
                 self.index.apply_object(&object, &account(value));
             }
             Step::Repositioned => {
@@ -375,8 +376,8 @@ impl World {
             Step::Delivered | Step::Arrived => {}
         }
         // The writer takes these steps after each update.
-        drop(self.index.snapshot(at(0)));
-        self.asked.extend(self.index.take_fetches());
+        drop(self.index.build_snapshot(at(0)));
+        self.asked.extend(self.index.take_related_object_fetches());
     }
 
     /// Delivers all messages that are under way.
@@ -404,7 +405,7 @@ proptest! {
         world.happens(&Step::Came);
         world.settle();
         let truth = world.truth();
-        let snapshot = world.index.snapshot(at(0));
+        let snapshot = world.index.build_snapshot(at(0));
         prop_assert_eq!(&snapshot.pod_by_uid("uid-0").unwrap().annotations.service_account, &truth);
     }
 }
@@ -428,13 +429,13 @@ fn a_terminating_pod_keeps_its_identity_until_its_end_has_passed() {
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     let address: IpAddr = text(0).parse().unwrap();
     let end = 30 + DELETION_LEEWAY.as_secs();
-    assert!(index.snapshot(at(end - 1)).pod_at(address).unwrap().is_terminating);
+    assert!(index.build_snapshot(at(end - 1)).pod_at(address).unwrap().is_terminating);
     assert_eq!(index.next_change_at(at(0)), Some(at(end)));
-    let after = index.snapshot(at(end));
+    let after = index.build_snapshot(at(end));
     assert!(after.pod_at(address).is_err() && after.pods().len() == 0);
     // A late event must not bring the pod back.
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
-    assert!(index.snapshot(at(end)).pod_at(address).is_err());
+    assert!(index.build_snapshot(at(end)).pod_at(address).is_err());
 }
 
 #[test]
@@ -442,19 +443,19 @@ fn a_dying_pod_does_not_answer_for_a_pod_whose_address_is_not_reported_yet() {
     let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
-    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+    assert!(index.build_snapshot(at(0)).pod_at(address).is_ok());
     index.apply_pod(&object(&running(2, &[])));
-    assert!(matches!(index.snapshot(at(0)).pod_at(address), Err(PodLookupError::Ambiguous)));
+    assert!(matches!(index.build_snapshot(at(0)).pod_at(address), Err(PodLookupError::Ambiguous)));
     // The pod got another address.
     index.apply_pod(&object(&running(2, &[1])));
-    assert!(index.snapshot(at(0)).pod_at(address).is_ok());
+    assert!(index.build_snapshot(at(0)).pod_at(address).is_ok());
 }
 
 #[test]
 fn a_pod_that_is_stuck_takes_no_addresses_and_one_that_starts_anew_may() {
     let mut index = PodIndex::default();
     let address: IpAddr = text(0).parse().unwrap();
-    let says = |index: &mut PodIndex, seconds: u64| index.snapshot(at(seconds)).pod_at(address).is_ok();
+    let says = |index: &mut PodIndex, seconds: u64| index.build_snapshot(at(seconds)).pod_at(address).is_ok();
     let stuck = SETTING_UP.as_secs();
     index.apply_pod(&object(&ModelPod { deletion: Some(3600), ..running(1, &[0]) }));
     index.apply_pod(&object(&running(2, &[])));
@@ -476,12 +477,12 @@ fn whose_an_address_was_is_still_told_while_new_decisions_are_withheld() {
     let address: IpAddr = text(0).parse().unwrap();
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     index.apply_pod(&object(&running(2, &[])));
-    let snapshot = index.snapshot(at(0));
+    let snapshot = index.build_snapshot(at(0));
     assert!(snapshot.pod_at(address).is_err());
     assert_eq!(&*snapshot.claimant(address).unwrap().pod.uid.0, "uid-1");
     // Another pod has the address.
     index.apply_pod(&object(&running(2, &[0])));
-    assert!(index.snapshot(at(0)).claimant(address).is_none());
+    assert!(index.build_snapshot(at(0)).claimant(address).is_none());
 }
 
 #[test]
@@ -490,7 +491,7 @@ fn a_pod_that_is_deleted_before_its_address_is_told_may_still_have_one() {
     let address: IpAddr = text(0).parse().unwrap();
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(1, &[0]) }));
     index.apply_pod(&object(&ModelPod { deletion: Some(30), ..running(2, &[]) }));
-    assert_eq!(index.snapshot(at(0)).pod_at(address).unwrap_err(), PodLookupError::Ambiguous);
+    assert_eq!(index.build_snapshot(at(0)).pod_at(address).unwrap_err(), PodLookupError::Ambiguous);
 }
 
 /// The container runtime restarts. Both pods get new sandboxes, and each gets the other's address.
@@ -499,7 +500,7 @@ fn pods_that_are_rebuilt_and_swap_addresses_are_never_taken_for_each_other() {
     let mut index = PodIndex::default();
     let [x, y]: [IpAddr; 2] = [text(0).parse().unwrap(), text(1).parse().unwrap()];
     let at_both = |index: &mut PodIndex| {
-        let snapshot = index.snapshot(at(0));
+        let snapshot = index.build_snapshot(at(0));
         [x, y].map(|address| snapshot.pod_at(address).ok().map(|record| record.pod.uid.0.to_string()))
     };
     let (one, two) = (Some("uid-1".to_owned()), Some("uid-2".to_owned()));
@@ -528,39 +529,39 @@ fn what_was_told_before_the_machines_start_names_nobody_until_it_is_told_again()
     index.set_boot_time(Some(at(BOOT)));
     let before = ModelPod { started: Some(BOOT - 1), ..running(1, &[0]) };
     index.replace_pods(vec![object(&before)]);
-    assert_eq!(index.snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), PodLookupError::Absent);
+    assert_eq!(index.build_snapshot(at(BOOT + 5)).pod_at(address).unwrap_err(), PodLookupError::Absent);
     // Long after the machine's start, the status counts again.
     index.set_boot_time(None);
-    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+    assert!(index.build_snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     index.set_boot_time(Some(at(BOOT)));
-    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_err());
+    assert!(index.build_snapshot(at(BOOT + 5)).pod_at(address).is_err());
     // The pod gets its next sandbox. Older kubelets do not report sandboxes; for them the start of the next container counts.
     let made = ModelPod { sandbox: SandboxCondition::Ready(Some(at(BOOT + 1))), ..before.clone() };
     index.apply_pod(&object(&made));
-    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+    assert!(index.build_snapshot(at(BOOT + 5)).pod_at(address).is_ok());
     // No known kubelet writes a status without a time. The index accepts such a status.
     index.apply_pod(&object(&running(1, &[0])));
-    assert!(index.snapshot(at(BOOT + 5)).pod_at(address).is_ok());
+    assert!(index.build_snapshot(at(BOOT + 5)).pod_at(address).is_ok());
 }
 
 #[test]
 fn before_the_first_list_nothing_is_complete() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
-    assert!(!index.snapshot(at(0)).is_complete());
+    assert!(!index.build_snapshot(at(0)).has_complete_pod_list());
     index.replace_pods(vec![]);
-    let snapshot = index.snapshot(at(0));
-    assert!(snapshot.is_complete() && snapshot.pods().len() == 0);
+    let snapshot = index.build_snapshot(at(0));
+    assert!(snapshot.has_complete_pod_list() && snapshot.pods().len() == 0);
 }
 
 #[test]
 fn no_service_account_is_read_before_its_watch_has_a_position() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
-    assert!(index.take_fetches().is_empty());
+    assert!(index.take_related_object_fetches().is_empty());
     index.refetch_objects(RelatedObjectKind::ServiceAccount);
-    assert_eq!(index.take_fetches().len(), 1);
-    assert!(index.take_fetches().is_empty(), "each fetch is returned once");
+    assert_eq!(index.take_related_object_fetches().len(), 1);
+    assert!(index.take_related_object_fetches().is_empty(), "each fetch is returned once");
 }
 
 #[test]
@@ -568,10 +569,10 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
     let mut index = PodIndex::default();
     index.refetch_objects(RelatedObjectKind::ServiceAccount);
     index.apply_pod(&object(&running(1, &[0])));
-    drop(index.snapshot(at(0)));
-    let fetch = index.take_fetches().remove(0);
+    drop(index.build_snapshot(at(0)));
+    let fetch = index.take_related_object_fetches().remove(0);
     index.remove_pod(&object(&running(1, &[0])));
-    drop(index.snapshot(at(0)));
+    drop(index.build_snapshot(at(0)));
     assert!(index.accounts.is_empty());
     assert!(fetch.ticket.upgrade().is_none(), "the reader of this fetch can stop");
 }
@@ -580,27 +581,34 @@ fn service_accounts_that_nobody_uses_are_forgotten() {
 fn tokens_survive_a_change_of_the_record_and_not_a_change_of_the_pod() {
     let mut index = PodIndex::default();
     index.apply_pod(&object(&running(1, &[0])));
-    let first = index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
+    let first = index.build_snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
     index.apply_pod(&object(&running(1, &[1])));
-    let second = index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
+    let second = index.build_snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&first, &second) && Arc::ptr_eq(&first.token_cache, &second.token_cache));
     index.remove_pod(&object(&running(1, &[1])));
     index.apply_pod(&object(&running(1, &[1])));
-    let third = index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
+    let third = index.build_snapshot(at(0)).pod_by_uid("uid-1").unwrap().clone();
     assert!(!Arc::ptr_eq(&second.token_cache, &third.token_cache));
 }
 
 /// Returns an index with pods 1 and 2 in `reef` and pod 3 in `shop`, and the fetches of their namespaces by name.
 fn in_two_namespaces() -> (PodIndex, BTreeMap<String, ObjectFetch>) {
-    let mut index = PodIndex::with_namespaces();
+    let mut index = PodIndex::tracking_namespaces();
     for (uid, namespace) in [(1, "reef"), (2, "reef"), (3, "shop")] {
         let mut pod = object(&running(uid, &[uid]));
         pod.metadata.namespace = namespace.into();
         index.apply_pod(&pod);
     }
-    assert!(index.take_fetches().is_empty(), "a change before the watch begins would be missed");
+    assert!(
+        index.take_related_object_fetches().is_empty(),
+        "a change before the watch begins would be missed"
+    );
     index.refetch_objects(RelatedObjectKind::Namespace);
-    let fetches = index.take_fetches().into_iter().map(|fetch| (fetch.object.to_string(), fetch)).collect();
+    let fetches = index
+        .take_related_object_fetches()
+        .into_iter()
+        .map(|fetch| (fetch.object.to_string(), fetch))
+        .collect();
     (index, fetches)
 }
 
@@ -619,7 +627,7 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
     let (mut index, fetches) = in_two_namespaces();
     assert!(fetches.keys().eq(["namespace reef", "namespace shop"]), "{fetches:?}");
     index.apply_fetched(&fetches["namespace reef"], &says("a"));
-    let snapshot = index.snapshot(at(0));
+    let snapshot = index.build_snapshot(at(0));
     let told = |uid| snapshot.pod_by_uid(uid).unwrap().annotations.namespace.clone();
     assert_eq!(
         [told("uid-1"), told("uid-2"), told("uid-3")],
@@ -632,7 +640,7 @@ fn a_namespaces_annotation_reaches_all_of_its_pods() {
     assert!(Arc::ptr_eq(&one, &two), "all pods of the namespace share the annotations");
     // A pod that comes later gets the known annotations at once.
     index.apply_pod(&object(&running(4, &[4])));
-    assert_eq!(index.snapshot(at(0)).pod_by_uid("uid-4").unwrap().annotations.namespace, says("a"));
+    assert_eq!(index.build_snapshot(at(0)).pod_by_uid("uid-4").unwrap().annotations.namespace, says("a"));
 }
 
 #[test]
@@ -641,10 +649,10 @@ fn a_change_of_a_namespace_is_told_to_its_pods_alone() {
     for fetch in fetches.values() {
         index.apply_fetched(fetch, &says("a"));
     }
-    let before = index.snapshot(at(0));
+    let before = index.build_snapshot(at(0));
     index.apply_object(&namespace("reef"), &says("b"));
     index.apply_object(&namespace("elsewhere"), &says("b"));
-    let after = index.snapshot(at(0));
+    let after = index.build_snapshot(at(0));
     let is_same = |uid| Arc::ptr_eq(before.pod_by_uid(uid).unwrap(), after.pod_by_uid(uid).unwrap());
     assert_eq!(["uid-1", "uid-2", "uid-3"].map(is_same), [false, false, true]);
     let changed = after.pod_by_uid("uid-1").unwrap();
@@ -661,15 +669,15 @@ fn a_read_of_a_namespace_that_an_event_overtakes_is_ignored() {
     index.apply_object(&namespace("reef"), &says("new"));
     assert!(overtaken.ticket.upgrade().is_none());
     index.apply_fetched(overtaken, &says("old"));
-    assert_eq!(index.snapshot(at(0)).pod_by_uid("uid-1").unwrap().annotations.namespace, says("new"));
+    assert_eq!(index.build_snapshot(at(0)).pod_by_uid("uid-1").unwrap().annotations.namespace, says("new"));
     // A fetch from before the restart of the watch is ignored as well. The known value stays until the next response.
     index.refetch_objects(RelatedObjectKind::Namespace);
     index.apply_fetched(&fetches["namespace shop"], &says("old"));
     assert_eq!(
-        index.snapshot(at(0)).pod_by_uid("uid-3").unwrap().annotations.namespace,
+        index.build_snapshot(at(0)).pod_by_uid("uid-3").unwrap().annotations.namespace,
         RelatedAnnotations::NotRead
     );
-    assert_eq!(index.take_fetches().len(), 2);
+    assert_eq!(index.take_related_object_fetches().len(), 2);
 }
 
 #[test]
@@ -678,8 +686,8 @@ fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
     index.apply_pod(&object(&running(1, &[0])));
     index.refetch_objects(RelatedObjectKind::Namespace);
     index.apply_object(&namespace("reef"), &says("a"));
-    assert!(index.take_fetches().is_empty());
-    let snapshot = index.snapshot(at(0));
+    assert!(index.take_related_object_fetches().is_empty());
+    let snapshot = index.build_snapshot(at(0));
     assert_eq!(
         snapshot.pod_by_uid("uid-1").unwrap().annotations.namespace,
         RelatedAnnotations::of_object(Annotations::default())
@@ -690,7 +698,7 @@ fn nothing_is_unknown_of_namespaces_that_nobody_asks_about() {
 fn namespaces_that_nobody_uses_are_forgotten() {
     let (mut index, fetches) = in_two_namespaces();
     index.remove_pod(&object(&running(3, &[3])));
-    drop(index.snapshot(at(0)));
+    drop(index.build_snapshot(at(0)));
     assert!(fetches["namespace shop"].ticket.upgrade().is_none(), "the reader of this fetch can stop");
     assert!(fetches["namespace reef"].ticket.upgrade().is_some());
 }

@@ -118,7 +118,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 
 /// Requests and caches the tokens of one pod.
 #[derive(Debug)]
-pub(crate) struct PodTokens {
+pub(crate) struct PodTokenSource {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
     /// The client, which all pods share. A client takes several hundred bytes, and each pod has its own `PodTokens`.
@@ -126,13 +126,13 @@ pub(crate) struct PodTokens {
     pub(crate) lifetime: Duration,
 }
 
-impl SubjectTokens for PodTokens {
+impl SubjectTokens for PodTokenSource {
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a> {
         Box::pin(async move { Ok(self.token(audience).await?) })
     }
 }
 
-impl PodTokens {
+impl PodTokenSource {
     async fn token(&self, audience: &str) -> Result<Secret<String>, TokenError> {
         let slot = self.cache.slot(audience, self.kube_client.clock.now());
         let mut held = slot.lock().await;

@@ -8,16 +8,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::fake_api_server::{FakeCall, timed_fake_client};
+use crate::fake_api_server::{FakeCall, client_of_fake_server};
 
 const AUDIENCE: &str = "sts.amazonaws.com";
 
-fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<FakeCall>, ManualClock) {
+fn pod_tokens() -> (Arc<PodTokenSource>, UnboundedReceiver<FakeCall>, ManualClock) {
     let (clock, hand) = Clock::manual();
-    let (link, asked) = timed_fake_client(clock);
+    let (link, asked) = client_of_fake_server(clock);
     let service_account = ServiceAccount { namespace: "reef".into(), name: "coral".into() };
     let pod = Pod { uid: PodUid("u1".into()), name: "web-0".into(), service_account };
-    let tokens = PodTokens {
+    let tokens = PodTokenSource {
         pod,
         cache: Arc::default(),
         kube_client: link.into(),
@@ -26,11 +26,14 @@ fn pod_tokens() -> (Arc<PodTokens>, UnboundedReceiver<FakeCall>, ManualClock) {
     (Arc::new(tokens), asked, hand)
 }
 
-fn ask(tokens: &Arc<PodTokens>) -> JoinHandle<Result<String, SubjectTokenError>> {
+fn ask(tokens: &Arc<PodTokenSource>) -> JoinHandle<Result<String, SubjectTokenError>> {
     ask_for(tokens, AUDIENCE)
 }
 
-fn ask_for(tokens: &Arc<PodTokens>, audience: &'static str) -> JoinHandle<Result<String, SubjectTokenError>> {
+fn ask_for(
+    tokens: &Arc<PodTokenSource>,
+    audience: &'static str,
+) -> JoinHandle<Result<String, SubjectTokenError>> {
     let tokens = tokens.clone();
     tokio::spawn(async move { Ok(tokens.subject_token(audience).await?.expose().clone()) })
 }
@@ -44,7 +47,7 @@ fn refusal(code: u16, details: &Value) -> Value {
 }
 
 /// Requests a token that lives for an hour.
-async fn with_token(tokens: &Arc<PodTokens>, asked: &mut UnboundedReceiver<FakeCall>) {
+async fn with_token(tokens: &Arc<PodTokenSource>, asked: &mut UnboundedReceiver<FakeCall>) {
     let asking = ask(tokens);
     asked.recv().await.unwrap().answer(201, &answer("first", 3600));
     assert_eq!(asking.await.unwrap().unwrap(), "first");

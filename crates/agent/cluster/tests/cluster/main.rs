@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use seawall_cluster::{ClientConfigSource, ClusterConfig, NodeName, NodePods, PodLookupError, PodSnapshot};
 use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
-use seawall_core::events::EventReason;
+use seawall_core::kubernetes_events::EventReason;
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, Moment};
 use serde_json::{Value, json};
@@ -76,7 +76,7 @@ async fn a_pod_is_known_when_bound_has_its_address_when_reported_and_leaves() {
     admin.make_account("coral", Some("coral@shop.iam.gserviceaccount.com")).await;
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    until(&pods, "the first list", |snapshot| snapshot.is_complete()).await;
+    until(&pods, "the first list", |snapshot| snapshot.has_complete_pod_list()).await;
 
     let uid = admin.make_pod("web-0", "coral").await;
     let appeared = until_known(&pods, &uid).await;
@@ -499,15 +499,17 @@ async fn a_frozen_api_server_leaves_the_snapshot_and_shows_its_age() {
     run(&admin, &pods, "web-0", "10.244.1.7").await;
 
     plane.freeze_api_server();
-    until_true("the age of the view grows", || async { pods.staleness().unwrap() > Duration::from_secs(3) })
-        .await;
+    until_true("the age of the view grows", || async {
+        pods.time_since_last_message().unwrap() > Duration::from_secs(3)
+    })
+    .await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
     plane.thaw_api_server();
     let thawed = Clock::system().now();
     admin.make_pod("web-1", "coral").await;
     until(&pods, "the new pod is known", |s| names(s).len() == 2).await;
     check_soon_after(thawed);
-    assert!(pods.staleness().unwrap() < Duration::from_secs(3));
+    assert!(pods.time_since_last_message().unwrap() < Duration::from_secs(3));
 }
 
 #[tokio::test]
@@ -519,9 +521,12 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
 
     plane.kill_api_server();
     // Wait until the pauses between attempts have reached their maximum.
-    until_true("the outage lasts", || async { pods.staleness().unwrap() > Duration::from_secs(12) }).await;
+    until_true("the outage lasts", || async {
+        pods.time_since_last_message().unwrap() > Duration::from_secs(12)
+    })
+    .await;
     assert_eq!(at(&pods, "10.244.1.7"), Ok("web-0".into()));
-    let health = cluster.health().remove(0);
+    let health = cluster.health_per_watch().remove(0);
     assert!(health.failure_count >= 4 && health.current_failure.is_some(), "{health:?}");
 
     plane.start_api_server().await;
@@ -529,7 +534,7 @@ async fn after_a_crash_of_the_api_server_news_come_within_five_seconds() {
     plane.admin().await.make_pod("web-1", "coral").await;
     until(&pods, "the new pod is known", |s| names(s).len() == 2).await;
     check_soon_after(back);
-    assert!(cluster.health()[0].current_failure.is_none());
+    assert!(cluster.health_per_watch()[0].current_failure.is_none());
 }
 
 #[tokio::test]
@@ -543,9 +548,12 @@ async fn an_api_server_that_is_not_there_yet_is_waited_for() {
 
     let cluster = cluster(&plane, &token).await;
     let pods = cluster.pods();
-    until_true("the health shows three failures", || async { cluster.health()[0].failure_count >= 3 }).await;
-    assert_eq!(pods.staleness(), None);
-    assert!(!pods.snapshot().is_complete());
+    until_true("the health shows three failures", || async {
+        cluster.health_per_watch()[0].failure_count >= 3
+    })
+    .await;
+    assert_eq!(pods.time_since_last_message(), None);
+    assert!(!pods.snapshot().has_complete_pod_list());
     assert_eq!(at(&pods, "10.244.1.7"), Err(PodLookupError::Absent));
 
     plane.start_api_server().await;
@@ -583,7 +591,7 @@ async fn a_position_that_has_expired_is_left_for_a_new_list() {
         .await;
     let knows = |s: &PodSnapshot| s.pod_by_uid(&stays).unwrap().annotations.service_account == says_nothing();
     until(&pods, "the ServiceAccount's change during the interruption", knows).await;
-    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
+    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health_per_watch()) else {
         panic!("two watches")
     };
     assert_eq!((pods_health.start_count, accounts_health.start_count), (2, 2));
@@ -605,7 +613,7 @@ async fn a_connection_that_died_silently_is_given_up() {
     proxy.deaden();
     admin.make_pod("web-1", "coral").await;
     until(&pods, "the watch reports the new pod over a new connection", |s| names(s).len() == 2).await;
-    assert_eq!(cluster.health()[0].start_count, 1, "the watch resumed without a new list");
+    assert_eq!(cluster.health_per_watch()[0].start_count, 1, "the watch resumed without a new list");
 }
 
 #[tokio::test]
@@ -655,7 +663,7 @@ async fn one_kind_that_is_forbidden_does_not_hold_up_the_other() {
             .all(|record| record.annotations.service_account == RelatedAnnotations::NotRead),
         "the annotations are unknown, which differs from no annotations"
     );
-    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health()) else {
+    let Ok([pods_health, accounts_health]) = <[_; 2]>::try_from(cluster.health_per_watch()) else {
         panic!("two watches")
     };
     assert!(pods_health.current_failure.is_none(), "{pods_health:?}");
@@ -819,7 +827,7 @@ async fn watch_in_a_process_of_its_own() {
     while let Some(question) = questions.next_line().await.unwrap() {
         let wanted: usize = question.parse().unwrap();
         let ready = |s: &PodSnapshot| {
-            s.is_complete()
+            s.has_complete_pod_list()
                 && names(s).len() == wanted
                 && s.pods().all(|pod| pod.annotations.service_account != RelatedAnnotations::NotRead)
                 && s.pods().filter(|pod| !pod.addresses.is_empty()).count() >= wanted.saturating_sub(1)

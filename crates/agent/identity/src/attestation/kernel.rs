@@ -65,7 +65,7 @@ pub(crate) trait ConnectionRecords: Debug + Send + Sync {
 }
 
 /// The cluster's view of pods, including pods on the node's network.
-pub(crate) trait PodLookup: PodsByAddress {
+pub(crate) trait PodAddressClaims: PodsByAddress {
     /// Returns the only pod that claims this address. If this pod is shutting down, another pod can already have the address. The kernel's
     /// record then shows which of the two pods opened a connection.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
@@ -81,7 +81,7 @@ pub(crate) struct KernelAttestation<P, N> {
     records: N,
 }
 
-impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
+impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
     /// Creates the attestation from the pods that the API server reports and the kernel's records.
     pub(crate) fn new(pods: P, records: N) -> Self {
         Self { pods, records }
@@ -119,7 +119,7 @@ pub(crate) fn is_from_node(pair: SocketPair) -> bool {
     pair.peer.ip().is_loopback() || pair.peer.ip() == pair.local.ip()
 }
 
-impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
+impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
     /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
     /// A connection from the node's own address without a record is rejected, because its client is not in a pod. Every other connection
@@ -172,11 +172,14 @@ impl<P: PodLookup, N: ConnectionRecords> Attestation for KernelAttestation<P, N>
     }
 }
 
-impl<P: PodLookup, N: ConnectionRecords> KernelAttestation<P, N> {
+impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
     /// Returns the addresses that only this pod claims; empty for a pod on the node's network.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
-        let own =
-            pod.addresses.iter().copied().filter(|ip| !pod.uses_host_network && (pod.is_only_claimant)(*ip));
+        let own = pod
+            .addresses
+            .iter()
+            .copied()
+            .filter(|ip| !pod.uses_host_network && (pod.is_only_claimant_of)(*ip));
         Some(AttestedAddresses::from_addresses(own))
     }
 }
@@ -214,7 +217,7 @@ mod tests {
         }
     }
 
-    impl PodLookup for View {
+    impl PodAddressClaims for View {
         fn claimant_at(&self, address: IpAddr) -> Option<PodUid> {
             self.claims.get(&address).map(|uid| self::uid(uid))
         }
@@ -370,7 +373,7 @@ mod tests {
             let sighting = PodNetwork {
                 addresses: &addresses,
                 uses_host_network: host_network,
-                is_only_claimant: &|_| true,
+                is_only_claimant_of: &|_| true,
             };
             kernel.attested_addresses(&sighting).unwrap()
         };

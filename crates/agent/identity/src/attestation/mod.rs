@@ -17,9 +17,9 @@ use std::net::IpAddr;
 use seawall_core::PodUid;
 use seawall_core::attestation::{AttestFuture, AttestedAddresses, ConnectionEnds};
 
-pub(crate) use kernel::{ConnectionRecords, KernelAttestation, PodLookup, RecordOwner, SocketPair};
+pub(crate) use kernel::{ConnectionRecords, KernelAttestation, PodAddressClaims, RecordOwner, SocketPair};
 pub(crate) use source_ip::{AddressLookupError, PodsByAddress, SourceIpAttestation};
-pub(crate) use static_file::{StaticIdentity, StaticPod};
+pub(crate) use static_file::{StaticPod, StaticPodsByAddress};
 pub(crate) use token_file::TokenFile;
 
 /// The result of attesting one connection.
@@ -96,5 +96,5 @@ pub(crate) struct PodNetwork<'a> {
     /// True if the pod shares the node's network.
     pub(crate) uses_host_network: bool,
     /// Returns true if this pod, and no other pod in the snapshot, claims the address.
-    pub(crate) is_only_claimant: &'a dyn Fn(IpAddr) -> bool,
+    pub(crate) is_only_claimant_of: &'a dyn Fn(IpAddr) -> bool,
 }

@@ -121,7 +121,7 @@ impl<P: PodsByAddress> SourceIpAttestation<P> {
     /// connection. But connections that the agent accepted earlier belong to the pod that shuts down. They end when that pod ends or when
     /// another pod claims the address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
-        let own = || pod.addresses.iter().copied().filter(|ip| (pod.is_only_claimant)(*ip));
+        let own = || pod.addresses.iter().copied().filter(|ip| (pod.is_only_claimant_of)(*ip));
         (!pod.uses_host_network).then(|| AttestedAddresses::from_addresses(own()))
     }
 }
@@ -249,7 +249,7 @@ mod tests {
             pods.attested_addresses(&PodNetwork {
                 addresses: &addresses,
                 uses_host_network: host_network,
-                is_only_claimant: claims,
+                is_only_claimant_of: claims,
             })
         };
         let both = seen(false, &|_| true).unwrap();

@@ -32,12 +32,12 @@ pub(crate) struct StaticPod {
     /// The annotations from the file, in the form that a cluster would report.
     pub(crate) annotations: PodAnnotations,
     /// The source of this pod's Kubernetes token.
-    pub(crate) subject_tokens: Arc<dyn SubjectTokens>,
+    pub(crate) subject_token_source: Arc<dyn SubjectTokens>,
 }
 
 /// The pods of an identity file, by address. Immutable.
 #[derive(Debug, Default)]
-pub(crate) struct StaticIdentity {
+pub(crate) struct StaticPodsByAddress {
     pods: HashMap<IpAddr, Arc<StaticPod>>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum IdentityFileError {
     },
 }
 
-impl StaticIdentity {
+impl StaticPodsByAddress {
     /// Reads a file and resolves relative token paths against the file's folder. `keys` are the keys that replace annotations, such as
     /// `googleServiceAccount`.
     ///
@@ -187,7 +187,7 @@ fn attested(
         service_account: RelatedAnnotations::of_object(of(AnnotatedObject::ServiceAccount)),
         namespace: RelatedAnnotations::of_object(of(AnnotatedObject::Namespace)),
     };
-    Some(StaticPod { pod, annotations: facts, subject_tokens: Arc::new(TokenFile::new(token?)) })
+    Some(StaticPod { pod, annotations: facts, subject_token_source: Arc::new(TokenFile::new(token?)) })
 }
 
 const ADDRESS: &str = "an IP address such as 10.4.0.7";
@@ -216,8 +216,8 @@ mod tests {
         is_valid: |text| text.contains('@'),
     }];
 
-    fn parse(pods: &str) -> Result<StaticIdentity, ValidationErrors> {
-        StaticIdentity::parse(&format!("pods:{pods}"), Path::new("/etc/seawall"), KEYS)
+    fn parse(pods: &str) -> Result<StaticPodsByAddress, ValidationErrors> {
+        StaticPodsByAddress::parse(&format!("pods:{pods}"), Path::new("/etc/seawall"), KEYS)
     }
 
     fn ip(text: &str) -> IpAddr {
@@ -237,7 +237,7 @@ mod tests {
             cart.annotations,
             PodAnnotations { pod, service_account: RelatedAnnotations::of_object(said), namespace }
         );
-        assert!(format!("{:?}", cart.subject_tokens).contains("/etc/seawall/tokens/cart-0"));
+        assert!(format!("{:?}", cart.subject_token_source).contains("/etc/seawall/tokens/cart-0"));
         let verdict = |address| {
             identity
                 .attestation()
@@ -273,7 +273,7 @@ mod tests {
             "  googleServiceAccount: cart@my-project.iam.gserviceaccount.com",
             "  podRole: one\n  role: three",
         );
-        let identity = StaticIdentity::parse(&format!("pods:{entry}"), Path::new(""), &keys).unwrap();
+        let identity = StaticPodsByAddress::parse(&format!("pods:{entry}"), Path::new(""), &keys).unwrap();
         let said = |text: &str| -> Annotations { [("cloud/role", text.into())].into_iter().collect() };
         let (_, cart) = identity.pods().next().unwrap();
         let service_account = RelatedAnnotations::of_object(Annotations::default());
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_key_that_no_cloud_names_is_a_mistake() {
         let text =
-            StaticIdentity::parse(&format!("pods:{CART}"), Path::new(""), &[]).unwrap_err().to_string();
+            StaticPodsByAddress::parse(&format!("pods:{CART}"), Path::new(""), &[]).unwrap_err().to_string();
         assert!(text.contains("googleServiceAccount"), "{text}");
     }
 
@@ -336,7 +336,7 @@ mod tests {
             assert!(text.contains(place), "{place} in {text}");
         }
         assert_eq!(mistakes.0.len(), 8, "{text}");
-        assert!(StaticIdentity::parse("{}", Path::new(""), KEYS).is_err());
+        assert!(StaticPodsByAddress::parse("{}", Path::new(""), KEYS).is_err());
     }
 
     #[test]
@@ -352,19 +352,19 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("seawall-identity-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("pods.yaml");
-        let failed = |path: &Path| StaticIdentity::load(path, KEYS).unwrap_err().to_string();
+        let failed = |path: &Path| StaticPodsByAddress::load(path, KEYS).unwrap_err().to_string();
         assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("No such file"));
         assert!(failed(&folder).contains("is a directory, expected a regular file"));
         std::fs::write(&path, "pods: 7\n").unwrap();
         assert!(failed(&path).contains("pods.yaml") && failed(&path).contains("a list"));
         std::fs::write(&path, format!("pods:{CART}")).unwrap();
-        let identity = StaticIdentity::load(&path, KEYS).unwrap();
+        let identity = StaticPodsByAddress::load(&path, KEYS).unwrap();
         let (_, cart) = identity.pods().next().unwrap();
         let token = folder.join("tokens/cart-0");
         assert!(
-            format!("{:?}", cart.subject_tokens).contains(token.to_str().unwrap()),
+            format!("{:?}", cart.subject_token_source).contains(token.to_str().unwrap()),
             "{:?}",
-            cart.subject_tokens
+            cart.subject_token_source
         );
         std::fs::remove_dir_all(&folder).unwrap();
     }

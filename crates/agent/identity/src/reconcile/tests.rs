@@ -9,14 +9,14 @@ use seawall_core::ServiceAccount;
 use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_core::attestation::ConnectionEnds;
 use seawall_core::cloud::CloudName;
-use seawall_server::client::ClientResolver;
+use seawall_server::connection_client::ClientResolver;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
 
 use super::*;
 use crate::entitlement_swap::{EntitlementSwap, SwapCommand};
-use crate::pod_resolver::{PodResolver, ProbeAddress};
+use crate::pod_resolver::{PodResolver, SelfProbeSourceAddress};
 
 const CART: &str = "10.4.0.7";
 const OTHER: &str = "10.4.0.8";
@@ -58,8 +58,11 @@ impl World {
         let mut cluster = ManualCluster::new(&fixture.clock);
         let (client, roster) = (cluster.client.clone(), Arc::<PodRegistry>::default());
         let attester = ClusterAttester::by_source_ip(client.pods());
-        let resolver =
-            PodResolver::with_attestation(attester.attestation(), roster.clone(), ProbeAddress::default());
+        let resolver = PodResolver::with_attestation(
+            attester.attestation(),
+            roster.clone(),
+            SelfProbeSourceAddress::default(),
+        );
         let (commands, received) = mpsc::channel(4);
         let reconciler = PodReconciler::new(client, roster.clone(), fixture.clouds.clone(), attester);
         let reconciler = tokio::spawn(reconciler.run(received));
@@ -90,8 +93,8 @@ impl World {
         let swap = EntitlementSwap {
             clouds,
             changed_clouds: changed,
-            entitlements_cleared,
-            dialects_replaced,
+            entitlements_cleared_sender: entitlements_cleared,
+            dialects_replaced_receiver: dialects_replaced,
             completion_sender,
         };
         self.commands.send(SwapCommand::Swap(swap)).await.unwrap();

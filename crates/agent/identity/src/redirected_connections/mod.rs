@@ -52,7 +52,7 @@ pub struct RedirectHandle {
     /// The heartbeat of this agent. Without it, the redirect's programs refuse pods' connections to this agent.
     heartbeat: Mutex<AgentHeartbeat>,
     /// The counters of the redirect's programs.
-    pub counters: CounterMap,
+    pub ebpf_counters: CounterMap,
     /// The programs' records of connections.
     pub records: KernelRecords,
     /// The attachment that was present when this handle was opened.
@@ -113,7 +113,7 @@ impl RedirectHandle {
             agent: AgentAddress { listener_slot: seat, ..agent },
             gate: Mutex::new(gate),
             heartbeat: Mutex::new(heartbeat),
-            counters: told(CounterMap::open(&pins))?,
+            ebpf_counters: told(CounterMap::open(&pins))?,
             records: KernelRecords::new(callers, site, pods, clock.clone()),
             attachment,
             has_claimed_target: AtomicBool::new(false),

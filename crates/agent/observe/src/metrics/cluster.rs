@@ -12,9 +12,9 @@ use super::write::{counters, gauge};
 /// # Errors
 /// The encoder fails.
 pub fn write(cluster: &ClusterClient, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let (pods, health) = (cluster.pods(), cluster.health());
+    let (pods, health) = (cluster.pods(), cluster.health_per_watch());
     gauge(out, "seawall_pods", "Live pods of this node", pods.snapshot().pods().len() as f64)?;
-    if let Some(age) = pods.staleness() {
+    if let Some(age) = pods.time_since_last_message() {
         let help = "Seconds since the API server last sent anything about this node's pods";
         gauge(out, "seawall_cluster_staleness_seconds", help, age.as_secs_f64())?;
     }

@@ -24,7 +24,7 @@ pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::
     }
     let help = "Connections from pods' addresses for which the kernel has no connection record";
     counter(out, "seawall_redirect_connections_without_record", help, capture.records.missed_count())?;
-    capture.counters.read().map_or(Ok(()), |counts| counted(out, &counts))
+    capture.ebpf_counters.read().map_or(Ok(()), |counts| counted(out, &counts))
 }
 
 fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Result {

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use seawall_server::connection_permits::PermitCounter;
 use seawall_server::thread_metrics::{
-    ACCEPT_WAIT_BOUNDS_MILLIS, ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASSES, ThreadMetrics,
+    ACCEPT_WAIT_BOUNDS_MILLIS, ConnectionMetrics, LATENCY_BOUNDS_MICROS, STATUS_CLASS_LABELS, ThreadMetrics,
 };
 
 use super::write::{counter, counters, gauge};
@@ -46,7 +46,7 @@ impl RequestMetrics {
         let all = &self.threads;
         let routes = all.first().map(|thread| &thread.requests[..]).unwrap_or_default();
         let requests = routes.iter().enumerate().flat_map(|(place, (route, _))| {
-            STATUS_CLASSES.iter().enumerate().map(move |(i, class)| {
+            STATUS_CLASS_LABELS.iter().enumerate().map(move |(i, class)| {
                 let labels = [("cloud", route.cloud_label()), ("route", route.name()), ("status", *class)];
                 (labels, sum(all, |t| &t.requests[place].1[i]))
             })
@@ -56,7 +56,8 @@ impl RequestMetrics {
         self.latency(out)?;
         let help = "Requests that waited for the identification of their pod, by outcome";
         let held = ["identified", "not_identified"].into_iter().enumerate();
-        let held = held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.identity_waits[i])));
+        let held =
+            held.map(|(i, outcome)| ([("outcome", outcome)], sum(all, |t| &t.identity_waits_by_outcome[i])));
         counters(out, "seawall_identity_waits", help, held)?;
         counter(
             out,
@@ -74,7 +75,7 @@ impl RequestMetrics {
         let buckets: Vec<_> = bounds
             .chain([f64::INFINITY])
             .enumerate()
-            .map(|(i, bound)| (bound, sum(&self.threads, |t| &t.accept_waits[i])))
+            .map(|(i, bound)| (bound, sum(&self.threads, |t| &t.accept_wait_buckets[i])))
             .collect();
         let count = buckets.iter().map(|(_, n)| n).sum();
         let total = Duration::from_millis(sum(&self.threads, |t| &t.total_accept_wait_millis)).as_secs_f64();
@@ -104,13 +105,14 @@ impl RequestMetrics {
 
     fn connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let all = &self.threads;
-        let count = |read: fn(&ConnectionMetrics) -> &AtomicU64| sum(all, |thread| read(&thread.connections));
+        let count =
+            |read: fn(&ConnectionMetrics) -> &AtomicU64| sum(all, |thread| read(&thread.connection_metrics));
         let rows = [
             ("seawall_connections_accepted", "Connections accepted", count(|counts| &counts.accepted)),
             (
                 "seawall_connections_rejected",
                 "Connections rejected because their pod was deleted",
-                count(|c| &c.rejected),
+                count(|c| &c.rejected_pod_deleted),
             ),
             (
                 "seawall_connections_guests",

@@ -11,7 +11,7 @@ use seawall_core::cloud::CloudName;
 use seawall_emulator::faults::Faults;
 
 use crate::metrics::broker;
-use crate::pod_scan::PodCountGauge;
+use crate::periodic_pod_checks::PodCountGauge;
 use crate::stale_credentials::RenewalMonitor;
 
 /// Advances the clock in steps of 20 s, with a scan after each step, and returns the messages for the pod.

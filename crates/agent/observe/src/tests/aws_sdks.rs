@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use seawall_clouds::pod::{PodClient as Served, PodEntry};
 use seawall_clouds::testing::PodFixture;
 use seawall_clouds::testing::aws::{annotations_naming_role, new_pod_token, start_with_role, unix_seconds};
-use seawall_core::events::{EventBackend, EventReason, PodEventRecorder};
+use seawall_core::kubernetes_events::{EventBackend, EventReason, PodEventRecorder};
 use seawall_emulator::aws::AwsEmulator;
 use seawall_emulator::faults::Faults;
 use seawall_testkit::aws_sdk_models::{
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::excessive_fetch;
 use crate::excessive_fetch::FetchMonitor;
-use crate::pod_scan::PodCountGauge;
+use crate::periodic_pod_checks::PodCountGauge;
 
 /// The time between two calls of a program, in seconds.
 const STEP: i64 = 20;

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use seawall_http::RequestHead;
 
 use super::credentials::CredentialsDocument;
-use super::{NOT_FOUND, PATH_CHARSET, headers, refuse};
+use super::{NOT_FOUND, PATH_CHARSET, header_checks, refuse};
 use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
@@ -50,7 +50,7 @@ pub const BAD_AUTHORIZATION: Refusal = Refusal::new(
 
 /// The endpoint with its addresses.
 #[derive(Clone, Debug)]
-pub struct ContainerEndpoint {
+pub struct ContainerCredentialsEndpoint {
     addresses: Vec<IpAddr>,
 }
 
@@ -58,7 +58,7 @@ pub struct ContainerEndpoint {
 ///
 /// The type has no `Debug`, because the token is a secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct ContainerQuery<'b> {
+pub struct ContainerCredentialsQuery<'b> {
     /// The token. It has the format of a JWT and is not verified yet.
     pub token: &'b str,
 }
@@ -68,7 +68,7 @@ pub fn is_endpoint_path(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
 
-impl ContainerEndpoint {
+impl ContainerCredentialsEndpoint {
     /// Creates the endpoint at these addresses, with any port. See [`ADDRESSES`].
     pub fn new(addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { addresses: addresses.into_iter().collect() }
@@ -86,19 +86,22 @@ impl ContainerEndpoint {
     /// - 403: [`INVALID_HOST`], or a proxied request.
     /// - 401: [`NO_AUTHORIZATION`] or [`BAD_AUTHORIZATION`].
     /// - 404: any other path.
-    pub fn parse_request<'b>(&self, head: &RequestHead<'_, 'b>) -> Result<ContainerQuery<'b>, Refusal> {
+    pub fn parse_request<'b>(
+        &self,
+        head: &RequestHead<'_, 'b>,
+    ) -> Result<ContainerCredentialsQuery<'b>, Refusal> {
         if !matches!(head.method, "GET" | "HEAD") {
             return Err(METHOD_NOT_ALLOWED);
         }
         require_no_body(head)?;
-        headers::require_not_proxied(head)?;
+        header_checks::require_not_proxied(head)?;
         self.host(head)?;
         let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
         if !is_endpoint_path(path.as_str()) {
             return Err(NOT_FOUND);
         }
-        let value = headers::find_single(head, "Authorization")?.ok_or(NO_AUTHORIZATION)?;
-        Ok(ContainerQuery { token: jwt(value)? })
+        let value = header_checks::find_single(head, "Authorization")?.ok_or(NO_AUTHORIZATION)?;
+        Ok(ContainerCredentialsQuery { token: jwt(value)? })
     }
 
     /// Checks the Host header. The target must not contain a host, because that host could contradict the header.
@@ -106,7 +109,7 @@ impl ContainerEndpoint {
         if !head.target.starts_with('/') {
             return Err(BAD_TARGET);
         }
-        let host = headers::find_single(head, "Host")?.and_then(address).ok_or(INVALID_HOST)?;
+        let host = header_checks::find_single(head, "Host")?.and_then(address).ok_or(INVALID_HOST)?;
         if self.addresses.contains(&host) { Ok(()) } else { Err(INVALID_HOST) }
     }
 }
@@ -150,7 +153,11 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
 const ALWAYS: &[u8] = b"";
 
 /// Writes the credentials of the pod. The response has `Cache-Control: no-store`.
-pub fn write_document(out: &mut Vec<u8>, frame: &ResponseContext<'_>, credentials: &CredentialsDocument<'_>) {
+pub fn write_credentials(
+    out: &mut Vec<u8>,
+    frame: &ResponseContext<'_>,
+    credentials: &CredentialsDocument<'_>,
+) {
     frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(b"Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     credentials.write_container_document(out, frame);

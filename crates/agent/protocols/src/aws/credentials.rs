@@ -32,9 +32,9 @@ pub struct CredentialsDocument<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentFormat {
     /// The format in `security-credentials`, without the account.
-    Plain,
+    WithoutAccount,
     /// The format in `security-credentials-extended`, with the account.
-    Extended,
+    WithAccount,
 }
 
 impl CredentialsDocument<'_> {
@@ -55,7 +55,7 @@ impl CredentialsDocument<'_> {
         const ACCOUNT: &[u8] = b"\",\n  \"AccountId\" : \"";
         const AFTER: &[u8] = b"\"\n}";
         const FIXED: usize = UPDATED.len() + ID.len() + SECRET.len() + TOKEN.len() + END.len() + AFTER.len();
-        let account = self.account_id.filter(|_| shape == DocumentFormat::Extended);
+        let account = self.account_id.filter(|_| shape == DocumentFormat::WithAccount);
         let dates = self.last_updated.as_bytes().len() + self.expiration.as_bytes().len();
         let texts = self.access_key_id.len() + self.secret_access_key.len() + self.session_token.len();
         let length = FIXED + dates + texts + account.map_or(0, |account| ACCOUNT.len() + account.len());

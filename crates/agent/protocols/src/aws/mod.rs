@@ -10,22 +10,22 @@
 pub mod containers;
 pub mod credentials;
 pub mod full_match_regex;
-mod headers;
+mod header_checks;
 pub mod imds;
-pub mod instance_metadata;
+pub mod node_metadata;
 mod refuse;
 pub mod role;
 pub mod session_token;
 pub mod time;
 
-pub use containers::ContainerEndpoint;
+pub use containers::ContainerCredentialsEndpoint;
 pub use credentials::{CredentialsDocument, DocumentFormat};
 pub use full_match_regex::{Pattern, PatternError};
 pub use imds::{Imds, ImdsQuery, ImdsRequest, ImdsResource, TokenRequirement, TokenRules};
-pub use instance_metadata::InstanceMetadata;
+pub use node_metadata::InstanceMetadata;
 pub use role::RoleName;
 pub use session_token::{
-    GrantedToken, TokenClient, TokenKeysError, TokenSigningKeys, TokenSubject, TtlLimit,
+    GrantedToken, InvalidStoredTokenKeys, TokenClient, TokenSigningKeys, TokenSubject, TtlLimit,
 };
 pub use time::{Iso8601Time, UnixTime};
 

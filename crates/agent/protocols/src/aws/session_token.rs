@@ -69,7 +69,7 @@ const ADDRESS: u8 = b'a';
 
 impl TokenSubject {
     /// Creates the subject of a pod. Call this function once per pod and keep the result, because the function computes a hash.
-    pub fn pod(uid: &PodUid) -> Self {
+    pub fn from_pod_uid(uid: &PodUid) -> Self {
         Self::new(POD, uid.0.as_bytes())
     }
 
@@ -110,7 +110,7 @@ pub struct TokenClient {
 
 impl TokenClient {
     /// Creates a client that is a known pod at this address.
-    pub fn pod(pod: TokenSubject, address: IpAddr) -> Self {
+    pub fn with_known_pod(pod: TokenSubject, address: IpAddr) -> Self {
         Self { pod: Some(pod), address }
     }
 
@@ -118,7 +118,7 @@ impl TokenClient {
     ///
     /// The agent grants a token even to this client. Otherwise the client would continue without a token; the SDK for C++ would use no token until
     /// its process ends.
-    pub fn unknown(address: IpAddr) -> Self {
+    pub fn with_unknown_pod(address: IpAddr) -> Self {
         Self { pod: None, address }
     }
 
@@ -183,7 +183,7 @@ impl GrantedToken {
 }
 
 /// The number of bytes of a key. It equals the size of the hash (RFC 2104 section 3).
-pub const KEY_BYTES: usize = 32;
+pub const KEY_LENGTH: usize = 32;
 
 /// The keys that sign tokens: the current key and the previous one. Tokens of the previous key are still valid.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ pub struct TokenSigningKeys {
 ///
 /// Dropping the key does not overwrite the HMAC form in memory, because that form is a type of the library `ring`.
 struct Key {
-    bytes: Secret<[u8; KEY_BYTES]>,
+    bytes: Secret<[u8; KEY_LENGTH]>,
     made: UnixTime,
     hmac: hmac::Key,
 }
@@ -210,7 +210,7 @@ impl fmt::Debug for Key {
 /// The error for bytes that are not a complete set of stored keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the content is damaged, is incomplete or does not hold session token keys")]
-pub struct TokenKeysError;
+pub struct InvalidStoredTokenKeys;
 
 /// The age at which a new key replaces the current key. It is four times the longest lifetime of a token, so all tokens of the previous key have
 /// expired before the agent drops that key.
@@ -220,14 +220,14 @@ const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 const MAGIC: &[u8; 8] = b"swtokens";
 
 /// The size of one stored key: the creation time in big-endian order, and the key bytes.
-const KEPT_KEY: usize = 8 + KEY_BYTES;
+const KEPT_KEY: usize = 8 + KEY_LENGTH;
 
 /// The size of the hash at the end of the stored keys. The hash detects a truncated or damaged file.
 const CHECK: usize = 8;
 
 impl TokenSigningKeys {
     /// Creates keys with this first key. The bytes must be random and unknown to other processes.
-    pub fn new(bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
+    pub fn with_first_key(bytes: Secret<[u8; KEY_LENGTH]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: None }
     }
 
@@ -240,7 +240,7 @@ impl TokenSigningKeys {
     ///
     /// The old current key becomes the previous key. The tokens of the previous key expire before the next rotation.
     #[must_use]
-    pub fn rotated(self, bytes: Secret<[u8; KEY_BYTES]>, now: UnixTime) -> Self {
+    pub fn rotated(self, bytes: Secret<[u8; KEY_LENGTH]>, now: UnixTime) -> Self {
         Self { current: Key::new(bytes, now), previous: Some(self.current) }
     }
 
@@ -265,17 +265,18 @@ impl TokenSigningKeys {
     /// Reads stored keys.
     ///
     /// # Errors
-    /// [`TokenKeysError`].
-    pub fn from_bytes(kept: &[u8]) -> Result<Self, TokenKeysError> {
-        let (content, end) = kept.split_last_chunk::<CHECK>().ok_or(TokenKeysError)?;
-        let keys = content.strip_prefix(MAGIC).filter(|_| check(content) == *end).ok_or(TokenKeysError)?;
-        let (keys, []) = keys.as_chunks::<KEPT_KEY>() else { return Err(TokenKeysError) };
+    /// [`InvalidStoredTokenKeys`].
+    pub fn from_bytes(kept: &[u8]) -> Result<Self, InvalidStoredTokenKeys> {
+        let (content, end) = kept.split_last_chunk::<CHECK>().ok_or(InvalidStoredTokenKeys)?;
+        let keys =
+            content.strip_prefix(MAGIC).filter(|_| check(content) == *end).ok_or(InvalidStoredTokenKeys)?;
+        let (keys, []) = keys.as_chunks::<KEPT_KEY>() else { return Err(InvalidStoredTokenKeys) };
         match keys {
             [current] => Ok(Self { current: Key::kept(current), previous: None }),
             [current, previous] => {
                 Ok(Self { current: Key::kept(current), previous: Some(Key::kept(previous)) })
             }
-            _ => Err(TokenKeysError),
+            _ => Err(InvalidStoredTokenKeys),
         }
     }
 
@@ -329,13 +330,13 @@ impl TokenSigningKeys {
 }
 
 impl Key {
-    fn new(bytes: Secret<[u8; KEY_BYTES]>, made: UnixTime) -> Self {
+    fn new(bytes: Secret<[u8; KEY_LENGTH]>, made: UnixTime) -> Self {
         let hmac = hmac::Key::new(hmac::HMAC_SHA256, bytes.expose());
         Self { bytes, made, hmac }
     }
 
     fn kept(kept: &[u8; KEPT_KEY]) -> Self {
-        let (mut made, mut bytes) = ([0; 8], Secret::new([0; KEY_BYTES]));
+        let (mut made, mut bytes) = ([0; 8], Secret::new([0; KEY_LENGTH]));
         made.copy_from_slice(&kept[..8]);
         bytes.expose_mut().copy_from_slice(&kept[8..]);
         Self::new(bytes, UnixTime(u64::from_be_bytes(made)))
@@ -391,20 +392,20 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 7));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 8));
 
-    fn key(byte: u8) -> Secret<[u8; KEY_BYTES]> {
-        Secret::new([byte; KEY_BYTES])
+    fn key(byte: u8) -> Secret<[u8; KEY_LENGTH]> {
+        Secret::new([byte; KEY_LENGTH])
     }
 
     fn keys() -> TokenSigningKeys {
-        TokenSigningKeys::new(key(1), NOW)
+        TokenSigningKeys::with_first_key(key(1), NOW)
     }
 
     fn pod(uid: &str) -> TokenSubject {
-        TokenSubject::pod(&PodUid(uid.into()))
+        TokenSubject::from_pod_uid(&PodUid(uid.into()))
     }
 
     fn cart() -> TokenClient {
-        TokenClient::pod(pod("cart"), HERE)
+        TokenClient::with_known_pod(pod("cart"), HERE)
     }
 
     fn token(keys: &TokenSigningKeys, visitor: &TokenClient, ttl: u64) -> Vec<u8> {
@@ -420,13 +421,16 @@ mod tests {
         }
         assert_eq!(keys.verify(&token, &cart(), end), Err(EXPIRED_TOKEN));
         assert_eq!(
-            keys.verify(&token, &TokenClient::pod(pod("cart"), THERE), NOW),
+            keys.verify(&token, &TokenClient::with_known_pod(pod("cart"), THERE), NOW),
             Ok(end),
             "on any connection"
         );
-        assert_eq!(keys.verify(&token, &TokenClient::pod(pod("shop"), HERE), NOW), Err(TOKEN_POD_MISMATCH));
         assert_eq!(
-            TokenSigningKeys::new(key(2), NOW).verify(&token, &cart(), NOW),
+            keys.verify(&token, &TokenClient::with_known_pod(pod("shop"), HERE), NOW),
+            Err(TOKEN_POD_MISMATCH)
+        );
+        assert_eq!(
+            TokenSigningKeys::with_first_key(key(2), NOW).verify(&token, &cart(), NOW),
             Err(BAD_TOKEN),
             "another node's"
         );
@@ -452,12 +456,12 @@ mod tests {
     #[test]
     fn a_token_that_an_address_was_given_is_good_there_and_once_it_is_known_whose_it_is() {
         let keys = keys();
-        let early = token(&keys, &TokenClient::unknown(HERE), 21_600);
+        let early = token(&keys, &TokenClient::with_unknown_pod(HERE), 21_600);
         for (visitor, good) in [
-            (TokenClient::unknown(HERE), true),
+            (TokenClient::with_unknown_pod(HERE), true),
             (cart(), true),
-            (TokenClient::unknown(THERE), false),
-            (TokenClient::pod(pod("cart"), THERE), false),
+            (TokenClient::with_unknown_pod(THERE), false),
+            (TokenClient::with_known_pod(pod("cart"), THERE), false),
         ] {
             let opened = keys.verify(&early, &visitor, NOW);
             assert_eq!(
@@ -470,9 +474,9 @@ mod tests {
                 "{visitor:?}"
             );
         }
-        let mapped = TokenClient::unknown("::ffff:10.0.0.7".parse().unwrap());
+        let mapped = TokenClient::with_unknown_pod("::ffff:10.0.0.7".parse().unwrap());
         assert!(keys.verify(&early, &mapped, NOW).is_ok(), "one address in two spellings");
-        let uid_like_address = TokenSubject::pod(&PodUid("\u{a}\0\0\u{7}".into()));
+        let uid_like_address = TokenSubject::from_pod_uid(&PodUid("\u{a}\0\0\u{7}".into()));
         assert_ne!(uid_like_address, TokenSubject::address(HERE));
     }
 
@@ -512,8 +516,8 @@ mod tests {
             (middle, cart(), 300, 300),
             (short, cart(), 21_600, 300),
             (short, cart(), 10, 10),
-            (TtlLimit::default(), TokenClient::unknown(HERE), 21_600, 300),
-            (TtlLimit::default(), TokenClient::unknown(HERE), 60, 60),
+            (TtlLimit::default(), TokenClient::with_unknown_pod(HERE), 21_600, 300),
+            (TtlLimit::default(), TokenClient::with_unknown_pod(HERE), 60, 60),
         ] {
             let grant = keys().issue(&visitor, Duration::from_secs(asked), longest, NOW);
             assert_eq!(grant.ttl.as_secs(), granted, "{asked} of {longest:?}");
@@ -566,7 +570,7 @@ mod tests {
         let none = checked(MAGIC);
         let three = checked(&[&MAGIC[..], &[0; 3 * KEPT_KEY]].concat());
         for bytes in [&*none, &three, b"", &[0; 96]] {
-            assert_eq!(TokenSigningKeys::from_bytes(bytes).map(drop), Err(TokenKeysError));
+            assert_eq!(TokenSigningKeys::from_bytes(bytes).map(drop), Err(InvalidStoredTokenKeys));
         }
     }
 

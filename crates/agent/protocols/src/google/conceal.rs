@@ -31,9 +31,9 @@ use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
 
 /// The refusal for a method other than GET and HEAD.
-pub const METHOD_NOT_ALLOWED: Refusal =
+pub const READ_ONLY_METHODS_REFUSAL: Refusal =
     Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
-/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`METHOD_NOT_ALLOWED`].
+/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`READ_ONLY_METHODS_REFUSAL`].
 pub const CERTIFICATE_BINDING_UNSUPPORTED: Refusal =
     Refusal::new(403, "method_not_allowed", request_head_rules::CERTIFICATE_BINDING_MESSAGE);
 /// The refusal for a path outside the known API versions.
@@ -66,7 +66,7 @@ pub struct AdmittedRequest<'b> {
     /// The long poll that the request asks for.
     ///
     /// The caller's timeout must be longer than the long poll's timeout, which the target contains as `timeout_sec`.
-    pub wait_for_change: Option<WaitForChange<'b>>,
+    pub long_poll: Option<WaitForChange<'b>>,
 }
 
 /// Decides whether to send a request to the real server, and rewrites the request.
@@ -74,7 +74,11 @@ pub struct AdmittedRequest<'b> {
 /// # Errors
 /// The first rule that forbids the request.
 pub fn admit_request<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'b>, Refusal> {
-    request_head_rules::require_read_method(head, METHOD_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED)?;
+    request_head_rules::require_read_method(
+        head,
+        READ_ONLY_METHODS_REFUSAL,
+        CERTIFICATE_BINDING_UNSUPPORTED,
+    )?;
     require_no_body(head)?;
     let marks = GuardHeaders::from_request(head);
     marks.require_not_proxied()?;
@@ -86,11 +90,11 @@ pub fn admit_request<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'
     if is_concealed(&target.path) {
         return Err(CONCEALED);
     }
-    let params = QueryParams::parse(target.query, UnknownKeyPolicy::Refused)?;
+    let params = QueryParams::parse(target.query, UnknownKeyPolicy::RefusedUnlessHarmless)?;
     place.allows(&target.path, &params)?;
     let hold = if place == PathScope::Discovery { None } else { params.long_poll() };
     let query = upstream_query(&params, hold.as_ref())?;
-    Ok(AdmittedRequest { target: join(target.path, &query), wait_for_change: hold })
+    Ok(AdmittedRequest { target: join(target.path, &query), long_poll: hold })
 }
 
 /// The part of the metadata tree to which a path belongs. Each part has its own rules.

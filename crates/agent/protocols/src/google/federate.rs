@@ -13,7 +13,7 @@ use std::sync::Arc;
 use seawall_http::RequestHead;
 
 use super::etag::ETag;
-use super::node_metadata::{GoogleAccount, NodeDirectories, NodeMetadata};
+use super::node_metadata::{GoogleIdentity, NodeDirectories, NodeMetadata};
 use super::query::{QueryParams, ResponseFormat, UnknownKeyPolicy, WaitForChange};
 use super::request_head_rules::{self, GuardHeaders};
 use super::scopes::Scopes;
@@ -77,7 +77,7 @@ pub struct TreeRequest<'t, 'b> {
     /// until a new tree replaces this tree. With a credential, the parser does not know the current token's etag, so it sets this field for
     /// every long poll. The caller then compares `last_etag` with the etag of the lease (the cached token). If the etags differ, the caller
     /// answers at once. Otherwise it waits for the next lease.
-    pub wait_for_change: Option<WaitForChange<'b>>,
+    pub long_poll: Option<WaitForChange<'b>>,
 }
 
 /// The resource that a request names.
@@ -205,16 +205,16 @@ type ParsedTreeRequest<'t, 'b> = (TreeResource<'t, 'b>, Option<WaitForChange<'b>
 
 impl MetadataTree {
     /// Creates the tree of a workload on this node. Without an account, every path below `service-accounts/` gets 404.
-    pub fn new(node: &NodeMetadata, account: Option<&GoogleAccount>) -> Self {
+    pub fn for_workload(node: &NodeMetadata, account: Option<&GoogleIdentity>) -> Self {
         Self::with(Arc::new(NodeDirectories::from_metadata(node)), account)
     }
 
     /// Creates the tree of another workload on the same node. Both trees share the node's metadata.
-    pub fn with_account(&self, account: &GoogleAccount) -> Self {
+    pub fn with_account(&self, account: &GoogleIdentity) -> Self {
         Self::with(self.facts.clone(), Some(account))
     }
 
-    fn with(facts: Arc<NodeDirectories>, account: Option<&GoogleAccount>) -> Self {
+    fn with(facts: Arc<NodeDirectories>, account: Option<&GoogleIdentity>) -> Self {
         let accounts = Arc::new(facts.build_accounts_directory(account));
         Self {
             root: facts.build_root(accounts.clone()),
@@ -248,14 +248,14 @@ impl MetadataTree {
         if let Some(known) = probe(&target.path) {
             return Ok(TreeRequest {
                 resource: TreeResource::WithoutCredential(TreeResponse::Text(known)),
-                wait_for_change: None,
+                long_poll: None,
             });
         }
         marks.require_flavor()?;
         let found = self.find(target.path.as_str())?;
         let params = QueryParams::parse(target.query, UnknownKeyPolicy::Ignored)?;
         let (what, hold) = self.ask(found, target, &params)?;
-        Ok(TreeRequest { resource: what, wait_for_change: hold })
+        Ok(TreeRequest { resource: what, long_poll: hold })
     }
 
     /// Repeats a read in this tree.

@@ -7,9 +7,9 @@
 pub mod conceal;
 pub mod etag;
 pub mod federate;
+mod forwarded_response;
 pub mod node_metadata;
 pub mod query;
-mod real_server_response;
 pub mod request_head_rules;
 pub mod respond;
 pub mod scopes;
@@ -22,7 +22,7 @@ pub use federate::{
     CredentialQuery, DirectoryRedirect, LongPollTarget, MetadataTree, TreeRequest, TreeResource,
     TreeResponse, TreeText,
 };
-pub use node_metadata::{AccountScopes, GoogleAccount, NodeMetadata};
+pub use node_metadata::{AccountScopes, GoogleIdentity, NodeMetadata};
 pub use query::{ResponseFormat, WaitForChange};
 pub use respond::{AccessTokenBody, MetadataServerKind};
 pub use scopes::Scopes;

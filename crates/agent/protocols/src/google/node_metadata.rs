@@ -9,7 +9,7 @@ use super::scopes::join_scopes;
 use super::tree::{Directory, KeyStyle, Leaf, TreeEntry};
 
 /// The scopes that a GKE node lists for an account without configured scopes.
-pub const DEFAULT_SCOPES: [&str; 2] =
+pub const DEFAULT_ACCOUNT_SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
 /// The metadata of the node and its cluster. A value of `None` is not in the tree, so the agent answers 404 at its path.
@@ -39,12 +39,12 @@ pub struct NodeMetadata {
 
 /// The Google identity of one workload.
 #[derive(Clone, Debug)]
-pub struct GoogleAccount {
+pub struct GoogleIdentity {
     /// The service account's e-mail address, or the workload pool (`PROJECT.svc.id.goog`) if no account is impersonated.
-    pub email: String,
+    pub email_or_workload_pool: String,
     /// True if `email` is an impersonated service account. Identity tokens exist only for such accounts.
     pub is_impersonated: bool,
-    /// The scopes in the listing, which also apply to requests without scopes. See [`DEFAULT_SCOPES`].
+    /// The scopes in the listing, which also apply to requests without scopes. See [`DEFAULT_ACCOUNT_SCOPES`].
     pub scopes: AccountScopes,
 }
 
@@ -60,7 +60,7 @@ impl AccountScopes {
     /// Creates the scopes of an account. The listing keeps the order of `scopes`.
     pub fn new(scopes: &[&str]) -> Self {
         Self {
-            leaf: Leaf::list_entry(scopes.iter().copied()),
+            leaf: Leaf::new_list_entry(scopes.iter().copied()),
             canonical: join_scopes(scopes.to_vec()).into(),
         }
     }
@@ -83,17 +83,17 @@ impl NodeDirectories {
     pub(super) fn from_metadata(node: &NodeMetadata) -> Self {
         let project = vec![
             directory("attributes", KeyStyle::Verbatim, Vec::new()),
-            ("numeric-project-id".into(), Leaf::number_entry(node.numeric_project_id)),
-            ("project-id".into(), Leaf::text_entry(&node.project_id)),
+            ("numeric-project-id".into(), Leaf::new_number_entry(node.numeric_project_id)),
+            ("project-id".into(), Leaf::new_text_entry(&node.project_id)),
         ];
-        let universe = vec![("universe-domain".into(), Leaf::text_entry(&node.universe_domain))];
+        let universe = vec![("universe-domain".into(), Leaf::new_text_entry(&node.universe_domain))];
         let mut instance = instance(node);
         instance.push(directory("attributes", KeyStyle::Verbatim, attributes(node)));
         let beside = vec![
             directory("project", KeyStyle::Camel, project),
             directory("universe", KeyStyle::Camel, universe),
         ];
-        Self { instance, beside, aliases: Leaf::list_entry(["default"]) }
+        Self { instance, beside, aliases: Leaf::new_list_entry(["default"]) }
     }
 
     /// Builds the whole tree with these accounts.
@@ -107,23 +107,23 @@ impl NodeDirectories {
     }
 
     /// Builds the directory of accounts. As on Google's server, the account appears under its e-mail address and under `default`.
-    pub(super) fn build_accounts_directory(&self, account: Option<&GoogleAccount>) -> Directory {
+    pub(super) fn build_accounts_directory(&self, account: Option<&GoogleIdentity>) -> Directory {
         Directory::new(KeyStyle::Verbatim, account.map_or_else(Vec::new, |account| self.both_names(account)))
     }
 
-    fn both_names(&self, account: &GoogleAccount) -> Children {
+    fn both_names(&self, account: &GoogleIdentity) -> Children {
         let entry = TreeEntry::Directory(self.account(account).into());
-        vec![(account.email.clone().into(), entry.clone()), ("default".into(), entry)]
+        vec![(account.email_or_workload_pool.clone().into(), entry.clone()), ("default".into(), entry)]
     }
 
-    fn account(&self, account: &GoogleAccount) -> Directory {
+    fn account(&self, account: &GoogleIdentity) -> Directory {
         let identity =
             if account.is_impersonated { TreeEntry::IdToken } else { TreeEntry::IdTokenUnavailable };
         Directory::new(
             KeyStyle::Camel,
             [
                 ("aliases".into(), self.aliases.clone()),
-                ("email".into(), Leaf::text_entry(&account.email)),
+                ("email".into(), Leaf::new_text_entry(&account.email_or_workload_pool)),
                 ("identity".into(), identity),
                 ("scopes".into(), account.scopes.leaf.clone()),
                 ("token".into(), TreeEntry::AccessToken),
@@ -138,10 +138,10 @@ fn directory(name: &'static str, keys: KeyStyle, children: Children) -> (Cow<'st
 
 fn instance(node: &NodeMetadata) -> Children {
     let zone = node.zone.as_ref().map(|zone| format!("projects/{}/zones/{zone}", node.numeric_project_id));
-    let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::text_entry(value?)));
+    let text = |name: &'static str, value: Option<String>| Some((name.into(), Leaf::new_text_entry(value?)));
     let leaves = [
         text("hostname", node.hostname.clone()),
-        node.instance_id.map(|id| ("id".into(), Leaf::number_entry(id))),
+        node.instance_id.map(|id| ("id".into(), Leaf::new_number_entry(id))),
         text("name", node.instance_name.clone()),
         text("zone", zone),
     ];
@@ -156,6 +156,6 @@ fn attributes(node: &NodeMetadata) -> Children {
     ];
     facts
         .into_iter()
-        .filter_map(|(name, value)| Some((name.into(), Leaf::text_entry(value.as_ref()?))))
+        .filter_map(|(name, value)| Some((name.into(), Leaf::new_text_entry(value.as_ref()?))))
         .collect()
 }

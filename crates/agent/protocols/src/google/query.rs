@@ -87,7 +87,7 @@ pub(super) enum UnknownKeyPolicy {
     /// Unknown keys are ignored. New SDK releases add such keys, and no rule of federate mode depends on them.
     Ignored,
     /// Unknown keys are refused unless they are [`HARMLESS`], because the real server could interpret them.
-    Refused,
+    RefusedUnlessHarmless,
 }
 
 /// The query keys by which newer SDKs request certificate-bound tokens.
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     fn parse(raw: &str) -> Result<QueryParams<'_>, Refusal> {
-        QueryParams::parse(Some(raw), UnknownKeyPolicy::Refused)
+        QueryParams::parse(Some(raw), UnknownKeyPolicy::RefusedUnlessHarmless)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! `Metadata-Flavor: Google`. So errors carry this header, too. The Python library refuses a response without a content type. Only a redirect repeats
 //! parts of the request: the canonical path, and the query, which the parser has checked to be visible ASCII.
 
-use seawall_http::write;
+use seawall_http::head_writer;
 
 use super::etag::ETag;
 use super::federate::{DirectoryRedirect, TreeText};
@@ -50,9 +50,9 @@ impl MetadataServerKind {
         frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, token.etag);
         out.extend_from_slice(NO_STORE);
-        write::header(out, "Content-Type", content_type.as_bytes());
+        head_writer::header(out, "Content-Type", content_type.as_bytes());
         let digits = token.expires_in.checked_ilog10().unwrap_or(0) as usize + 1;
-        write::content_length_and_end(
+        head_writer::content_length_and_end(
             out,
             (before.len() + token.token.len() + between.len() + digits + after.len()) as u64,
         );
@@ -60,7 +60,7 @@ impl MetadataServerKind {
             out.extend_from_slice(before.as_bytes());
             out.extend_from_slice(token.token.as_bytes());
             out.extend_from_slice(between.as_bytes());
-            write::decimal(out, token.expires_in);
+            head_writer::decimal(out, token.expires_in);
             out.extend_from_slice(after.as_bytes());
         }
     }
@@ -77,7 +77,7 @@ impl MetadataServerKind {
     pub fn write_text(self, out: &mut Vec<u8>, frame: &ResponseContext<'_>, known: &TreeText<'_>) {
         frame.begin_head(out, 200, self.constant_headers());
         write_etag(out, known.etag);
-        write::header(out, "Content-Type", known.content_type.as_bytes());
+        head_writer::header(out, "Content-Type", known.content_type.as_bytes());
         frame.end_with_body(out, &[known.body.as_bytes()]);
     }
 
@@ -156,6 +156,6 @@ const HTML: &[u8] = b"Content-Type: text/html; charset=UTF-8\r\n";
 
 fn write_etag(out: &mut Vec<u8>, etag: Option<ETag>) {
     if let Some(etag) = etag {
-        write::header(out, "ETag", &etag.hex_digits());
+        head_writer::header(out, "ETag", &etag.hex_digits());
     }
 }

@@ -28,7 +28,7 @@ pub enum Scopes<'t> {
 
 impl Scopes<'_> {
     /// Returns the canonical text that the broker expects.
-    pub fn as_str(&self) -> &str {
+    pub fn canonical_text(&self) -> &str {
         match self {
             Self::Default(scopes) => scopes,
             Self::Requested(scopes) => scopes,

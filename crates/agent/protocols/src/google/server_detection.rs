@@ -31,7 +31,7 @@ pub struct DetectionResponder(MetadataTree);
 
 impl Default for DetectionResponder {
     fn default() -> Self {
-        Self(MetadataTree::new(&NodeMetadata::default(), None))
+        Self(MetadataTree::for_workload(&NodeMetadata::default(), None))
     }
 }
 
@@ -42,7 +42,7 @@ impl DetectionResponder {
         if !ASKED.contains(&target.path.as_str()) {
             return None;
         }
-        let query = self.0.parse_request(head).ok().filter(|query| query.wait_for_change.is_none())?;
+        let query = self.0.parse_request(head).ok().filter(|query| query.long_poll.is_none())?;
         match query.resource {
             TreeResource::WithoutCredential(text)
                 if matches!(text.route_name(), "probe" | "listing" | "redirect") =>

@@ -59,15 +59,15 @@ enum LeafType {
 }
 
 impl Leaf {
-    pub(super) fn text_entry(text: impl Into<String>) -> TreeEntry {
+    pub(super) fn new_text_entry(text: impl Into<String>) -> TreeEntry {
         Self::entry(LeafType::Text, text.into())
     }
 
-    pub(super) fn number_entry(number: u64) -> TreeEntry {
+    pub(super) fn new_number_entry(number: u64) -> TreeEntry {
         Self::entry(LeafType::Number, number.to_string())
     }
 
-    pub(super) fn list_entry<'a>(items: impl IntoIterator<Item = &'a str>) -> TreeEntry {
+    pub(super) fn new_list_entry<'a>(items: impl IntoIterator<Item = &'a str>) -> TreeEntry {
         Self::entry(LeafType::List, items.into_iter().flat_map(|item| [item, "\n"]).collect())
     }
 
@@ -269,8 +269,8 @@ mod tests {
             [
                 ("token".into(), TreeEntry::AccessToken),
                 ("identity".into(), TreeEntry::IdTokenUnavailable),
-                ("email".into(), Leaf::text_entry("a@b")),
-                ("scopes".into(), Leaf::list_entry(["s1", "s2"])),
+                ("email".into(), Leaf::new_text_entry("a@b")),
+                ("scopes".into(), Leaf::new_list_entry(["s1", "s2"])),
             ],
         );
         let accounts =
@@ -279,8 +279,8 @@ mod tests {
             KeyStyle::Camel,
             [
                 ("service-accounts".into(), TreeEntry::Directory(accounts.into())),
-                ("numeric-project-id".into(), Leaf::number_entry(42)),
-                ("image".into(), Leaf::text_entry("")),
+                ("numeric-project-id".into(), Leaf::new_number_entry(42)),
+                ("image".into(), Leaf::new_text_entry("")),
             ],
         )
     }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_tag_follows_the_content_of_its_subtree() {
         let with = |name: &str| {
-            let inner = Directory::new(KeyStyle::Verbatim, [("name".into(), Leaf::text_entry(name))]);
+            let inner = Directory::new(KeyStyle::Verbatim, [("name".into(), Leaf::new_text_entry(name))]);
             Directory::new(KeyStyle::Camel, [("attributes".into(), TreeEntry::Directory(inner.into()))])
         };
         assert_eq!(with("a").etag(), with("a").etag());

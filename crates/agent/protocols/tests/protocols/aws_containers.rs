@@ -6,7 +6,7 @@ use seawall_protocols::aws::containers::{
     ADDRESSES, BAD_AUTHORIZATION, INVALID_HOST, MAX_TOKEN_BYTES, METHOD_NOT_ALLOWED, NO_AUTHORIZATION,
     is_endpoint_path,
 };
-use seawall_protocols::aws::{ContainerEndpoint, NOT_FOUND, REPEATED_HEADER};
+use seawall_protocols::aws::{ContainerCredentialsEndpoint, NOT_FOUND, REPEATED_HEADER};
 use seawall_protocols::request_head_rules::{PROXIED_REQUEST, UNEXPECTED_BODY};
 
 use crate::support::aws::container;
@@ -26,7 +26,7 @@ fn authorized(line: &str) -> String {
 }
 
 fn refusal(raw: &str) -> Option<Refusal> {
-    with_head(raw, |head| ContainerEndpoint::new(ADDRESSES).parse_request(head).err())
+    with_head(raw, |head| ContainerCredentialsEndpoint::new(ADDRESSES).parse_request(head).err())
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_query_holds_the_token_as_it_was_sent() {
     {
         let raw = authorized(line);
         let token = with_head(&raw, |head| {
-            let query = ContainerEndpoint::new(ADDRESSES).parse_request(head);
+            let query = ContainerCredentialsEndpoint::new(ADDRESSES).parse_request(head);
             query.map(|query| query.token.to_owned())
         });
         assert_eq!(token.as_deref(), Ok(TOKEN), "{line}");

@@ -8,7 +8,7 @@ use seawall_http::{
 };
 use seawall_protocols::aws::imds::{
     BAD_TTL, METHOD_NOT_ALLOWED, NO_ROLE, NO_TOKEN, TOKEN_METHOD_NOT_ALLOWED, TOKEN_ONLY_AT_LATEST,
-    WRONG_ROLE, is_imds_path, keeps_alive_after, respond,
+    WRONG_ROLE, is_imds_path, method_keeps_alive, respond,
 };
 use seawall_protocols::aws::session_token::{
     BAD_TOKEN, EXPIRED_TOKEN, TOKEN_POD_MISMATCH, UNKNOWN_POD_MAX_TTL,
@@ -72,7 +72,7 @@ fn responses_are_these_byte_for_byte() {
 
 #[test]
 fn a_token_is_given_to_everybody_at_once_and_the_connection_goes_on() {
-    for visitor in [pod("cart"), TokenClient::unknown(POD_ADDRESS)] {
+    for visitor in [pod("cart"), TokenClient::with_unknown_pod(POD_ADDRESS)] {
         let scene = Scene { visitor, role: None, ..Scene::strict() };
         let response = scene.exchange(&put(300));
         assert_eq!((status(&response), header(&response, TTL)), ("200", Some("300")));
@@ -81,7 +81,7 @@ fn a_token_is_given_to_everybody_at_once_and_the_connection_goes_on() {
         assert!(token.len() == 76 && !token.contains(|c: char| c.is_whitespace()), "{token:?}");
         assert_eq!(refusal(&scene, &with_token(LISTING, token)), None);
     }
-    assert!(["PUT", "GET", "HEAD"].into_iter().all(keeps_alive_after) && !keeps_alive_after("POST"));
+    assert!(["PUT", "GET", "HEAD"].into_iter().all(method_keeps_alive) && !method_keeps_alive("POST"));
 }
 
 /// Java, C++, CRT, Rust and object_store announce no length at all; JavaScript and Go announce none of zero.
@@ -148,7 +148,7 @@ fn a_token_that_is_shown_is_checked_and_one_that_is_required_is_missed() {
     let scene = Scene::new();
     let good = scene.token(60);
     let foreign = Scene { visitor: pod("shop"), ..Scene::new() }.token(60);
-    let early = Scene { visitor: TokenClient::unknown(POD_ADDRESS), ..Scene::new() }.token(60);
+    let early = Scene { visitor: TokenClient::with_unknown_pod(POD_ADDRESS), ..Scene::new() }.token(60);
     let mut forged = good.clone();
     forged.replace_range(40..41, if &good[40..41] == "A" { "B" } else { "A" });
     let later = UnixTime(NOW.0 + 61);
@@ -195,10 +195,10 @@ fn what_clients_send_is_read_and_answered_without_a_copy() {
     let frame =
         ResponseContext { date: DATE, version: HttpVersion::Http11, keep_alive: true, head_only: false };
     let mut first = Vec::new();
-    respond::write_document(&mut first, &frame, &credentials(), DocumentFormat::Plain);
+    respond::write_credentials(&mut first, &frame, &credentials(), DocumentFormat::WithoutAccount);
     let mut second = Vec::with_capacity(first.len());
     let place = second.as_ptr();
-    respond::write_document(&mut second, &frame, &credentials(), DocumentFormat::Plain);
+    respond::write_credentials(&mut second, &frame, &credentials(), DocumentFormat::WithoutAccount);
     assert!(second == first && second.as_ptr() == place);
 }
 
@@ -219,7 +219,7 @@ fn a_query_tells_whether_a_token_was_shown_and_until_when() {
 
 #[test]
 fn a_token_of_a_pod_that_is_not_known_is_short() {
-    let scene = Scene { visitor: TokenClient::unknown(POD_ADDRESS), ..Scene::new() };
+    let scene = Scene { visitor: TokenClient::with_unknown_pod(POD_ADDRESS), ..Scene::new() };
     let response = scene.exchange(&put(21_600));
     assert_eq!(header(&response, TTL), Some(&*UNKNOWN_POD_MAX_TTL.as_secs().to_string()));
 }
@@ -304,7 +304,7 @@ fn a_role_is_found_in_every_spelling_of_its_name() {
     let asked = scene.ask(&get("/latest/meta-data/iam/security-credentials/x%2By"), |asked| match asked {
         ImdsRequest::Read(query) => {
             query.resource
-                == ImdsResource::RoleCredentials { name: "x+y".into(), shape: DocumentFormat::Plain }
+                == ImdsResource::RoleCredentials { name: "x+y".into(), shape: DocumentFormat::WithoutAccount }
         }
         ImdsRequest::Token(_) => false,
     });

@@ -132,11 +132,11 @@ fn who_watches_with_the_tag_of_its_first_answer_is_held() {
     let tree = impersonating();
     let query = "timeout_sec=60&alt=json&recursive=true&wait_for_change=true&last_etag=NONE";
     let first = request(&format!("GET /computeMetadata/v1/?{query}"), &headers);
-    assert_eq!(crate::support::ask(&tree, &first, |query| query.wait_for_change.is_some()), Ok(false));
+    assert_eq!(crate::support::ask(&tree, &first, |query| query.long_poll.is_some()), Ok(false));
     let response = exchange(&tree, &first);
     let again = first.replace("NONE", header(&response, "ETag").expect("a tag"));
     assert_eq!(
-        crate::support::ask(&tree, &again, |query| query.wait_for_change.map(|hold| hold.timeout.as_secs())),
+        crate::support::ask(&tree, &again, |query| query.long_poll.map(|hold| hold.timeout.as_secs())),
         Ok(Some(60))
     );
 }

@@ -3,8 +3,8 @@
 use seawall_http::Refusal;
 use seawall_http::path::{BAD_PATH, BAD_TARGET};
 use seawall_protocols::google::conceal::{
-    ALT_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED, CONCEALED, METHOD_NOT_ALLOWED, RECURSION_NOT_ALLOWED,
-    UNKNOWN_PATH,
+    ALT_NOT_ALLOWED, CERTIFICATE_BINDING_UNSUPPORTED, CONCEALED, READ_ONLY_METHODS_REFUSAL,
+    RECURSION_NOT_ALLOWED, UNKNOWN_PATH,
 };
 use seawall_protocols::google::query::{
     BAD_PARAMETER_VALUE, BOUND_TOKEN_UNSUPPORTED, REPEATED_PARAMETER, UNKNOWN_PARAMETER,
@@ -326,7 +326,7 @@ fn only_reading_is_allowed() {
     let zone = "/computeMetadata/v1/instance/zone";
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "get", "TRACE"] {
         let raw = get(zone).replacen("GET", method, 1);
-        assert_eq!(admit(&raw), Err(METHOD_NOT_ALLOWED), "{method}");
+        assert_eq!(admit(&raw), Err(READ_ONLY_METHODS_REFUSAL), "{method}");
     }
     let token = "/computeMetadata/v1/instance/service-accounts/default/token";
     assert_eq!(admit(&get(token).replacen("GET", "POST", 1)), Err(CERTIFICATE_BINDING_UNSUPPORTED));
@@ -349,7 +349,7 @@ fn a_long_poll_is_marked_and_bounded() {
     let zone = "/computeMetadata/v1/instance/zone";
     let hold = |query: &str| {
         forward(&get(&format!("{zone}?{query}")), |forward| {
-            (forward.target.into_owned(), forward.wait_for_change.map(|hold| hold.timeout.as_secs()))
+            (forward.target.into_owned(), forward.long_poll.map(|hold| hold.timeout.as_secs()))
         })
     };
     assert_eq!(hold("alt=text"), Ok((format!("{zone}?alt=text"), None)));
@@ -362,7 +362,7 @@ fn a_long_poll_is_marked_and_bounded() {
         Ok((format!("{zone}?wait_for_change=true&last_etag=NONE&timeout_sec=60"), Some(60)))
     );
     let probe = forward(&get("/?wait_for_change=true"), |forward| {
-        (forward.target.into_owned(), forward.wait_for_change.is_some())
+        (forward.target.into_owned(), forward.long_poll.is_some())
     });
     assert_eq!(probe, Ok(("/".into(), false)));
 }

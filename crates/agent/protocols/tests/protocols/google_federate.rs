@@ -34,7 +34,7 @@ fn tag(tree: &MetadataTree, path: &str) -> (String, bool) {
     let look = |query: TreeRequest<'_, '_>| match query.resource {
         TreeResource::WithoutCredential(TreeResponse::Text(known)) => {
             let tag = known.etag.map(|etag| String::from_utf8_lossy(&etag.hex_digits()).into_owned());
-            (tag.unwrap_or_default(), query.wait_for_change.is_some())
+            (tag.unwrap_or_default(), query.long_poll.is_some())
         }
         other => panic!("{other:?}"),
     };
@@ -223,7 +223,7 @@ fn facts_nobody_knows_are_absent() {
         universe_domain: "googleapis.com".into(),
         ..NodeMetadata::default()
     };
-    let tree = MetadataTree::new(&node, None);
+    let tree = MetadataTree::for_workload(&node, None);
     assert_eq!(body(&v1(&tree, "instance/")), "attributes/\nservice-accounts/\n");
     assert_eq!(body(&v1(&tree, "instance/attributes/")), "");
     assert_eq!(refused(&tree, "instance/zone"), Some(NOT_FOUND));
@@ -231,7 +231,7 @@ fn facts_nobody_knows_are_absent() {
 
 #[test]
 fn a_workload_without_an_account_is_told_so() {
-    let tree = MetadataTree::new(&node(), None);
+    let tree = MetadataTree::for_workload(&node(), None);
     for path in ["default/token", "default/", "default/email", "a@b/token"] {
         assert_eq!(refused(&tree, &format!("instance/service-accounts/{path}")), Some(NO_ACCOUNT), "{path}");
     }
@@ -302,7 +302,7 @@ fn token_requests_carry_canonical_scopes() {
         let raw = get(&format!("{V1}/instance/service-accounts/default/token{query}"));
         ask(&tree, &raw, |query| match query.resource {
             TreeResource::Credential(CredentialQuery::AccessToken { scopes, alt }) => {
-                (scopes.as_str().to_owned(), matches!(scopes, Scopes::Default(_)), alt)
+                (scopes.canonical_text().to_owned(), matches!(scopes, Scopes::Default(_)), alt)
             }
             other => panic!("{other:?}"),
         })
@@ -358,7 +358,7 @@ fn a_watcher_waits_only_while_it_has_the_content() {
 fn tags_follow_the_content_of_what_is_asked_for() {
     let (before, same) = (impersonating(), impersonating());
     let other = NodeMetadata { cluster_name: Some("bakery".into()), ..node() };
-    let after = MetadataTree::new(&other, None);
+    let after = MetadataTree::for_workload(&other, None);
     let changes = |path: &str| tag(&before, path).0 != tag(&after, path).0;
     for path in ["?recursive=true", "instance/", "instance/attributes/", "instance/attributes/cluster-name"] {
         assert!(changes(path), "{path}");
@@ -374,9 +374,8 @@ fn tags_follow_the_content_of_what_is_asked_for() {
 fn a_token_watcher_is_left_to_whoever_knows_the_lease() {
     let raw =
         get(&format!("{V1}/instance/service-accounts/default/token?wait_for_change=true&last_etag=abc"));
-    let hold = ask(&impersonating(), &raw, |query| {
-        query.wait_for_change.map(|hold| hold.last_etag.map(Cow::into_owned))
-    });
+    let hold =
+        ask(&impersonating(), &raw, |query| query.long_poll.map(|hold| hold.last_etag.map(Cow::into_owned)));
     assert_eq!(hold, Ok(Some(Some("abc".into()))));
 }
 

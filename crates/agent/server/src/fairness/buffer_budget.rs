@@ -81,13 +81,13 @@ impl BufferedBytes {
     /// Replaces the held bytes by `bytes`. Returns false and holds no bytes if the client has no room for so many bytes.
     ///
     /// If `bytes` is empty, the value frees its buffer, even a large one.
-    pub(crate) fn replace(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn replace_bytes(&mut self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
     }
 
     /// Holds the rest of an answer that the socket did not accept. Returns false if the client has no room for so many bytes.
     /// At this time the socket's buffer of `beside` bytes is full, and these bytes also count toward the client's share.
-    pub(crate) fn replace_unsent(&mut self, bytes: &[u8], beside: usize) -> bool {
+    pub(crate) fn hold_unsent_bytes(&mut self, bytes: &[u8], beside: usize) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }
 
@@ -142,14 +142,16 @@ mod tests {
         let (mut one, mut two) = (share.new_empty_buffer(), share.new_empty_buffer());
         // Half of the bytes that are not reserved for clients with a few bytes.
         const HALF: usize = MOST / 8 * 3;
-        assert!(one.replace(&[1; HALF - 10]));
-        assert!(two.replace(&[2; 10]));
-        assert!(!two.replace(&[2; 11]));
+        assert!(one.replace_bytes(&[1; HALF - 10]));
+        assert!(two.replace_bytes(&[2; 10]));
+        assert!(!two.replace_bytes(&[2; 11]));
         assert!(two.is_empty(), "bytes that do not fit are not held in part");
-        assert!(two.replace(&[2; 10]) && one.replace(&[1; 5]) && two.replace(&[2; HALF - 5]));
+        assert!(
+            two.replace_bytes(&[2; 10]) && one.replace_bytes(&[1; 5]) && two.replace_bytes(&[2; HALF - 5])
+        );
         drop(two);
-        assert!(one.replace(&[1; HALF]));
-        assert!(one.replace(&[]) && share.own.get() == 0 && share.all.used.get() == 0);
+        assert!(one.replace_bytes(&[1; HALF]));
+        assert!(one.replace_bytes(&[]) && share.own.get() == 0 && share.all.used.get() == 0);
     }
 
     /// Regression: slow readers and partial heads of one pod left no room for another pod's head in two segments.
@@ -162,7 +164,7 @@ mod tests {
                 let mut held: Vec<BufferedBytes> = Vec::new();
                 loop {
                     let mut next = share.new_empty_buffer();
-                    if !next.replace(&[0; 4096]) {
+                    if !next.replace_bytes(&[0; 4096]) {
                         return held;
                     }
                     held.push(next);
@@ -173,16 +175,16 @@ mod tests {
             hoarders.iter().filter(|held| held.len() >= 8).count() >= 6,
             "at least six hoarders hold 32 KiB"
         );
-        assert!(BufferShare::new_empty(&all).new_empty_buffer().replace(&[0; 16 * 1024]));
+        assert!(BufferShare::new_empty(&all).new_empty_buffer().replace_bytes(&[0; 16 * 1024]));
     }
 
     #[test]
     fn a_full_socket_counts_as_long_as_its_answer_waits() {
         let share = BufferShare::new_empty(&BufferBudget::new(MOST));
         let mut held = share.new_empty_buffer();
-        assert!(held.replace_unsent(&[1; 100], 16_384));
+        assert!(held.hold_unsent_bytes(&[1; 100], 16_384));
         assert_eq!(share.own.get(), 16_484);
-        assert!(held.replace_unsent(&[], 16_384));
+        assert!(held.hold_unsent_bytes(&[], 16_384));
         assert_eq!(share.own.get(), 0);
     }
 
@@ -191,7 +193,7 @@ mod tests {
         let all = BufferBudget::new(MOST);
         let (stranger, pod) = (BufferShare::new_empty(&all), BufferShare::new_empty(&all));
         let mut held = stranger.new_empty_buffer();
-        assert!(held.replace(&[1; 1000]) && held.transfer_to(&pod));
+        assert!(held.replace_bytes(&[1; 1000]) && held.transfer_to(&pod));
         assert_eq!((stranger.own.get(), pod.own.get(), all.used.get()), (0, 1000, 1000));
         assert_eq!(held.len(), 1000);
     }

@@ -89,7 +89,7 @@ impl FairScheduler {
 
     /// Charges work that costs as much as `turns` turns.
     /// Later rounds pay for the turns beyond the client's share.
-    pub(crate) fn charge(&self, share: &ClientTurns, turns: u32) {
+    pub(crate) fn charge_turns(&self, share: &ClientTurns, turns: u32) {
         share.taken.set(share.taken.get().saturating_add(turns));
     }
 
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn what_is_charged_beyond_the_share_is_owed_to_later_rounds() {
         let (turns, share, _) = two_callers();
-        turns.charge(&share, OF_ALL / 2 * 3);
+        turns.charge_turns(&share, OF_ALL / 2 * 3);
         let mut rounds = 0;
         while turns.has_used_turns(&share) {
             begin(&turns);

@@ -5,7 +5,7 @@
 //! with many addresses must not get many shares. Such clients are unknown clients, processes of the node, and pods that are not
 //! known yet.
 //!
-//! This module assigns shares and never credentials. [`ClientResolver`](crate::client::ClientResolver) identifies clients.
+//! This module assigns shares and never credentials. [`ClientResolver`](crate::connection_client::ClientResolver) identifies clients.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,22 +14,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{buffer_budget, scheduler};
-use crate::client::{Client, ClientId, ClientShares, ServedPod};
+use crate::connection_client::{Client, ClientId, ServedPod, UpstreamShareOwner};
 use crate::connection_permits::PermitCounter;
-use crate::repeated_request_cache::ReplayCache;
+use crate::repeated_request_cache::SingleRequestReplayCache;
 
 /// The resources of one client on a thread.
 #[derive(Debug)]
 pub(crate) struct Tenant<P> {
     pub(crate) id: ClientId,
     /// Counts the client's connections, on all threads.
-    pub(crate) connections: Arc<PermitCounter>,
+    pub(crate) connection_counter: Arc<PermitCounter>,
     /// Counts the client's long polls, on all threads.
-    pub(crate) long_polls: Arc<PermitCounter>,
+    pub(crate) long_poll_counter: Arc<PermitCounter>,
     pub(crate) turns: Rc<scheduler::ClientTurns>,
     pub(crate) buffer_share: Rc<buffer_budget::BufferShare>,
     /// The client's last request that a cached credential answered.
-    pub(crate) replay_cache: ReplayCache<P>,
+    pub(crate) replay_cache: SingleRequestReplayCache<P>,
     /// The number of guests since the last sweep. A guest is a connection that ends after one answer.
     guests: Cell<u32>,
     /// The number of other connections that must still end after their next answer.
@@ -52,11 +52,12 @@ impl<P> Tenant<P> {
         long_polls: Arc<PermitCounter>,
         budget: &Rc<buffer_budget::BufferBudget>,
     ) -> Rc<Self> {
-        let (held, memory) = (buffer_budget::BufferShare::new_empty(budget), ReplayCache::default());
+        let (held, memory) =
+            (buffer_budget::BufferShare::new_empty(budget), SingleRequestReplayCache::default());
         Rc::new(Self {
             id,
-            connections,
-            long_polls,
+            connection_counter: connections,
+            long_poll_counter: long_polls,
             turns: Rc::default(),
             buffer_share: held,
             replay_cache: memory,
@@ -80,8 +81,8 @@ impl<P> Tenant<P> {
     }
 
     /// Returns the client's shares of the resources that all threads share.
-    pub(crate) fn client_shares(&self) -> ClientShares<'_> {
-        ClientShares { client: self.id, long_poll_counter: &self.long_polls }
+    pub(crate) fn client_shares(&self) -> UpstreamShareOwner<'_> {
+        UpstreamShareOwner { client: self.id, long_poll_counter: &self.long_poll_counter }
     }
 }
 
@@ -137,7 +138,7 @@ impl<P: ServedPod> Tenants<P> {
         /// One minute, as a number of sweeps (`connection_table::SWEEP_INTERVAL`).
         const SWEEPS: u32 = 240;
         let all = || self.pods.values().chain(self.addresses.values()).chain([&self.strangers]);
-        let open = |tenant: &Tenant<P>| tenant.connections.open_count();
+        let open = |tenant: &Tenant<P>| tenant.connection_counter.open_count();
         let largest = all().max_by_key(|tenant| open(tenant));
         let mut wanted = 0;
         for tenant in all() {
@@ -170,7 +171,7 @@ mod tests {
         let pods: [FakePod; 3] = Default::default();
         let [large, middle, small] = pods.each_ref().map(|pod| tenants.tenant_of_pod(pod));
         let of = |tenant: &Tenant<FakePod>, count: usize| -> Vec<_> {
-            (0..count).map(|_| tenant.connections.take(1000).unwrap()).collect()
+            (0..count).map(|_| tenant.connection_counter.take(1000).unwrap()).collect()
         };
         let _open = [of(&large, 400), of(&middle, 300), of(&small, 100)];
         (0..20).for_each(|_| small.record_guest());

@@ -12,7 +12,7 @@
 //! One more shard takes the connections whose source is the listener's own address. The agent's readiness request comes from there, and so
 //! do pods on the node's network. Pods with their own address cannot fill this shard, so they cannot make the agent look unready.
 
-mod port_guard;
+mod port_reservation;
 pub mod shards;
 
 use std::io;
@@ -29,7 +29,7 @@ use nix::sys::socket::sockopt::{AttachReusePortCbpf, SetStruct};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use self::port_guard::PortGuard;
+use self::port_reservation::PortGuard;
 
 /// The maximum number of connections that wait in one shard. The kernel also limits this number to `net.core.somaxconn`, by default 4096.
 const BACKLOG: i32 = 256;
@@ -57,7 +57,7 @@ const RECEIVE_BUFFER: usize = 4 * 1024;
 const SEND_BUFFER: usize = 8 * 1024;
 
 /// The largest amount of kernel memory for a connection's unread answers.
-pub const MAX_UNREAD_BYTES: usize = 2 * SEND_BUFFER;
+pub const MAX_SEND_BUFFER_BYTES: usize = 2 * SEND_BUFFER;
 
 /// One of the sockets of a listener.
 #[derive(Debug)]

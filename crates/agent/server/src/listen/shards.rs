@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::net::{SocketFlags, acceptfrom_with, listen};
 
 use super::{BACKLOG, ListenerShard, defer_accept};
-use crate::admission::bounded_backlog;
+use crate::admission::backlog_for_max_wait;
 use crate::epoll::{EpollPoller, MAX_EVENTS};
 
 /// The shards of a thread.
@@ -27,7 +27,7 @@ pub struct ListenerShards {
     /// The shards that the poller does not watch, in the order in which the thread paused them.
     paused: VecDeque<usize>,
     waits: Vec<ShardWait>,
-    /// True from the time when connections begin to wait until the next call of [`Self::take_backlog_period_start`].
+    /// True from the time when connections begin to wait until the next call of [`Self::take_backlog_period_begun_flag`].
     is_first_left: bool,
     /// True if the thread left connections waiting in a shard, or if a shard has a shortened backlog.
     must_bound: bool,
@@ -77,13 +77,13 @@ impl ListenerShards {
     ///
     /// # Errors
     /// The poller failed.
-    pub async fn wait_until_ready(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
+    pub async fn wait_for_connections(&mut self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
         while found.is_empty() {
             if !self.may_have_more {
                 poll_fn(|context| self.poller.poll_ready(context)).await?;
             }
-            let ready = self.poller.collect_events(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+            let ready = self.poller.for_each_event(|lane, _| found.extend(usize::try_from(lane).ok()))?;
             self.may_have_more = ready == MAX_EVENTS;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl ListenerShards {
     /// The poller failed.
     pub fn collect_ready(&self, found: &mut Vec<usize>) -> io::Result<()> {
         found.clear();
-        self.poller.collect_events(|lane, _| found.extend(usize::try_from(lane).ok()))?;
+        self.poller.for_each_event(|lane, _| found.extend(usize::try_from(lane).ok()))?;
         Ok(())
     }
 
@@ -109,7 +109,7 @@ impl ListenerShards {
     ///
     /// # Errors
     /// The kernel has no memory for the change.
-    pub fn pause(&mut self, lane: usize) -> io::Result<()> {
+    pub fn pause_shard(&mut self, lane: usize) -> io::Result<()> {
         self.record_left_waiting(lane);
         if !self.waits[lane].is_paused {
             self.poller.change(&self.lanes[lane].socket, lane as u64, EventFlags::empty())?;
@@ -153,11 +153,11 @@ impl ListenerShards {
     }
 
     /// Returns true once after connections have begun to wait. The first period of [`Self::limit_backlogs`] begins at that call.
-    pub fn take_backlog_period_start(&mut self) -> bool {
+    pub fn take_backlog_period_begun_flag(&mut self) -> bool {
         std::mem::take(&mut self.is_first_left)
     }
 
-    /// Sets the lengths of the backlogs, so that no connection waits for long ([`bounded_backlog`]).
+    /// Sets the lengths of the backlogs, so that no connection waits for long ([`backlog_for_max_wait`]).
     /// `period` is the time since the last call.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl ListenerShards {
     pub fn limit_backlogs(&mut self, period: Duration) -> io::Result<()> {
         let left = || self.waits.iter().filter(|wait| wait.was_left);
         let bounded =
-            bounded_backlog(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
+            backlog_for_max_wait(left().map(|wait| wait.accepted).sum(), period, left().count(), BACKLOG);
         for (lane, wait) in self.lanes.iter().zip(&mut self.waits) {
             let backlog = if wait.was_left { bounded } else { BACKLOG };
             if backlog != wait.backlog {
@@ -212,19 +212,19 @@ impl ListenerShards {
 /// The shards in which the thread recently accepted a known client.
 /// Time is counted in sweeps, because reading the clock for each connection would cost more than the whole list.
 #[derive(Debug, Default)]
-pub struct RecentShards {
+pub struct RecentKnownClientShards {
     /// For each shard, one plus the number of sweeps before the last accept of a known client. Zero means that there was no such
     /// accept.
     last: Vec<u32>,
     sweeps: u32,
 }
 
-impl RecentShards {
+impl RecentKnownClientShards {
     /// One minute, as a number of sweeps (`connection_table::SWEEP_INTERVAL`).
     const LATELY: u32 = 240;
 
     /// Records that the thread has just accepted a known client in this shard.
-    pub fn record(&mut self, lane: usize) {
+    pub fn record_known_client(&mut self, lane: usize) {
         if self.last.len() <= lane {
             self.last.resize(lane + 1, 0);
         }
@@ -232,7 +232,7 @@ impl RecentShards {
     }
 
     /// True if a known client was recently accepted in this shard.
-    pub fn is_recent(&self, lane: usize) -> bool {
+    pub fn had_recent_known_client(&self, lane: usize) -> bool {
         self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
     }
 
@@ -263,7 +263,7 @@ mod tests {
 
     async fn ready(lanes: &mut ListenerShards) -> Vec<usize> {
         let mut found = Vec::new();
-        lanes.wait_until_ready(&mut found).await.unwrap();
+        lanes.wait_for_connections(&mut found).await.unwrap();
         found.sort_unstable();
         found
     }
@@ -281,7 +281,7 @@ mod tests {
         assert!(lanes.accept(0).unwrap().is_none());
         let mut found = Vec::new();
         assert!(
-            pin!(lanes.wait_until_ready(&mut found))
+            pin!(lanes.wait_for_connections(&mut found))
                 .poll(&mut Context::from_waker(Waker::noop()))
                 .is_pending()
         );
@@ -291,7 +291,7 @@ mod tests {
     async fn a_paused_lane_is_quiet_until_it_is_resumed() {
         let (mut lanes, addresses) = lanes(2);
         let _clients = [0, 1].map(|lane: usize| TcpStream::connect(addresses[lane]).unwrap());
-        lanes.pause(0).unwrap();
+        lanes.pause_shard(0).unwrap();
         assert_eq!(ready(&mut lanes).await, [1]);
         assert!(lanes.accept(1).unwrap().is_some());
         assert!(lanes.needs_resume());
@@ -316,16 +316,20 @@ mod tests {
 
     #[test]
     fn a_lane_is_known_for_a_minute_from_when_somebody_known_was_last_accepted_in_it() {
-        let mut known = RecentShards::default();
-        known.record(3);
-        assert!(known.is_recent(3) && !known.is_recent(2) && !known.is_recent(1000));
-        for _ in 1..RecentShards::LATELY {
+        let mut known = RecentKnownClientShards::default();
+        known.record_known_client(3);
+        assert!(
+            known.had_recent_known_client(3)
+                && !known.had_recent_known_client(2)
+                && !known.had_recent_known_client(1000)
+        );
+        for _ in 1..RecentKnownClientShards::LATELY {
             known.advance_one_sweep();
         }
-        assert!(known.is_recent(3));
-        known.record(5);
+        assert!(known.had_recent_known_client(3));
+        known.record_known_client(5);
         known.advance_one_sweep();
-        assert!(!known.is_recent(3) && known.is_recent(5));
+        assert!(!known.had_recent_known_client(3) && known.had_recent_known_client(5));
     }
 
     #[tokio::test]

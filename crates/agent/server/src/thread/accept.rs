@@ -15,13 +15,13 @@ use super::request::RequestOrigin;
 use super::socket::ClientSocket;
 use super::{GONE, REPLACED_ACCEPTS, TrafficThread};
 use crate::admission::{ADMISSION_INTERVAL, GuestPlace};
-use crate::client::{Client, ServedPod};
+use crate::connection_client::{Client, ServedPod};
 use crate::connection_permits::PermitCounter;
 use crate::connection_table::{ConnectionPermits, SWEEP_INTERVAL};
 use crate::fairness::tenants::Tenant;
 use crate::handler::ListenerDialects;
 use crate::listen::shards::ListenerShards;
-use crate::memory::MemoryLevel;
+use crate::memory_levels::MemoryLevel;
 use crate::watchdog::ThreadActivity;
 
 /// The maximum number of connections that one round accepts from shards in which the thread recently accepted a known client.
@@ -67,7 +67,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let found = tokio::select! {
                 biased;
                 () = &mut stopped => break,
-                found = lanes.wait_until_ready(&mut ready) => found,
+                found = lanes.wait_for_connections(&mut ready) => found,
                 () = tokio::time::sleep(ADMISSION_INTERVAL), if lanes.needs_resume() => {
                     ready.clear();
                     Ok(())
@@ -93,7 +93,7 @@ impl<P: ServedPod> TrafficThread<P> {
             // The other agent gets all new connections. Within this time, the kernel offers the connections that it still defers.
             let until = tokio::time::sleep(REPLACED_ACCEPTS);
             let late = async {
-                while lanes.wait_until_ready(&mut ready).await.is_ok() {
+                while lanes.wait_for_connections(&mut ready).await.is_ok() {
                     if !matches!(self.accept_some(&mut lanes, &mut ready), Ok(true)) {
                         lanes.mark_unfinished();
                     }
@@ -107,12 +107,12 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Counts and logs a failed accept.
     /// The usual cause is that no file descriptor is free. Therefore the table ends an idle connection.
     fn record_accept_error(&self, error: &std::io::Error) {
-        self.metrics.connections.accept_errors.fetch_add(1, Ordering::Relaxed);
+        self.metrics.connection_metrics.accept_errors.fetch_add(1, Ordering::Relaxed);
         let now = self.shared.clock.now();
         if self.accept_failures.take(now).is_ok() {
             tracing::warn!(%error, "cannot accept connections");
         }
-        self.end_idle_of_largest_client(now);
+        self.end_longest_idle_of_largest_client(now);
         self.is_accept_failing.set(true);
     }
 
@@ -141,7 +141,7 @@ impl<P: ServedPod> TrafficThread<P> {
             budget.grow(now, clock::process_cpu_time());
             lanes.resume(budget.affordable_guests())?;
         }
-        if lanes.take_backlog_period_start() {
+        if lanes.take_backlog_period_begun_flag() {
             self.last_bounded.set(now);
         }
         let period = now.since(self.last_bounded.get());
@@ -175,7 +175,7 @@ impl<P: ServedPod> TrafficThread<P> {
         // Rotate the starting shard, so that the same unknown clients are not always first.
         self.accept_round.set(self.accept_round.get().wrapping_add(1));
         ready.rotate_left(self.accept_round.get() % ready.len().max(1));
-        let is_known = |lane: &usize| self.known.borrow().is_recent(*lane);
+        let is_known = |lane: &usize| self.known.borrow().had_recent_known_client(*lane);
         let (known, strangers): (Vec<usize>, Vec<usize>) = ready.iter().partition(|lane| is_known(lane));
         let share = |lanes: &[usize], most: usize| (most / lanes.len().max(1)).max(1);
         let mut is_all = true;
@@ -203,7 +203,7 @@ impl<P: ServedPod> TrafficThread<P> {
             guests += usize::from(matches!(gate, Gate::Guest));
             if matches!(gate, Gate::Shut) || guests > self.guests_per_shard.get() {
                 self.refund(&gate);
-                lanes.pause(lane)?;
+                lanes.pause_shard(lane)?;
                 return Ok(true);
             }
             match lanes.accept(lane) {
@@ -211,7 +211,7 @@ impl<P: ServedPod> TrafficThread<P> {
                     let admitted = self.admit(stream, peer, lanes.listener_index(lane), lane);
                     self.settle(&gate, &admitted);
                     if admitted.is_known {
-                        self.known.borrow_mut().record(lane);
+                        self.known.borrow_mut().record_known_client(lane);
                     }
                     continue;
                 }
@@ -233,7 +233,7 @@ impl<P: ServedPod> TrafficThread<P> {
 
     /// Decides whether the thread may accept the next connection of this shard.
     fn gate(&self, lane: usize) -> Gate {
-        let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
+        let (open, most) = (&self.shared.open_connection_counter, self.shared.limits.max_process_connections);
         let is_exhausted = self.memory_level.get() == MemoryLevel::Exhausted;
         let shards = self.shard_admission.borrow();
         let shard = shards.get(lane);
@@ -241,7 +241,7 @@ impl<P: ServedPod> TrafficThread<P> {
         // shards. Every answer then closes its connection.
         let is_ending = self.stop.has_begun();
         let is_crowded =
-            !is_ending && shard.is_some_and(|shard| shard.expects_guest(|last| self.is_within_share(last)));
+            !is_ending && shard.is_some_and(|shard| shard.expects_guest(|last| self.has_share_left(last)));
         if !is_crowded && !is_exhausted && open.open_count() < most {
             return Gate::Open;
         }
@@ -274,7 +274,7 @@ impl<P: ServedPod> TrafficThread<P> {
         listener: usize,
         lane: usize,
     ) -> Admitted {
-        self.metrics.connections.accepted.fetch_add(1, Ordering::Relaxed);
+        self.metrics.connection_metrics.accepted.fetch_add(1, Ordering::Relaxed);
         let count = self.accepted.replace(self.accepted.get().wrapping_add(1));
         if count.is_multiple_of(MEMORY_CHECK) {
             self.read_memory_level();
@@ -292,13 +292,13 @@ impl<P: ServedPod> TrafficThread<P> {
             return Admitted { is_known, is_guest: false };
         };
         let Some((permits, guest)) = self.permits(&tenant, lane) else {
-            self.metrics.connections.rejected.fetch_add(1, Ordering::Relaxed);
+            self.metrics.connection_metrics.rejected_pod_deleted.fetch_add(1, Ordering::Relaxed);
             self.refuse_deleted_pod(&mut stream, peer, &spoken.current(), &tenant);
             return Admitted { is_known, is_guest: false };
         };
         let is_guest = guest.is_some();
         if is_guest {
-            self.metrics.connections.guest_connections.fetch_add(1, Ordering::Relaxed);
+            self.metrics.connection_metrics.guest_connections.fetch_add(1, Ordering::Relaxed);
             tenant.record_guest();
         }
         let who = ConnectionClient { identity: caller, tenant };
@@ -332,15 +332,16 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Takes one permit of the process limit and one of the client limit. A client at its share becomes a guest instead.
     /// Returns `None` if the client's pod is gone.
     fn permits(&self, tenant: &Tenant<P>, lane: usize) -> Option<(ConnectionPermits, Option<GuestPlace>)> {
-        let (bounds, open, own) = (&self.shared.limits, &self.shared.open_connections, &tenant.connections);
+        let (bounds, open, own) =
+            (&self.shared.limits, &self.shared.open_connection_counter, &tenant.connection_counter);
         let mut shards = self.shard_admission.borrow_mut();
         if shards.len() <= lane {
             shards.resize_with(lane + 1, Default::default);
         }
         shards[lane].record_client(own);
         drop(shards);
-        if self.is_within_share(own)
-            && let Some(process) = open.take(bounds.connections)
+        if self.has_share_left(own)
+            && let Some(process) = open.take(bounds.max_process_connections)
         {
             let most = self.client_limits.get().connections;
             if let Some(caller) = own.take(most) {
@@ -362,22 +363,22 @@ impl<P: ServedPod> TrafficThread<P> {
     /// True if a client with these connections may keep one more open.
     /// While memory is low, only clients with few connections may, because the process counts as full for all other clients. While memory
     /// is exhausted, no client may, because thousands of clients with few connections each would use up the last memory.
-    pub(super) fn is_within_share(&self, own: &PermitCounter) -> bool {
-        let (open, most) = (&self.shared.open_connections, self.shared.limits.connections);
+    pub(super) fn has_share_left(&self, own: &PermitCounter) -> bool {
+        let (open, most) = (&self.shared.open_connection_counter, self.shared.limits.max_process_connections);
         match self.memory_level.get() {
             _ if own.open_count() >= self.client_limits.get().connections => false,
             MemoryLevel::Exhausted => false,
-            MemoryLevel::Scarce | MemoryLevel::Low => own.is_within_share(open, most.min(open.open_count())),
-            MemoryLevel::Enough => own.is_within_share(open, most),
+            MemoryLevel::Scarce | MemoryLevel::Low => own.has_share_left(open, most.min(open.open_count())),
+            MemoryLevel::Enough => own.has_share_left(open, most),
         }
     }
 
     /// Ends one idle connection of the client with the most connections.
     /// The thread does so only while memory or descriptors are short. It never ends a connection with an unread request.
-    pub(super) fn end_idle_of_largest_client(&self, now: seawall_core::Moment) -> bool {
+    pub(super) fn end_longest_idle_of_largest_client(&self, now: seawall_core::Moment) -> bool {
         let timeouts = self.client_limits.get().timeouts;
-        let is_ended = self.connections.borrow_mut().end_idle_of_largest_client(&timeouts, now);
-        self.metrics.connections.evicted_idle.fetch_add(u64::from(is_ended), Ordering::Relaxed);
+        let is_ended = self.connections.borrow_mut().end_longest_idle_of_largest_client(&timeouts, now);
+        self.metrics.connection_metrics.evicted_idle.fetch_add(u64::from(is_ended), Ordering::Relaxed);
         is_ended
     }
 
@@ -397,7 +398,7 @@ impl<P: ServedPod> TrafficThread<P> {
             dialects,
             client: &Client::Refused(GONE),
             tenant,
-            peer: peer.ip(),
+            peer_ip: peer.ip(),
             received_at: now,
             is_guest: true,
         };

@@ -14,13 +14,13 @@ use tokio::task::AbortHandle;
 
 use super::socket::ClientSocket;
 use crate::admission::GuestPlace;
-use crate::client::{Client, ServedPod};
+use crate::connection_client::{Client, ServedPod};
 use crate::connection_table::{ConnectionKey, TableEntry, TimedState};
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
 use crate::fairness::tenants::Tenant;
 use crate::handler::ActiveDialects;
-use crate::listen::MAX_UNREAD_BYTES;
+use crate::listen::MAX_SEND_BUFFER_BYTES;
 
 /// One connection. It is always in one of these situations:
 /// - The connection waits for its client.
@@ -36,7 +36,7 @@ pub(super) struct ConnectionData<P: ServedPod> {
     /// The dialects of the listener that accepted the connection.
     pub(super) dialects: Rc<ActiveDialects<P>>,
     /// True if the connection is parked or has a task. Then an event of the poller starts no turn.
-    pub(super) is_suspended: Cell<bool>,
+    pub(super) is_parked_or_has_task: Cell<bool>,
     /// True if the buffered bytes may contain complete requests. The next turn then parses these bytes and does not read.
     pub(super) has_buffered_request: Cell<bool>,
     /// True if the connection ends after its next answer, because the client is at its share of connections.
@@ -47,8 +47,8 @@ pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) client: RefCell<ConnectionClient<P>>,
     pub(super) socket: ClientSocket,
     /// The arrival time of the request that waits for identity.
-    pub(super) received_at: Cell<Option<Moment>>,
-    pub(super) parked_turn: RefCell<Option<ParkedTurn>>,
+    pub(super) waiting_request_received_at: Cell<Option<Moment>>,
+    pub(super) parked_turn: RefCell<Option<WaitingForTurn>>,
     pub(super) task_abort_handle: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
     /// The place of a guest, held for its drop.
@@ -64,7 +64,7 @@ pub(super) struct ConnectionClient<P> {
 
 /// A connection that waits for its next turn: the queue in which it waits, and the waker of its task if it has a task.
 #[derive(Debug)]
-pub(super) struct ParkedTurn {
+pub(super) struct WaitingForTurn {
     pub(super) queue: Rc<ClientTurns>,
     pub(super) waker: Option<Waker>,
 }
@@ -82,14 +82,14 @@ impl<P: ServedPod> ConnectionData<P> {
         Self {
             is_guest: Cell::new(guest.is_some()),
             _guest_place: guest,
-            is_suspended: Cell::new(false),
+            is_parked_or_has_task: Cell::new(false),
             has_buffered_request: Cell::new(false),
             connection_state: TimedState::new(now),
             buffered_bytes: RefCell::default(),
             client: RefCell::new(who),
             parked_turn: RefCell::default(),
             task_abort_handle: RefCell::default(),
-            received_at: Cell::new(None),
+            waiting_request_received_at: Cell::new(None),
             socket,
             key,
             dialects,
@@ -114,7 +114,7 @@ impl<P: ServedPod> ConnectionData<P> {
     /// Holds the bytes that the socket did not accept. Returns `None` if the client has no room for so many bytes.
     pub(super) fn buffer_unsent(&self, rest: &[u8]) -> Option<BufferedBytes> {
         let mut unsent = self.client.borrow().tenant.buffer_share.new_empty_buffer();
-        unsent.replace_unsent(rest, MAX_UNREAD_BYTES).then_some(unsent)
+        unsent.hold_unsent_bytes(rest, MAX_SEND_BUFFER_BYTES).then_some(unsent)
     }
 }
 
@@ -129,7 +129,7 @@ pub(super) fn store_buffered<P>(
         return true;
     }
     let mut held = kept.take().unwrap_or_else(|| Box::new(tenant.buffer_share.new_empty_buffer()));
-    let is_held = held.replace(bytes);
+    let is_held = held.replace_bytes(bytes);
     *kept = is_held.then_some(held);
     is_held
 }

@@ -12,15 +12,15 @@ use std::task::{Context, Poll, Waker, ready};
 use rustix::event::epoll::EventFlags;
 use seawall_core::Moment;
 
-use super::connection_state::{ConnectionClient, ConnectionData, ParkedTurn, store_buffered};
+use super::connection_state::{ConnectionClient, ConnectionData, WaitingForTurn, store_buffered};
 use super::request::{NextAction, RequestOrigin};
 use super::socket::ReadOutcome;
 use super::{READ, Scratch, TrafficThread};
-use crate::client::ServedPod;
+use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 use crate::fairness::scheduler::ClientTurns;
-use crate::memory::MemoryLevel;
+use crate::memory_levels::MemoryLevel;
 use crate::watchdog::ThreadActivity;
 
 /// The number of additional pipelined requests that cost as much as one turn. They are cheap, because they share one read and one
@@ -28,18 +28,18 @@ use crate::watchdog::ThreadActivity;
 const PIPELINED: u32 = 4;
 
 /// A connection and its thread.
-pub(super) struct ActiveConnection<P: ServedPod> {
+pub(super) struct ConnectionOnThread<P: ServedPod> {
     pub(super) thread: Rc<TrafficThread<P>>,
     pub(super) connection: Rc<ConnectionData<P>>,
 }
 
-impl<P: ServedPod> Clone for ActiveConnection<P> {
+impl<P: ServedPod> Clone for ConnectionOnThread<P> {
     fn clone(&self) -> Self {
         Self { thread: self.thread.clone(), connection: self.connection.clone() }
     }
 }
 
-impl<P: ServedPod> Deref for ActiveConnection<P> {
+impl<P: ServedPod> Deref for ConnectionOnThread<P> {
     type Target = ConnectionData<P>;
 
     fn deref(&self) -> &ConnectionData<P> {
@@ -50,21 +50,21 @@ impl<P: ServedPod> Deref for ActiveConnection<P> {
 /// The outcome of a turn.
 enum TurnOutcome {
     /// The socket had no bytes to read.
-    NotYet,
+    NothingToRead,
     /// The connection is over.
     Over,
     /// The thread answered requests. The values are the bytes that the socket did not accept, and the next action.
     Answered(Option<BufferedBytes>, NextAction),
 }
 
-impl<P: ServedPod> ActiveConnection<P> {
+impl<P: ServedPod> ConnectionOnThread<P> {
     /// Handles the connection for at most one turn. `told` contains the poller's events for the socket.
     pub(super) fn run_turn(&self, told: Option<EventFlags>) {
         if let Some(flags) = told {
             self.socket.on_event(flags);
         }
         // Either the connection waits for a turn, or it has a task. `on_event` has woken a task that waits for the socket.
-        if self.is_suspended.get() {
+        if self.is_parked_or_has_task.get() {
             return;
         }
         // A connection that has nothing to read gets no turn.
@@ -83,7 +83,7 @@ impl<P: ServedPod> ActiveConnection<P> {
             Ok(TurnOutcome::Answered(None, NextAction::ReadBuffered)) => self.go_back(true),
             Ok(TurnOutcome::Answered(None, NextAction::Close) | TurnOutcome::Over) | Err(_) => self.leave(),
             Ok(TurnOutcome::Answered(unsent, after)) => self.wait_for(unsent, after),
-            Ok(TurnOutcome::NotYet) => self.go_back(false),
+            Ok(TurnOutcome::NothingToRead) => self.go_back(false),
         }
     }
 
@@ -114,7 +114,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let waiting = ConnectionTask(Some(self.clone()));
         let task = tokio::task::spawn_local(waiting.until_over(unsent, after));
         self.task_abort_handle.replace(Some(task.abort_handle()));
-        self.is_suspended.set(true);
+        self.is_parked_or_has_task.set(true);
     }
 
     /// Removes the connection from the table. The socket closes when no task uses the connection any more.
@@ -129,9 +129,9 @@ impl<P: ServedPod> ActiveConnection<P> {
         let (turns, of) = (&self.thread.scheduler, &who.tenant.turns);
         let is_admitted = !turns.has_used_turns(of);
         if !is_admitted {
-            let parked = ParkedTurn { queue: of.clone(), waker: waker.cloned() };
+            let parked = WaitingForTurn { queue: of.clone(), waker: waker.cloned() };
             let before = self.parked_turn.replace(Some(parked));
-            self.is_suspended.set(true);
+            self.is_parked_or_has_task.set(true);
             // A connection is in a queue only once, even if its task wakes several times.
             if before.is_none_or(|before| !Rc::ptr_eq(&before.queue, of)) {
                 turns.enqueue(of, self.key);
@@ -152,7 +152,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         match parked.waker {
             Some(waker) => waker.wake(),
             None => {
-                self.is_suspended.set(false);
+                self.is_parked_or_has_task.set(false);
                 self.thread.ready_queue.push(self.key);
             }
         }
@@ -160,7 +160,7 @@ impl<P: ServedPod> ActiveConnection<P> {
     }
 
     /// Checks an idle connection during a drain. The connection continues if another request has arrived, and ends otherwise.
-    pub(super) fn close_unless_pending(&self) {
+    pub(super) fn close_unless_request_arrived(&self) {
         self.socket.mark_readable();
         self.thread.ready_queue.push(self.key);
     }
@@ -185,7 +185,7 @@ impl<P: ServedPod> ActiveConnection<P> {
                 ReadOutcome::WouldBlock => {
                     // This read also costs a turn, because a client can cause such reads as often as it wants.
                     self.thread.scheduler.record_turn(&self.client.borrow().tenant.turns);
-                    return TurnOutcome::NotYet;
+                    return TurnOutcome::NothingToRead;
                 }
                 ReadOutcome::Closed => return TurnOutcome::Over,
             }
@@ -208,7 +208,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let hoards = is_short && self.socket.has_unsent_bytes();
         if hoards {
             self.socket.reset_on_close();
-            self.thread.metrics.connections.evicted_idle.fetch_add(1, Ordering::Relaxed);
+            self.thread.metrics.connection_metrics.evicted_idle.fetch_add(1, Ordering::Relaxed);
         }
         hoards
     }
@@ -224,23 +224,23 @@ impl<P: ServedPod> ActiveConnection<P> {
         out.clear();
         let now = self.now();
         let ConnectionClient { identity: caller, tenant } = who;
-        let came = self.received_at.take().unwrap_or(now);
+        let came = self.waiting_request_received_at.take().unwrap_or(now);
         let dialects = &*self.dialects.current();
         let asker = RequestOrigin {
             dialects,
             client: caller,
             tenant,
-            peer: self.peer.ip(),
+            peer_ip: self.peer.ip(),
             received_at: came,
             is_guest: self.is_guest.get(),
         };
         let mut batch = self.thread.answer_requests(asker, bytes, now, out);
-        self.thread.scheduler.charge(&tenant.turns, batch.request_count.saturating_sub(1) / PIPELINED);
+        self.thread.scheduler.charge_turns(&tenant.turns, batch.request_count.saturating_sub(1) / PIPELINED);
         // After an answer that closes the connection, the thread ignores all further bytes.
         let closes = matches!(batch.next_action, NextAction::Close | NextAction::Linger);
         let rest = if closes { &[] } else { &bytes[batch.consumed_bytes..] };
         if !store_buffered(kept, tenant, rest) {
-            batch.next_action = self.thread.refuse_if_buffer_full(dialects, &batch.next_action, out)?;
+            batch.next_action = self.thread.refuse_unbufferable_head(dialects, &batch.next_action, out)?;
         }
         if batch.consumed_bytes > 0 && kept.is_some() {
             // The client has sent complete requests, so the timeout for the next head starts anew.
@@ -260,17 +260,17 @@ impl<P: ServedPod> ActiveConnection<P> {
 
 /// A connection that is handled by its own task. Dropping this value ends the connection, unless the task has returned the connection to
 /// the event loop.
-pub(super) struct ConnectionTask<P: ServedPod>(Option<ActiveConnection<P>>);
+pub(super) struct ConnectionTask<P: ServedPod>(Option<ConnectionOnThread<P>>);
 
 impl<P: ServedPod> ConnectionTask<P> {
     async fn until_over(mut self, unsent: Option<BufferedBytes>, after: NextAction) {
         let Some(connection) = self.0.clone() else { return };
-        if let Some(looks) = connection.wait_for_next_turn(unsent, after).await {
+        if let Some(looks) = connection.perform_next_action(unsent, after).await {
             self.0 = None;
             connection.task_abort_handle.replace(None);
             // Drop the waker, because the task's memory stays allocated while a waker exists.
             connection.socket.forget_waker();
-            connection.is_suspended.set(false);
+            connection.is_parked_or_has_task.set(false);
             connection.go_back(looks);
         }
     }
@@ -286,7 +286,7 @@ impl<P: ServedPod> Drop for ConnectionTask<P> {
 
 /// Is ready when the socket has bytes to read and the client has a turn left. Only the connection's task calls this function.
 pub(super) fn poll_turn_to_read<P: ServedPod>(
-    connection: &ActiveConnection<P>,
+    connection: &ConnectionOnThread<P>,
     context: &mut Context<'_>,
 ) -> Poll<std::io::Result<()>> {
     ready!(connection.socket.poll_readable(context, &connection.thread.ready_queue.poller, connection.key))?;

@@ -7,17 +7,17 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use super::READ;
-use super::connection_task::{ActiveConnection, poll_turn_to_read};
+use super::connection_task::{ConnectionOnThread, poll_turn_to_read};
 use super::request::NextAction;
 use super::socket::ReadOutcome;
-use crate::client::ServedPod;
+use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 
-impl<P: ServedPod> ActiveConnection<P> {
+impl<P: ServedPod> ConnectionOnThread<P> {
     /// Waits for the event that the last turn requires. Returns true if the next turn parses buffered bytes, and false if it reads.
     /// Returns `None` if the connection is over.
-    pub(super) async fn wait_for_next_turn(
+    pub(super) async fn perform_next_action(
         &self,
         unsent: Option<BufferedBytes>,
         after: NextAction,

@@ -5,14 +5,14 @@ use std::task::Context;
 
 use seawall_http::ResponseContext;
 
-use super::connection_task::ActiveConnection;
+use super::connection_task::ConnectionOnThread;
 use super::request::PendingResponse;
 use super::socket::ReadOutcome;
-use crate::client::ServedPod;
+use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::response::{WriteContext, WriteOutcome};
 
-impl<P: ServedPod> ActiveConnection<P> {
+impl<P: ServedPod> ConnectionOnThread<P> {
     /// Waits for an answer and writes it. Returns false if the connection is over.
     pub(super) async fn send_deferred(&self, pending: PendingResponse) -> bool {
         let PendingResponse {

@@ -1,6 +1,6 @@
 //! Runs the loops of a traffic thread: the event loop, the round loop, and the drain.
 //!
-//! [`mod@super::ready_queue`] holds the connections that have work to do. [`ActiveConnection`] does the work of one connection.
+//! [`mod@super::ready_queue`] holds the connections that have work to do. [`ConnectionOnThread`] does the work of one connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 
-use super::connection_task::ActiveConnection;
+use super::connection_task::ConnectionOnThread;
 use super::{ACCEPT_PAUSE, DRAIN, LAST_ANSWERS, TrafficThread};
-use crate::client::ServedPod;
+use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionKey;
 use crate::epoll::MAX_EVENTS;
 use crate::watchdog::ThreadActivity;
@@ -41,7 +41,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let told = self
             .ready_queue
             .poller
-            .collect_events(|key, flags| self.go_on(usize::try_from(key).ok(), Some(flags)))?;
+            .for_each_event(|key, flags| self.go_on(usize::try_from(key).ok(), Some(flags)))?;
         self.ready_queue.may_have_more.set(told == MAX_EVENTS);
         Ok(())
     }
@@ -49,7 +49,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn go_on(self: &Rc<Self>, key: Option<ConnectionKey>, told: Option<EventFlags>) {
         let find = |key| self.connections.borrow().get(key).cloned();
         if let Some(connection) = key.and_then(find) {
-            ActiveConnection { thread: self.clone(), connection }.run_turn(told);
+            ConnectionOnThread { thread: self.clone(), connection }.run_turn(told);
         }
     }
 
@@ -70,7 +70,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let find = |key| self.connections.borrow().get(key).cloned();
             self.scheduler.begin_round(|key, of| {
                 find(key).is_some_and(|connection| {
-                    ActiveConnection { thread: self.clone(), connection }.resume_if_waiting_for_turn(of)
+                    ConnectionOnThread { thread: self.clone(), connection }.resume_if_waiting_for_turn(of)
                 })
             });
         }
@@ -90,7 +90,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let idle = self.connections.borrow().idle_connections();
         // Consume the list, because each entry keeps its socket open.
         idle.into_iter().for_each(|connection| {
-            ActiveConnection { thread: self.clone(), connection }.close_unless_pending();
+            ConnectionOnThread { thread: self.clone(), connection }.close_unless_request_arrived();
         });
         if tokio::time::timeout(DRAIN.saturating_sub(waited + spent), self.all_gone()).await.is_err() {
             tracing::warn!(

@@ -5,11 +5,11 @@ use seawall_core::cloud::CloudName;
 use std::time::Duration;
 
 use super::GONE;
-use super::connection_task::ActiveConnection;
-use crate::client::{Client, ServedPod};
+use super::connection_task::ConnectionOnThread;
+use crate::connection_client::{Client, ServedPod};
 use crate::connection_table::ConnectionState;
 
-impl<P: ServedPod> ActiveConnection<P> {
+impl<P: ServedPod> ConnectionOnThread<P> {
     /// Waits until the client is known and its entitlements at a cloud are decided, at most for `patience`.
     /// If that takes longer, returns a refusal with the reason. For a client that is already identified, the function waits only for its
     /// entitlements. It never identifies a connection twice, because the kernel reports the owner of each connection only once.
@@ -19,7 +19,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let ends = ConnectionEnds { peer: self.peer, local: &local };
         let thread = &self.thread;
         let now = self.now();
-        self.received_at.set(Some(now));
+        self.waiting_request_received_at.set(Some(now));
         self.connection_state.set_state(ConnectionState::Busy, now);
         let callers = &thread.shared.resolver;
         let known = self.client.borrow().identity.clone();
@@ -63,7 +63,7 @@ impl<P: ServedPod> ActiveConnection<P> {
         let thread = &self.thread;
         if self.client.borrow().tenant.id != pod.id() {
             let own = pod.connections();
-            let kept = thread.is_within_share(own).then(|| own.take(thread.client_limits.get().connections));
+            let kept = thread.has_share_left(own).then(|| own.take(thread.client_limits.get().connections));
             let Some(permit) = kept.flatten().or_else(|| {
                 self.is_guest.set(true);
                 own.take(u32::MAX)

@@ -50,7 +50,7 @@ use self::connection_state::ConnectionData;
 use self::ready_queue::ReadyQueue;
 use self::unidentified_wait_limit::UnidentifiedWaitLimit;
 use crate::admission::{GuestCpuBudget, ShardAdmission};
-use crate::client::{ClientResolver, ServedPod};
+use crate::connection_client::{ClientResolver, ServedPod};
 use crate::connection_permits::PermitCounter;
 use crate::connection_table::{ConnectionTable, SWEEP_INTERVAL};
 use crate::date_header::DateHeader;
@@ -58,15 +58,15 @@ use crate::fairness::cpu_pacer::CpuPacer;
 use crate::fairness::scheduler::FairScheduler;
 use crate::fairness::tenants::Tenants;
 use crate::handler::{ActiveDialects, ListenerDialects};
-use crate::listen::shards::{ListenerShards, RecentShards};
-use crate::memory::{MemoryGauge, MemoryLevel};
+use crate::listen::shards::{ListenerShards, RecentKnownClientShards};
+use crate::memory_levels::{MemoryGauge, MemoryLevel};
 use crate::thread_metrics::ThreadMetrics;
 use crate::watchdog::{HEARTBEAT_INTERVAL, ThreadActivity, ThreadHeartbeat};
 
 pub use self::config_update::{BuildDialectsFn, ThreadUpdate, UpdateReceiver};
 pub use self::limits::ClientLimits;
 #[cfg(any(test, feature = "testing"))]
-pub use self::testing::{TestNextAction, TestTurn};
+pub use self::testing::{TestNextAction, TestTurnOutcome};
 
 /// The context that all traffic threads share.
 #[derive(Debug)]
@@ -76,13 +76,13 @@ pub struct ServerContext<P> {
     /// Identifies the pod at the other end of a connection.
     pub resolver: Arc<dyn ClientResolver<P>>,
     /// Counts all open connections.
-    pub open_connections: Arc<PermitCounter>,
+    pub open_connection_counter: Arc<PermitCounter>,
     /// Counts the open guests: connections that end after their next answer, because their client is at its share.
     pub guest_counter: Arc<PermitCounter>,
     /// Counts the connections of unknown clients.
-    pub unknown_client_connections: Arc<PermitCounter>,
+    pub unknown_client_connection_counter: Arc<PermitCounter>,
     /// Reports how much memory is left for clients.
-    pub memory_gauge: Arc<dyn MemoryGauge>,
+    pub free_memory_gauge: Arc<dyn MemoryGauge>,
     /// The limits on connections and buffers.
     pub limits: ThreadLimits,
 }
@@ -92,10 +92,10 @@ impl<P> Clone for ServerContext<P> {
         Self {
             clock: self.clock.clone(),
             resolver: self.resolver.clone(),
-            open_connections: self.open_connections.clone(),
+            open_connection_counter: self.open_connection_counter.clone(),
             guest_counter: self.guest_counter.clone(),
-            unknown_client_connections: self.unknown_client_connections.clone(),
-            memory_gauge: self.memory_gauge.clone(),
+            unknown_client_connection_counter: self.unknown_client_connection_counter.clone(),
+            free_memory_gauge: self.free_memory_gauge.clone(),
             limits: self.limits,
         }
     }
@@ -105,7 +105,7 @@ impl<P> Clone for ServerContext<P> {
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadLimits {
     /// The maximum number of open connections in the process, without guests.
-    pub connections: u32,
+    pub max_process_connections: u32,
     /// The maximum number of open guests in the process.
     pub guest_connections: u32,
     /// The number of traffic threads.
@@ -184,7 +184,7 @@ pub struct TrafficThread<P: ServedPod> {
     /// The CPU pacer, or `None` without a CPU quota.
     pace: RefCell<Option<CpuPacer>>,
     tenants: RefCell<Tenants<P>>,
-    known: RefCell<RecentShards>,
+    known: RefCell<RecentKnownClientShards>,
     /// Limits how many requests of unknown clients wait for identity.
     unidentified_waits: Rc<UnidentifiedWaitLimit>,
     /// The last client and the open guests of each shard.
@@ -242,10 +242,10 @@ impl<P: ServedPod> TrafficThread<P> {
         let read = vec![0; shared.limits.head_limits.max_head_bytes + 2];
         let tenants = RefCell::new(Tenants::new(
             shared.limits.buffered_bytes,
-            shared.unknown_client_connections.clone(),
+            shared.unknown_client_connection_counter.clone(),
         ));
         let pace = shared.limits.cores.map(CpuPacer::new);
-        let unsettled = UnidentifiedWaitLimit::new(shared.limits.connections);
+        let unsettled = UnidentifiedWaitLimit::new(shared.limits.max_process_connections);
         let guest_budget = GuestCpuBudget::new(shared.limits.cores, shared.limits.threads);
         let now = shared.clock.now();
         let scratch = Scratch { read, write: Vec::with_capacity(BATCH) };
@@ -288,7 +288,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// The poller failed, or the thread could not apply an update. The thread can then serve no clients.
     pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
-        let _beating = thread.heartbeat.begin_event_loop();
+        let _beating = thread.heartbeat.mark_event_loop_begun();
         let mut stop = thread.stop.clone();
         let local = LocalSet::new();
         let mut accepting = local.spawn_local(thread.clone().accept(lanes));
@@ -386,7 +386,7 @@ impl<P: ServedPod> TrafficThread<P> {
             self.heartbeat.set_activity(ThreadActivity::Sweep);
             self.known.borrow_mut().advance_one_sweep();
             let gone = self.connections.borrow_mut().end_deleted_clients();
-            self.metrics.connections.closed_pod_deleted.fetch_add(gone as u64, Ordering::Relaxed);
+            self.metrics.connection_metrics.closed_pod_deleted.fetch_add(gone as u64, Ordering::Relaxed);
             while self.end_overdue() == ENDED_AT_ONCE {
                 self.scheduler.request_round();
                 self.scheduler.wait_for_round().await;
@@ -395,7 +395,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let is_short = self.memory_level.get() >= MemoryLevel::Scarce;
             let now = self.shared.clock.now();
             let mut ended = 0;
-            while is_short && ended < ENDED_AT_ONCE && self.end_idle_of_largest_client(now) {
+            while is_short && ended < ENDED_AT_ONCE && self.end_longest_idle_of_largest_client(now) {
                 ended += 1;
             }
             self.tenants.borrow_mut().sweep(is_short);
@@ -412,8 +412,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     fn read_memory_level(&self) {
-        let open = self.shared.open_connections.open_count() + self.shared.guest_counter.open_count();
-        self.memory_level.set(self.shared.memory_gauge.level(open));
+        let open = self.shared.open_connection_counter.open_count() + self.shared.guest_counter.open_count();
+        self.memory_level.set(self.shared.free_memory_gauge.level(open));
         self.answered_bytes.set(0);
     }
 
@@ -430,7 +430,7 @@ impl<P: ServedPod> TrafficThread<P> {
         let now = self.shared.clock.now();
         let timeouts = self.client_limits.get().timeouts;
         let ended = self.connections.borrow_mut().end_overdue(&timeouts, now, ENDED_AT_ONCE);
-        self.metrics.connections.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
+        self.metrics.connection_metrics.timed_out.fetch_add(ended as u64, Ordering::Relaxed);
         ended
     }
 

@@ -11,7 +11,7 @@ use seawall_http::request::header_buffer;
 use seawall_http::{Framing, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request};
 
 use super::{BATCH, FULL, GONE, REQUESTS, TrafficThread};
-use crate::client::{Client, ClientId, ServedPod};
+use crate::connection_client::{Client, ClientId, ServedPod};
 use crate::connection_table::ConnectionState;
 use crate::fairness::tenants::Tenant;
 use crate::handler::{HandlerOutcome, ListenerDialects, MetadataDialect, RequestContext};
@@ -50,7 +50,7 @@ pub(super) struct RequestOrigin<'a, P> {
     pub(super) dialects: &'a Rc<ListenerDialects<P>>,
     pub(super) client: &'a Client<P>,
     pub(super) tenant: &'a Tenant<P>,
-    pub(super) peer: IpAddr,
+    pub(super) peer_ip: IpAddr,
     /// The arrival time of the first request in the buffer.
     pub(super) received_at: Moment,
     /// True if the connection ends after this answer, because the client is at its share of connections.
@@ -125,7 +125,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let again = |before: &CachedRequest<P>| {
             Some((before.bytes().len(), self.lend_again(asker, before, now, out)?))
         };
-        let Some((used, keep_alive)) = asker.tenant.replay_cache.replay(rest, asker.dialects.id, again)
+        let Some((used, keep_alive)) =
+            asker.tenant.replay_cache.replay(rest, asker.dialects.dialect_set_id, again)
         else {
             return self.answer_next(asker, bytes, batch, now, out);
         };
@@ -178,7 +179,7 @@ impl<P: ServedPod> TrafficThread<P> {
     fn goes_on(&self, asker: RequestOrigin<'_, P>) -> bool {
         !self.draining.get()
             && !asker.is_guest
-            && !asker.client.is_transient()
+            && !asker.client.can_address_change_client()
             && !asker.tenant.should_give_back_connection()
     }
 
@@ -215,7 +216,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Handles bytes that do not fit into the buffer.
     /// If the bytes are an incomplete request head, the thread refuses the request. If the bytes are pipelined requests behind an
     /// unanswered request, the thread cannot refuse them. In that case the function returns `None`, and the connection ends.
-    pub(super) fn refuse_if_buffer_full(
+    pub(super) fn refuse_unbufferable_head(
         &self,
         dialects: &ListenerDialects<P>,
         after: &NextAction,
@@ -243,8 +244,9 @@ impl<P: ServedPod> TrafficThread<P> {
         now: Moment,
         out: &mut Vec<u8>,
     ) -> Option<NextAction> {
-        let RequestOrigin { dialects, client: caller, tenant, peer, received_at: came, is_guest } = asker;
-        let dialect = dialects.for_target(head.target);
+        let RequestOrigin { dialects, client: caller, tenant, peer_ip: peer, received_at: came, is_guest } =
+            asker;
+        let dialect = dialects.dialect_for_target(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
         // Metadata requests have no body. The dialect refuses a request that announces a body. Then the connection ends, because
@@ -261,12 +263,12 @@ impl<P: ServedPod> TrafficThread<P> {
             head,
             response_context: &frame,
             shares: tenant.client_shares(),
-            peer,
+            peer_ip: peer,
             request_id: request,
             received_at: came,
             now,
             has_likely_pod: is_expected,
-            should_record_query: is_to_be_remembered,
+            should_return_replayable_query: is_to_be_remembered,
         };
         match answer(dialect, caller, asked, out) {
             HandlerOutcome::Answered { route, status } => {
@@ -279,9 +281,10 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             HandlerOutcome::CacheHit { route, question } => {
                 self.lent(caller, route, bytes, now);
-                let request = |question| CachedRequest::new(bytes, dialects.id, &frame, goes_on, question);
+                let request =
+                    |question| CachedRequest::new(bytes, dialects.dialect_set_id, &frame, goes_on, question);
                 if let Some(request) = question.and_then(request) {
-                    tenant.replay_cache.record(request);
+                    tenant.replay_cache.record_parsed_request(request);
                 }
                 end()
             }
@@ -383,7 +386,7 @@ mod tests {
             dialects,
             client: caller,
             tenant,
-            peer,
+            peer_ip: peer,
             received_at: clock.now(),
             is_guest: false,
         };
@@ -453,7 +456,7 @@ mod tests {
                     as Box<dyn ReplayableQuery<FakePod>>
             };
             let route = say(target, asked.response_context, out);
-            HandlerOutcome::CacheHit { route, question: asked.should_record_query.then(question) }
+            HandlerOutcome::CacheHit { route, question: asked.should_return_replayable_query.then(question) }
         }
 
         fn refuse(&self, refusal: &Refusal, _: &ResponseContext<'_>, _: u64, out: &mut Vec<u8>) {

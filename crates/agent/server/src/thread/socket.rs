@@ -290,7 +290,7 @@ mod tests {
                 assert_eq!(key, KEY as u64);
                 socket.on_event(flags);
             };
-            told = poller.collect_events(tell).unwrap();
+            told = poller.for_each_event(tell).unwrap();
         }
     }
 

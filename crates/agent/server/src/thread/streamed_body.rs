@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use seawall_http::ResponseFraming;
 
-use super::connection_task::ActiveConnection;
-use crate::client::ServedPod;
+use super::connection_task::ConnectionOnThread;
+use crate::connection_client::ServedPod;
 use crate::connection_table::ConnectionState;
 use crate::upstream::BodyStream;
 
@@ -16,7 +16,7 @@ const PART: Duration = Duration::from_secs(10);
 /// The number of pieces of the real server's answer that count as one turn of the client.
 const PIECES: u32 = 32;
 
-impl<P: ServedPod> ActiveConnection<P> {
+impl<P: ServedPod> ConnectionOnThread<P> {
     /// Forwards the rest of a body. Returns true if the connection can serve another request afterwards.
     pub(super) async fn stream_body(&self, rest: BodyStream, length: ResponseFraming) -> bool {
         let goes_on = self.pass_parts_on(rest, length).await;
@@ -36,7 +36,9 @@ impl<P: ServedPod> ActiveConnection<P> {
             self.connection_state.set_state(ConnectionState::Busy, self.now());
             poll_fn(|context| self.poll_turn_left(context)).await;
             let part = rest.next().await?;
-            self.thread.scheduler.charge(&self.client.borrow().tenant.turns, 1 + part.pieces / PIECES);
+            self.thread
+                .scheduler
+                .charge_turns(&self.client.borrow().tenant.turns, 1 + part.piece_count / PIECES);
             out.clear();
             length.write_part(&mut out, &part.bytes);
             if part.is_last {

@@ -8,14 +8,14 @@ use seawall_core::cloud::CloudName;
 
 use super::TrafficThread;
 use super::request::{NextAction, RequestOrigin};
-use crate::client::{Client, ServedPod};
+use crate::connection_client::{Client, ServedPod};
 use crate::handler::ListenerDialects;
 
 /// The outcome of a turn.
 #[derive(Debug)]
-pub struct TestTurn {
+pub struct TestTurnOutcome {
     /// The answers.
-    pub text: String,
+    pub answer_text: String,
     /// The number of processed bytes.
     pub consumed_bytes: usize,
     /// The next action of the connection.
@@ -48,11 +48,17 @@ impl<P: ServedPod> TrafficThread<P> {
         pod: &P,
         peer: IpAddr,
         bytes: &[u8],
-    ) -> TestTurn {
+    ) -> TestTurnOutcome {
         let (now, mut out) = (self.shared.clock.now(), Vec::new());
         let tenant = self.tenants.borrow_mut().tenant_of_pod(pod);
-        let asker =
-            RequestOrigin { dialects, client, tenant: &tenant, peer, received_at: now, is_guest: false };
+        let asker = RequestOrigin {
+            dialects,
+            client,
+            tenant: &tenant,
+            peer_ip: peer,
+            received_at: now,
+            is_guest: false,
+        };
         let batch = self.answer_requests(asker, bytes, now, &mut out);
         let next = match batch.next_action {
             NextAction::Read => TestNextAction::Read,
@@ -62,8 +68,8 @@ impl<P: ServedPod> TrafficThread<P> {
             NextAction::Close => TestNextAction::Close,
             NextAction::Linger => TestNextAction::Linger,
         };
-        TestTurn {
-            text: String::from_utf8_lossy(&out).into_owned(),
+        TestTurnOutcome {
+            answer_text: String::from_utf8_lossy(&out).into_owned(),
             consumed_bytes: batch.consumed_bytes,
             next_action: next,
         }

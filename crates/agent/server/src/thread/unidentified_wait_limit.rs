@@ -36,7 +36,7 @@ pub(super) struct UnidentifiedWaitPermit {
 impl UnidentifiedWaitLimit {
     /// Returns a limit of a quarter of the process's connections.
     /// There are at most two threads, so waiting requests take at most half of all connections. Unknown clients can have two thirds
-    /// of all connections ([`crate::connection_permits::PermitCounter::is_within_share`]).
+    /// of all connections ([`crate::connection_permits::PermitCounter::has_share_left`]).
     pub(super) fn new(connections: u32) -> Rc<Self> {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }

@@ -6,7 +6,7 @@
 //! that time the request holds its permit. Therefore the number of permits limits the memory of all unfinished answers. The clients
 //! share the permits ([`permits`]).
 
-pub mod long_polls;
+pub mod long_poll_limit;
 pub mod permits;
 
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use seawall_http::Refusal;
 
-use self::long_polls::{LongPollLimit, LongPollPermit};
+use self::long_poll_limit::{LongPollLimit, LongPollPermit};
 use self::permits::{UpstreamPermit, UpstreamPermits};
-use super::client::{ClientId, ClientShares};
+use super::connection_client::{ClientId, UpstreamShareOwner};
 
 /// The time limit for the next bytes of an answer that the real server has begun.
 const GO_ON: Duration = Duration::from_secs(10);
@@ -113,7 +113,7 @@ pub struct BodyChunk {
     /// The bytes of this part.
     pub bytes: Vec<u8>,
     /// The number of pieces in which this part arrived. It measures the cost of reading the part.
-    pub pieces: u32,
+    pub piece_count: u32,
     /// True if this part is the last one.
     pub is_last: bool,
 }
@@ -130,7 +130,7 @@ impl BodyStream {
 
 /// Reads until a window is full, the body has ended, or [`GATHER`] has passed since the first bytes.
 async fn gather(body: &mut Incoming) -> hyper::Result<BodyChunk> {
-    let mut part = BodyChunk { bytes: Vec::new(), pieces: 0, is_last: false };
+    let mut part = BodyChunk { bytes: Vec::new(), piece_count: 0, is_last: false };
     take(body, &mut part).await?;
     let more = async {
         while !part.is_last && part.bytes.len() < WINDOW {
@@ -147,7 +147,7 @@ async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     match body.frame().await.transpose()? {
         Some(frame) => {
             part.bytes.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
-            part.pieces += 1;
+            part.piece_count += 1;
         }
         None => part.is_last = true,
     }
@@ -185,11 +185,13 @@ impl Forwarder {
     /// Too many long polls are open, or the target does not form a valid request.
     pub fn forward(
         &self,
-        shares: ClientShares<'_>,
+        shares: UpstreamShareOwner<'_>,
         forward: &UpstreamRequest<'_>,
     ) -> Result<(bool, impl Future<Output = Result<UpstreamResponse, Refusal>> + use<>), Refusal> {
-        let poll =
-            forward.long_poll_wait.map(|_| self.long_polls.acquire(shares.long_poll_counter)).transpose()?;
+        let poll = forward
+            .long_poll_wait
+            .map(|_| self.long_polls.try_acquire(shares.long_poll_counter))
+            .transpose()?;
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
@@ -197,7 +199,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// The target does not form a valid request.
-    pub fn forward_short(
+    pub fn forward_non_long_poll(
         &self,
         client: ClientId,
         forward: &UpstreamRequest<'_>,
@@ -215,7 +217,7 @@ impl Forwarder {
         let request = self.request(forward)?;
         let is_poll = poll.is_some();
         let (server, places, mut stop) =
-            (self.client.clone(), self.places.clone(), self.long_polls.stop.clone());
+            (self.client.clone(), self.places.clone(), self.long_polls.stop_signal.clone());
         Ok(async move {
             let asked = async {
                 let place = if is_poll { None } else { places.acquire(client).await };

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::fair_share;
 use tokio::sync::oneshot;
 
-use crate::client::ClientId;
+use crate::connection_client::ClientId;
 
 /// All permits for the real metadata server.
 #[derive(Debug)]

@@ -4,17 +4,19 @@
 //! `sdk/azidentity/managed_identity_client.go`).
 
 use crate::check::CheckContext;
-use crate::identity::credential_server::{CloudServerOutcome, CredentialServer, InvalidServerVariable};
+use crate::identity::observed_metadata_server::{
+    CloudServerOutcome, CredentialServer, InvalidServerVariable,
+};
 
 /// The endpoint for tokens, and the request that it needs.
 pub(super) struct AzureEndpoint {
-    pub(super) server: CredentialServer,
+    pub(super) credential_server: CredentialServer,
     /// The path to request below the server's URL.
     pub(super) path: &'static str,
     /// The headers that mark an SDK's request, with a secret if the platform gave one.
     pub(super) headers: Vec<(&'static str, String)>,
     /// True if a response states the remaining seconds of a token, not its end.
-    pub(super) states_lifetime: bool,
+    pub(super) states_remaining_seconds: bool,
     /// True if the machine's own metadata service may be behind this endpoint.
     pub(super) may_be_machine_metadata: bool,
 }
@@ -55,7 +57,7 @@ impl AzureEndpoint {
     fn metadata(host: Option<String>) -> Result<Self, CloudServerOutcome> {
         let named = host.map(|url| ("AZURE_POD_IDENTITY_AUTHORITY_HOST", url));
         Ok(Self {
-            server: CredentialServer::new(
+            credential_server: CredentialServer::new(
                 "Azure's metadata service",
                 named,
                 InvalidServerVariable::parse_url,
@@ -63,7 +65,7 @@ impl AzureEndpoint {
             )?,
             path: "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fmanagement.azure.com%2F",
             headers: vec![("Metadata", "true".to_owned())],
-            states_lifetime: true,
+            states_remaining_seconds: true,
             may_be_machine_metadata: true,
         })
     }
@@ -74,17 +76,23 @@ impl AzureEndpoint {
         let wanted = endpoint("the endpoint of Azure's App Service", (ENDPOINT, url), "2019-08-01")?;
         let wanted = sent(wanted, HEADER, &header)?;
         let headers = vec![("X-IDENTITY-HEADER", header), ("Metadata", "true".to_owned())];
-        Ok(Self { server: wanted, path: "", headers, states_lifetime: false, may_be_machine_metadata: false })
+        Ok(Self {
+            credential_server: wanted,
+            path: "",
+            headers,
+            states_remaining_seconds: false,
+            may_be_machine_metadata: false,
+        })
     }
 
     fn machine_learning(url: String, secret: String) -> Result<Self, CloudServerOutcome> {
         let wanted = endpoint("the endpoint of Azure's Machine Learning", (OLD_ENDPOINT, url), "2017-09-01")?;
         let wanted = sent(wanted, OLD_SECRET, &secret)?;
         Ok(Self {
-            server: wanted,
+            credential_server: wanted,
             path: "",
             headers: vec![("secret", secret)],
-            states_lifetime: false,
+            states_remaining_seconds: false,
             may_be_machine_metadata: false,
         })
     }
@@ -97,9 +105,9 @@ fn endpoint(
     version: &str,
 ) -> Result<CredentialServer, CloudServerOutcome> {
     let mut wanted = CredentialServer::new(whose, Some(named), InvalidServerVariable::parse_url, "")?;
-    let path = wanted.place.target();
+    let path = wanted.url.target();
     let and = if path.contains('?') { '&' } else { '?' };
-    wanted.place.path =
+    wanted.url.path =
         format!("{path}{and}api-version={version}&resource=https%3A%2F%2Fmanagement.azure.com%2F");
     Ok(wanted)
 }

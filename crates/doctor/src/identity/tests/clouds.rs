@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use seawall_fetch::{FetchError, FetchRequest, FetchResponse};
-use seawall_probe::files::fake::Texts;
+use seawall_probe::file_reader::fake::Texts;
 
 use crate::check::CheckContext;
 use crate::finding::{DoctorFinding, DoctorStatus, test_helpers};

@@ -6,7 +6,7 @@ use seawall_search::closed_loop::{ClosedSearch, ClosedStep as Wanted, ClosedTarg
 use seawall_search::trial_spec::TrialPurpose;
 
 use super::StepRunner;
-use crate::find::closed_loop::{build_report, reported_trial, stop_reason};
+use crate::find::closed_loop::{build_report, build_reported_trial, stop_reason};
 use crate::find::find_report::FindStopReason;
 use crate::find::progress::{FindStep, FindWatcher};
 
@@ -47,7 +47,7 @@ impl<W: FindWatcher> StepRunner<'_, W> {
         let seen = target.carry_out(&offer);
         self.spent += seen.took;
         search.record_trial(&offer, seen);
-        let came = search.report().trials.last().map(reported_trial);
+        let came = search.report().trials.last().map(build_reported_trial);
         self.watcher.step_finished(&FindStep::ClosedLoopTrial(&offer), came.as_ref(), self.time());
         self.watcher.report_changed(&|| build_report(self.plan, &search.report(), None, false));
     }

@@ -5,7 +5,7 @@ use seawall_cgroup::{CpuQuota, Throttling};
 
 use super::Fact;
 use crate::server_side::cgroup::CgroupSnapshot;
-use seawall_probe::files::ProbeResult;
+use seawall_probe::file_reader::ProbeResult;
 
 /// The least number of quota periods for a share.
 const FEWEST_PERIODS: u64 = 5;
@@ -107,7 +107,7 @@ impl GroupDiff<'_> {
                 },
             ));
         }
-        Some(Fact::new(format!("the control group used {used:.2} cores"), core_usage_ratios(used)))
+        Some(Fact::new(format!("the control group used {used:.2} cores"), core_usage_likelihood_ratios(used)))
     }
 
     /// Returns the fact about tasks that waited for a CPU. The kernel also counts the waits of throttled tasks, so there is no
@@ -164,7 +164,7 @@ impl GroupDiff<'_> {
 
     fn processes(&self) -> Option<Fact> {
         let (processes, limit) =
-            (*self.end.processes.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
+            (*self.end.task_count.as_ref().ok()?, (*self.end.processes_limit.as_ref().ok()?)?);
         (processes >= limit).then(|| {
             let says = format!("the control group has {processes} processes and threads, which is its limit");
             Fact::new(says, &[(CauseClass::ConcurrencyCap, 5.0), (CauseClass::PoolSaturation, 5.0)])
@@ -173,7 +173,7 @@ impl GroupDiff<'_> {
 }
 
 /// Returns the likelihood ratios for a number of used cores without a quota.
-pub(super) fn core_usage_ratios(cores: f64) -> &'static [(CauseClass, f64)] {
+pub(super) fn core_usage_likelihood_ratios(cores: f64) -> &'static [(CauseClass, f64)] {
     let whole = cores.round().max(1.0);
     match (cores - whole).abs() / whole <= NEAR_A_CORE {
         // Exactly one core means one thread; several cores may be as many threads, or the whole machine.
@@ -195,7 +195,7 @@ mod tests {
     use seawall_cgroup::MemoryEvents;
 
     use super::*;
-    use seawall_probe::files::ProbeError;
+    use seawall_probe::file_reader::ProbeError;
 
     const SPAN: f64 = 3.0;
 
@@ -211,7 +211,7 @@ mod tests {
             memory: missing(),
             memory_limit: missing(),
             memory_events: missing(),
-            processes: missing(),
+            task_count: missing(),
             processes_limit: missing(),
         }
     }
@@ -310,7 +310,7 @@ mod tests {
             memory: Ok(25 << 20),
             memory_limit: Ok(Some(25 << 20)),
             memory_events: Ok(MemoryEvents { limit_hits: reached, oom_kills: Some(killed) }),
-            processes: Ok(10),
+            task_count: Ok(10),
             processes_limit: Ok(Some(10)),
             ..nothing()
         };

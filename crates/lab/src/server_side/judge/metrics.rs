@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use seawall_cause::class::CauseClass;
 
-use super::cgroup::core_usage_ratios;
+use super::cgroup::core_usage_likelihood_ratios;
 use super::rules::{COUNTER_RULES, GAUGE_RULES, MetricRule, PAUSE_COUNTERS, QUEUE_WORDS, SILENCE_RATIO};
 use super::{ClientLoad, Fact};
 use crate::server_side::exposition::{MetricKind, MetricSample, MetricSeries, MetricsPage};
 
 /// Two pages, the seconds between them, and the requests that were sent between them.
-pub(super) struct PageDiff<'a> {
+pub(super) struct MetricsPagePair<'a> {
     pub(super) begin: &'a MetricsPage,
     pub(super) end: &'a MetricsPage,
     pub(super) span_seconds: f64,
@@ -23,7 +23,7 @@ const MOST_FACTS: usize = 16;
 /// The likelihood ratio below which a fact is not worth reporting.
 const LEAST: f64 = 1.2;
 
-impl PageDiff<'_> {
+impl MetricsPagePair<'_> {
     /// Returns the facts.
     pub(super) fn facts(&self) -> Vec<Fact> {
         // Differences between two processes mean nothing.
@@ -161,8 +161,9 @@ impl PageDiff<'_> {
     fn cores(&self) -> Option<Fact> {
         let name = "process_cpu_seconds_total";
         let used = (self.end.sum(name)? - self.begin.sum(name)?) / self.span_seconds;
-        used.is_finite()
-            .then(|| Fact::new(format!("the process used {used:.2} cores"), core_usage_ratios(used)))
+        used.is_finite().then(|| {
+            Fact::new(format!("the process used {used:.2} cores"), core_usage_likelihood_ratios(used))
+        })
     }
 
     fn files(&self) -> Option<Fact> {
@@ -206,7 +207,7 @@ mod tests {
     fn change(begin: &str, end: &str, troubled: Option<u64>) -> Vec<Fact> {
         let (begin, end) = (page(begin), page(end));
         let load = troubled.map(|troubled| ClientLoad { requests: 1000, failed_or_late: troubled });
-        PageDiff { begin: &begin, end: &end, span_seconds: 10.0, client_load: load }.facts()
+        MetricsPagePair { begin: &begin, end: &end, span_seconds: 10.0, client_load: load }.facts()
     }
 
     fn ratio(facts: &[Fact], class: CauseClass) -> f64 {
@@ -358,10 +359,11 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
         );
         let load = Some(ClientLoad { requests: 20, failed_or_late: 0 });
         assert_eq!(
-            PageDiff { begin: &before, end: &agent, span_seconds: 1.0, client_load: load }.facts(),
+            MetricsPagePair { begin: &before, end: &agent, span_seconds: 1.0, client_load: load }.facts(),
             []
         );
-        let facts = PageDiff { begin: &go_before, end: &go, span_seconds: 1.0, client_load: load }.facts();
+        let facts =
+            MetricsPagePair { begin: &go_before, end: &go, span_seconds: 1.0, client_load: load }.facts();
         assert!(
             facts.iter().flat_map(|fact| &fact.likelihood_ratios).all(|(_, ratio)| *ratio < 1.0),
             "{facts:?}"

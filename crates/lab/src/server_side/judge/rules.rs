@@ -27,7 +27,7 @@ pub(super) enum MetricPattern {
 
 /// The least likelihood ratio with which a counter reliably shows a class. Then it also counts as evidence that the counter did
 /// not rise.
-pub(super) const STRONG_RATIO: f64 = 20.0;
+pub(super) const MIN_STRONG_RATIO: f64 = 20.0;
 
 /// The likelihood ratio of a class whose counter did not rise. It is not nearer to 0, because the limit can be in front of the
 /// server that counts, or behind it.
@@ -47,7 +47,8 @@ impl MetricRule {
     /// Returns the classes against which the counter speaks if it does not rise.
     pub(super) fn classes_excluded_by_silence(&self) -> impl Iterator<Item = CauseClass> {
         let named = matches!(self.metric, MetricPattern::Named(_));
-        let telling = self.likelihood_ratios.iter().filter(move |(_, ratio)| named && *ratio >= STRONG_RATIO);
+        let telling =
+            self.likelihood_ratios.iter().filter(move |(_, ratio)| named && *ratio >= MIN_STRONG_RATIO);
         telling.map(|(class, _)| *class)
     }
 }

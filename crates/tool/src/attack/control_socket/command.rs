@@ -57,7 +57,7 @@ impl FromStr for ControlSocketCommand {
 pub(crate) struct CommandHandler {
     pub(crate) control: Control,
     /// The largest number of clients: each needs a descriptor.
-    pub(crate) max_clients: usize,
+    pub(crate) max_concurrency: usize,
 }
 
 impl CommandHandler {
@@ -94,7 +94,7 @@ impl CommandHandler {
     }
 
     fn set_concurrency(&self, clients: NonZero<usize>) -> Result<(), String> {
-        let most = self.max_clients;
+        let most = self.max_concurrency;
         if clients.get() > most {
             return Err(format!("{clients} clients exceed the open-files limit: expected at most {most}"));
         }

@@ -8,7 +8,7 @@ use std::io::{BufWriter, Cursor, Write};
 
 use anyhow::bail;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use seawall_fleet::protocol::MAX_RECORD_BYTES;
+use seawall_fleet::protocol::MAX_RECORD_BYTES_PER_TRIAL;
 use seawall_load::clock::nanos;
 use seawall_load::engine::{LoadSpec, ResultsOutput};
 use seawall_load::results::{EncodeError, Encoder, RecordMerge, ResultFormat};
@@ -101,13 +101,13 @@ fn copy(
 /// # Errors
 /// How much is too much, and what to do instead.
 pub(crate) fn check_records_fit(load: &LoadSpec, pods: u64) -> anyhow::Result<()> {
-    let room = (MAX_RECORD_BYTES as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
+    let room = (MAX_RECORD_BYTES_PER_TRIAL as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
     let Some(hits) = hits(load).filter(|&hits| hits > room) else { return Ok(()) };
     bail!(
         "-output: pods cannot send the records of {hits} requests (limit {} MiB per pod and {} MiB together; {pods} \
          pods: fewer than {room} requests). Let the pods write the records with --volume pvc:CLAIM:/PATH and -output \
          in it, or use -output=none and --timeseries FILE",
-        MAX_RECORD_BYTES >> 20,
+        MAX_RECORD_BYTES_PER_TRIAL >> 20,
         MOST_HELD >> 20,
     )
 }

@@ -3,10 +3,10 @@
 use seawall_load::clock::{Nanos, SECOND};
 use seawall_load::interval::IntervalStats;
 use seawall_load::interval_row::{LiveRowBuilder, LiveRowHistory, RunInfo, RunStatus};
-use seawall_load::request_fault::RequestFault;
+use seawall_load::request_failure_reason::RequestFault;
 use seawall_load::stats::{FinishedRequest, LoadStats};
 
-use crate::attack::pods::{AttackPodStatus, PodTracker};
+use crate::attack::generator_pods::{AttackPodStatus, PodTracker};
 
 pub(super) fn sample_run_info() -> RunInfo {
     RunInfo {

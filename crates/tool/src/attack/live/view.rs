@@ -14,7 +14,7 @@ use seawall_load::interval_row::{LiveRow, LiveRowHistory, Quantiles, RunInfo, Ru
 
 use super::formatting::{format_clock, format_rate};
 use super::plain_line;
-use crate::attack::pods::{self, PodTracker};
+use crate::attack::generator_pods::{self, PodTracker};
 use crate::brief_time::format_brief_time;
 
 /// The data of one frame.
@@ -111,7 +111,7 @@ fn pod_lines(scene: &LiveFrame<'_>, height: u16) -> Vec<Line<'static>> {
             format_brief_time(row.generator_lag_p99),
         ];
         let figures = figures.map(|figure| format!("{figure:>10}")).concat();
-        let wrong = pods::describe_problem(&row, now);
+        let wrong = generator_pods::describe_problem(&row, now);
         let style = if wrong.is_some() { Style::new().fg(Color::Red) } else { Style::new() };
         lines.push(Line::from(vec![
             Span::raw(format!("{name:<24}")).style(style),

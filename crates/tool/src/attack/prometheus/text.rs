@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use seawall_load::clock::SECOND;
-use seawall_load::request_fault::{OutcomeClass, RequestFault};
+use seawall_load::request_failure_reason::{OutcomeClass, RequestFault};
 use seawall_load::target_outcomes::{BUCKET_BOUNDS, OutcomeCounts, RequestOutcome, TargetOutcomes};
 
 use super::{OTHER, TargetLabel, TargetLabels};

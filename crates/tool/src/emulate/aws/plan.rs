@@ -8,7 +8,7 @@ use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{AwsEmulator, AwsEmulatorOptions, Ec2Instance, IamRole, IamUser, OidcProvider};
 use seawall_emulator::faults::Faults;
 use seawall_emulator::keys::{Algorithm, KeySet};
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::{Value, json};
 
 use super::flags::EmulateAwsArgs;

@@ -9,7 +9,7 @@ use seawall_core::{Clock, Secret};
 use seawall_emulator::faults::Faults;
 use seawall_emulator::google::{GceMachine, GoogleEmulator, GoogleEmulatorOptions, WorkloadIdentityProvider};
 use seawall_emulator::keys::{Algorithm, KeySet};
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::{Value, json};
 
 use super::flags::EmulateGoogleArgs;

@@ -1,14 +1,14 @@
 //! The words for a run with `--closed-loop`: clients where rates would be.
 
 use seawall_lab::find::find_report::{
-    ClosedLoopResult, FindConfig, FindOutcome, FindReport, ReportedClientLimit,
+    ClosedLoopResult, FindConfig, FindOutcome, FindReport, ReportedMaxClients,
 };
 
 use super::format_slo;
-use crate::find::formatting::{format_clients, format_count, format_rate, format_seconds};
+use crate::find::formatting::{format_clients, format_count, format_rate_without_unit, format_seconds};
 
 pub(super) fn format_headline(closed: &ClosedLoopResult, answer: &FindReport) -> String {
-    let ReportedClientLimit { most_good_clients: good, fewest_bad_clients: bad, .. } = closed.client_limit;
+    let ReportedMaxClients { most_good_clients: good, fewest_bad_clients: bad, .. } = closed.client_limit;
     let held =
         good.map_or_else(|| "no client was sustained".to_owned(), |good| format!("{} sustained", were(good)));
     let between = match (format_bracket(closed), good, bad) {
@@ -60,7 +60,7 @@ pub(super) fn format_goal(closed: &ClosedLoopResult, asked: &FindConfig) -> Stri
 
 /// The bracket in a few words; without one what was tested.
 pub(in crate::find) fn format_bracket(closed: &ClosedLoopResult) -> Option<String> {
-    let ReportedClientLimit { lower, upper, most_good_clients: good, fewest_bad_clients: bad, .. } =
+    let ReportedMaxClients { lower, upper, most_good_clients: good, fewest_bad_clients: bad, .. } =
         closed.client_limit;
     match (lower.zip(upper), good, bad) {
         (Some((lower, upper)), ..) if lower == upper => Some(lower.to_string()),
@@ -87,8 +87,8 @@ pub(super) fn closed_loop_rows(
             "saturation",
             format!(
                 "at most {} good responses/s (± {}){more}",
-                format_rate(found.rate),
-                format_rate(found.standard_deviation)
+                format_rate_without_unit(found.rate),
+                format_rate_without_unit(found.standard_deviation)
             ),
         ));
         rows.push((
@@ -111,7 +111,7 @@ pub(super) fn closed_loop_rows(
     rows
 }
 
-fn limit(limit: &ReportedClientLimit, answer: &FindReport) -> String {
+fn limit(limit: &ReportedMaxClients, answer: &FindReport) -> String {
     let bracket = match (limit.lower, limit.estimate, limit.upper) {
         (Some(lower), Some(point), Some(upper)) => {
             let so_far = if answer.is_found() { "" } else { " so far" };

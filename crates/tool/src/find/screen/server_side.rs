@@ -5,7 +5,7 @@ use seawall_lab::find::find_report::FindReport;
 use seawall_lab::find::server_evidence::{ServerEvidence, server_evidence};
 
 use super::{EVIDENCE, WORDS, fits};
-use crate::find::formatting::format_rate;
+use crate::find::formatting::format_rate_without_unit;
 
 /// Returns names and texts of the evidence, the strongest first; without any evidence, the reason why it is not available.
 pub(super) fn evidence_rows(answer: &FindReport, wide: usize) -> Vec<(&'static str, String)> {
@@ -53,9 +53,12 @@ fn likelier(on: &[&ServerEvidence<'_>]) -> String {
     let mut groups: Vec<(String, String, Vec<&str>)> = Vec::new();
     for word in on {
         let (side, times) = if word.likelihood_ratio < 1.0 {
-            ("against", format!("{} times less likely", format_rate(1.0 / word.likelihood_ratio)))
+            (
+                "against",
+                format!("{} times less likely", format_rate_without_unit(1.0 / word.likelihood_ratio)),
+            )
         } else {
-            ("for", format!("{} times likelier", format_rate(word.likelihood_ratio)))
+            ("for", format!("{} times likelier", format_rate_without_unit(word.likelihood_ratio)))
         };
         match groups.iter_mut().find(|group| group.0 == side && group.1 == times) {
             Some(group) => group.2.push(word.cause),

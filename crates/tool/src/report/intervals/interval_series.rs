@@ -35,7 +35,7 @@ struct Row {
 
 /// The intervals of a run, merged as it grows.
 #[derive(Debug)]
-pub(crate) struct IntervalRows {
+pub(crate) struct DownsampledIntervals {
     rows: Vec<Row>,
     most: usize,
     /// Intervals in each row but the last.
@@ -44,7 +44,7 @@ pub(crate) struct IntervalRows {
     last_row_len: usize,
 }
 
-impl IntervalRows {
+impl DownsampledIntervals {
     /// Makes at most this many rows, and at least two.
     pub(crate) fn new(most: usize) -> Self {
         Self { rows: Vec::new(), most: most.max(2), intervals_per_row: 1, last_row_len: 1 }
@@ -92,7 +92,7 @@ impl Row {
         let times = stats.all_times();
         self.to = *to;
         self.sent = self.sent.saturating_add(stats.sent);
-        self.ended = self.ended.saturating_add(stats.sent_and_ended());
+        self.ended = self.ended.saturating_add(stats.ended_after_send_count());
         self.good = self.good.saturating_add(stats.good());
         self.done = self.done.saturating_add(stats.completed);
         self.response.merge(times.response_time.distribution());
@@ -122,7 +122,7 @@ impl Row {
 pub(crate) fn build_run_series(
     name: String,
     (outcome, summary): (&RunOutcome, &Summary),
-    rows: &IntervalRows,
+    rows: &DownsampledIntervals,
     warm_up: Nanos,
 ) -> RunSeries {
     let rows = counted(rows.readable(), warm_up);

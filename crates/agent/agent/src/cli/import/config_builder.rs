@@ -45,7 +45,7 @@ impl ConfigBuilder {
     }
 
     /// Runs `reading` for one flag, so that the keys and remarks that it adds are attributed to the flag.
-    pub(super) fn attribute_to_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
+    pub(super) fn with_current_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
         self.flag = Some(flag);
         reading(self);
         self.flag = None;

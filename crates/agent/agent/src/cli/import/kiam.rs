@@ -2,17 +2,20 @@
 
 use seawall_protocols::aws::Pattern;
 
-use super::aws;
-use super::aws::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT};
 use super::config_builder::ConfigBuilder;
-use super::flags::{SourceTool, ToolFlag};
+use super::imported_flags::{SourceTool, ToolFlag};
+use super::kiam_and_kube2iam;
+use super::kiam_and_kube2iam::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT};
 
 pub(super) const KIAM: SourceTool = SourceTool {
     command_name: "kiam",
     title: "KIAM",
     ignored_words: &["kiam", "agent", "server"],
     options: &[REGION_OPTION, ACCOUNT_OPTION],
-    required_settings: &[REGION_REQUIREMENT, aws::account_requirement(aws::is_account_unknown)],
+    required_settings: &[
+        REGION_REQUIREMENT,
+        kiam_and_kube2iam::aws_account_id_requirement(kiam_and_kube2iam::is_account_unknown),
+    ],
     flags: &[AGENT, SERVER, BOTH, RELAY],
     set_defaults: begin,
     set_dependent_keys: finish,
@@ -28,57 +31,59 @@ const SECRET: &str = "this expression lets every pod read the user data, which h
                       Remove the expression from aws.imds.passthroughPaths unless pods need it";
 
 const AGENT: &[ToolFlag] = &[
-    ToolFlag::with_value("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
-    ToolFlag::unsupported_boolean(
+    ToolFlag::new_taking_value("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
+    ToolFlag::new_unsupported_boolean(
         "allow-ip-query",
         "leave it out: the agent identifies a pod by its connection, never by its request",
     ),
-    ToolFlag::with_value("allow-route-regexp", passthrough),
-    ToolFlag::with_value("whitelist-route-regexp", passthrough),
-    ToolFlag::deferred_boolean("iptables"),
-    ToolFlag::deferred_boolean("iptables-remove"),
-    ToolFlag::deferred("host"),
-    ToolFlag::deferred("host-interface"),
+    ToolFlag::new_taking_value("allow-route-regexp", passthrough),
+    ToolFlag::new_taking_value("whitelist-route-regexp", passthrough),
+    ToolFlag::new_deferred_boolean("iptables"),
+    ToolFlag::new_deferred_boolean("iptables-remove"),
+    ToolFlag::new_deferred("host"),
+    ToolFlag::new_deferred("host-interface"),
 ];
 
 const AHEAD: &str = "nothing to do: the agent watches pods, and fetches credentials as soon as a pod appears";
 
 const SERVER: &[ToolFlag] = &[
-    ToolFlag::unsupported("fetchers", AHEAD),
-    ToolFlag::unsupported("prefetch-buffer-size", AHEAD),
-    ToolFlag::unsupported("sync", AHEAD),
-    ToolFlag::with_value("kubeconfig", |path, draft| {
+    ToolFlag::new_unsupported("fetchers", AHEAD),
+    ToolFlag::new_unsupported("prefetch-buffer-size", AHEAD),
+    ToolFlag::new_unsupported("sync", AHEAD),
+    ToolFlag::new_taking_value("kubeconfig", |path, draft| {
         if !path.is_empty() {
             draft.set("identity.kubeconfig", path);
         }
     }),
-    ToolFlag::with_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
-    ToolFlag::unsupported_boolean(
+    ToolFlag::new_taking_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
+    ToolFlag::new_unsupported_boolean(
         "role-base-arn-autodetect",
         "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
     ),
-    ToolFlag::with_value("session", |name, draft| draft.set("aws.session.namePrefix", format!("{name}-"))),
-    ToolFlag::with_value("session-duration", aws::set_session_duration),
-    ToolFlag::unsupported(
+    ToolFlag::new_taking_value("session", |name, draft| {
+        draft.set("aws.session.namePrefix", format!("{name}-"));
+    }),
+    ToolFlag::new_taking_value("session-duration", kiam_and_kube2iam::set_session_duration),
+    ToolFlag::new_unsupported(
         "session-refresh",
         "nothing to do: the agent renews credentials when 25 minutes are left, so that no SDK gets credentials that are about to expire",
     ),
-    ToolFlag::with_value("assume-role-arn", |role, draft| {
+    ToolFlag::new_taking_value("assume-role-arn", |role, draft| {
         if !role.is_empty() {
             draft.set("aws.credentials.role", role);
         }
     }),
-    ToolFlag::with_value("region", |region, draft| {
+    ToolFlag::new_taking_value("region", |region, draft| {
         if !region.is_empty() {
             draft.set("aws.region", region);
             draft.set("aws.stsEndpoint", "regional");
         }
     }),
-    ToolFlag::unsupported(
+    ToolFlag::new_unsupported(
         "role-alias",
         "in each pod whose annotation iam.amazonaws.com/role holds an alias, replace the alias with the role's name or ARN",
     ),
-    ToolFlag::unsupported_boolean(
+    ToolFlag::new_unsupported_boolean(
         "disable-strict-namespace-regexp",
         "the agent matches an expression in iam.amazonaws.com/permitted against the whole name or ARN of a role: to match a part, add .* before or after it",
     ),
@@ -88,18 +93,18 @@ const COUNTED: &str =
     "nothing to do: the admin port has /metrics for Prometheus; the agent does not support StatsD";
 
 const BOTH: &[ToolFlag] = &[
-    ToolFlag::unsupported_boolean("json-log", "nothing to do: the log is JSON"),
-    ToolFlag::with_value("level", |level, draft| draft.set("logLevel", level)),
-    ToolFlag::unsupported("statsd", COUNTED),
-    ToolFlag::unsupported("statsd-prefix", COUNTED),
-    ToolFlag::unsupported("statsd-interval", COUNTED),
-    ToolFlag::unsupported("prometheus-sync-interval", COUNTED),
-    ToolFlag::unsupported(
+    ToolFlag::new_unsupported_boolean("json-log", "nothing to do: the log is JSON"),
+    ToolFlag::new_taking_value("level", |level, draft| draft.set("logLevel", level)),
+    ToolFlag::new_unsupported("statsd", COUNTED),
+    ToolFlag::new_unsupported("statsd-prefix", COUNTED),
+    ToolFlag::new_unsupported("statsd-interval", COUNTED),
+    ToolFlag::new_unsupported("prometheus-sync-interval", COUNTED),
+    ToolFlag::new_unsupported(
         "prometheus-listen-addr",
         "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
          (/debug/pods): set a non-loopback address only behind a NetworkPolicy or a firewall",
     ),
-    ToolFlag::unsupported(
+    ToolFlag::new_unsupported(
         "pprof-listen-addr",
         "the agent has no profiler; /debug/pods on the admin port shows the role of each pod",
     ),
@@ -118,7 +123,7 @@ const RELAY: &[ToolFlag] = &[
     relay("grpc-keepalive-time-duration"),
     relay("grpc-keepalive-timeout-ms"),
     relay("grpc-keepalive-timeout-duration"),
-    ToolFlag::unsupported_boolean("grpc-keepalive-permit-without-stream", NO_RELAY),
+    ToolFlag::new_unsupported_boolean("grpc-keepalive-permit-without-stream", NO_RELAY),
     relay("grpc-max-connection-idle-duration"),
     relay("grpc-max-connection-age-duration"),
     relay("grpc-max-connection-age-grace-duration"),
@@ -128,7 +133,7 @@ const NO_RELAY: &str = "nothing to do: each agent calls the Kubernetes API serve
                         needs a TLS connection";
 
 const fn relay(name: &'static str) -> ToolFlag {
-    ToolFlag::unsupported(name, NO_RELAY)
+    ToolFlag::new_unsupported(name, NO_RELAY)
 }
 
 const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of each node must be allowed to assume them. To avoid this, let \
@@ -136,7 +141,7 @@ const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of eac
 
 /// Sets KIAM's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
-    aws::set_shared_defaults(draft);
+    kiam_and_kube2iam::set_shared_defaults(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
     draft.set("aws.roleSources", vec!["kiam"]);
     draft.set("aws.session.namePrefix", "kiam-");
@@ -147,15 +152,19 @@ fn finish(draft: &mut ConfigBuilder) {
     let port = draft.flag_value("port").unwrap_or("3100").to_owned();
     for flag in ["iptables", "iptables-remove", "host", "host-interface"] {
         if flag == "iptables" || draft.flag_value(flag).is_some() {
-            draft.attribute_to_flag(flag, |draft| aws::add_redirect_remark(draft, &interface, &port));
+            draft.with_current_flag(flag, |draft| {
+                kiam_and_kube2iam::add_redirect_remark(draft, &interface, &port);
+            });
         }
     }
     match draft.flag_value("assume-role-arn") {
-        Some(_) => draft.attribute_to_flag("assume-role-arn", |draft| draft.add_remark(NODES)),
+        Some(_) => draft.with_current_flag("assume-role-arn", |draft| draft.add_remark(NODES)),
         None => draft.add_remark(NODES),
     }
     if draft.flag_value("session-duration").is_none() {
-        draft.attribute_to_flag("session-duration", |draft| aws::set_session_duration("15m", draft));
+        draft.with_current_flag("session-duration", |draft| {
+            kiam_and_kube2iam::set_session_duration("15m", draft);
+        });
     }
 }
 

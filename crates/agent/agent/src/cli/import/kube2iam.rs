@@ -1,9 +1,9 @@
 //! Defines the flags of kube2iam and their translation.
 
-use super::aws;
-use super::aws::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT};
 use super::config_builder::ConfigBuilder;
-use super::flags::{SourceTool, ToolFlag};
+use super::imported_flags::{SourceTool, ToolFlag};
+use super::kiam_and_kube2iam;
+use super::kiam_and_kube2iam::{ACCOUNT_OPTION, REGION_OPTION, REGION_REQUIREMENT};
 
 pub(super) const KUBE2IAM: SourceTool = SourceTool {
     command_name: "kube2iam",
@@ -12,7 +12,9 @@ pub(super) const KUBE2IAM: SourceTool = SourceTool {
     options: &[REGION_OPTION, ACCOUNT_OPTION],
     required_settings: &[
         REGION_REQUIREMENT,
-        aws::account_requirement(|draft| is_discovered(draft) && aws::is_account_unknown(draft)),
+        kiam_and_kube2iam::aws_account_id_requirement(|draft| {
+            is_discovered(draft) && kiam_and_kube2iam::is_account_unknown(draft)
+        }),
     ],
     flags: &[ROLES, NODE, REST],
     set_defaults: begin,
@@ -23,55 +25,55 @@ const NO_DEFAULT: &str = "the agent has no default role for all namespaces: set 
                           such as { shop: cart }; other pods without an annotation have no role";
 
 const ROLES: &[ToolFlag] = &[
-    ToolFlag::with_value("base-role-arn", |base, draft| {
+    ToolFlag::new_taking_value("base-role-arn", |base, draft| {
         if !base.is_empty() {
             let slash = if base.ends_with('/') { "" } else { "/" };
             draft.set("aws.baseRoleArn", format!("{base}{slash}"));
         }
     }),
-    ToolFlag::boolean("auto-discover-base-arn", discover),
-    ToolFlag::boolean("auto-discover-default-role", |is_on, draft| {
+    ToolFlag::new_boolean("auto-discover-base-arn", discover),
+    ToolFlag::new_boolean("auto-discover-default-role", |is_on, draft| {
         discover(is_on, draft);
         if is_on == "true" {
             draft.add_remark(NO_DEFAULT);
         }
     }),
-    ToolFlag::unsupported("default-role", NO_DEFAULT),
-    ToolFlag::with_value("assume-role-arn", |role, draft| {
+    ToolFlag::new_unsupported("default-role", NO_DEFAULT),
+    ToolFlag::new_taking_value("assume-role-arn", |role, draft| {
         if !role.is_empty() {
             draft.set("aws.credentials.role", role);
         }
     }),
-    ToolFlag::with_value("iam-role-session-ttl", aws::set_session_duration),
-    ToolFlag::with_value("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
-    ToolFlag::with_value("iam-external-id", |key, draft| {
+    ToolFlag::new_taking_value("iam-role-session-ttl", kiam_and_kube2iam::set_session_duration),
+    ToolFlag::new_taking_value("iam-role-key", |key, draft| annotation(key, "iam.amazonaws.com/role", draft)),
+    ToolFlag::new_taking_value("iam-external-id", |key, draft| {
         annotation(key, "iam.amazonaws.com/external-id", draft);
     }),
-    ToolFlag::with_value("iam-role-session-name-key", |key, draft| {
+    ToolFlag::new_taking_value("iam-role-session-name-key", |key, draft| {
         annotation(key, "iam.amazonaws.com/session-name", draft);
     }),
-    ToolFlag::with_value("namespace-key", |key, draft| {
+    ToolFlag::new_taking_value("namespace-key", |key, draft| {
         annotation(key, "iam.amazonaws.com/allowed-roles", draft);
     }),
-    ToolFlag::boolean("namespace-restrictions", |is_on, draft| {
+    ToolFlag::new_boolean("namespace-restrictions", |is_on, draft| {
         draft.set("aws.kube2iam.namespaceRestrictions", is_on == "true");
     }),
-    ToolFlag::with_value("namespace-restriction-format", |format, draft| {
+    ToolFlag::new_taking_value("namespace-restriction-format", |format, draft| {
         draft.set("aws.kube2iam.namespaceRestrictionFormat", format);
         if format == "regexp" {
             draft.add_remark("the agent matches an entry of allowed-roles against the whole name or ARN of a role: to match a part, add .* before or after it");
         }
     }),
-    ToolFlag::boolean("iam-enable-pod-identity-tags", |is_on, draft| {
+    ToolFlag::new_boolean("iam-enable-pod-identity-tags", |is_on, draft| {
         if is_on == "true" {
             let tags = ["namespace", "service-account", "pod-name", "pod-uid"];
             draft.set("aws.session.tags", tags.map(|tag| format!("kubernetes-{tag}")).to_vec());
             draft.add_remark("because the tags include the pod's name, each pod has its own session");
         }
     }),
-    ToolFlag::unsupported("eks-cluster-arn", NO_CLUSTER),
-    ToolFlag::unsupported("eks-cluster-name", NO_CLUSTER),
-    ToolFlag::boolean("use-regional-sts-endpoint", |is_on, draft| {
+    ToolFlag::new_unsupported("eks-cluster-arn", NO_CLUSTER),
+    ToolFlag::new_unsupported("eks-cluster-name", NO_CLUSTER),
+    ToolFlag::new_boolean("use-regional-sts-endpoint", |is_on, draft| {
         draft.set("aws.stsEndpoint", if is_on == "true" { "regional" } else { "global" });
     }),
 ];
@@ -80,22 +82,24 @@ const NO_CLUSTER: &str = "sessions have tags for the pod, but no tag for the clu
                           so that it checks a tag of the pod";
 
 const NODE: &[ToolFlag] = &[
-    ToolFlag::with_value("app-port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
-    ToolFlag::with_value("node", |name, draft| {
+    ToolFlag::new_taking_value("app-port", |port, draft| {
+        draft.set("listen", vec![format!("0.0.0.0:{port}")]);
+    }),
+    ToolFlag::new_taking_value("node", |name, draft| {
         // In a manifest, the value can be a variable reference such as `$(NODE_NAME)`. The agent then reads the name from its own environment.
         if !name.is_empty() && !name.starts_with("$(") {
             draft.set("identity.nodeName", name);
         }
     }),
-    ToolFlag::with_value("metadata-addr", |address, draft| {
+    ToolFlag::new_taking_value("metadata-addr", |address, draft| {
         draft.set("aws.imds.upstreamUrl", format!("http://{address}"));
     }),
-    ToolFlag::deferred_boolean("iptables"),
-    ToolFlag::deferred("host-ip"),
-    ToolFlag::deferred("host-interface"),
-    ToolFlag::unsupported("api-server", TO_API),
-    ToolFlag::unsupported("api-token", TO_API),
-    ToolFlag::unsupported_boolean(
+    ToolFlag::new_deferred_boolean("iptables"),
+    ToolFlag::new_deferred("host-ip"),
+    ToolFlag::new_deferred("host-interface"),
+    ToolFlag::new_unsupported("api-server", TO_API),
+    ToolFlag::new_unsupported("api-token", TO_API),
+    ToolFlag::new_unsupported_boolean(
         "insecure",
         "the agent always verifies the API server's certificate: name its CA in a kubeconfig (identity.kubeconfig)",
     ),
@@ -104,7 +108,7 @@ const NODE: &[ToolFlag] = &[
 const TO_API: &str = "put the address, the CA and the token file into a kubeconfig and set identity.kubeconfig; inside a pod, no such setting is needed";
 
 const REST: &[ToolFlag] = &[
-    ToolFlag::with_value("log-level", |level, draft| {
+    ToolFlag::new_taking_value("log-level", |level, draft| {
         let level = match level {
             "panic" | "fatal" => "error",
             "warning" => "warn",
@@ -116,35 +120,35 @@ const REST: &[ToolFlag] = &[
             draft.set("logLevel", level);
         }
     }),
-    ToolFlag::boolean("verbose", |is_on, draft| {
+    ToolFlag::new_boolean("verbose", |is_on, draft| {
         if is_on == "true" {
             draft.set("logLevel", "debug");
         }
     }),
-    ToolFlag::unsupported("log-format", "nothing to do: the log is JSON"),
-    ToolFlag::unsupported(
+    ToolFlag::new_unsupported("log-format", "nothing to do: the log is JSON"),
+    ToolFlag::new_unsupported(
         "metrics-port",
         "metrics are served at the address in the setting `admin` (default 127.0.0.1:8989). The same port shows pods and their roles \
          (/debug/pods): set a non-loopback address only behind a NetworkPolicy or a firewall",
     ),
-    ToolFlag::unsupported_boolean(
+    ToolFlag::new_unsupported_boolean(
         "debug",
         "nothing to do: /debug/pods on the admin port shows the role of each pod",
     ),
-    ToolFlag::unsupported_boolean("version", "leave it out"),
+    ToolFlag::new_unsupported_boolean("version", "leave it out"),
     watched("backoff-max-interval"),
     watched("backoff-max-elapsed-time"),
     watched("cache-resync-period"),
     watched("cache-sync-attempts"),
     watched("healthcheck-interval"),
-    ToolFlag::unsupported_boolean(
+    ToolFlag::new_unsupported_boolean(
         "resolve-duplicate-cache-ips",
         "nothing to do: the agent refuses requests from an address that two live pods have",
     ),
 ];
 
 const fn watched(name: &'static str) -> ToolFlag {
-    ToolFlag::unsupported(
+    ToolFlag::new_unsupported(
         name,
         "nothing to do: the agent watches pods. It holds a request from a pod that it does not know yet, and answers before the client \
          times out. /readyz reports whether the agent can serve",
@@ -176,7 +180,7 @@ fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
 
 /// Sets kube2iam's own defaults where they differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
-    aws::set_shared_defaults(draft);
+    kiam_and_kube2iam::set_shared_defaults(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
     draft.set("aws.roleSources", vec!["kube2iam"]);
     draft.set("aws.kube2iam.namespaceRestrictions", false);
@@ -187,14 +191,18 @@ fn finish(draft: &mut ConfigBuilder) {
     let port = draft.flag_value("app-port").unwrap_or("8181").to_owned();
     for flag in ["iptables", "host-ip", "host-interface"] {
         if flag == "iptables" || draft.flag_value(flag).is_some() {
-            draft.attribute_to_flag(flag, |draft| aws::add_redirect_remark(draft, &interface, &port));
+            draft.with_current_flag(flag, |draft| {
+                kiam_and_kube2iam::add_redirect_remark(draft, &interface, &port);
+            });
         }
     }
     if draft.flag_value("iam-role-session-ttl").is_none() {
-        draft.attribute_to_flag("iam-role-session-ttl", |draft| aws::set_session_duration("15m", draft));
+        draft.with_current_flag("iam-role-session-ttl", |draft| {
+            kiam_and_kube2iam::set_session_duration("15m", draft);
+        });
     }
     if draft.flag_value("namespace-restrictions") != Some("true") {
-        draft.attribute_to_flag("namespace-restrictions", |draft| {
+        draft.with_current_flag("namespace-restrictions", |draft| {
             draft.add_remark(
                 "the restrictions are off: the annotation allowed-roles of a namespace has no effect, and every pod may have every role; set \
                  aws.kube2iam.namespaceRestrictions: true to enforce that annotation",

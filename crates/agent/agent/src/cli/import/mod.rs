@@ -5,10 +5,10 @@
 //! without an equivalent, a remark says what to do instead. An unknown flag is an error, because the import cannot translate its effect. Each tool's
 //! file and `aws` define the keys and the required settings. Only `main` calls this module.
 
-mod aws;
 mod config_builder;
-mod flags;
+mod imported_flags;
 mod kiam;
+mod kiam_and_kube2iam;
 mod kube2iam;
 #[cfg(test)]
 mod tests;
@@ -20,10 +20,10 @@ use std::path::Path;
 use lexopt::Arg::{Long, Short};
 use lexopt::{Error, Parser, ValueExt};
 
-use super::flags::next_word;
+use super::flag_parser::next_word;
 use crate::config::{AgentConfig, DownwardApi};
 use config_builder::ConfigBuilder;
-use flags::{GivenFlag, ImportOption, SourceTool};
+use imported_flags::{GivenFlag, ImportOption, SourceTool};
 
 const TOOLS: [&SourceTool; 2] = [&kiam::KIAM, &kube2iam::KUBE2IAM];
 
@@ -91,7 +91,7 @@ impl SourceTool {
         while let Some(arg) = args.next()? {
             let own = match arg {
                 Short('h') | Long("help") => return Ok(None),
-                Long(name) => self.options.iter().find(|own| own.name == name),
+                Long(name) => self.options.iter().find(|own| own.seawall_option_name == name),
                 _ => None,
             };
             let own = own.ok_or_else(|| arg.unexpected())?;
@@ -104,7 +104,10 @@ impl SourceTool {
 /// Returns the usage line of each tool for the help.
 pub(crate) fn usage() -> String {
     TOOLS.iter().fold(String::new(), |usage, tool| {
-        let own = tool.options.iter().map(|own| format!(" [--{} {}]", own.name, own.value_placeholder));
+        let own = tool
+            .options
+            .iter()
+            .map(|own| format!(" [--{} {}]", own.seawall_option_name, own.value_placeholder));
         format!("{usage}  seawall-agent import {}{} -- FLAGS\n", tool.command_name, own.collect::<String>())
     })
 }
@@ -120,7 +123,7 @@ fn how_to_use() -> Error {
 /// A flag is unknown or has an invalid value, or a required setting is missing. The error lists all of them.
 pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportError> {
     let tool = request.tool;
-    let given = flags::parse_flags(&request.flags, tool).map_err(ImportError)?;
+    let given = imported_flags::parse_flags(&request.flags, tool).map_err(ImportError)?;
     let mut draft = draft(request, &given);
     (tool.set_dependent_keys)(&mut draft);
     let open = tool.required_settings.iter().filter(|must| (must.is_missing)(&draft));
@@ -139,10 +142,10 @@ fn draft(request: &ImportCommand, given: &[GivenFlag<'_>]) -> ConfigBuilder {
     let mut draft = ConfigBuilder::new(given.iter().map(|given| (given.flag.name, given.value.to_owned())));
     (request.tool.set_defaults)(&mut draft);
     for (own, value) in &request.own {
-        draft.attribute_to_flag(own.name, |draft| draft.set(own.config_key, value.as_str()));
+        draft.with_current_flag(own.seawall_option_name, |draft| draft.set(own.config_key, value.as_str()));
     }
     for GivenFlag { flag, value } in given {
-        draft.attribute_to_flag(flag.name, |draft| flag.apply(value, draft));
+        draft.with_current_flag(flag.name, |draft| flag.apply(value, draft));
     }
     draft
 }

@@ -1,4 +1,4 @@
-use super::flags::RequiredSetting;
+use super::imported_flags::RequiredSetting;
 use super::*;
 
 fn request(line: &str) -> Result<ImportCommand, String> {
@@ -340,9 +340,16 @@ fn a_tool_of_the_list_is_in_the_help_with_its_own_options_and_in_what_bad_use_is
             usage.lines().find(|line| line.contains(&format!(" import {} ", tool.command_name))).unwrap();
         assert!(told.contains(tool.command_name), "{told}");
         for own in tool.options {
-            assert!(line.contains(&format!("[--{} {}]", own.name, own.value_placeholder)), "{line}");
-            let told = request(&format!("{} --{} --", tool.command_name, own.name)).unwrap_err();
-            assert!(told.contains(&format!("missing argument for option '--{}'", own.name)), "{told}");
+            assert!(
+                line.contains(&format!("[--{} {}]", own.seawall_option_name, own.value_placeholder)),
+                "{line}"
+            );
+            let told =
+                request(&format!("{} --{} --", tool.command_name, own.seawall_option_name)).unwrap_err();
+            assert!(
+                told.contains(&format!("missing argument for option '--{}'", own.seawall_option_name)),
+                "{told}"
+            );
         }
         let told = request(&format!("{} --nobodys x --", tool.command_name)).unwrap_err();
         assert!(told.contains("--nobodys"), "{told}");
@@ -386,7 +393,8 @@ fn the_migration_pages_name_only_flags_that_there_are() {
         let named = page.split('`').filter_map(|text| text.strip_prefix("--"));
         let named = named.map(|text| text.split('=').next().unwrap_or(text));
         // Ignore names with a wildcard and the import's own options.
-        let is_own = |name: &str| name == "offline" || tool.options.iter().any(|own| own.name == name);
+        let is_own =
+            |name: &str| name == "offline" || tool.options.iter().any(|own| own.seawall_option_name == name);
         let named: Vec<_> = named.filter(|name| !name.ends_with(['*', '…']) && !is_own(name)).collect();
         assert!(named.len() > 15, "{named:?}");
         for name in named {

@@ -14,8 +14,8 @@ use seawall_redirect::attach::AttachOutcome;
 use seawall_redirect::{self as redirect, attach, detach, nft_rules, read_status};
 
 use self::node_paths::{NodePaths, PATH_FLAGS};
-use self::print_rules::{RuleSet, print_or_write};
-use super::flags::{Flags, next_word};
+use self::print_rules::{RuleSet, write_or_return_text};
+use super::flag_parser::{Flags, next_word};
 
 pub(crate) const HELP: &str = "\
 seawall-agent redirect: sends pods' requests to the clouds' metadata addresses (169.254.169.254 and others, port 80) to the agent.
@@ -127,7 +127,9 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
         }
         RedirectCommand::Status(places) => told(places),
         RedirectCommand::Detach(places) => detached(places),
-        RedirectCommand::Print { rules, output } => print_or_write(&rules.format_rules()?, output.as_deref()),
+        RedirectCommand::Print { rules, output } => {
+            write_or_return_text(&rules.format_rules()?, output.as_deref())
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use seawall_redirect::{self as redirect, Pins, PodsParentCgroup};
 
-use crate::cli::flags::Flags;
+use crate::cli::flag_parser::Flags;
 
 /// The paths on this node that `redirect` uses.
 #[derive(Debug, PartialEq, Eq)]

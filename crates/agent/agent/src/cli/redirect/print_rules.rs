@@ -9,7 +9,7 @@ use seawall_core::PodUid;
 use seawall_redirect::{self as redirect, AgentAddress, nft_rules};
 
 use super::node_paths::NodePaths;
-use crate::cli::flags::Flags;
+use crate::cli::flag_parser::Flags;
 
 /// The set of netfilter rules to print.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
     Ok(agent)
 }
 
-pub(super) fn print_or_write(rules: &str, output: Option<&Path>) -> anyhow::Result<String> {
+pub(super) fn write_or_return_text(rules: &str, output: Option<&Path>) -> anyhow::Result<String> {
     let Some(file) = output else { return Ok(rules.to_owned()) };
     std::fs::write(file, rules).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(format!("written: {}\n", file.display()))

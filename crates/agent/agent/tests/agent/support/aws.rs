@@ -8,7 +8,7 @@ use seawall_emulator::aws::{
     self, AwsEmulator, AwsEmulatorOptions, AwsSession, IamRole, IamUser, OidcProvider,
 };
 use seawall_emulator::keys::Algorithm;
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::Value;
 use tempfile::TempDir;
 

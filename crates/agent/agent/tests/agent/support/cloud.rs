@@ -10,7 +10,7 @@ use seawall_emulator::google::{
     WorkloadIdentityProvider,
 };
 use seawall_emulator::keys::{Algorithm, SigningKey};
-use seawall_emulator::kubernetes::{Issuer, Workload};
+use seawall_emulator::service_account_tokens::{Issuer, Workload};
 use serde_json::Value;
 
 use super::emulator_thread::Hosted;

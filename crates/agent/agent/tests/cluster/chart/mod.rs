@@ -10,10 +10,10 @@ mod release;
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::closure_server::Server;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use seawall_testkit::objects;
 use seawall_testkit::ready_control_plane::ReadyControlPlane;
-use seawall_testkit::server::Server;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

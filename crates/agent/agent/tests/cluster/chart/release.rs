@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Output};
 
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use seawall_testkit::objects::NODE_NAME;
 use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use serde_json::{Value, json};

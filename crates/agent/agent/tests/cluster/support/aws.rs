@@ -6,7 +6,7 @@ use seawall_core::{Clock, Secret};
 use seawall_emulator::aws::{self, AwsEmulator, AwsEmulatorOptions, IamRole, IamUser, OidcProvider};
 use seawall_emulator::keys::KeySet;
 use seawall_testkit::control_plane::ISSUER;
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use seawall_testkit::objects::{NAMESPACE, pods_path, service_accounts_path};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;

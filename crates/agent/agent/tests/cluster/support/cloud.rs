@@ -9,7 +9,7 @@ use seawall_emulator::google::{
 };
 use seawall_emulator::keys::{Algorithm, KeySet, SigningKey};
 use seawall_testkit::control_plane::ISSUER;
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use seawall_testkit::objects::NAMESPACE;
 use tokio::runtime::Runtime;
 

@@ -12,7 +12,7 @@ pub(crate) mod scene;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use seawall_testkit::kubernetes_api::KubernetesApi;
+use seawall_testkit::kubernetes_client::KubernetesApi;
 use seawall_testkit::objects::{self, NODE_NAME};
 use seawall_testkit::ready_control_plane::ReadyControlPlane;
 use serde_json::{Value, json};

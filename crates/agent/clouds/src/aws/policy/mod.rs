@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use seawall_broker::aws::{ClusterName, ExternalId, SessionName, SessionTags};
 use seawall_core::annotations::{AnnotationValue, Annotations, RelatedAnnotations};
-use seawall_core::events::EventReason;
+use seawall_core::kubernetes_events::EventReason;
 use seawall_core::{Pod, PodAnnotations};
 use seawall_http::Refusal;
 use seawall_protocols::aws::imds::NO_ROLE;

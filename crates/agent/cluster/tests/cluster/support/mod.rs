@@ -78,7 +78,7 @@ impl Node {
 
     /// Starts like [`Self::start`], with this clock.
     pub(crate) async fn start_by(clock: Clock, config: ClusterConfig) -> Self {
-        let (cluster, hearing) = ClusterClient::start(config, clock).await.unwrap();
+        let (cluster, hearing) = ClusterClient::create_with_watch_thread(config, clock).await.unwrap();
         let (end, ended) = oneshot::channel::<()>();
         let ended = async move { drop(ended.await) };
         let thread = std::thread::spawn(move || hearing.run(std::future::pending(), ended));

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use seawall_http::RequestHead;
 
-use self::passthrough_paths::PassthroughPaths;
+use self::passthrough_paths::PassthroughPathPatterns;
 use super::credentials::DocumentFormat;
 use super::full_match_regex::Pattern;
-use super::instance_metadata::{InstanceMetadata, InstanceMetadataPaths};
+use super::node_metadata::{InstanceMetadata, InstanceMetadataByPath};
 use super::role::is_role_name;
 use super::session_token::{GrantedToken, MAX_TTL, TokenClient, TokenSigningKeys, TtlLimit};
 use super::time::UnixTime;
-use super::{NOT_FOUND, PATH_CHARSET, headers};
+use super::{NOT_FOUND, PATH_CHARSET, header_checks};
 use crate::request_head_rules::require_no_body;
 use seawall_http::Refusal;
 use seawall_http::path::{self, CanonicalPath};
@@ -67,8 +67,8 @@ const TTL: &str = "X-aws-ec2-metadata-token-ttl-seconds";
 /// The metadata service of one node.
 #[derive(Debug)]
 pub struct Imds {
-    facts: InstanceMetadataPaths,
-    passed: PassthroughPaths,
+    facts: InstanceMetadataByPath,
+    passed: PassthroughPathPatterns,
 }
 
 /// The setting that makes session tokens required or optional.
@@ -118,7 +118,7 @@ pub enum ImdsResource<'t, 'b> {
     ///
     /// Before the caller answers with a role's name, it must have the role's credentials, because the client requests them next.
     RoleListing(DocumentFormat),
-    /// The credentials of a role ([`respond::write_document`]). [`check_role`] checks that the pod has this role.
+    /// The credentials of a role ([`respond::write_credentials`]). [`check_role`] checks that the pod has this role.
     RoleCredentials {
         /// The role's name in the request.
         name: Cow<'b, str>,
@@ -163,7 +163,7 @@ pub fn is_imds_path(path: &str) -> bool {
 
 /// True if the connection stays open after a request with this method. PUT is included, because clients reuse the connection on which they requested
 /// a token.
-pub fn keeps_alive_after(method: &str) -> bool {
+pub fn method_keeps_alive(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "PUT")
 }
 
@@ -185,7 +185,10 @@ impl Imds {
     /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. A pattern allows such a
     /// path only if the pattern also contains that word literally.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
-        Self { facts: InstanceMetadataPaths::from_metadata(node), passed: PassthroughPaths::new(passed) }
+        Self {
+            facts: InstanceMetadataByPath::from_metadata(node),
+            passed: PassthroughPathPatterns::new(passed),
+        }
     }
 
     /// Parses a request.
@@ -213,7 +216,7 @@ impl Imds {
             return Err(METHOD_NOT_ALLOWED);
         }
         require_no_body(head)?;
-        headers::require_not_proxied(head)?;
+        header_checks::require_not_proxied(head)?;
         let path = path::canonicalise_with(head.target, &PATH_CHARSET)?.path;
         if is_put {
             return grant(head, &path, sessions, visitor, now).map(ImdsRequest::Token);
@@ -284,8 +287,8 @@ fn is_version(version: &str) -> bool {
 /// Parses a path below a directory of roles. `start` is the position in `text` after the word `security-credentials`.
 fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, Refusal> {
     let (shape, start) = match text[start..].strip_prefix("-extended") {
-        Some(_) => (DocumentFormat::Extended, start + "-extended".len()),
-        None => (DocumentFormat::Plain, start),
+        Some(_) => (DocumentFormat::WithAccount, start + "-extended".len()),
+        None => (DocumentFormat::WithoutAccount, start),
     };
     let name = match text[start..].strip_prefix('/') {
         None if start == text.len() => return Ok(ImdsResource::RoleListing(shape)),
@@ -321,7 +324,7 @@ fn grant(
         Some(TOKENS) => return Err(TOKEN_ONLY_AT_LATEST),
         _ => return Err(METHOD_NOT_ALLOWED),
     }
-    let ttl = headers::find_single(head, TTL)?.and_then(ttl).ok_or(BAD_TTL)?;
+    let ttl = header_checks::find_single(head, TTL)?.and_then(ttl).ok_or(BAD_TTL)?;
     Ok(sessions.keys.issue(visitor, ttl, sessions.ttl_limit, now))
 }
 
@@ -346,7 +349,7 @@ fn session(
     visitor: &TokenClient,
     now: UnixTime,
 ) -> Result<Option<UnixTime>, Refusal> {
-    match (headers::find_single(head, TOKEN)?, sessions.requirement) {
+    match (header_checks::find_single(head, TOKEN)?, sessions.requirement) {
         (Some(token), _) => sessions.keys.verify(token, visitor, now).map(Some),
         (None, TokenRequirement::Optional) => Ok(None),
         (None, TokenRequirement::Required) => Err(NO_TOKEN),

@@ -4,9 +4,9 @@ use crate::aws::full_match_regex::Pattern;
 
 /// The operator's patterns of allowed paths.
 #[derive(Debug)]
-pub(super) struct PassthroughPaths(Vec<Pattern>);
+pub(super) struct PassthroughPathPatterns(Vec<Pattern>);
 
-impl PassthroughPaths {
+impl PassthroughPathPatterns {
     pub(super) fn new(patterns: Vec<Pattern>) -> Self {
         Self(patterns)
     }

@@ -3,7 +3,7 @@
 //! The header with a token's lifetime occurs only on a response that grants a token. Without the header, the SDKs for Go, Ruby and
 //! Rust accept no token. If a refusal had the header, the SDK for Rust would use the refusal's body as a token for hours.
 
-use seawall_http::write;
+use seawall_http::head_writer;
 
 use super::super::credentials::{CredentialsDocument, DocumentFormat};
 use super::super::refuse;
@@ -23,7 +23,7 @@ pub fn write_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &Grant
     frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
     out.extend_from_slice(b": ");
-    write::decimal(out, grant.ttl.as_secs());
+    head_writer::decimal(out, grant.ttl.as_secs());
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(SECRET_TEXT);
     frame.end_with_body(out, &[grant.token()]);
@@ -39,7 +39,7 @@ pub fn write_role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &Ro
 }
 
 /// Writes the document of a role. The response has `Cache-Control: no-store`.
-pub fn write_document(
+pub fn write_credentials(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
     credentials: &CredentialsDocument<'_>,
@@ -105,8 +105,8 @@ pub fn write_passthrough<'h>(
     frame.begin_head(out, status, ALWAYS);
     let is_passed = |name: &str| PASSED.iter().any(|passed| name.eq_ignore_ascii_case(passed));
     for (name, value) in headers {
-        if is_passed(name) && write::is_header_value(value) {
-            write::header(out, name, value);
+        if is_passed(name) && head_writer::is_header_value(value) {
+            head_writer::header(out, name, value);
         }
     }
     frame.end_with_body(out, &[body]);

@@ -7,9 +7,9 @@ use seawall_http::{Refusal, RequestHead, ResponseContext};
 use seawall_protocols::aws::imds::respond::{self, RoleInfo};
 use seawall_protocols::aws::imds::{NO_ROLE, TokenRules, check_role};
 use seawall_protocols::aws::{
-    ContainerEndpoint, CredentialsDocument, Imds, ImdsRequest, ImdsResource, InstanceMetadata, Iso8601Time,
-    Pattern, RoleName, TokenClient, TokenRequirement, TokenSigningKeys, TokenSubject, TtlLimit, UnixTime,
-    containers,
+    ContainerCredentialsEndpoint, CredentialsDocument, Imds, ImdsRequest, ImdsResource, InstanceMetadata,
+    Iso8601Time, Pattern, RoleName, TokenClient, TokenRequirement, TokenSigningKeys, TokenSubject, TtlLimit,
+    UnixTime, containers,
 };
 
 use super::{DATE, body, with_head};
@@ -35,7 +35,7 @@ impl Scene {
     pub(crate) fn new() -> Self {
         Self {
             imds: Imds::new(&node(), Vec::new()),
-            keys: TokenSigningKeys::new(Secret::new([7; 32]), NOW),
+            keys: TokenSigningKeys::with_first_key(Secret::new([7; 32]), NOW),
             tokens: TokenRequirement::Optional,
             visitor: pod("cart"),
             role: RoleName::new("cart"),
@@ -107,7 +107,7 @@ impl Scene {
             }
             ImdsResource::RoleCredentials { name, shape } => {
                 check_role(&name, self.role.as_ref().map(RoleName::as_str))?;
-                respond::write_document(out, frame, &credentials(), shape);
+                respond::write_credentials(out, frame, &credentials(), shape);
             }
             ImdsResource::RoleInfo => {
                 let role = self.role.as_ref().ok_or(NO_ROLE)?.as_str();
@@ -136,7 +136,7 @@ impl Scene {
 
 /// A pod that is known, at [`POD_ADDRESS`].
 pub(crate) fn pod(uid: &str) -> TokenClient {
-    TokenClient::pod(TokenSubject::pod(&PodUid(uid.into())), POD_ADDRESS)
+    TokenClient::with_known_pod(TokenSubject::from_pod_uid(&PodUid(uid.into())), POD_ADDRESS)
 }
 
 /// Credentials that a document holds whole.
@@ -180,8 +180,8 @@ pub(crate) fn container(raw: &str) -> String {
     let mut out = Vec::new();
     with_head(raw, |head| {
         let frame = ResponseContext::for_request(head, DATE);
-        match ContainerEndpoint::new(containers::ADDRESSES).parse_request(head) {
-            Ok(_) => containers::write_document(&mut out, &frame, &credentials()),
+        match ContainerCredentialsEndpoint::new(containers::ADDRESSES).parse_request(head) {
+            Ok(_) => containers::write_credentials(&mut out, &frame, &credentials()),
             Err(refusal) => containers::write_refusal(&mut out, &frame, &refusal, 0x5ea),
         }
     });

@@ -7,7 +7,7 @@ use seawall_http::{
     Framing, HeadLimits, HttpVersion, Parsed, Refusal, RequestHead, ResponseContext, parse_request, request,
 };
 use seawall_protocols::google::{
-    self, AccessTokenBody, AdmittedRequest, CredentialQuery, ETag, GoogleAccount, MetadataServerKind,
+    self, AccessTokenBody, AdmittedRequest, CredentialQuery, ETag, GoogleIdentity, MetadataServerKind,
     MetadataTree, NodeMetadata, TreeRequest, TreeResource, TreeResponse,
 };
 
@@ -78,17 +78,17 @@ pub(crate) fn node() -> NodeMetadata {
 
 /// A workload that impersonates a service account.
 pub(crate) fn impersonating() -> MetadataTree {
-    MetadataTree::new(&node(), Some(&account("cart@shop-prod.iam.gserviceaccount.com", true)))
+    MetadataTree::for_workload(&node(), Some(&account("cart@shop-prod.iam.gserviceaccount.com", true)))
 }
 
 /// A workload that is its pool's own identity.
 pub(crate) fn direct() -> MetadataTree {
-    MetadataTree::new(&node(), Some(&account("shop-prod.svc.id.goog", false)))
+    MetadataTree::for_workload(&node(), Some(&account("shop-prod.svc.id.goog", false)))
 }
 
-fn account(email: &str, impersonated: bool) -> GoogleAccount {
-    let scopes = google::AccountScopes::new(&google::node_metadata::DEFAULT_SCOPES);
-    GoogleAccount { email: email.into(), is_impersonated: impersonated, scopes }
+fn account(email: &str, impersonated: bool) -> GoogleIdentity {
+    let scopes = google::AccountScopes::new(&google::node_metadata::DEFAULT_ACCOUNT_SCOPES);
+    GoogleIdentity { email_or_workload_pool: email.into(), is_impersonated: impersonated, scopes }
 }
 
 /// What federate mode makes of a request.

@@ -1,0 +1,237 @@
+//! Computes the caps for clients. With the computed caps, clients can never make the kernel kill the agent for its memory use.
+//!
+//! Each cap follows from the memory limit and the limit on open files. The configuration can set smaller caps. For connections it can also set a
+//! larger cap. The agent computes and logs the caps once, at the start.
+//!
+//! The kernel kills a process that exceeds its memory limit, and then no pod gets a response. Clients can make the process hold
+//! connections, incomplete request heads, unread responses, and responses of the real server in transit. The memory of the
+//! program itself and the sum of all caps fit into the memory limit. The server's `fairness` module divides each cap among
+//! clients, so that no client can take everything.
+
+use seawall_server::listen;
+
+use super::detected_cpu_and_memory::DetectedLimits;
+use crate::config;
+
+/// The memory of the program itself on a full node, including the pages of its executable file (benches/agent-memory: 10.9 MiB).
+const PROGRAM: u64 = 12 << 20;
+
+/// The memory of a connection with an unread request: 8.0 KiB in the kernel and 0.3 KiB in the process (measured with 3,500 connections on
+/// kernel 6.18, which counts the memory of sockets). An idle connection takes 4.1 KiB. The agent uses this constant only if it cannot
+/// follow its memory ([`super::cgroup_memory`]).
+const CONNECTION: u64 = 8704;
+
+/// The memory of a request to the real server while its response is in transit. It includes two windows of the response (one that the agent forwards,
+/// and one in the connection's buffer) and the kernel's buffers (`upstream`).
+const FORWARD: u64 = 32 << 10;
+
+/// The memory of a long poll: its future and, in `conceal`, a connection to the real server.
+const LONG_POLL: u64 = 12 << 10;
+
+/// The maximum number of connections if memory sets no limit.
+const MOST_CONNECTIONS: u64 = 8192;
+
+/// The maximum number of open guests: connections that end after one answer. Most guests have sent their request before the agent accepts
+/// them, so the agent answers and closes them at once.
+const MOST_GUESTS: u64 = 128;
+
+/// The minimum number of connections. A smaller number would refuse pods even on a quiet node.
+const LEAST_CONNECTIONS: u64 = 64;
+
+/// The minimum number of descriptors for clients: enough for four clients with the eight connections that every client may have.
+const LEAST_DESCRIPTORS_FOR_CLIENTS: u64 = 32;
+
+/// The maximum number of bytes held for clients if memory sets no limit. It is enough for hundreds of the largest request heads.
+const MOST_HELD: u64 = 8 << 20;
+
+/// The minimum number of bytes held for clients. It is enough for a few clients, each with the largest request head and a response.
+const LEAST_HELD: u64 = 512 << 10;
+
+/// The maximum number of listening sockets per address among which the kernel distributes pods (`listen`). It is a power of two.
+const MOST_LANES: u64 = 256;
+
+/// The number of descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server take 20. Pollers,
+/// timers, signals and files take the other 36.
+const OTHER_DESCRIPTORS: u64 = 88;
+
+/// The caps in force.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ClientCaps {
+    /// The maximum number of open connections of all clients together.
+    pub(crate) connections: u32,
+    /// The maximum number of guests: further connections that end after one answer.
+    pub(crate) guest_connections: u32,
+    /// The maximum number of open connections of one client, even if there are few other clients.
+    pub(crate) connections_per_caller: u32,
+    /// The maximum number of bytes in incomplete heads and unread responses, for all clients together.
+    pub(crate) buffered_bytes: usize,
+    /// The number of listening sockets for pods at each address. If there are several, one more is for the node's own connections.
+    pub(crate) shards_per_address: usize,
+    /// The maximum number of concurrent requests to the real metadata server.
+    pub(crate) upstream_requests: u32,
+    /// The maximum number of concurrent long polls.
+    pub(crate) long_polls: u32,
+    /// The CPU quota in cores.
+    pub(crate) cpu_quota_cores: Option<f64>,
+}
+
+impl ClientCaps {
+    /// Computes the caps from the machine's limits and the number of available descriptors. `is_followed` is true if the agent follows its
+    /// memory while it serves. In that case, the memory limit does not cap the connections here.
+    pub(crate) fn from_machine_limits(
+        machine: &DetectedLimits,
+        is_followed: bool,
+        descriptors: u64,
+        config: &config::AgentConfig,
+    ) -> Self {
+        let limits = &config.limits;
+        let memory = machine.memory_limit.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
+        let lanes = lanes(descriptors, config.listen.len() as u64);
+        // Connections get half of `room`, held bytes and upstream requests an eighth each, and long polls a sixteenth.
+        let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
+        let upstream_requests =
+            u64::from(limits.upstream_requests).min(descriptors / 16).min(part(8, FORWARD)).max(1);
+        let long_polls = u64::from(limits.long_polls).min(descriptors / 8).min(part(16, LONG_POLL)).max(1);
+        // For each concurrent request, the agent can hold two connections to the real server: one in use and one idle. A long poll in `conceal` uses
+        // one connection.
+        let sockets = listen::sockets_per_address(lanes as usize) as u64 * config.listen.len() as u64;
+        let taken = sockets + 2 * upstream_requests + long_polls + OTHER_DESCRIPTORS;
+        let open = descriptors.saturating_sub(taken);
+        let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
+            (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
+        });
+        // Guests get a ninth of the descriptors that are left, at most `MOST_GUESTS`.
+        let guests = (open / 9).clamp(1, MOST_GUESTS);
+        let connections = narrow(limits.connections.map_or(fit, u64::from).min(open - guests.min(open / 2)));
+        Self {
+            connections,
+            guest_connections: narrow(guests),
+            connections_per_caller: per_caller(limits, connections),
+            buffered_bytes: memory.map_or(MOST_HELD, |room| (room / 8).clamp(LEAST_HELD, MOST_HELD)) as usize,
+            shards_per_address: lanes as usize,
+            upstream_requests: narrow(upstream_requests),
+            long_polls: narrow(long_polls),
+            cpu_quota_cores: machine.cpu_quota_cores,
+        }
+    }
+
+    /// Returns the smallest limit on open files with which the agent serves under this configuration. With fewer descriptors, four pods
+    /// could use up all of them with the eight connections that every client may have.
+    pub(crate) fn min_open_files(config: &config::AgentConfig) -> u64 {
+        let is_enough = |descriptors: &u64| {
+            let caps = Self::from_machine_limits(&DetectedLimits::default(), true, *descriptors, config);
+            let asked = config.limits.connections.map_or(LEAST_DESCRIPTORS_FOR_CLIENTS, u64::from);
+            u64::from(caps.connections + caps.guest_connections) >= asked.min(LEAST_DESCRIPTORS_FOR_CLIENTS)
+        };
+        (OTHER_DESCRIPTORS..4096).find(is_enough).unwrap_or(4096)
+    }
+
+    /// Returns the bytes that clients can make the agent use on connections that are already open.
+    pub(crate) fn max_total_bytes_on_open_connections(&self) -> u64 {
+        self.buffered_bytes as u64
+            + u64::from(self.upstream_requests) * FORWARD
+            + u64::from(self.long_polls) * LONG_POLL
+    }
+
+    /// Returns the maximum number of connections of one client under `limits`, in a process with these caps.
+    pub(crate) fn max_connections_per_client(&self, limits: &config::LimitsConfig) -> u32 {
+        per_caller(limits, self.connections)
+    }
+}
+
+fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
+    limits.connections_per_pod.unwrap_or(connections).min(connections)
+}
+
+/// Returns the number of listening sockets for pods per address: a power of two. Those of all addresses take at most an eighth of the
+/// descriptors.
+fn lanes(descriptors: u64, addresses: u64) -> u64 {
+    let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
+    1 << most.ilog2()
+}
+
+fn narrow(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::AgentConfig;
+
+    fn room(memory: Option<u64>, descriptors: u64, limits: &str) -> ClientCaps {
+        let text = format!(
+            "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
+        );
+        let config = AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap();
+        ClientCaps::from_machine_limits(
+            &DetectedLimits { memory_limit: memory, cpu_quota_cores: None },
+            false,
+            descriptors,
+            &config,
+        )
+    }
+
+    #[test]
+    fn what_clients_may_hold_fits_beside_the_program() {
+        for mebibytes in [16, 25, 32, 64, 256] {
+            let limit = mebibytes << 20;
+            let room = room(Some(limit), 1 << 20, "");
+            let traffic =
+                u64::from(room.upstream_requests) * FORWARD + u64::from(room.long_polls) * LONG_POLL;
+            let most = u64::from(room.connections) * CONNECTION + room.buffered_bytes as u64 + traffic;
+            assert_eq!(room.max_total_bytes_on_open_connections(), room.buffered_bytes as u64 + traffic);
+            assert!(most <= limit - PROGRAM.min(limit / 4 * 3), "{mebibytes} MiB: {room:?}");
+        }
+        let room = room(Some(25 << 20), 1 << 20, "");
+        assert!((700..1000).contains(&room.connections), "{room:?}");
+    }
+
+    #[test]
+    fn without_a_limit_the_caps_are_the_documented_ones() {
+        let room = room(None, 1 << 20, "");
+        assert_eq!(
+            (room.connections, room.connections_per_caller, room.shards_per_address),
+            (8192, 8192, 256)
+        );
+        assert_eq!((room.upstream_requests, room.long_polls), (64, 256));
+    }
+
+    #[test]
+    fn connections_never_use_up_the_open_files() {
+        for descriptors in [256, 1024, 4096] {
+            let room = room(None, descriptors, "connections: 100000");
+            let used = u64::from(
+                room.connections + room.guest_connections + 2 * room.upstream_requests + room.long_polls,
+            ) + room.shards_per_address as u64;
+            assert!(used + OTHER_DESCRIPTORS <= descriptors, "{descriptors}: {room:?}");
+        }
+    }
+
+    #[test]
+    fn an_agent_that_may_start_has_descriptors_for_several_clients() {
+        let config = |limits: &str| {
+            let text = format!(
+                "google: {{ mode: conceal }}\nidentity: {{ strategy: anyone }}\nlimits: {{ {limits} }}\n"
+            );
+            AgentConfig::parse(&text, Path::new("/"), &config::DownwardApi::default()).unwrap()
+        };
+        let least = ClientCaps::min_open_files(&config(""));
+        assert!((150..256).contains(&least), "{least}");
+        let at_least = room(None, least, "");
+        assert_eq!(at_least.connections + at_least.guest_connections, 32, "{at_least:?}");
+        let below = room(None, least - 1, "");
+        assert!(below.connections + below.guest_connections < 32, "{below:?}");
+        assert!(ClientCaps::min_open_files(&config("connections: 4")) < least);
+    }
+
+    #[test]
+    fn the_configuration_may_ask_for_less_or_more_than_memory_suggests() {
+        assert_eq!(room(Some(25 << 20), 1 << 20, "connections: 10").connections, 10);
+        assert_eq!(room(Some(25 << 20), 1 << 20, "connections: 5000").connections, 5000);
+        let room = room(None, 1 << 20, "connections: 100, connectionsPerPod: 20");
+        assert_eq!(room.connections_per_caller, 20);
+    }
+}

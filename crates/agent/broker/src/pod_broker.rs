@@ -1,0 +1,241 @@
+//! The broker's client for one pod. It serves only the pod's own principals.
+//!
+//! [`PodLeaseClient`] ensures that a pod gets only its own credentials. The agent creates one client for each attested pod. The client builds every
+//! principal from that pod's own ServiceAccount and entitlement, so no request can name another pod's principal.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use seawall_core::pod::SubjectTokens;
+use seawall_core::{Gcra, Lease, Moment, Pod};
+
+use crate::broker::Broker;
+use crate::broker_state::BrokerState;
+use crate::cache_entry::{CacheEntry, PodSubject};
+use crate::credential_exchange::{EntitlementOf, RequestOf, TokenExchange};
+use crate::debug_view::PrincipalView;
+use crate::fetch_waiters::FetchResultChannel;
+use crate::lease_error::LeaseError;
+use crate::lease_lookup::LeaseRequester;
+use crate::limiter::CallOwner;
+use crate::principal::Principal;
+
+/// The description of a pod for which the broker gets credentials.
+#[derive(Debug)]
+pub struct PodCredentialsSpec<E> {
+    /// The pod.
+    pub pod: Pod,
+    /// The credentials that the pod is allowed to get from the cloud.
+    pub entitlement: E,
+    /// The source of the pod's Kubernetes tokens.
+    pub subject_tokens: Arc<dyn SubjectTokens>,
+}
+
+/// One pod's client for its credentials. When the last client that uses a principal is dropped, the broker drops the principal's lease.
+#[derive(Debug)]
+pub struct PodLeaseClient<X: TokenExchange> {
+    shared: Arc<BrokerState<X>>,
+    entitlement: EntitlementOf<X>,
+    subject: Arc<PodSubject>,
+    entries: ArcSwap<Vec<Arc<CacheEntry<X>>>>,
+    /// The lock for writers of `entries`. Readers never wait.
+    writer: Mutex<()>,
+    misses: Gcra,
+}
+
+/// A watch on one credential. It reports each new lease of the credential.
+#[derive(Debug)]
+pub struct LeaseWatch(Option<WatchPosition>);
+
+#[derive(Debug)]
+struct WatchPosition {
+    landings: Arc<FetchResultChannel>,
+    /// The number of fetched leases at the last check.
+    seen: u64,
+}
+
+impl LeaseWatch {
+    /// Waits until a new lease arrives. A failed renewal does not end the wait. If the pod has not requested the credential, or if the credential's
+    /// cache entry is dropped, the wait never ends.
+    pub async fn changed(&mut self) {
+        if let Some(WatchPosition { landings, seen }) = &mut self.0
+            && let Ok(leases) = landings.wait_for_lease(*seen).await
+        {
+            *seen = leases;
+            return;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// This method is here and not in the file `broker`, because this file uses `broker`, and two files must not use each other.
+impl<X: TokenExchange> Broker<X> {
+    /// Returns a new client for one pod's credentials.
+    pub fn new_pod_client(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
+        Arc::new(PodLeaseClient::new(self.shared_state(), spec))
+    }
+}
+
+impl<X: TokenExchange> PodLeaseClient<X> {
+    fn new(shared: Arc<BrokerState<X>>, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Self {
+        let settings = &shared.settings;
+        let misses = Gcra::new(settings.misses_per_second_per_pod, settings.miss_burst_per_pod);
+        let subject = Arc::new(PodSubject {
+            requester_id: shared.next_id(),
+            pod: spec.pod,
+            tokens: spec.subject_tokens,
+        });
+        Self {
+            shared,
+            entitlement: spec.entitlement,
+            subject,
+            entries: ArcSwap::default(),
+            writer: Mutex::default(),
+            misses,
+        }
+    }
+
+    /// Returns the pod of this client.
+    pub fn pod(&self) -> &Pod {
+        &self.subject.pod
+    }
+
+    /// Returns the cached principals that this pod requested.
+    /// The function reads only the pod's own cache entries, so the time to list all pods is proportional to the number of pods.
+    pub fn principals(&self) -> Vec<PrincipalView<X::Principal>> {
+        let own = |slot: &Arc<CacheEntry<X>>| PrincipalView::from_cache_entry(slot);
+        self.entries.load().iter().map(own).collect()
+    }
+
+    /// Returns a cached lease that is fresh enough for a response. This function takes no lock, does no I/O and allocates no
+    /// memory.
+    pub fn cached_lease(&self, want: RequestOf<'_, X>, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
+        let slots = self.entries.load();
+        let slot = slots.iter().find(|slot| slot.principal.matches_request(want))?;
+        self.shared.lease_for_response(slot, now)
+    }
+
+    /// Returns the cached lease for operators' views. This function records no use and counts no response.
+    pub fn peek(&self, want: RequestOf<'_, X>) -> Option<Arc<Lease<X::Credential>>> {
+        self.entries.load().iter().find(|slot| slot.principal.matches_request(want))?.lease()
+    }
+
+    /// Returns a valid lease, and fetches a lease if necessary.
+    /// All requests for the same principal share one upstream call, which continues even if the requests end.
+    ///
+    /// # Errors
+    /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_request_wait`].
+    pub async fn lease(&self, want: RequestOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
+        self.lease_for_request_at(want, self.shared.now()).await
+    }
+
+    /// Returns a lease like [`PodLeaseClient::lease`], for a request that arrived at `came` on the broker's clock.
+    ///
+    /// # Errors
+    /// The reason why there is no lease, either now or [`crate::BrokerSettings::max_request_wait`] after `came`.
+    pub async fn lease_for_request_at(
+        &self,
+        want: RequestOf<'_, X>,
+        came: Moment,
+    ) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
+        let (slot, is_new) = self.find_or_create_entry(want)?;
+        // `find_or_create_entry` has already counted a new entry as a miss.
+        let may_miss = || if is_new { Ok(()) } else { self.may_miss() };
+        let asker = self.requester(&slot.principal);
+        self.shared.get_or_fetch_lease(slot, asker, came, may_miss).await
+    }
+
+    /// True if this client gets its credentials from `broker`.
+    pub fn uses_broker(&self, broker: &Broker<X>) -> bool {
+        broker.is_backed_by_state(&self.shared)
+    }
+
+    /// Fetches each credential of `before`, an older client of the same pod, so that this client can replace `before`.
+    /// For each credential, this method starts one fetch, and waits until the fetch ends, which can take longer than a pod waits
+    /// ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time.
+    pub async fn refetch_leases_of_previous_client(&self, before: &Self) {
+        let held = before.principals().into_iter().filter(|view| view.lease_times.is_some());
+        for principal in held.map(|view| view.principal) {
+            let result = self.lease(principal.request()).await;
+            let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
+            if let Some(waiter) = slot.and_then(|slot| slot.in_flight_waiter()) {
+                // Success and failure end the wait. The pod's requests see which of them it is.
+                let _ = waiter.wait().await;
+            }
+        }
+    }
+
+    /// Watches one credential. If the pod has not requested the credential with [`PodLeaseClient::lease`] before, the watch reports
+    /// nothing.
+    pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
+        let watched = |slot: Arc<CacheEntry<X>>| {
+            let landings = slot.fetch_result_channel();
+            let seen = landings.lease_count();
+            WatchPosition { landings, seen }
+        };
+        LeaseWatch(self.find(want).map(watched))
+    }
+
+    fn may_miss(&self) -> Result<(), LeaseError> {
+        self.misses.take(self.shared.now()).map_err(|retry_after| {
+            self.shared.counters.record_refused_by_own_limit();
+            LeaseError::TooManyNewCredentials { retry_after }
+        })
+    }
+
+    fn find(&self, want: RequestOf<'_, X>) -> Option<Arc<CacheEntry<X>>> {
+        self.entries.load().iter().find(|slot| slot.principal.matches_request(want)).cloned()
+    }
+
+    /// Returns this pod's cache entry for `want`, and whether the entry is new for the pod.
+    /// The entry comes from the broker, so pods with the same principal share it.
+    fn find_or_create_entry(&self, want: RequestOf<'_, X>) -> Result<(Arc<CacheEntry<X>>, bool), LeaseError> {
+        if let Some(slot) = self.find(want) {
+            return Ok((slot, false));
+        }
+        let principal = X::Principal::of(&self.pod().service_account, &self.entitlement, want)?;
+        let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = self.find(want) {
+            return Ok((slot, false));
+        }
+        self.shared.check_may_queue(&self.requester(&principal))?;
+        let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
+        let evicted = self.entries_to_evict(&slots)?;
+        // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without limit, and
+        // occupy the memory that all pods share.
+        self.may_miss()?;
+        for slot in evicted {
+            slots.retain(|other| !Arc::ptr_eq(other, &slot));
+            slot.remove_subject(&self.subject);
+            self.shared.counters.record_evicted();
+        }
+        let slot = self.shared.cache_entry(principal);
+        slot.add_subject(&self.subject);
+        slots.push(slot.clone());
+        self.entries.store(Arc::new(slots));
+        Ok((slot, true))
+    }
+
+    fn requester(&self, principal: &X::Principal) -> LeaseRequester {
+        let party =
+            CallOwner { requester_id: self.subject.requester_id, throttle_key: principal.throttle_key() };
+        let holds_nothing = self.entries.load().iter().all(|slot| slot.lease().is_none());
+        LeaseRequester { call_owner: party, has_no_lease: holds_nothing }
+    }
+
+    /// Returns the least recently used cache entries, which the caller evicts to make room for one new entry.
+    /// The result contains no entry with a fetch in flight. Otherwise a pod that requests new principals faster than the cloud
+    /// responds would discard every response.
+    fn entries_to_evict(&self, slots: &[Arc<CacheEntry<X>>]) -> Result<Vec<Arc<CacheEntry<X>>>, LeaseError> {
+        let settings = &self.shared.settings;
+        let over = (slots.len() + 1).saturating_sub(settings.principals_per_pod.max(1));
+        let mut idle: Vec<_> = slots.iter().filter(|slot| over > 0 && !slot.is_fetching()).cloned().collect();
+        if idle.len() < over {
+            self.shared.counters.record_refused_by_own_limit();
+            return Err(LeaseError::TooManyNewCredentials { retry_after: settings.first_retry_delay });
+        }
+        idle.sort_by_key(|slot| slot.last_used());
+        idle.truncate(over);
+        Ok(idle)
+    }
+}

@@ -1,0 +1,34 @@
+//! Google's SDKs that send a User-Agent with a token request, with the remaining lifetime at which each SDK refreshes.
+
+use std::time::Duration;
+
+use crate::sdk_refresh_times::{FirstExpiringSdks, SdkProfile, SdkProfiles, UNNAMED_CLIENT_DESCRIPTION};
+
+const fn client(agent: &'static str, name: &'static str, seconds: u64) -> SdkProfile {
+    SdkProfile {
+        user_agent_prefix: agent,
+        name,
+        refresh_window: Duration::from_secs(seconds),
+        poll_interval: None,
+    }
+}
+
+/// The profiles of Google's SDKs.
+pub(crate) const ALL: SdkProfiles = SdkProfiles {
+    profiles: KNOWN,
+    normal_fetches_per_hour: 13,
+    no_user_agent_description: UNNAMED_CLIENT_DESCRIPTION,
+    lifetime_advice: "Use a newer SDK release. The agent renews Google's one-hour access tokens when ten minutes are left, so an SDK that \
+                      refreshes earlier gets the same token again.",
+    earliest_affected: Some(FirstExpiringSdks {
+        remaining_lifetime: Duration::from_secs(240),
+        sdk_names: "object_store and Google's library for Go",
+    }),
+};
+
+/// The known SDKs. Sources: 225 s from golang/oauth2, `google/google.go`; 240 s from arrow-rs-object-store, `gcp/credential.rs`.
+const KNOWN: &[SdkProfile] = &[
+    client("gcloud-golang/", "Google's library for Go", 225),
+    client("Go-http-client/", "a Go client", 225),
+    client("object_store/", "object_store", 240),
+];
