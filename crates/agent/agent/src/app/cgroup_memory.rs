@@ -53,7 +53,7 @@ pub(crate) struct CgroupMemory {
 
 impl CgroupMemory {
     /// Opens the files of this process's cgroup. Returns `None` if there is no memory limit or a file cannot be read. In that case, only
-    /// the caps of [`super::client_caps`] apply.
+    /// the caps of [`super::client_caps()`] apply.
     pub(crate) fn open(promised: u64, clock: &Clock) -> Option<Self> {
         let home = ProcessCgroup::find(
             &read_file_or_none("/proc/self/cgroup")?,
