@@ -137,7 +137,7 @@ fn known_ties(case: &DiagnosisInput<'_>) -> Vec<CauseTie> {
     if places < 1.35 {
         ties.push(tie(&[CpuSaturation, PoolSaturation], "look at the server's CPU under load (--server-cgroup or top): about 100 % of one core means that this core is the limit; otherwise, add a second worker and search again"));
     } else {
-        ties.push(tie(&[PoolSaturation, CpuSaturation], "look at the server's CPU under load (--server-cgroup): if cores are idle, the worker pool is the limit; then add one worker and search again"));
+        ties.push(tie(&[PoolSaturation, CpuSaturation], "look at the server's CPU under load (--server-cgroup): if cores are idle, the worker pool is the limit; in that case, add one worker and search again"));
     }
     if (0.001..QUOTA).contains(&signs::median_stall_seconds(case)) {
         ties.push(tie(&[Pauses, CfsThrottling], "read nr_throttled in the server's cpu.stat under load (--server-cgroup): it rises only if a CPU quota stops the server"));

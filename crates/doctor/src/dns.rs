@@ -197,7 +197,7 @@ fn polled(config: &ResolverConfig, name: &str, patience: DnsTimeouts, now: Monot
             && now().saturating_sub(begun) < patience.all
         {
             let name = names[heard.len() % names.len()];
-            // A name that is too long for a question is reported by the lookup.
+            // The lookup reports a name that is too long for a DNS query.
             let way = NameServerPath { server: *server, over_tcp: config.over_tcp };
             let Ok(both) =
                 ask(way, name, patience.each, now).or_else(|_| ask(way, USUAL, patience.each, now))

@@ -57,8 +57,8 @@ impl Judgement {
         }
     }
 
-    /// Returns true if the objectives hold. None if nothing can be said about the target: the generator was the limit, or was so
-    /// late that every missed objective would hold without its delay.
+    /// Returns true if the objectives are met. None if nothing can be said about the target: the generator was the limit, or was
+    /// so late that every missed objective would be met without its delay.
     #[must_use]
     pub fn meets_objectives(&self) -> Option<bool> {
         let is_all_met = self.missed_objectives().next().is_none();

@@ -178,12 +178,12 @@ impl AttackOutputs {
 /// An objective on wrong answers without a condition on responses: only a gRPC call can fail it, and gRPC needs HTTP/2.
 ///
 /// # Errors
-/// Every request is sent over HTTP/1.1, so the objective would always hold.
+/// Every request is sent over HTTP/1.1, so the objective would always be met.
 fn check_wrong_answers_are_possible(plan: &RunPlan) -> anyhow::Result<()> {
     anyhow::ensure!(
         plan::can_use_http2(plan),
         "--slo wrong-answers needs a condition on responses: add --expect, for example --expect 'body!~error' \
-         (seawall help conditions)"
+         (see seawall help conditions)"
     );
     // Nothing is lost if nobody can read it.
     let _ = writeln!(

@@ -49,7 +49,7 @@ const FLAGS: [(&str, &str); 42] = [
     ("--request", "write --method METHOD"),
     ("--vus", "k6's --vus N is --concurrency N (-c N)"),
     ("--iterations", "k6's --iterations N is --requests N (-n N)"),
-    ("--stage", "k6's --stage 30s:10 sets clients; --stages sets rates: seawall help stages"),
+    ("--stage", "k6's --stage 30s:10 sets clients; --stages sets rates; see seawall help stages"),
     ("--script", "wrk's scripts have no counterpart: use --targets with --template"),
     ("--latency", "leave it out: percentiles are always shown"),
     ("--disable-color", "write --live lines"),
@@ -61,7 +61,7 @@ const FLAGS: [(&str, &str); 42] = [
     ("--h2", "leave it out: HTTP/2 is used over TLS where the server speaks it; without TLS: --h2c"),
     ("--http-version", "write --http2=false for HTTP/1.1; --h2c for HTTP/2 without TLS"),
     ("--host", "write -H 'Host: NAME'"),
-    ("--rand-regex-url", "write --template and a placeholder: seawall help templates"),
+    ("--rand-regex-url", "write --template, and a placeholder in the URL's path; see seawall help templates"),
     ("--insecure-skip-tls-verify", "write --insecure"),
     ("--out", "write --output FILE, and --to json or csv"),
 ];
@@ -223,14 +223,14 @@ pub(crate) fn suggest_replacement(error: &clap::Error, words: &[OsString]) -> Op
     }
 }
 
-/// Adds the command to a line of flags and URLs that lacks it, such as `seawall -z 10s URL`.
+/// Returns the command line with `attack` inserted if it has no command, such as `seawall -z 10s URL`.
 pub(crate) fn insert_missing_command(error: &clap::Error, typed: &[OsString]) -> Option<Vec<OsString>> {
     let (program, rest) = typed.split_first()?;
     let first = rest.first()?;
     let is_run = first == "run";
     let is_flag = first.to_str().is_some_and(|word| word.starts_with('-'));
     let is_load = match error.kind() {
-        // `--vers` is for clap, which suggests `--version`.
+        // clap handles `--vers`: it suggests `--version`.
         ErrorKind::UnknownArgument => {
             is_flag && rest.iter().any(|word| !word.to_string_lossy().starts_with("--"))
         }

@@ -135,7 +135,10 @@ impl PlotArgs {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Returns the format of the flag, or that of the name of the output: a page in a file with another extension would not open.
+    /// Returns the format that `-format` gives, or else the one that the output file's extension gives.
+    ///
+    /// # Errors
+    /// The extension is neither HTML nor SVG: a browser would not open a page in a file with another extension.
     fn format(&self) -> anyhow::Result<Format> {
         let named = Path::new(&self.output).extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
         Ok(match (self.format, named.as_deref()) {

@@ -162,7 +162,7 @@ fn a_shard_that_is_none_and_one_that_nobody_joins_are_refused() {
     for (flags, code, said) in [
         ("--shard=4/3", 2, "\"4/3\" is not a shard"),
         ("--shard=1/3", 1, "--shard with a rate needs the same --start-at"),
-        ("--shard=1/3 --concurrency=4", 1, "a closed loop has none: add --requests or -lazy"),
+        ("--shard=1/3 --concurrency=4", 1, "a closed loop has no fixed total: add --requests or -lazy"),
         ("--interval=49ms", 2, "an interval of 49ms is too short: expected at least 50ms"),
         ("--start-at=tomorrow", 2, "\"tomorrow\" is not an instant"),
         ("--start-at=2001-01-01T00:00:00Z", 1, "--start-at: the start time is"),

@@ -115,7 +115,7 @@ impl HttpsClient {
         }
     }
 
-    /// Sends a request and reads the whole response, whatever its status. `step` names the call in errors.
+    /// Sends a request and reads the whole response, whatever its status. `step` is the name of the call in error messages.
     pub(crate) async fn send(
         &self,
         step: &'static str,

@@ -1,12 +1,12 @@
-//! The list of clouds. Each cloud decides what a pod may get from it (the pod's entitlement), and has the dialects (metadata APIs) that answer pods'
-//! requests.
+//! The list of clouds. Each cloud decides what a pod may get from it (the pod's entitlement), and has the dialects (metadata
+//! APIs) that answer pods' requests.
 //!
 //! A cloud has a folder ([`google`], [`aws`]) with these parts:
 //! - its section of the configuration,
 //! - the entitlement of a pod,
-//! - its dialects on a traffic thread,
+//! - its dialects, which answer requests on the traffic threads,
 //! - its metrics and debug output,
-//! - its readiness request.
+//! - the request with which the readiness check probes each of its dialects.
 //!
 //! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. Outside its folder, a cloud is named in four
 //! files: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. When a cloud is added, the compiler reports each `match` that omits

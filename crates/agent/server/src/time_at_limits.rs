@@ -17,7 +17,7 @@ use crate::thread_metrics::ThreadMetrics;
 /// The time for which the agent's status shows that a limit was reached.
 const SHOWN: Duration = Duration::from_secs(60);
 
-/// A limit of the whole agent that clients can reach.
+/// An agent-wide limit that clients can use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityLimit {
     /// A client was at its share of connections, so that its new connections were guests.

@@ -58,6 +58,6 @@ pub struct IdentityFileKey {
     pub annotation: &'static str,
     /// A description of the expected value, for error messages.
     pub expected: &'static str,
-    /// Returns true if a text is a valid value.
+    /// Returns true if a text is a valid value of the key.
     pub is_valid: fn(&str) -> bool,
 }

@@ -79,7 +79,7 @@ pub(super) struct NameServerPath {
 /// Asks one server for the addresses of a name, within a time limit.
 ///
 /// # Errors
-/// The name is too long for a question.
+/// The name is too long for a DNS query.
 pub(super) fn ask(
     way: NameServerPath,
     name: &str,
@@ -96,7 +96,7 @@ pub(super) fn ask(
     Ok(exchange(way.server, queries, patience, now).unwrap_or_else(unsent))
 }
 
-/// The error for a name that is too long for a question: at most 63 bytes between dots and 253 in total.
+/// The error for a name that is too long for a DNS query: at most 63 bytes between dots and 253 in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InvalidDnsName;
 
@@ -233,7 +233,7 @@ impl<'a> Connection<'a> {
     }
 }
 
-/// Returns a question with recursion desired; none if the name is too long for a question.
+/// Returns a DNS query with recursion desired; none if the name is too long for a DNS query.
 fn query(id: u16, name: &str, kind: Rtype) -> Option<DnsQuery> {
     let name: Name<Vec<u8>> = name.parse().ok()?;
     let mut question = MessageBuilder::from_target(StreamTarget::new_vec()).ok()?.question();

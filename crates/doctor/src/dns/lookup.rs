@@ -77,7 +77,7 @@ pub(super) fn look_up(
         let Some(heard) = in_turn(config, first, &name, &left, now)? else {
             if !is_searched {
                 return Err(ProbeError::NotApplicable(
-                    "the name is too long for a question (at most 63 bytes between dots, 253 in total)",
+                    "the name is too long for a DNS query (at most 63 bytes between dots, 253 in total)",
                 ));
             }
             is_searching = false;
@@ -93,8 +93,8 @@ pub(super) fn look_up(
     Ok(DnsLookup { rounds, took: now().saturating_sub(begun) })
 }
 
-/// Asks one server after the other until a response is usable, starting at index `first`. The result is none if the name is too long for a
-/// question.
+/// Asks one server after the other until a response is usable, starting at index `first`. The result is none if the name is too
+/// long for a DNS query.
 fn in_turn(
     config: &ResolverConfig,
     first: usize,

@@ -313,7 +313,7 @@ fn a_name_without_an_address_and_one_that_fits_no_question_are_told_apart() {
     assert_eq!(looked_up(&config, "db.example.com").status, DoctorStatus::Error);
     let found = looked_up(&config, "db..example.com");
     assert_eq!(found.status, DoctorStatus::Unknown);
-    assert!(reason(&found).contains("too long for a question"), "{found:?}");
+    assert!(reason(&found).contains("too long for a DNS query"), "{found:?}");
 }
 
 #[test]

@@ -371,7 +371,7 @@ pub(super) fn judge_principal(server: &RespondingServer) -> DoctorFinding {
             "the server responds but has no identity: each SDK tries it first, then fails or goes on to the next source in its chain",
             "give the pod an identity (Google: iam.gke.io/gcp-service-account; AWS: an association or a role; Azure: an identity of the machine), or block its access to the server",
         ),
-        ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not name the identity of programs here")).with_status(
+        ServerPrincipal::Failing(status) => DoctorFinding::ok(PRINCIPAL, format!("{whose} does not say which identity programs on this machine get")).with_status(
             DoctorStatus::Error,
             format!("the server responded {status} to the request for the identity: SDKs get no credentials, and most do not retry"),
             "look at that server's log and at its own upstream requests",

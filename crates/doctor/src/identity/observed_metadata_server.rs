@@ -245,7 +245,7 @@ pub(super) enum ServerPrincipal {
     NoIdentity,
     /// The server responds to the request for the identity with this 5xx status.
     Failing(u16),
-    /// The server refuses to name the identity, with this status and message.
+    /// The server refuses to say what the identity is, with this status and message.
     Refused(u16, String),
     /// The identity is unknown for this reason.
     Unknown(String),
@@ -280,7 +280,7 @@ pub(super) fn is_safe_to_show(words: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CredentialLifetime {
     pub(super) remaining_seconds: i64,
-    /// The lifetime from the issue on, if the response states it.
+    /// The lifetime counted from the time of issue, if the response states it.
     pub(super) total_seconds: Option<i64>,
 }
 

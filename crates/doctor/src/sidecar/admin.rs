@@ -250,7 +250,7 @@ impl EnvoyStats {
         *field(self.cluster(name)) = value;
     }
 
-    /// Returns the cluster with this name. Istio ends a name that contains dots with `;`.
+    /// Returns the cluster with this name. If a name contains dots, Istio appends `;` to the name.
     fn cluster(&mut self, name: &str) -> &mut EnvoyCluster {
         self.clusters.entry(name.trim_end_matches([';', '.']).to_owned()).or_default()
     }

@@ -130,8 +130,9 @@ impl CounterRatio {
     }
 }
 
-/// Returns the worst cluster, and the increase over all clusters during the check. The worst is the cluster with the largest
-/// increase; without an increase, the one with the largest share since Envoy's start.
+/// Returns the worst cluster, and by how much the counter grew during the check, summed over all clusters.
+///
+/// The worst cluster is the one whose counter grew most. If none grew, it is the one with the largest share since Envoy's start.
 fn worst<'a>(
     before: &EnvoyStats,
     after: &'a EnvoyStats,
@@ -188,7 +189,7 @@ fn pending(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
 /// Above this share, the next burst reaches the limit.
 const NEARLY: f64 = 80.0;
 
-/// Judges the circuit breakers that are open, have cut something or are near their limit.
+/// Judges the circuit breakers that are open, have prevented connections or retries, or are near their limit.
 fn breakers(before: &EnvoyStats, after: &EnvoyStats, near: &ProbeResult<Vec<LimitUsage>>) -> DoctorFinding {
     let seen = BreakerSummary::seen(before, after, near);
     let share = seen.nearest.map_or(0.0, LimitUsage::used_percent);
@@ -223,7 +224,7 @@ struct BreakerSummary<'a> {
     open: Option<(&'a str, &'a EnvoyCluster)>,
     /// The number of further clusters with an open breaker.
     others: usize,
-    /// The cluster with the most cuts, and the cuts in all clusters during the check.
+    /// The worst cluster by prevented connections and retries, and the number of both in all clusters during the check.
     cut: Option<(&'a str, &'a EnvoyCluster, u64)>,
     /// The limit with the highest use.
     nearest: Option<&'a LimitUsage>,

@@ -91,7 +91,7 @@ fn listeners(files: &dyn HostFiles, process: &str, place: &HttpUrl) -> Vec<Strin
     tables.iter().flat_map(|table| table.lines()).filter_map(inode).collect()
 }
 
-const CONCURRENCY: &str = "set Envoy's --concurrency to the number of cores that Envoy may use; Istio: annotation proxy.istio.io/config with concurrency: N. Its default is the CPU limit of the sidecar, rounded up";
+const CONCURRENCY: &str = "set Envoy's --concurrency to the number of cores that Envoy may use. With Istio, set `concurrency: N` in the annotation proxy.istio.io/config; Istio's default is the sidecar's CPU limit, rounded up";
 
 const ONE: &str = "all connections of the pod go through one thread, which can use at most one core: requests wait for that thread even while other cores are idle";
 

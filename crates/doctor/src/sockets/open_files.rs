@@ -41,15 +41,15 @@ pub(super) fn judge(files: &dyn HostFiles) -> DoctorFinding {
     else {
         return DoctorFinding::unknown(
             FILES,
-            &ProbeError::NotApplicable("this user cannot read any process"),
+            &ProbeError::NotApplicable("this user cannot read the open files of any process"),
             fix,
         );
     };
     let others = match (unseen, hides) {
         (0, false) => String::new(),
         (0, true) => "; processes of other users are hidden (hidepid)".to_owned(),
-        (1, _) => "; this user cannot read 1 other process".to_owned(),
-        _ => format!("; this user cannot read {unseen} other processes"),
+        (1, _) => "; the check could not read the open files of 1 other process".to_owned(),
+        _ => format!("; the check could not read the open files of {unseen} other processes"),
     };
     let text = format!(
         "{} has {} of {} files open and is nearest to its limit among {count} {} and the machine{others}",

@@ -155,7 +155,11 @@ fn processes_whose_files_are_not_shown_leave_it_unknown_unless_somebody_is_seen_
     let found_of = |texts: &Texts| test_helpers::finding_named(FILES, found(texts, |_| ()));
     let unseen = found_of(&texts);
     assert_eq!((unseen.status, test_helpers::measured(&unseen, "unseen")), (DoctorStatus::Unknown, 1.0));
-    assert!(unseen.text.ends_with("; this user cannot read 1 other process"), "{}", unseen.text);
+    assert!(
+        unseen.text.ends_with("; the check could not read the open files of 1 other process"),
+        "{}",
+        unseen.text
+    );
     open_files(&texts, 9, 96, 100);
     assert_eq!(found_of(&texts).status, DoctorStatus::Error);
     let texts = healthy();

@@ -49,7 +49,9 @@ pub enum RunComparisonError {
     )]
     ClosedLoop,
     /// A run has no rate that can be compared.
-    #[error("one run found neither a breaking rate nor a rate that the target sustained up to --max-rate")]
+    #[error(
+        "one of the two runs has no rate to compare: it found neither a breaking rate nor proof that the target sustains --max-rate"
+    )]
     NoRateFound,
     /// A run used up the target's burst allowance, so its breaking rate does not last.
     #[error(

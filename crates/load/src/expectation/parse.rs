@@ -26,7 +26,7 @@ pub enum ExpectationError {
     #[error("{0:?}: expected a header name before the operator, such as header:content-type~json")]
     HeaderName(String),
     /// The text to compare with is empty.
-    #[error("{0:?}: expected a text after the operator, such as body~ok")]
+    #[error("{0:?}: expected text after the operator, as in body~ok")]
     NoText(String),
     /// The text is not a regular expression.
     #[error("{text:?}: bad regular expression: {reason}")]
@@ -223,7 +223,7 @@ mod tests {
             ("size=3", "expected status=200,204"),
             ("body", "expected status=200,204"),
             ("body=ok", "expected status=200,204"),
-            ("body~", "expected a text after the operator"),
+            ("body~", "expected text after the operator"),
             ("body=~(", "bad regular expression"),
             ("status=404", "always an error"),
             ("status=4xx", "always an error"),

@@ -100,10 +100,10 @@ pub enum CsvError {
     /// The row has too many or too few columns.
     #[error("the row has {0} columns: expected {COLUMNS}, or {ALL} with connection timings", ALL = COLUMNS + CARRIER)]
     Columns(usize),
-    /// A field that does not start with a quote contains one, or there is text after a closing quote.
+    /// A quote is inside a field that does not start with a quote, or text follows a closing quote.
     #[error("column {0} has a quote in the wrong place")]
     Quote(usize),
-    /// The field is not a number, or out of range.
+    /// The field is not a number, or is out of range.
     #[error("column {0} is not a number in the allowed range")]
     Number(usize),
     /// The field is not base64.

@@ -83,7 +83,7 @@ pub(crate) struct AttackArgs {
     /// Maximum of requests in flight [default: what the open-files limit allows]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
-    /// Rate over time, such as "ramp 0 to 500/s for 1m"; seawall help stages
+    /// Rate over time, such as "ramp 0 to 500/s for 1m"; see seawall help stages
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) stages: Option<String>,
     /// How requests are spaced: constant, poisson or burst:N
@@ -105,7 +105,7 @@ pub(crate) struct AttackArgs {
     /// 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; seawall help slo
+    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; see seawall help slo
     #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
     pub(crate) slo: Vec<Objectives>,
     /// With -max-workers requests in flight, the next request waits (queue), or is counted and not sent (drop)
@@ -281,8 +281,9 @@ impl FromStr for ArrivalSpacingFlag {
         match text {
             "constant" => Ok(Self::Constant),
             "poisson" => Ok(Self::Poisson),
-            _ => burst()
-                .ok_or_else(|| format!("{text:?} is not a spacing: expected constant, poisson or burst:N")),
+            _ => burst().ok_or_else(|| {
+                format!("{text:?} is not an arrival spacing: expected constant, poisson or burst:N")
+            }),
         }
     }
 }

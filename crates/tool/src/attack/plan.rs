@@ -109,7 +109,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     );
     refuse(
         closed && !args.shard.is_whole() && args.requests.is_none() && !args.lazy,
-        "--shard divides a number of requests, and a closed loop has none: add --requests or -lazy",
+        "--shard divides the total number of requests, but a closed loop has no fixed total: add --requests or -lazy",
     );
     refuse(
         !closed && !args.shard.is_whole() && args.start_at.is_none(),

@@ -1,4 +1,5 @@
-//! A summary as lines for people. The first lines say what was sent where, whether the objectives hold, and whether to believe the rest.
+//! A summary as lines for people. The first lines say what was sent where, whether the objectives are met, and whether to believe
+//! the rest.
 
 use std::fmt::Write as _;
 
@@ -58,7 +59,7 @@ pub(crate) fn format_summary(judgement: &Judgement, summary: &Summary) -> String
 /// Why a run ended early that `--max-errors` ended.
 pub(crate) const STOPPED_BY_MAX_ERRORS: &str = "stopped: there were more errors than --max-errors";
 
-/// Whether the objectives hold (`PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit), and the load.
+/// Whether the objectives are met (`PASSED`, `MISSED`, or `NOT JUDGED` where the generator was the limit), and the load.
 ///
 /// A run that `--max-errors` ended (`has_spent_errors`) has not passed, whatever its objectives say.
 pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_errors: bool) -> String {
@@ -104,9 +105,9 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
 fn verdict(judgement: &Judgement, summary: &Summary) -> String {
     let mut out = match judgement.generator_verdict {
         GeneratorVerdict::Valid => String::new(),
-        // Its delay lengthens latencies, so what holds with it holds without it.
+        // The delay lengthens latencies, so objectives that are met with the delay are also met without it.
         GeneratorVerdict::Degraded if !judgement.objectives.is_empty() && judgement.meets_objectives() == Some(true) => {
-            "Note: this machine was slow at times; the objectives hold although the latencies below include its delay\n".to_owned()
+            "Note: this machine was slow at times; the objectives are met although the latencies below include its delay\n".to_owned()
         }
         // Without this machine's delay, the objectives are missed, too: else there is no verdict.
         GeneratorVerdict::Degraded if judgement.meets_objectives() == Some(false) => {

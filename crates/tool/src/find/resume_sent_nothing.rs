@@ -13,7 +13,7 @@ pub(super) fn why_nothing_was_sent(before: &FindReport, after: &FindReport) -> O
         _ if after.stop_reason == Some(FindStopReason::Signal) => return None,
         _ if is_cut => "the time of --budget is too short for the next step: raise --budget",
         FindOutcome::Found | FindOutcome::Metastable => {
-            "the run is complete: for a narrower interval start a new run with --thorough"
+            "the run is complete: to narrow the range of the limit, start a new run with --thorough"
         }
         FindOutcome::NoLimitFound => {
             "the target sustained --max-rate: start a new run with a higher --max-rate"

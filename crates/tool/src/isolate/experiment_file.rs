@@ -138,7 +138,7 @@ fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
     if draft.design == Some(Design::Interleaved) && draft.needs_own_session() {
         table
             .key("design")
-            .reject("blocks, because a variant with its own connections or source needs a separate session");
+            .reject("blocks, because a variant with its own number of connections or source address needs a separate session");
     }
     let through = draft.proxies.as_ref().is_some_and(|proxies| !proxies.is_empty());
     if through && draft.address.is_some() {

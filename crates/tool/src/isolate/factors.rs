@@ -172,7 +172,9 @@ impl FactorSpec {
         if let Some(method) =
             aimed.requests.iter().map(PreparedRequest::method).find(|method| !method_takes_body(method))
         {
-            return Err(format!("a {method} request has no body; give targets with a body with -targets"));
+            return Err(format!(
+                "a {method} request has no body: list POST, PUT or PATCH targets in a file and pass it with -targets"
+            ));
         }
         let what = format!("a body of {}", pluralize(bytes as u64, "byte"));
         Ok(vec![VariantDraft { body_bytes: Some(bytes), ..VariantDraft::new(&self.text, what) }])

@@ -412,7 +412,9 @@ fn way(
     let requests = requests(draft, targets, style)?;
     let bodiless = requests.iter().map(PreparedRequest::method).find(|method| !method_takes_body(method));
     if let (Some(_), Some(method)) = (draft.body_bytes, bodiless) {
-        bail!("body: a {method} request has no body; give targets with a body with -targets");
+        bail!(
+            "body: a {method} request has no body: list POST, PUT or PATCH targets in a file and pass it with -targets"
+        );
     }
     let apart =
         (draft.effective_design() == Design::Blocks).then(|| separate_session_transport(draft, travel));

@@ -359,13 +359,14 @@ pub(super) fn describe_suspicious_tail(answer: &IsolateReport, way: &VariantResu
     let is_told =
         matches!(way.p99.verdict, VariantVerdict::Equal | VariantVerdict::Slower | VariantVerdict::Faster);
     (!is_told && times > UNLIKE).then(|| {
-        format!("; but its 99th percentile looks {times:.1} times as high as the reference's: --until-p99 or a higher rate decides it")
+        format!("; but its 99th percentile looks {times:.1} times as high as the reference's: to be sure, run again with --until-p99 or at a higher rate")
     })
 }
 
 /// How near one that is equal is.
 pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> String {
-    let hardly_answers = || format!("hardly any response is good, as with {}", answer.reference.name);
+    let hardly_answers =
+        || format!("hardly any response is good, both with this variant and with {}", answer.reference.name);
     way.time_saved_ratio.map_or_else(hardly_answers, |_| of_gain(way))
 }
 
@@ -386,10 +387,13 @@ fn in_time(way: &VariantResult) -> String {
 pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Option<String> {
     way.decided_after_seconds?;
     if way.stats.responses == 0 {
-        return Some(format!("hardly any response is good, as with {}", answer.reference.name));
+        return Some(format!(
+            "hardly any response is good, both with this variant and with {}",
+            answer.reference.name
+        ));
     }
     let seems = || {
-        "; but its 99th percentile or its share of failures seems to differ: --until-p99 or a higher rate decides it"
+        "; but its 99th percentile or its share of failures seems to differ: to be sure, run again with --until-p99 or at a higher rate"
             .to_owned()
     };
     Some(of_gain(way) + &describe_suspicious_tail(answer, way).unwrap_or_else(seems))

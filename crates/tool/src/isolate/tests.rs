@@ -245,8 +245,13 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
         text.contains("1. well             the share of failed requests is lower by 100.0 % ("),
         "{text}"
     );
-    assert!(text.contains("as bad  hardly any response is good, as with mesh"), "{text}");
-    assert!(page::render(&answer).contains("hardly any response is good, as with mesh"));
+    assert!(
+        text.contains("as bad  hardly any response is good, both with this variant and with mesh"),
+        "{text}"
+    );
+    assert!(
+        page::render(&answer).contains("hardly any response is good, both with this variant and with mesh")
+    );
 }
 
 #[test]

@@ -12,11 +12,11 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "achieved rate",
-        "Requests that were sent and ended, good or failed, per second of the schedule. The schedule lasts from the first request to one interval after the last. If this rate is below the offered rate, the server did not keep up, or the generator gave up requests before it sent them.",
+        "Requests that were sent and that ended during the schedule, good or failed, per second. The schedule lasts from the first request to one interval after the last. If this rate is below the offered rate, the server did not keep up, or the generator gave up requests before it sent them.",
     ),
     (
         "good rate",
-        "Responses with status 200 to 399, divided by the seconds of the schedule. vegeta's throughput also counts responses after the schedule and divides by the time until the last response.",
+        "Responses with status 200 to 399 during the schedule, per second. vegeta's throughput also counts responses after the schedule and divides by the time until the last response.",
     ),
     (
         "after the schedule",

@@ -1,9 +1,10 @@
-//! Offered, achieved and good rate of a run, from its results: the definition of `attack`, for everything here that shows a
-//! rate in a word of ours.
+//! The offered, achieved and good rate of a run, computed from its results. `attack` defines these rates in the same way.
 //!
-//! A request is offered when it was due and counts as achieved, or good, when it ended. Rates are per second of the schedule,
-//! which results know as the time from the first request due to when the one after the last would have been; what ended
-//! after it is in no rate and said apart. vegeta's own rows know nothing of this: they are [`super::totals`].
+//! A request counts in the offered rate at its scheduled time. It counts in the achieved rate, and perhaps in the good rate, at
+//! the time when it ended. These two rates count the requests that ended during the schedule, and divide their number by the
+//! schedule's length. In results, the schedule lasts from the first scheduled request to one interval after the last. No rate
+//! counts the requests that ended later; reports show their number apart. The rows of vegeta's own report use other definitions
+//! ([`super::totals`]).
 
 use std::collections::BTreeMap;
 

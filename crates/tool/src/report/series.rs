@@ -76,7 +76,7 @@ pub(crate) struct RunFigures {
     pub(crate) timed: u64,
     /// From the first request due to the last.
     pub(crate) seconds: f64,
-    /// Per second of the schedule.
+    /// The rates during the schedule, per second.
     #[serde(flatten)]
     pub(crate) rates: Rates,
     /// From the end of the schedule to the last answer.

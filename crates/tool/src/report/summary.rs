@@ -72,9 +72,12 @@ fn rates(run: &RunResults) -> String {
         rows,
         "  offered\t{offered:.2}/s\tscheduled requests per second, from the first to the last"
     );
-    let _ = writeln!(rows, "  achieved\t{achieved:.2}/s\tresponses and failures per second of the schedule");
     let _ =
-        writeln!(rows, "  good\t{good:.2}/s\tresponses with status 200 to 399 per second of the schedule");
+        writeln!(rows, "  achieved\t{achieved:.2}/s\tresponses and failures during the schedule, per second");
+    let _ = writeln!(
+        rows,
+        "  good\t{good:.2}/s\tresponses with status 200 to 399 during the schedule, per second"
+    );
     if after_schedule.completed > 0 {
         let [ended, good] = [after_schedule.completed, after_schedule.good].map(thousands);
         let _ = writeln!(

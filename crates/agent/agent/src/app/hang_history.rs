@@ -81,7 +81,7 @@ impl HangHistory {
         let (past, file) = match opened {
             Some((past, Ok(file))) => (past, Some(file)),
             Some((past, Err(error))) => {
-                tracing::warn!(%error, "cannot write the file of hangs (the path of adminSocket and `.hangs`); if this agent hangs, the next agent cannot report it");
+                tracing::warn!(%error, "cannot write the file that records hangs (the path in adminSocket with `.hangs` appended); if this agent hangs, the agent that starts after it cannot report the hang");
                 (past, None)
             }
             None => (Vec::new(), None),

@@ -1,9 +1,9 @@
-//! Lists the system calls that the serving agent makes, by name. The kernel refuses all other calls.
+//! Lists the system calls that the serving agent makes, by name. The kernel refuses all other system calls.
 //!
-//! Most of the list comes from runs of the whole test suite under `strace`, built for glibc and for musl. The source code of both libraries
-//! showed further calls, for name lookups, a panic and the exit. The numbers of calls differ between architectures, the names do not. On
-//! x86-64, both C libraries still make some calls that newer architectures never had. The module `seccomp` compiles the list to programs
-//! for the kernel.
+//! Most of the list comes from runs of the whole test suite under `strace`, once built for glibc and once for musl. The source
+//! code of both C libraries showed further calls, for name lookups, a panic and the exit. The numbers of calls differ between
+//! architectures, the names do not. On x86-64, both C libraries still make some calls that newer architectures never had. The
+//! module `seccomp` compiles the list to programs for the kernel.
 
 use nix::libc::{self, c_int, c_long};
 

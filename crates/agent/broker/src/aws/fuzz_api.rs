@@ -9,7 +9,7 @@ use super::refusal::{AwsCallAuth, error_from_response as refused};
 use super::{response_parser, xml};
 use crate::failure::ExchangeError;
 
-/// The step name in errors.
+/// The name of the step in error messages.
 pub const STEP_NAME: &str = "rehearsal";
 
 /// Parses the body of a successful STS response.

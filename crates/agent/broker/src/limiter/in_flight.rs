@@ -16,7 +16,7 @@ pub(super) struct InFlightCalls {
 }
 
 impl InFlightCalls {
-    /// Returns an empty set with `places` places, or one place if `places` is zero.
+    /// Returns an empty set with a capacity of `places` calls, at least 1.
     pub(super) fn with_max_calls(places: usize) -> Self {
         let places = u64::try_from(places.max(1)).unwrap_or(u64::MAX);
         Self { places, total: 0, ahead: 0, per_requester: HashMap::new() }

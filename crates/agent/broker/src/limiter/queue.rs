@@ -17,7 +17,7 @@ use crate::throttle_key::ThrottleKey;
 /// The id of a pod client, which stands for its pod in the queue.
 pub(crate) type RequesterId = u64;
 
-/// The priority of a call. The first variant is the highest.
+/// The priority of a call. The first variant is the highest priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CallPriority {
     /// A renewal of a lease that will soon be below its floor. The renewal goes before calls for new credentials, because pods already use the lease.

@@ -349,7 +349,7 @@ fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let form = "an http URL without a path, such as http://proxy.example:3128";
     let proxy = key.text(form, values::parse_http_url)?;
     if !values::is_loopback_url(&proxy) && urls.iter().flatten().any(|url| url.starts_with("http://")) {
-        key.reject("a loopback address, because stsUrl or podIdentity.eksAuthUrl is plain http");
+        key.reject("a proxy on a loopback address: stsUrl or podIdentity.eksAuthUrl is plain http, so a remote proxy could read the tokens");
     }
     Some(proxy)
 }

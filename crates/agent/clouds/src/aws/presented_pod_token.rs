@@ -47,8 +47,8 @@ const LEEWAY: Duration = Duration::from_secs(60);
 struct Claims {
     aud: Audiences,
     exp: u64,
-    /// The time from which on the token is valid. The API server always sets it. A token without this time is valid from its issue on (RFC 7519
-    /// section 4.1.5).
+    /// The time at which the token becomes valid. The API server always sets this time. A token without it is valid as soon as it
+    /// is issued (RFC 7519 section 4.1.5).
     nbf: Option<u64>,
     #[serde(rename = "kubernetes.io")]
     kubernetes: Kubernetes,

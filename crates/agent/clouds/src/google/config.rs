@@ -292,7 +292,7 @@ fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let proxy =
         key.text("an http URL without a path, such as http://proxy.example:3128", values::parse_http_url)?;
     if !values::is_loopback_url(&proxy) && upstreams.iter().any(|url| url.starts_with("http://")) {
-        key.reject("a loopback address, because stsUrl or iamUrl is plain http");
+        key.reject("a proxy on a loopback address: stsUrl or iamUrl is plain http, so a remote proxy could read the tokens");
     }
     Some(proxy)
 }

@@ -14,7 +14,8 @@ use seawall_core::annotations::RelatedAnnotations;
 /// cache drops the `Arc`, and the ticket becomes void, in three cases:
 /// - A watch event about the object arrives. The event is newer than the start of the watch, and the watch reports all later
 ///   changes, so the fetch is not needed.
-/// - The watch restarts. The fetch may have read the object before a change that the restarted watch does not report.
+/// - The watch restarts. The object may have changed after the fetch read it, and the restarted watch does not report that
+///   change.
 /// - The last pod that uses the object is gone.
 pub(crate) type FetchTicket = Weak<()>;
 

@@ -86,7 +86,7 @@ impl BufferedBytes {
     }
 
     /// Holds the rest of an answer that the socket did not accept. Returns false if the client has no room for so many bytes.
-    /// At this time the socket's buffer of `beside` bytes is full, and these bytes also count toward the client's share.
+    /// By then the socket's buffer is full. The `beside` bytes in it also count toward the client's share.
     pub(crate) fn hold_unsent_bytes(&mut self, bytes: &[u8], beside: usize) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }

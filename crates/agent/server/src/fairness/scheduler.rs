@@ -18,10 +18,11 @@ use tokio::sync::Notify;
 
 use crate::connection_table::ConnectionKey;
 
-/// The number of turns per round for all clients together while several clients are active. Each client gets the same part of them. One
-/// turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread charges several turns for pipelined requests.
-/// A round therefore takes less than 1 ms. Each round has a fixed cost, so with fewer turns the rounds themselves take most of a small CPU
-/// quota: with four turns per client and 30m, one busy pod beside a quiet one got 94 requests per second.
+/// The number of turns in a round, summed over all clients, when more than one client is active. Each client gets an equal part,
+/// at least [`AMONG_MANY`]. One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread
+/// charges several turns for pipelined requests. A round therefore takes less than 1 ms. Each round has a fixed cost, so with
+/// fewer turns the rounds themselves take most of a small CPU quota: with four turns per client and 30m, one busy pod beside a
+/// quiet one got 94 requests per second.
 const OF_ALL: u32 = 64;
 
 /// The minimum number of turns per round for each client.

@@ -59,7 +59,7 @@ pub struct KubeconfigSection<'a> {
 }
 
 impl<'a> KubeconfigSection<'a> {
-    /// Returns the table under `key` in the entry of `list` that has this name.
+    /// Finds the entry of `list` whose name is `name`, and returns the table `key` of this entry.
     pub fn entry(&self, list: &str, key: &str, name: &str) -> Result<KubeconfigSection<'a>, String> {
         let path = format!("{list}[{name:?}].{key}");
         let items = self.value.get(list).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

@@ -71,7 +71,7 @@ impl GroupDiff<'_> {
         let (periods, throttled, stopped) = self.stops()?;
         let Some(share) = self.share() else {
             let says = format!(
-                "the control group was almost idle: it ran in only {periods} periods of its quota of {cores:.2} cores"
+                "the control group was almost idle: it ran in only {periods} quota periods (its quota is {cores:.2} cores)"
             );
             return Some(Fact::new(
                 says,

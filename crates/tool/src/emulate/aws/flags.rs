@@ -71,13 +71,13 @@ pub(super) struct AwsTrustArgs {
     /// Let every caller assume any role that no other flag names
     #[arg(long)]
     pub(super) allow_all: bool,
-    /// Let the instance's role assume every role that the flags name
+    /// Let the instance's role assume every role given by a flag
     #[arg(long)]
     pub(super) node_may_assume: bool,
-    /// Create a user that can assume every role that the flags name, and write its keys to a file; may repeat
+    /// Create a user that can assume every role given by a flag, and write its keys to a file; may repeat
     #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_key_file)]
     pub(super) user: Vec<UserKeyFileArg>,
-    /// ExternalId that a signed request must carry to assume a role that the flags name
+    /// ExternalId that a signed request must carry to assume a role given by a flag
     #[arg(long, value_name = "ID")]
     pub(super) external_id: Option<String>,
 }
@@ -85,7 +85,7 @@ pub(super) struct AwsTrustArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sessions")]
 pub(super) struct SessionArgs {
-    /// Longest session that a caller can request of a role that the flags name
+    /// Longest session that a caller can request of a role given by a flag
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::parse_lifetime)]
     pub(super) max_session: Duration,
     /// Longest life of a session, whatever life was requested and allowed
@@ -135,7 +135,7 @@ enum AwsFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct AwsDemoArgs {
-    /// Create an issuer, and in this directory a token file for each of PODS; each pod can assume its role
+    /// Create an issuer, and write a token file for each pod in PODS to this directory; with its token, a pod can assume its role
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=ROLE]; the default role is SERVICEACCOUNT

@@ -122,7 +122,8 @@ enum GoogleFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct GoogleDemoArgs {
-    /// Create an issuer, and in this directory a token file for each of PODS; each pod can impersonate its account
+    /// Create an issuer, and write a token file for each pod in PODS to this directory; with its token, a pod can impersonate its
+    /// account
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=EMAIL]; the default is SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com

@@ -18,7 +18,7 @@ pub(super) struct SourceTool {
     pub(super) options: &'static [ImportOption],
     /// The settings that the options and flags must provide.
     pub(super) required_settings: &'static [RequiredSetting],
-    /// Sets the tool's defaults before the first flag.
+    /// Sets the tool's defaults. `import` calls this function before it applies the first flag.
     pub(super) set_defaults: fn(&mut ConfigBuilder),
     /// Sets the keys that depend on several flags, or on an absent flag.
     pub(super) set_dependent_keys: fn(&mut ConfigBuilder),
@@ -55,7 +55,7 @@ enum FlagAction {
     Sets(fn(&str, &mut ConfigBuilder)),
     /// The flag has no equivalent. The text says what to do instead.
     Unsupported(&'static str),
-    /// The flag has an effect only together with other flags. The tool's `finish` handles it.
+    /// The flag has an effect only together with other flags. [`SourceTool::set_dependent_keys`] handles it.
     Deferred,
 }
 
@@ -87,12 +87,12 @@ impl ToolFlag {
         Self { name, is_switch: true, means: FlagAction::Unsupported(instead) }
     }
 
-    /// Returns a flag with a value that the tool's `finish` reads.
+    /// Returns a flag with a value that [`SourceTool::set_dependent_keys`] reads.
     pub(super) const fn new_deferred(name: &'static str) -> Self {
         Self { name, is_switch: false, means: FlagAction::Deferred }
     }
 
-    /// Returns a boolean flag that the tool's `finish` reads.
+    /// Returns a boolean flag that [`SourceTool::set_dependent_keys`] reads.
     pub(super) const fn new_deferred_boolean(name: &'static str) -> Self {
         Self { name, is_switch: true, means: FlagAction::Deferred }
     }

@@ -1,8 +1,8 @@
-//! Decides which roles a namespace permits to its pods, by the annotations of KIAM and kube2iam.
+//! Reads the namespace annotations of KIAM and kube2iam to decide which roles the namespace's pods may use.
 //!
-//! A user who is allowed to create pods in a namespace can write any role into their annotations. This check prevents pods of one namespace from
-//! using the roles of another namespace. A namespace permits a role only by an annotation, unless the operator turns the check off. In kube2iam the
-//! check is off by default.
+//! A user who is allowed to create pods in a namespace can write any role into the pods' own annotations. This check prevents
+//! pods of one namespace from using the roles of another namespace. A namespace permits a role only by an annotation, unless the
+//! operator turns the check off. In kube2iam the check is off by default.
 //!
 //! An expression must match the whole name of a role. In KIAM and kube2iam a partial match can suffice. KIAM puts `^` and `$` around the expression,
 //! so each alternative of `a|b` is anchored at one side only. kube2iam adds no anchors.
@@ -145,7 +145,8 @@ fn matches_permitted(
 
 /// Checks that an entry of the list matches the role. Entries are ARNs, or names below the base ARN.
 ///
-/// Without a base ARN, the function compares each entry with the whole ARN. In that case `*` matches every role, as in kube2iam.
+/// Without a base ARN, the function compares each entry with the full ARN of the role. In that case `*` matches every role, as in
+/// kube2iam.
 fn is_among(
     list: &AnnotationValue,
     format: AllowedRolesFormat,
