@@ -58,7 +58,7 @@ pub(crate) struct AttackArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) lazy: bool,
-    /// Fill {{placeholders}} in paths, header values and bodies for each request; see seawall help templates
+    /// Fill {{placeholders}} in paths, header values and bodies for each request; seawall help templates
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) template: bool,
@@ -83,13 +83,13 @@ pub(crate) struct AttackArgs {
     /// Maximum of requests in flight [default: what the open-files limit allows]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
-    /// Rate over time, such as "ramp 0 to 500/s for 1m"; see seawall help stages
+    /// Rate over time, such as "ramp 0 to 500/s for 1m"; seawall help stages
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) stages: Option<String>,
     /// How requests are spaced: constant, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "constant")]
     pub(crate) arrivals: ArrivalSpacingFlag,
-    /// Send only shard I of N of the schedule, such as 2/3, while other machines send the rest; see seawall help generators
+    /// Send only shard I of N of the schedule, such as 2/3, while other machines send the rest; seawall help generators
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
     pub(crate) shard: ScheduleShard,
     /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
@@ -105,7 +105,7 @@ pub(crate) struct AttackArgs {
     /// 100 requests)
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; see seawall help slo
+    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; seawall help slo
     #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
     pub(crate) slo: Vec<Objectives>,
     /// With -max-workers requests in flight, the next request waits (queue), or is counted and not sent (drop)
@@ -150,7 +150,7 @@ pub(crate) struct AttackArgs {
     /// error), none, or auto (the view on a terminal, lines in a pipe)
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
-    /// Unix socket that takes commands for the attack, from this user only; see seawall help steering
+    /// Unix socket that takes commands for the attack, from this user only; seawall help steering
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
     /// Serve the run's page at this loopback address, such as 127.0.0.1:0

@@ -27,7 +27,7 @@ pub(crate) struct FindArgs {
     /// Target (http:// can be left out); without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Objectives, such as "p99<250ms,errors<0.1%"; see seawall help slo [default: errors<0.1%]
+    /// Objectives, such as "p99<250ms,errors<0.1%"; seawall help slo [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
     pub(crate) slo: Vec<Objectives>,
     /// Take about a minute (the default)
