@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use seawall_cause::class::CauseClass;
-use seawall_cause::simulated::scores::{self, DiagnosisScore, share};
+use seawall_cause::simulated::scores::{self, ScoredInquiry, share};
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -34,7 +34,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn confusion(scores: &[DiagnosisScore]) {
+fn confusion(scores: &[ScoredInquiry]) {
     println!("| Planted | right | wrong with confidence | not confident | load s | called otherwise |");
     println!("|---|---|---|---|---|---|");
     for group in scores.chunk_by(|one, other| one.truth == other.truth) {
@@ -46,7 +46,7 @@ fn confusion(scores: &[DiagnosisScore]) {
     println!("\nA second cause was named in {} of them, where there is none.", percent(second));
 }
 
-fn row(name: &str, group: &[DiagnosisScore]) {
+fn row(name: &str, group: &[ScoredInquiry]) {
     let mut others: BTreeMap<&str, usize> = BTreeMap::new();
     for score in group.iter().filter(|score| !score.is_right()) {
         *others.entry(score.named.first().map_or("none", |class| class.slug())).or_default() += 1;
@@ -54,15 +54,15 @@ fn row(name: &str, group: &[DiagnosisScore]) {
     let others: Vec<_> = others.iter().map(|(name, count)| format!("{name} {count}")).collect();
     let load = group.iter().map(|score| score.load_seconds).sum::<f64>() / group.len().max(1) as f64;
     let [right, wrong, unsure] = [
-        share(group, DiagnosisScore::is_right),
-        share(group, DiagnosisScore::is_wrong_with_confidence),
-        share(group, DiagnosisScore::is_unsure),
+        share(group, ScoredInquiry::is_right),
+        share(group, ScoredInquiry::is_wrong_with_confidence),
+        share(group, ScoredInquiry::is_unsure),
     ]
     .map(percent);
     println!("| {name} | {right} | {wrong} | {unsure} | {load:.1} | {} |", others.join(", "));
 }
 
-fn together(scores: &[DiagnosisScore]) {
+fn together(scores: &[ScoredInquiry]) {
     println!("| Planted | both named | one of them first | wrong with confidence |");
     println!("|---|---|---|---|");
     for group in scores.chunk_by(|one, other| one.truth == other.truth) {
@@ -73,17 +73,17 @@ fn together(scores: &[DiagnosisScore]) {
     pair("all", scores);
 }
 
-fn pair(name: &str, group: &[DiagnosisScore]) {
+fn pair(name: &str, group: &[ScoredInquiry]) {
     let [both, one, wrong] = [
-        share(group, DiagnosisScore::named_all_causes),
-        share(group, DiagnosisScore::is_right),
-        share(group, DiagnosisScore::is_wrong_with_confidence),
+        share(group, ScoredInquiry::named_all_causes),
+        share(group, ScoredInquiry::is_right),
+        share(group, ScoredInquiry::is_wrong_with_confidence),
     ]
     .map(percent);
     println!("| {name} | {both} | {one} | {wrong} |");
 }
 
-fn tell(score: &DiagnosisScore) {
+fn tell(score: &ScoredInquiry) {
     let names =
         |classes: &[CauseClass]| classes.iter().map(|class| class.slug()).collect::<Vec<_>>().join(" + ");
     println!(

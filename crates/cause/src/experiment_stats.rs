@@ -202,7 +202,10 @@ impl ObservedOutcome {
     /// Returns whether the target was unreachable: no connection, or a connection without a response.
     #[must_use]
     pub fn is_unreachable(self) -> bool {
-        matches!(self, Self::ConnectionRefused | Self::ConnectTimedOut | Self::Cut | Self::Failed)
+        matches!(
+            self,
+            Self::ConnectionRefused | Self::ConnectTimedOut | Self::Cut | Self::OtherFailureWithoutResponse
+        )
     }
 
     /// Returns whether the response had a status that is not good.

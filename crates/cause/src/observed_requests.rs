@@ -83,7 +83,7 @@ pub enum ObservedOutcome {
     /// The name did not resolve.
     NameUnresolved,
     /// Another failure without a response.
-    Failed,
+    OtherFailureWithoutResponse,
 }
 
 impl ObservedRequest {

@@ -26,7 +26,7 @@ pub struct AwsResponseKinds {
     /// It is a session of EKS Auth.
     pub is_eks_auth_session: bool,
     /// It is an error of AWS.
-    pub is_aws_error: bool,
+    pub was_aws_error: bool,
 }
 
 /// Checks an input as an answer of each kind, and as the texts in an answer that is good.
@@ -38,7 +38,7 @@ pub fn check(input: &[u8]) -> AwsResponseKinds {
         is_xml: document,
         is_sts_session: session,
         is_eks_auth_session: check_pod_identity(input),
-        is_aws_error: check_refusal(input),
+        was_aws_error: check_refusal(input),
     }
 }
 

@@ -4,7 +4,7 @@
 //! that rate.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
-use seawall_isolate::segment::Design;
+use seawall_isolate::segment::VariantOrder;
 use seawall_isolate::simulated::path::{Effect, PATHS};
 use seawall_isolate::simulated::scores::{SimulatedStudies, StudyScoreTotals, quantile};
 
@@ -25,7 +25,7 @@ fn main() {
         "| design | path | rate /s | slower % | differs % | equal % | wrong % | p99 differs % | p99 equal % | interval holds % | s p50/p90 | would take s p50 |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|---|");
-    for design in [Design::Interleaved, Design::Blocks] {
+    for design in [VariantOrder::Interleaved, VariantOrder::Blocks] {
         for noise in PATHS {
             for rate in [50.0, 200.0, 1000.0] {
                 for share in [0.0, 0.02, 0.05, 0.10] {

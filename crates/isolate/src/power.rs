@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cell::MIN_TAIL_ANSWERS;
 use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, null_difference};
 use crate::normal;
-use crate::segment::{Design, Segment, SegmentTimes};
+use crate::segment::{Segment, SegmentTimes, VariantOrder};
 
 /// The probability with which a real effect should be found.
 const WANTED: f64 = 0.9;
@@ -46,9 +46,15 @@ impl Forecast {
     /// Returns a forecast before the first request, for a path with average noise. `variants` includes the reference, and `rate`
     /// is the total of all variants.
     #[must_use]
-    pub fn a_priori(design: Design, variants: usize, rate: f64, margin: f64, times: SegmentTimes) -> Self {
+    pub fn a_priori(
+        design: VariantOrder,
+        variants: usize,
+        rate: f64,
+        margin: f64,
+        times: SegmentTimes,
+    ) -> Self {
         let segment = Segment::new(design, (0..variants).collect(), rate, times, 0);
-        let share = if design == Design::Interleaved { variants as f64 } else { 1.0 };
+        let share = if design == VariantOrder::Interleaved { variants as f64 } else { 1.0 };
         let answers = segment.measured_time_per_variant.as_secs_f64() * rate / share;
         let each = segment.duration().div_f64(segment.cell_count as f64);
         let family = variants.saturating_sub(1).max(1) as f64;
@@ -94,7 +100,13 @@ mod tests {
     use super::*;
 
     fn seconds(variants: usize, rate: f64) -> (u64, Option<u64>) {
-        let told = Forecast::a_priori(Design::Interleaved, variants, rate, 0.05, SegmentTimes::USUAL);
+        let told = Forecast::a_priori(
+            VariantOrder::Interleaved,
+            variants,
+            rate,
+            0.05,
+            SegmentTimes::DEFAULT_DURATIONS,
+        );
         (told.center_duration.as_secs(), told.p99_duration.map(|time| time.as_secs()))
     }
 

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 /// The order in which variants send their requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Design {
+pub enum VariantOrder {
     /// Request by request, in a random order per round, so that a disturbance affects all variants.
     Interleaved,
     /// Each variant alone for a block of one second, in a random order per cell. This suits variants that would disturb the others.
     Blocks,
 }
 
-/// The durations in an experiment. The levels of [`crate::looks`] were tested with [`SegmentTimes::USUAL`].
+/// The durations in an experiment. The levels of [`crate::looks`] were tested with [`SegmentTimes::DEFAULT_DURATIONS`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SegmentTimes {
     /// The time for which connections are used.
-    pub segment: Duration,
+    pub segment_duration: Duration,
     /// The duration of a cell with interleaved variants.
     pub cell: Duration,
     /// The time for which a variant has the target alone.
@@ -31,8 +31,8 @@ pub struct SegmentTimes {
 
 impl SegmentTimes {
     /// The usual durations: segments of 10 s with cells of 2 s or blocks of 1 s.
-    pub const USUAL: Self = Self {
-        segment: Duration::from_secs(10),
+    pub const DEFAULT_DURATIONS: Self = Self {
+        segment_duration: Duration::from_secs(10),
         cell: Duration::from_secs(2),
         block: Duration::from_secs(1),
         settle: Duration::from_millis(200),
@@ -47,7 +47,7 @@ pub const MIN_CELL_REQUESTS: f64 = 30.0;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
     /// The order of the variants.
-    pub design: Design,
+    pub design: VariantOrder,
     /// The variants that take part: the reference, which is 0, and others.
     pub members: Vec<usize>,
     /// The number of cells.
@@ -65,7 +65,7 @@ pub struct Segment {
 impl Segment {
     /// Creates a segment with these variants at a total rate in requests per second.
     #[must_use]
-    pub fn new(design: Design, members: Vec<usize>, rate: f64, times: SegmentTimes, seed: u64) -> Self {
+    pub fn new(design: VariantOrder, members: Vec<usize>, rate: f64, times: SegmentTimes, seed: u64) -> Self {
         let each = each(design, members.len(), rate, times);
         let one = Self {
             design,
@@ -76,7 +76,8 @@ impl Segment {
             idle_before_settle: times.idle_before_settle,
             seed,
         };
-        let cells = times.segment.as_secs_f64() / one.duration().saturating_sub(one.opening()).as_secs_f64();
+        let cells =
+            times.segment_duration.as_secs_f64() / one.duration().saturating_sub(one.opening()).as_secs_f64();
         Self { cell_count: (cells as usize).max(1), ..one }
     }
 
@@ -85,8 +86,8 @@ impl Segment {
     pub fn duration(&self) -> Duration {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         match self.design {
-            Design::Interleaved => self.idle_before_settle + self.send_duration(),
-            Design::Blocks => (self.idle_before_settle + self.send_duration()) * members * self.cells(),
+            VariantOrder::Interleaved => self.idle_before_settle + self.send_duration(),
+            VariantOrder::Blocks => (self.idle_before_settle + self.send_duration()) * members * self.cells(),
         }
     }
 
@@ -94,8 +95,8 @@ impl Segment {
     #[must_use]
     pub fn send_duration(&self) -> Duration {
         match self.design {
-            Design::Interleaved => self.settle + self.measured_time_per_variant * self.cells(),
-            Design::Blocks => self.settle + self.measured_time_per_variant,
+            VariantOrder::Interleaved => self.settle + self.measured_time_per_variant * self.cells(),
+            VariantOrder::Blocks => self.settle + self.measured_time_per_variant,
         }
     }
 
@@ -104,7 +105,7 @@ impl Segment {
     }
 
     fn opening(&self) -> Duration {
-        if self.design == Design::Interleaved {
+        if self.design == VariantOrder::Interleaved {
             self.idle_before_settle + self.settle
         } else {
             Duration::ZERO
@@ -130,12 +131,12 @@ impl Segment {
     }
 }
 
-fn each(design: Design, members: usize, rate: f64, times: SegmentTimes) -> Duration {
+fn each(design: VariantOrder, members: usize, rate: f64, times: SegmentTimes) -> Duration {
     match design {
-        Design::Interleaved => times.cell.max(
+        VariantOrder::Interleaved => times.cell.max(
             Duration::try_from_secs_f64(MIN_CELL_REQUESTS * members as f64 / rate).unwrap_or(Duration::MAX),
         ),
-        Design::Blocks => {
+        VariantOrder::Blocks => {
             times.block.max(Duration::try_from_secs_f64(MIN_CELL_REQUESTS / rate).unwrap_or(Duration::MAX))
         }
     }
@@ -145,8 +146,8 @@ fn each(design: Design, members: usize, rate: f64, times: SegmentTimes) -> Durat
 mod tests {
     use super::*;
 
-    fn segment(design: Design, members: usize, rate: f64) -> Segment {
-        Segment::new(design, (0..members).collect(), rate, SegmentTimes::USUAL, 7)
+    fn segment(design: VariantOrder, members: usize, rate: f64) -> Segment {
+        Segment::new(design, (0..members).collect(), rate, SegmentTimes::DEFAULT_DURATIONS, 7)
     }
 
     #[test]
@@ -158,26 +159,27 @@ mod tests {
                 segment.duration().as_secs_f64(),
             )
         };
-        assert_eq!(told(segment(Design::Interleaved, 2, 200.0)), (5, 2.0, 10.2));
-        assert_eq!(told(segment(Design::Interleaved, 10, 50.0)), (1, 6.0, 6.2));
-        assert_eq!(told(segment(Design::Blocks, 2, 200.0)), (4, 1.0, 9.6));
-        assert_eq!(told(segment(Design::Blocks, 3, 10.0)), (1, 3.0, 9.6));
+        assert_eq!(told(segment(VariantOrder::Interleaved, 2, 200.0)), (5, 2.0, 10.2));
+        assert_eq!(told(segment(VariantOrder::Interleaved, 10, 50.0)), (1, 6.0, 6.2));
+        assert_eq!(told(segment(VariantOrder::Blocks, 2, 200.0)), (4, 1.0, 9.6));
+        assert_eq!(told(segment(VariantOrder::Blocks, 3, 10.0)), (1, 3.0, 9.6));
     }
 
     #[test]
     fn what_goes_by_before_anything_is_sent_is_planned_for_and_sends_nothing() {
-        let times = SegmentTimes { idle_before_settle: Duration::from_secs(1), ..SegmentTimes::USUAL };
+        let times =
+            SegmentTimes { idle_before_settle: Duration::from_secs(1), ..SegmentTimes::DEFAULT_DURATIONS };
         let of = |design| Segment::new(design, vec![0, 1], 200.0, times, 7);
         let told = |segment: Segment| {
             (segment.cell_count, segment.send_duration().as_secs_f64(), segment.duration().as_secs_f64())
         };
-        assert_eq!(told(of(Design::Interleaved)), (5, 10.2, 11.2));
-        assert_eq!(told(of(Design::Blocks)), (2, 1.2, 8.8));
+        assert_eq!(told(of(VariantOrder::Interleaved)), (5, 10.2, 11.2));
+        assert_eq!(told(of(VariantOrder::Blocks)), (2, 1.2, 8.8));
     }
 
     #[test]
     fn each_round_has_each_member_once_in_an_order_of_its_own() {
-        let rounds = segment(Design::Interleaved, 4, 200.0).rounds(50);
+        let rounds = segment(VariantOrder::Interleaved, 4, 200.0).rounds(50);
         for round in &rounds {
             let mut sorted = round.clone();
             sorted.sort_unstable();
@@ -185,6 +187,6 @@ mod tests {
         }
         let first = |member| rounds.iter().filter(|round| round[0] == member).count();
         assert!((0..4).all(|member| (3..25).contains(&first(member))));
-        assert_eq!(segment(Design::Interleaved, 4, 200.0).rounds(50), rounds, "the seed says it");
+        assert_eq!(segment(VariantOrder::Interleaved, 4, 200.0).rounds(50), rounds, "the seed says it");
     }
 }

@@ -13,13 +13,13 @@ use crate::holm;
 use crate::judge::{self, Differences};
 use crate::looks::{InterimLook, NULL_DIFFERENCE, SignificanceLevels, TAIL_MARGIN, null_difference};
 use crate::power::Forecast;
-use crate::segment::{Design, Segment, SegmentTimes};
+use crate::segment::{Segment, SegmentTimes, VariantOrder};
 
 /// The configuration of an experiment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StudyConfig {
     /// The design of each variant, without the reference.
-    pub designs: Vec<Design>,
+    pub designs: Vec<VariantOrder>,
     /// The total requests per second of all variants.
     pub rate: f64,
     /// The share up to which variants count as equal.
@@ -38,7 +38,7 @@ impl StudyConfig {
     /// Returns the time until the first look of all variants, without opening connections. There is no verdict before it.
     #[must_use]
     pub fn first_look_time(&self) -> Duration {
-        let of = |design: Design| {
+        let of = |design: VariantOrder| {
             let members = self.designs.iter().filter(|of| **of == design).count();
             if members == 0 {
                 return Duration::ZERO;
@@ -47,15 +47,15 @@ impl StudyConfig {
             let segments = InterimLook::FIRST.cells().div_ceil(segment.cell_count);
             segment.duration().saturating_mul(u32::try_from(segments).unwrap_or(u32::MAX))
         };
-        of(Design::Interleaved).saturating_add(of(Design::Blocks))
+        of(VariantOrder::Interleaved).saturating_add(of(VariantOrder::Blocks))
     }
 
     /// Returns the probable time to find an effect on an average path: for the interleaved variants, or for the blocks if there
     /// are none.
     #[must_use]
     pub fn forecast(&self) -> Forecast {
-        let has_interleaved = self.designs.contains(&Design::Interleaved);
-        let design = if has_interleaved { Design::Interleaved } else { Design::Blocks };
+        let has_interleaved = self.designs.contains(&VariantOrder::Interleaved);
+        let design = if has_interleaved { VariantOrder::Interleaved } else { VariantOrder::Blocks };
         Forecast::a_priori(design, self.designs.len() + 1, self.rate, self.margin, self.times)
     }
 }
@@ -74,7 +74,7 @@ pub enum StudyEnd {
 /// A group of variants that share their cells.
 #[derive(Debug, Clone)]
 struct Group {
-    design: Design,
+    design: VariantOrder,
     cells: Vec<CellStatsByVariant>,
     look: InterimLook,
 }
@@ -95,8 +95,9 @@ impl Study {
     #[must_use]
     pub fn new(asked: StudyConfig) -> Self {
         let group = |design| Group { design, cells: Vec::new(), look: InterimLook::FIRST };
-        let has = |design: &Design| asked.designs.contains(design);
-        let groups = [Design::Interleaved, Design::Blocks].into_iter().filter(has).map(group).collect();
+        let has = |design: &VariantOrder| asked.designs.contains(design);
+        let groups =
+            [VariantOrder::Interleaved, VariantOrder::Blocks].into_iter().filter(has).map(group).collect();
         let findings = vec![VariantFinding::NOTHING; asked.designs.len()];
         Self { asked, groups, findings, spent: Duration::ZERO, segments: 0, end: None }
     }
@@ -194,7 +195,7 @@ impl Study {
     }
 
     /// Returns the cells of all groups, in their order within each group.
-    pub fn time_bucket_stats(&self) -> impl Iterator<Item = (Design, &CellStatsByVariant)> {
+    pub fn time_bucket_stats(&self) -> impl Iterator<Item = (VariantOrder, &CellStatsByVariant)> {
         self.groups.iter().flat_map(|group| group.cells.iter().map(|cell| (group.design, cell)))
     }
 

@@ -68,7 +68,8 @@ fn offered(rig: &mut LocalDriver, rate: f64) {
         baseline_slowest: 0.0,
     };
     let (most, drain) = (Duration::from_secs(5), Duration::from_millis(600));
-    let (purpose, rule, most_in_flight) = (TrialPurpose::Confirm, StopRule::FullDuration(standard), rate);
+    let (purpose, rule, most_in_flight) =
+        (TrialPurpose::Confirm, StopRule::FullDurationUnlessBad(standard), rate);
     let seen = rig.carry_out(&TrialSpec {
         purpose,
         rate,

@@ -162,7 +162,7 @@ impl LocalDriver {
     /// # Errors
     /// The reason, in words, why no session can be opened.
     pub fn prepare(&mut self) -> Result<(), String> {
-        self.sessions.plain_session(0.0).map(|_| ()).map_err(|error| error.to_string())
+        self.sessions.unvaried_session(0.0).map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Runs one part of a trial that other generators send, too, and returns its figures as well. The sent requests and those in
@@ -228,7 +228,7 @@ impl LocalDriver {
         let mut launched = BlocksBySendTime::new(self.bound);
         let (mut away, mut enough, mut no_port) = (OutageDetector::default(), false, 0);
         let Self { sessions, stop, observer, share, .. } = self;
-        let carried = run_load(sessions.plain_session(own.rate)?, &load, stop, |progress| {
+        let carried = run_load(sessions.unvaried_session(own.rate)?, &load, stop, |progress| {
             no_port += experiment_conversion::count_without_port(progress.completed_requests);
             if enough {
                 return false;
@@ -415,7 +415,9 @@ fn port_range() -> Option<RangeInclusive<u16>> {
 
 /// Returns whether a trial is bad by its errors.
 fn fails(offer: &TrialSpec, blocks: &[BlockCounts]) -> bool {
-    let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return false };
+    let (StopRule::FullDurationUnlessBad(standard) | StopRule::Decided(standard)) = offer.rule else {
+        return false;
+    };
     let evidence = TrialEvidence::of(offer.rate, blocks, &standard);
     evidence.errors.value() > standard.goal.max_error_share && standard.judge(&evidence) == TrialVerdict::Bad
 }

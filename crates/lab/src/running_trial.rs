@@ -9,7 +9,7 @@ use seawall_load::clock::RunClock;
 use seawall_load::control::Control;
 use seawall_load::interval::IntervalStats;
 use seawall_load::run_outcome::RunOutcome;
-use seawall_load::stats_collector::CollectorEvent;
+use seawall_load::stats_collector::NextIntervalResult;
 use seawall_load::summary::Summary;
 use seawall_load::trial::LoadTrial;
 
@@ -72,7 +72,7 @@ impl<'s> RunningTrial<'s> {
     /// Waits at most this long for the next interval, and samples the machine when that is due.
     pub fn wait(&mut self, patience: Duration) -> TrialProgress {
         match self.trial.next_interval(patience.min(self.machine.next_interval_timeout(now(self.clock)))) {
-            CollectorEvent::Interval(_) => {
+            NextIntervalResult::Interval(_) => {
                 self.machine.sample(
                     self.trial.last_interval(),
                     self.trial.busy_poll_times(),
@@ -80,11 +80,11 @@ impl<'s> RunningTrial<'s> {
                 );
                 TrialProgress::Interval
             }
-            CollectorEvent::Timeout => {
+            NextIntervalResult::Timeout => {
                 self.machine.restart_at_first_look_if_due(now(self.clock));
                 TrialProgress::Pending
             }
-            CollectorEvent::Ended => {
+            NextIntervalResult::Ended => {
                 self.machine.on_sending_ended(now(self.clock));
                 TrialProgress::Finished
             }

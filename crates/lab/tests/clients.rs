@@ -44,7 +44,7 @@ fn offer(clients: u32, most: Duration) -> ClosedTrialSpec {
         pause_after_failure: Duration::from_millis(1),
         min_duration: most,
         max_duration: most,
-        rule: ClosedStopRule::FullDuration,
+        rule: ClosedStopRule::FullDurationUnlessBad,
         criteria: standard,
         drain: Duration::from_millis(300),
     }

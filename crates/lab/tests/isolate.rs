@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use seawall_isolate::segment::{Design, SegmentTimes};
+use seawall_isolate::segment::{SegmentTimes, VariantOrder};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find;
 use seawall_lab::find::compare;
@@ -18,7 +18,7 @@ use seawall_lab::isolate::isolate_report::{
 };
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::variant_capacity::{CapacityPlan, CapacitySearches, VariantCapacity};
-use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
+use seawall_lab::isolate::variant_setup::{VariantLabel, VariantRequests};
 use seawall_lab::isolate::{IsolatePlan, isolate};
 use seawall_lab::rig::LocalDriver;
 use seawall_load::clock::{RunClock, SECOND};
@@ -53,7 +53,7 @@ fn planted() -> Server {
 }
 
 /// A way to a path, by connections of its own.
-fn way(server: &Server, name: &str, path: &str) -> (VariantLabel, VariantSetup) {
+fn way(server: &Server, name: &str, path: &str) -> (VariantLabel, VariantRequests) {
     let variant = Variant {
         name: name.to_owned(),
         address: None,
@@ -68,7 +68,7 @@ fn way(server: &Server, name: &str, path: &str) -> (VariantLabel, VariantSetup) 
     let requests = vec![PreparedRequest::new(&target, &RequestFraming::default()).unwrap()];
     (
         VariantLabel { name: name.to_owned(), description: path.to_owned() },
-        VariantSetup { requests, separate_transport: None },
+        VariantRequests { requests, separate_transport: None },
     )
 }
 
@@ -95,10 +95,10 @@ fn limited(rate: f64) -> Server {
 }
 
 /// Short cells: what is planted is ten times what they need.
-fn plan(designs: &[Design], names: Vec<VariantLabel>) -> IsolatePlan {
+fn plan(designs: &[VariantOrder], names: Vec<VariantLabel>) -> IsolatePlan {
     let milliseconds = Duration::from_millis;
     let times = SegmentTimes {
-        segment: milliseconds(1500),
+        segment_duration: milliseconds(1500),
         cell: milliseconds(300),
         block: milliseconds(150),
         settle: milliseconds(50),
@@ -116,10 +116,10 @@ fn plan(designs: &[Design], names: Vec<VariantLabel>) -> IsolatePlan {
     IsolatePlan { config: asked, variants: names, target: "http://test/".to_owned() }
 }
 
-fn carried_out(designs: &[Design], ways: Vec<(VariantLabel, VariantSetup)>) -> IsolateReport {
+fn carried_out(designs: &[VariantOrder], ways: Vec<(VariantLabel, VariantRequests)>) -> IsolateReport {
     let (names, mut ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
     for (way, design) in ways[1..].iter_mut().zip(designs) {
-        way.separate_transport = (*design == Design::Blocks).then(TransportOptions::default);
+        way.separate_transport = (*design == VariantOrder::Blocks).then(TransportOptions::default);
     }
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
@@ -138,7 +138,7 @@ fn is_said(answer: &IsolateReport, at: usize, word: VariantVerdict) -> bool {
 
 #[test]
 fn the_way_that_is_slower_is_blamed_and_the_other_is_not_whether_interleaved_or_in_blocks() {
-    for design in [Design::Interleaved, Design::Blocks] {
+    for design in [VariantOrder::Interleaved, VariantOrder::Blocks] {
         let server = planted();
         let ways =
             vec![way(&server, "here", "/"), way(&server, "same", "/same"), way(&server, "slow", "/slow")];
@@ -161,7 +161,7 @@ fn what_was_measured_before_it_was_stopped_is_told() {
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop_switch();
-    let answer = isolate(&mut bench, &plan(&[Design::Interleaved], names), &mut |_, _| stop.stop());
+    let answer = isolate(&mut bench, &plan(&[VariantOrder::Interleaved], names), &mut |_, _| stop.stop());
     assert_eq!(
         (answer.outcome, answer.stop_reason, answer.stop_detail.as_deref()),
         (IsolateOutcome::Interrupted, Some(ReportedStopReason::Signal), Some("stopped on request"))
@@ -184,7 +184,7 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop_switch();
-    let answer = isolate(&mut bench, &plan(&[Design::Blocks], names), &mut |_, _| stop.stop());
+    let answer = isolate(&mut bench, &plan(&[VariantOrder::Blocks], names), &mut |_, _| stop.stop());
     let of =
         |way| answer.time_buckets.iter().filter(move |row| row.variant_index == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
@@ -198,8 +198,8 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
     let (names, ways): (Vec<_>, Vec<_>) = ways.into_iter().unzip();
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
-    let mut plan = plan(&[Design::Interleaved], names);
-    plan.config.times.segment = Duration::from_secs(18);
+    let mut plan = plan(&[VariantOrder::Interleaved], names);
+    plan.config.times.segment_duration = Duration::from_secs(18);
     let answer = isolate(&mut bench, &plan, &mut |_, _| ());
     assert_eq!(
         (answer.outcome, answer.stop_reason),
@@ -225,7 +225,7 @@ fn a_way_that_leaves_requests_unanswered_ends_the_experiment_and_is_named() {
 /// Short enough for a test; brackets are as wide as that makes them.
 const SHORT: Profile = Profile {
     name: "short",
-    cliff_width: 0.2,
+    cliff_stop_bracket_width: 0.2,
     cliff_budget: Duration::from_secs(12),
     max_trial_duration: Duration::from_secs(2),
     confirm_duration: Duration::from_secs(1),
@@ -267,7 +267,7 @@ fn the_way_with_a_limiter_breaks_below_the_other_and_is_worse() {
     let (names, ways) = [way(&server, "here", "/"), way(&server, "limited", "/limited")].into_iter().unzip();
     let mut bench =
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
-    let mut plan = plan(&[Design::Interleaved], names);
+    let mut plan = plan(&[VariantOrder::Interleaved], names);
     plan.config.budget = Duration::from_secs(5);
     let answer = isolate(&mut bench, &plan, &mut |_, _| ());
     let mut limits = CapacitySearches::new(&search(2, 800.0), &answer);
@@ -326,7 +326,7 @@ fn a_bench_that_was_stopped_ends_its_rigs_before_they_send() {
 #[test]
 fn a_way_is_searched_with_its_own_requests_and_travel_and_all_the_room_that_one_alone_has() {
     let server = limited(100.0);
-    let (_, mut ways): (Vec<_>, Vec<VariantSetup>) =
+    let (_, mut ways): (Vec<_>, Vec<VariantRequests>) =
         (0..40).map(|at| way(&server, &format!("way {at}"), "/")).collect::<Vec<_>>().into_iter().unzip();
     ways[1].separate_transport = Some(TransportOptions {
         max_connections: 3,

@@ -71,7 +71,7 @@ fn offer(rate: f64, most: Duration) -> TrialSpec {
         baseline_slowest: 0.0,
     };
     let drain = Duration::from_millis(200);
-    let rule = StopRule::FullDuration(standard);
+    let rule = StopRule::FullDurationUnlessBad(standard);
     TrialSpec {
         purpose: TrialPurpose::NarrowBracket,
         rate,
@@ -212,7 +212,7 @@ fn damage_ends_an_offer_and_what_is_outstanding_is_closed_without_being_an_error
 /// Short enough for a test; brackets are as wide as that makes them.
 const SHORT: Profile = Profile {
     name: "short",
-    cliff_width: 0.2,
+    cliff_stop_bracket_width: 0.2,
     cliff_budget: Duration::from_secs(10),
     max_trial_duration: Duration::from_secs(2),
     confirm_duration: Duration::from_secs(1),

@@ -70,10 +70,10 @@ impl RunClock {
 
     /// Converts a stamp of the wall clock to this clock's time. The function reads the wall clock for each stamp, so that earlier
     /// steps of that clock do not matter. A delay of this thread between its two readings makes the instant later, never earlier.
-    pub(crate) fn at_wall(&self, stamp: KernelStamp) -> Option<Nanos> {
+    pub(crate) fn at_wall(&self, stamp: KernelReceiveWallTime) -> Option<Nanos> {
         let wall = clock_gettime(ClockId::Realtime);
         let now = self.now();
-        now.checked_sub(KernelStamp::new(wall.tv_sec, wall.tv_nsec)?.0.checked_sub(stamp.0)?)
+        now.checked_sub(KernelReceiveWallTime::new(wall.tv_sec, wall.tv_nsec)?.0.checked_sub(stamp.0)?)
     }
 
     /// Converts `at` to the kernel's monotonic clock, for timers.
@@ -87,9 +87,9 @@ impl RunClock {
 /// The time when the kernel received some bytes: nanoseconds since the Unix epoch, by the wall clock, which the kernel uses for
 /// stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct KernelStamp(pub(crate) u64);
+pub(crate) struct KernelReceiveWallTime(pub(crate) u64);
 
-impl KernelStamp {
+impl KernelReceiveWallTime {
     /// Returns `None` for an instant before 1970.
     pub(crate) fn new(seconds: i64, nanos: i64) -> Option<Self> {
         let (seconds, nanos) = (u64::try_from(seconds).ok()?, u64::try_from(nanos).ok()?);

@@ -6,5 +6,5 @@ pub use crate::plan::{
     SessionSetup, TransportOptions,
 };
 pub use crate::run_outcome::{RunOutcome, UnfinishedRequests};
-pub use crate::stats_collector::CollectorEvent;
+pub use crate::stats_collector::NextIntervalResult;
 pub use crate::trial::LoadTrial;

@@ -176,7 +176,7 @@ impl LoadSpec {
             end: self.end().saturating_add(begins),
             grace: nanos(self.grace),
             drain_timeout: self.drain_timeout.map_or(Nanos::MAX, nanos),
-            failure_pause: if closed { nanos(self.failure_pause) } else { 0 },
+            client_pause_after_failure: if closed { nanos(self.failure_pause) } else { 0 },
             redirects: travel.redirects,
             retries_enabled: travel.retries_enabled,
             busy_poll: nanos(busy_poll),
@@ -198,7 +198,7 @@ impl LoadSpec {
         AccountingConfig {
             begins,
             warm_up_end: nanos(self.warm_up).saturating_add(begins),
-            end: self.end().saturating_add(begins),
+            schedule_end: self.end().saturating_add(begins),
             is_closed_loop: matches!(self.arrivals, ArrivalModel::Closed),
             by_outcome: self.by_outcome,
             max_body: 0,

@@ -125,7 +125,7 @@ impl EventPoller {
 
     /// True if the data that is read now waited before this thread read it.
     #[inline]
-    pub(crate) fn is_late(&self) -> bool {
+    pub(crate) fn may_data_have_waited(&self) -> bool {
         self.lateness.batches.get() > 0
     }
 

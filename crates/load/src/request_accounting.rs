@@ -27,7 +27,7 @@ pub(crate) struct AccountingConfig {
     /// The end of the warm-up. Requests that are due before it are sent and not counted.
     pub(crate) warm_up_end: Nanos,
     /// The planned end of the schedule.
-    pub(crate) end: Nanos,
+    pub(crate) schedule_end: Nanos,
     /// True for a closed loop, whose requests have no send lag.
     pub(crate) is_closed_loop: bool,
     /// True to count outcomes by target and status, too.
@@ -137,7 +137,7 @@ impl Accounting {
 
     /// Sets the end of the schedule to `at` if `at` is earlier than the present end.
     pub(crate) fn set_schedule_end(&mut self, at: Nanos) {
-        self.counting.end = self.counting.end.min(at);
+        self.counting.schedule_end = self.counting.schedule_end.min(at);
     }
 
     /// Records that a request is sent, with the number of requests in flight. `room_since` is the time since which the in-flight
@@ -336,7 +336,7 @@ impl Accounting {
     fn count(&mut self, finished: &FinishedRequest) {
         self.stats.record_finished(finished);
         self.tally.count(finished);
-        if finished.end > self.counting.end {
+        if finished.end > self.counting.schedule_end {
             self.stats.record_after_schedule(finished);
         }
         if self.counting.by_outcome {

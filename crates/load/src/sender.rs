@@ -48,7 +48,7 @@ pub(crate) struct SenderConfig {
     /// The time for which late responses are awaited after the last request.
     pub(crate) drain_timeout: Nanos,
     /// The time for which a failed request keeps its place in flight.
-    pub(crate) failure_pause: Nanos,
+    pub(crate) client_pause_after_failure: Nanos,
     /// True if requests are sent again that Go's client would send again.
     pub(crate) retries_enabled: bool,
     /// The maximum number of redirects of a request; `None` takes a redirect as the response.
@@ -147,7 +147,7 @@ impl SenderLoop {
             interval_end: rules.begins.saturating_add(rules.interval),
             ..LoopState::default()
         };
-        let paused_slots = PausedSlots::new(rules.failure_pause);
+        let paused_slots = PausedSlots::new(rules.client_pause_after_failure);
         Self {
             index,
             clock,
@@ -179,7 +179,7 @@ impl SenderLoop {
             self.rested();
             self.send_due_requests();
             self.expire();
-            self.act_on_transport(ConnectionPool::drive_pending);
+            self.act_on_transport(ConnectionPool::drive_marked_connections);
             self.tick();
         }
         self.publish();

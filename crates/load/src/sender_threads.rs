@@ -169,7 +169,7 @@ impl IdleSender {
         }
         self.run_transport(|pool, desk| pool.adopt_resolved(now, desk));
         self.run_transport(|pool, desk| pool.expire_attempts(now, desk));
-        self.run_transport(|pool, desk| pool.drive_pending(now, desk));
+        self.run_transport(|pool, desk| pool.drive_marked_connections(now, desk));
         Ok(())
     }
 

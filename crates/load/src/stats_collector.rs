@@ -14,7 +14,7 @@ use crate::stats::LoadStats;
 
 /// The result of waiting for an interval.
 #[derive(Debug)]
-pub enum CollectorEvent<'r> {
+pub enum NextIntervalResult<'r> {
     /// The next interval.
     Interval(&'r IntervalStats),
     /// No interval was complete within the given time.
@@ -65,15 +65,15 @@ impl Collector {
     }
 
     /// Waits for the next interval, at most `patience` for each thread.
-    pub(crate) fn next(&mut self, patience: Duration) -> CollectorEvent<'_> {
+    pub(crate) fn next(&mut self, patience: Duration) -> NextIntervalResult<'_> {
         self.begin();
         let to = loop {
             if self.threads.is_empty() {
-                return CollectorEvent::Ended;
+                return NextIntervalResult::Ended;
             }
             match self.harvest.recv_timeout(patience) {
                 Ok(harvest) => self.add_sender_report(harvest),
-                Err(RecvTimeoutError::Timeout) => return CollectorEvent::Timeout,
+                Err(RecvTimeoutError::Timeout) => return NextIntervalResult::Timeout,
                 // Threads have panicked; the figures of the others are reported.
                 Err(RecvTimeoutError::Disconnected) => {
                     self.threads.iter_mut().for_each(|one| one.ended = true);
@@ -162,7 +162,7 @@ impl Collector {
         (all && ended <= to).then_some(to)
     }
 
-    fn close_interval(&mut self, to: Nanos) -> CollectorEvent<'_> {
+    fn close_interval(&mut self, to: Nanos) -> NextIntervalResult<'_> {
         self.current.to = to.max(self.current.from);
         self.current.stats.in_flight_peak = self.threads.iter().map(|thread| thread.peak).sum();
         self.total.merge(&self.current.stats);
@@ -171,7 +171,7 @@ impl Collector {
         if self.threads.iter().all(|thread| thread.ended) {
             self.threads.clear();
         }
-        CollectorEvent::Interval(&self.current)
+        NextIntervalResult::Interval(&self.current)
     }
 }
 
@@ -203,7 +203,8 @@ mod tests {
     /// Returns start, end and counts of each interval that can be reported now.
     fn told(collector: &mut Collector) -> Vec<(Nanos, Nanos, u64, u64)> {
         let mut told = Vec::new();
-        while let CollectorEvent::Interval(IntervalStats { from, to, stats }) = collector.next(Duration::ZERO)
+        while let NextIntervalResult::Interval(IntervalStats { from, to, stats }) =
+            collector.next(Duration::ZERO)
         {
             told.push((from / SECOND, to / SECOND, stats.sent, stats.in_flight_peak));
         }
@@ -243,14 +244,14 @@ mod tests {
         [spinning(0, 1, 8, false), spinning(1, 1, 0, false)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
-        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
+        assert!(matches!(collector.next(Duration::ZERO), NextIntervalResult::Interval(_)));
         assert_eq!((collector.busy_poll_times(), collector.last_interval().to), (&[8, 0][..], SECOND));
         [spinning(0, 2, 7, true), spinning(1, 2, 1, true)]
             .into_iter()
             .for_each(|harvest| threads.send(harvest).unwrap());
-        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Interval(_)));
+        assert!(matches!(collector.next(Duration::ZERO), NextIntervalResult::Interval(_)));
         assert_eq!((collector.busy_poll_times(), collector.last_interval().to), (&[15, 1][..], 2 * SECOND));
-        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
+        assert!(matches!(collector.next(Duration::ZERO), NextIntervalResult::Ended));
         assert_eq!(collector.busy_poll_times(), [15, 1], "and stays known");
     }
 
@@ -263,7 +264,7 @@ mod tests {
         assert_eq!(told(&mut collector), [], "of the first second one thread's is mixed with its last");
         threads.send(SenderReport { ended: true, ..harvest(1, 3, 1) }).unwrap();
         assert_eq!(told(&mut collector), [(0, 3, 13, 11)]);
-        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
+        assert!(matches!(collector.next(Duration::ZERO), NextIntervalResult::Ended));
         assert_eq!((collector.end_time(), collector.total().sent), (3 * SECOND, 13));
     }
 
@@ -273,6 +274,6 @@ mod tests {
         threads.send(harvest(0, 1, 5)).unwrap();
         drop(threads);
         assert_eq!(told(&mut collector), [(0, 1, 5, 5)]);
-        assert!(matches!(collector.next(Duration::ZERO), CollectorEvent::Ended));
+        assert!(matches!(collector.next(Duration::ZERO), NextIntervalResult::Ended));
     }
 }

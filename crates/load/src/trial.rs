@@ -18,7 +18,7 @@ use crate::results::EncodeError;
 use crate::run_outcome::{RunOutcome, requests_handed_out};
 use crate::schedule::{ArrivalModel, ScheduleShard, StopCondition};
 use crate::stats::LoadStats;
-use crate::stats_collector::{Collector, CollectorEvent};
+use crate::stats_collector::{Collector, NextIntervalResult};
 use crate::thread_shares::SenderTaskBuilder;
 
 /// A trial that runs. Dropping it aborts it and waits for the threads to end it.
@@ -64,7 +64,7 @@ impl LoadTrial<'_> {
     }
 
     /// Waits for the figures of the next interval, or at most `patience`. Intervals are in the time of the trial.
-    pub fn next_interval(&mut self, patience: Duration) -> CollectorEvent<'_> {
+    pub fn next_interval(&mut self, patience: Duration) -> NextIntervalResult<'_> {
         self.state.collector.next(patience)
     }
 
@@ -170,7 +170,7 @@ impl TrialState {
     }
 
     fn hear_all(&mut self) {
-        while !matches!(self.collector.next(Duration::from_secs(1)), CollectorEvent::Ended) {}
+        while !matches!(self.collector.next(Duration::from_secs(1)), NextIntervalResult::Ended) {}
     }
 
     fn await_writer(&mut self) -> Result<u64, EncodeError> {

@@ -27,7 +27,7 @@ use seawall_load::results::{Decoder, EncodeError, ResultFormat};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, ScheduleShard, StopCondition};
 use seawall_load::sender::SaturationPolicy;
 use seawall_load::stats::{AfterSchedule, LoadStats};
-use seawall_load::stats_collector::CollectorEvent;
+use seawall_load::stats_collector::NextIntervalResult;
 use seawall_load::summary::Summary;
 use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
 use seawall_load::template::TemplateReader;
@@ -116,9 +116,9 @@ fn told(
     let mut intervals = Vec::new();
     loop {
         match running.next_interval(Duration::from_secs(1)) {
-            CollectorEvent::Interval(interval) => intervals.push(interval.clone()),
-            CollectorEvent::Timeout => {}
-            CollectorEvent::Ended => break,
+            NextIntervalResult::Interval(interval) => intervals.push(interval.clone()),
+            NextIntervalResult::Timeout => {}
+            NextIntervalResult::Ended => break,
         }
     }
     let outcome = running.finish();

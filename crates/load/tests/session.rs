@@ -17,7 +17,7 @@ use seawall_load::request_source::{RequestList, RequestReader, RequestSource};
 use seawall_load::schedule::{
     self, ArrivalModel, ArrivalSpacing, NextArrival, Schedule, ScheduleShard, StopCondition,
 };
-use seawall_load::stats_collector::CollectorEvent;
+use seawall_load::stats_collector::NextIntervalResult;
 use seawall_load::target::{self, Target, TargetDefaults, TargetReader, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_testkit::closure_server::Server;
@@ -179,7 +179,7 @@ fn a_trial_that_was_heard_to_its_end_and_dropped_is_in_the_total_of_its_session(
     let server = Server::start_answering(OK).unwrap();
     let mut session = open(list(&[server.url("/")]));
     let mut trial = session.start_trial(&closed(10, 2), None).unwrap();
-    while !matches!(trial.next_interval(Duration::from_secs(20)), CollectorEvent::Ended) {}
+    while !matches!(trial.next_interval(Duration::from_secs(20)), NextIntervalResult::Ended) {}
     drop(trial);
     assert_eq!(session.total().good(), 10);
     run(&mut session, &closed(5, 1));
@@ -296,7 +296,7 @@ fn a_connection_that_the_server_ends_between_two_trials_costs_no_hit() {
 fn with_hits(session: &mut LoadSession, load: &LoadSpec) -> (RunOutcome, Vec<CompletedRequest>) {
     let mut trial = session.start_trial(load, None).unwrap();
     let mut hits = Vec::new();
-    while !matches!(trial.next_interval(Duration::from_secs(20)), CollectorEvent::Ended) {
+    while !matches!(trial.next_interval(Duration::from_secs(20)), NextIntervalResult::Ended) {
         let interval = trial.last_interval();
         let own = interval.stats.completed_requests.clone();
         assert!(load.per_request_outcomes || own.is_empty(), "only who asks for hits gets them");
@@ -522,11 +522,11 @@ fn dues_of(index: u64, (from, to): (Nanos, &str), hears: impl Fn(&Control) -> bo
     let mut dues = Vec::new();
     loop {
         match trial.next_interval(Duration::from_secs(1)) {
-            CollectorEvent::Interval(interval) => {
+            NextIntervalResult::Interval(interval) => {
                 dues.extend(interval.stats.completed_requests.iter().map(|fate| fate.due));
             }
-            CollectorEvent::Timeout => {}
-            CollectorEvent::Ended => break,
+            NextIntervalResult::Timeout => {}
+            NextIntervalResult::Ended => break,
         }
     }
     assert_eq!(trial.finish().unsent(), 0);

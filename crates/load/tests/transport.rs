@@ -15,7 +15,7 @@ use seawall_load::request::{PreparedRequest, RequestFraming};
 use seawall_load::request_failure_reason::{OutcomeClass, RequestFault};
 use seawall_load::request_source::{RequestList, RequestSource};
 use seawall_load::schedule::{ArrivalModel, ArrivalSpacing, Schedule, StopCondition};
-use seawall_load::stats_collector::CollectorEvent;
+use seawall_load::stats_collector::NextIntervalResult;
 use seawall_load::target::{Target, Weight};
 use seawall_load::tls::TlsOptions;
 use seawall_testkit::closure_server::{Peer, Server};
@@ -227,7 +227,7 @@ fn most_connections(plan: RunPlan) -> (usize, RunOutcome) {
     let mut running = engine::start(plan, None).unwrap();
     let control = running.control();
     let mut most = 0;
-    while !matches!(running.next_interval(Duration::from_millis(10)), CollectorEvent::Ended) {
+    while !matches!(running.next_interval(Duration::from_millis(10)), NextIntervalResult::Ended) {
         most = most.max(control.connections());
     }
     (most, running.finish())

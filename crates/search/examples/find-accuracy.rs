@@ -325,6 +325,6 @@ fn row(name: &str, scores: &[&SearchScore]) {
         100.0 * quantile(knee_errors.iter().copied(), 0.9),
         both(&|score| score.report.took.as_secs_f64(), 1.0),
         both(&|score| score.overload_seconds, 1.0),
-        quantile(scores.iter().map(|score| score.failed as f64), 0.5),
+        quantile(scores.iter().map(|score| score.failed_requests as f64), 0.5),
     );
 }

@@ -34,7 +34,7 @@ impl ComparedRun {
     pub fn of(report: &SearchReport, arrivals: &str, connections: &str) -> Self {
         Self {
             goal: report.goal,
-            profile: report.profile.to_owned(),
+            profile: report.search_profile_name.to_owned(),
             max_rate: report.max_rate,
             arrivals: arrivals.to_owned(),
             connection_use: connections.to_owned(),

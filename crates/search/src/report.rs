@@ -123,7 +123,7 @@ pub struct SearchReport {
     /// The goal of the search.
     pub goal: SearchGoal,
     /// The name of the profile.
-    pub profile: &'static str,
+    pub search_profile_name: &'static str,
     /// The highest allowed rate in requests per second.
     pub max_rate: Option<f64>,
     /// The cliff, where errors exceed the goal or the requests in flight grow.

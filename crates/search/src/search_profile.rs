@@ -8,7 +8,7 @@ pub struct Profile {
     /// The name of the profile.
     pub name: &'static str,
     /// The width of the cliff's bracket, as a share, at which the search for the cliff ends.
-    pub cliff_width: f64,
+    pub cliff_stop_bracket_width: f64,
     /// The width of the knee's bracket, as a share, at which the search for the knee ends.
     pub knee_width: f64,
     /// The time for the cliff, without the check on a rested target.
@@ -33,7 +33,7 @@ impl Profile {
     /// A search of about a minute.
     pub const QUICK: Self = Self {
         name: "quick",
-        cliff_width: 0.08,
+        cliff_stop_bracket_width: 0.08,
         knee_width: 0.10,
         cliff_budget: Duration::from_secs(50),
         knee_budget: Duration::from_secs(20),
@@ -48,7 +48,7 @@ impl Profile {
     /// A search of several minutes.
     pub const THOROUGH: Self = Self {
         name: "thorough",
-        cliff_width: 0.025,
+        cliff_stop_bracket_width: 0.025,
         knee_width: 0.03,
         cliff_budget: Duration::from_secs(360),
         knee_budget: Duration::from_secs(200),

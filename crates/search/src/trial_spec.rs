@@ -37,7 +37,7 @@ pub enum TrialPurpose {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StopRule {
     /// Stops at the longest duration, or earlier if the trial does damage or its verdict is bad.
-    FullDuration(TrialCriteria),
+    FullDurationUnlessBad(TrialCriteria),
     /// Stops as soon as the verdict is clear.
     Decided(TrialCriteria),
     /// Stops as soon as this share of half a second's requests fails or hangs.
@@ -102,7 +102,7 @@ impl TrialSpec {
             StopRule::Decided(standard) => {
                 standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) != TrialVerdict::Undecided
             }
-            StopRule::FullDuration(standard) => {
+            StopRule::FullDurationUnlessBad(standard) => {
                 standard.judge(&TrialEvidence::of(self.rate, blocks, &standard)) == TrialVerdict::Bad
             }
             StopRule::FailingShare(share) => fails(blocks, share),

@@ -148,7 +148,7 @@ impl Node {
     }
 
     /// The tool as it is shipped, on the node, for the cluster of this kubeconfig file.
-    pub fn seawall(&self, kubeconfig: &Path) -> Command {
+    pub fn seawall_command(&self, kubeconfig: &Path) -> Command {
         let mut command = Command::new(e2e_artifact_path("seawall"));
         command.env("KUBECONFIG", kubeconfig).env("HOME", NODE_FOLDER).current_dir(NODE_FOLDER);
         command

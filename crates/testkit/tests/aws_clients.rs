@@ -22,7 +22,7 @@ const TWELVE_HOURS: i64 = 12 * HOUR;
 fn steps(minutes: i64) -> CallSchedule {
     CallSchedule {
         duration_seconds: TWELVE_HOURS,
-        turn_interval_seconds: minutes * MINUTE,
+        seconds_between_call_bursts: minutes * MINUTE,
         calls_per_turn: 3,
     }
 }
@@ -145,7 +145,7 @@ fn each_model_fetches_as_often_as_its_sdk_did_and_uses_what_it_used() {
 fn a_poll_is_a_poll_whatever_the_server_does() {
     let measured = [6.0, 13.0, 2.0, 8.0, 14.0, 25.0];
     let evenly =
-        CallSchedule { duration_seconds: TWELVE_HOURS, turn_interval_seconds: 20, calls_per_turn: 1 };
+        CallSchedule { duration_seconds: TWELVE_HOURS, seconds_between_call_bursts: 20, calls_per_turn: 1 };
     for ((session, rotates_at, _), least) in COLUMNS.into_iter().zip(measured) {
         let day = simulate_imds(family("C++"), RotatingSessionServer::new(session, rotates_at), evenly, 1);
         assert_eq!((day.fetches_per_hour(), day.requests_per_hour()), (12.0, 36.0));

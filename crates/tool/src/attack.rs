@@ -51,7 +51,7 @@ pub(crate) use self::args::AttackArgs;
 use self::args::SummaryFormat;
 use self::control_socket::{CommandHandler, ControlSocket};
 use self::distributed_attack::DistributedAttack;
-use self::distributed_attack::records::{self, PodRecords};
+use self::distributed_attack::records::{self, AllPodsRecords};
 use self::generator_pods::{AttackPodStatus, PodTracker};
 use self::hdr_log::PendingHdrLog;
 use self::interval_files::IntervalOutputFiles;
@@ -126,7 +126,7 @@ fn from_pods(args: &AttackArgs, asked: &DistributedOptions) -> anyhow::Result<Ex
     };
     // What fills the terminal shows news of pods itself, and whoever reads on finds them below it.
     let pods = PodTracker::new(!beside.live.is_full_screen());
-    let records = results.map(PodRecords::new);
+    let records = results.map(AllPodsRecords::new);
     let run = DistributedAttack::begin(crew, &plan.load, pods, records, asked.on_pod_loss)?;
     let signals = signals.listen(run.control())?;
     run_to_end(args, beside, Box::new(run), &signals)

@@ -16,14 +16,14 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::fetch_waiters::NextFetchResult;
 use crate::limiter::QueueTicket;
 use crate::principal::Principal;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// One fetch. It publishes a result even if its task is dropped, so that no request waits for a result that never comes.
 pub(crate) struct FetchTask<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     slot: Weak<CacheEntry<X>>,
     principal: X::Principal,
-    account: ThrottleKey,
+    account: ThrottledAccountOrWorkload,
     landed: bool,
 }
 
@@ -195,7 +195,7 @@ const LAST_TRY: Duration = Duration::from_secs(10);
 /// renewal cannot keep it above the floor.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
-    could_be_kept.then(|| lease.expires.saturating_sub(floor + LAST_TRY))
+    could_be_kept.then(|| lease.expires.saturating_sub_duration(floor + LAST_TRY))
 }
 
 /// Returns the error for a credential that had expired when it arrived.

@@ -49,4 +49,4 @@ pub use lease_error::LeaseError;
 pub use pod_broker::{LeaseWatch, PodCredentialsSpec, PodLeaseClient};
 pub use principal::Principal;
 pub use settings::BrokerSettings;
-pub use throttle_key::ThrottleKey;
+pub use throttle_key::ThrottledAccountOrWorkload;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use seawall_core::{LifetimeFloor, ServiceAccount};
 
 use crate::lease_error::LeaseError;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The fields that determine a credential of one cloud.
 ///
@@ -41,8 +41,8 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     fn workload(&self) -> &ServiceAccount;
 
     /// Returns the account to which the cloud counts this principal's calls. The default is the ServiceAccount.
-    fn throttle_key(&self) -> ThrottleKey {
-        ThrottleKey::Workload(self.workload().clone())
+    fn throttle_key(&self) -> ThrottledAccountOrWorkload {
+        ThrottledAccountOrWorkload::Workload(self.workload().clone())
     }
 
     /// Returns the least remaining lifetime of this credential in responses while the cloud is available. `floor` is the cloud's

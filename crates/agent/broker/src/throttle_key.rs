@@ -6,14 +6,14 @@ use seawall_core::ServiceAccount;
 
 /// The account or workload that a cloud throttles. The key does not name the cloud, because each cloud has its own broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum ThrottleKey {
+pub enum ThrottledAccountOrWorkload {
     /// A cloud account under the name that the cloud's module chooses: an e-mail address at Google, an account and region at AWS.
     CloudAccount(Arc<str>),
     /// The workload's Kubernetes ServiceAccount.
     Workload(ServiceAccount),
 }
 
-impl ThrottleKey {
+impl ThrottledAccountOrWorkload {
     /// Returns the name of the cloud account, or `None` for a ServiceAccount.
     pub fn account_name(&self) -> Option<&str> {
         match self {

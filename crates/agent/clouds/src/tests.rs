@@ -65,7 +65,7 @@ async fn what_the_list_tells_it_tells_of_each_cloud() {
 #[tokio::test]
 async fn readiness_is_answered_by_the_dialect_that_it_asks() {
     let mut world = PodFixture::new();
-    world.caller = PodClient::Probe;
+    world.caller = PodClient::OwnReadinessRequest;
     // In `conceal` mode the real server answers Google's readiness request, so this test omits it.
     for probe in world.clouds.readiness_requests(&[DialectName::AwsImds, DialectName::AwsContainers]) {
         let headers = probe.headers.trim_end();

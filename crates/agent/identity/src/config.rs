@@ -121,13 +121,13 @@ impl IdentityConfig {
         listen: &[(SocketAddr, &[DialectName])],
         downward: &DownwardApi,
     ) -> Self {
-        let table = root.key("identity").table();
+        let table = root.key("identity").as_table();
         let strategy = table.key("strategy");
         let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
         // Read the keys of all strategies, even of strategies that are off, so that `check` reports every mistake.
         let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
-        let redirect = RedirectConfig::read(&table.key("redirect").table());
+        let redirect = RedirectConfig::read(&table.key("redirect").as_table());
         match (wanted, cluster) {
             (Some(StrategyName::Anyone), _) => {
                 // The agent must identify a pod before it gives credentials, and `anyone` identifies no pod.

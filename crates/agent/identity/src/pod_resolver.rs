@@ -151,7 +151,7 @@ impl ClientResolver<PodEntry> for PodResolver {
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> PodClient {
         let peer = ends.peer;
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
-            return PodClient::Probe;
+            return PodClient::OwnReadinessRequest;
         }
         let ResolverMode::Attestation(by, _) = &self.way else { return PodClient::Anyone };
         match by.verdict(ends) {

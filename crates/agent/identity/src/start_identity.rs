@@ -121,11 +121,11 @@ impl IdentityStrategy {
         control: &Runtime,
         stopper: &Stopper,
         orders: SwapCommandReceiver,
-    ) -> anyhow::Result<(IdentityService, Option<ClusterThread>)> {
+    ) -> anyhow::Result<(RunningIdentityStrategy, Option<ClusterThread>)> {
         match self.0 {
             Kind::Anyone => {
                 control.spawn(entitlement_swap::run_commands(StaticPods::default(), orders));
-                Ok((IdentityService::fixed(PodResolver::for_anyone(probe), clouds.clone()), None))
+                Ok((RunningIdentityStrategy::fixed(PodResolver::for_anyone(probe), clouds.clone()), None))
             }
             Kind::File(identity) => {
                 let pods = StaticPods::of(&identity, &clouds.current());
@@ -135,11 +135,11 @@ impl IdentityStrategy {
                     probe,
                 );
                 control.spawn(entitlement_swap::run_commands(pods, orders));
-                Ok((IdentityService::fixed(callers, clouds.clone()), None))
+                Ok((RunningIdentityStrategy::fixed(callers, clouds.clone()), None))
             }
             Kind::Cluster(cluster, way) => {
                 let (who, hearing, follower) =
-                    IdentityService::of_cluster(cluster, way, clouds, probe, clock, control)?;
+                    RunningIdentityStrategy::of_cluster(cluster, way, clouds, probe, clock, control)?;
                 Ok((who, Some(ClusterThread::start(hearing, follower, orders, stopper)?)))
             }
         }
@@ -258,7 +258,7 @@ impl ClusterThread {
 
 /// The running identity strategy: the pod resolver and the cluster client.
 #[derive(Debug)]
-pub struct IdentityService {
+pub struct RunningIdentityStrategy {
     /// Resolves connections to pods.
     pub resolver: Arc<PodResolver>,
     /// The client of the API server, if the strategy reads pods from it.
@@ -267,7 +267,7 @@ pub struct IdentityService {
     clouds: Arc<CurrentClouds>,
 }
 
-impl IdentityService {
+impl RunningIdentityStrategy {
     fn fixed(callers: PodResolver, clouds: Arc<CurrentClouds>) -> Self {
         Self { resolver: Arc::new(callers), cluster_client: None, pod_token_lifetime: None, clouds }
     }

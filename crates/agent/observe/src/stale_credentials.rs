@@ -156,7 +156,7 @@ impl RenewalMonitor {
         let since = hour(wall - now.since(since));
         let at_the_end = hour(wall + ends.since(now));
         let first = self.clouds.current().sdk_profiles(cloud).earliest_affected.map(|FirstExpiringSdks { remaining_lifetime: left, sdk_names: who }| {
-            let at = hour(wall + ends.saturating_sub(left).since(now));
+            let at = hour(wall + ends.saturating_sub_duration(left).since(now));
             format!(
                 " From {at} UTC on, {who} request new credentials, some on every call, and fail if the agent restarts."
             )

@@ -38,7 +38,7 @@ impl ClientId {
 /// The client whose shares a request uses.
 /// The whole process has a limited number of upstream permits and of long polls. Each client has a share of both.
 #[derive(Clone, Copy, Debug)]
-pub struct UpstreamShareOwner<'a> {
+pub struct UpstreamChargedClient<'a> {
     /// The client.
     pub client: ClientId,
     /// Counts the client's long polls on all threads.
@@ -104,7 +104,7 @@ pub enum Client<P> {
     /// Any client under the strategy `anyone`, which serves every address.
     Anyone,
     /// This agent's own readiness request.
-    Probe,
+    OwnReadinessRequest,
     /// A client whose pod is not known yet. The pod can become known later.
     Unidentified,
     /// A client that the agent refuses. The value is the reason.
@@ -116,7 +116,7 @@ impl<P> Clone for Client<P> {
         match self {
             Self::Pod(pod) => Self::Pod(pod.clone()),
             Self::Anyone => Self::Anyone,
-            Self::Probe => Self::Probe,
+            Self::OwnReadinessRequest => Self::OwnReadinessRequest,
             Self::Unidentified => Self::Unidentified,
             Self::Refused(refusal) => Self::Refused(*refusal),
         }
@@ -135,7 +135,7 @@ impl<P: ServedPod> Client<P> {
             Self::Refused(refusal) => refusal.is_retryable(),
             Self::Unidentified => true,
             Self::Pod(_) => self.is_pod_gone(),
-            Self::Anyone | Self::Probe => false,
+            Self::Anyone | Self::OwnReadinessRequest => false,
         }
     }
 }

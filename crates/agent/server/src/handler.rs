@@ -22,7 +22,7 @@ use seawall_core::cloud::CloudName;
 use seawall_http::path::{self, PathCharset};
 use seawall_http::{Refusal, RequestHead, ResponseContext};
 
-use super::connection_client::UpstreamShareOwner;
+use super::connection_client::UpstreamChargedClient;
 use super::repeated_request_cache::ReplayableQuery;
 use super::response::DeferredResponse;
 use super::route::MetadataRoute;
@@ -99,7 +99,7 @@ pub struct RequestContext<'a, 'h, 'b> {
     /// The properties of the request that affect the format of the response.
     pub response_context: &'a ResponseContext<'a>,
     /// The client whose shares the request uses.
-    pub shares: UpstreamShareOwner<'a>,
+    pub shares: UpstreamChargedClient<'a>,
     /// The address from which the request came.
     pub peer_ip: IpAddr,
     /// The number of the request, unique in this process.

@@ -22,7 +22,7 @@ pub enum MemoryLevel {
     #[default]
     Enough,
     /// Only clients with few connections may keep further ones.
-    Low,
+    FreeMemoryLow,
     /// In addition, the thread ends connections of the client with the most connections: idle ones at once, others after an answer.
     Scarce,
     /// In addition, no client may keep further connections: each new connection is a guest.
@@ -34,7 +34,7 @@ impl MemoryLevel {
     pub fn from_free_bytes(room: u64) -> Self {
         match room {
             LOW.. => Self::Enough,
-            SCARCE.. => Self::Low,
+            SCARCE.. => Self::FreeMemoryLow,
             NONE.. => Self::Scarce,
             _ => Self::Exhausted,
         }
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn the_less_memory_is_free_the_less_clients_get() {
         let mebibytes = [4, 3, 2, 1, 0].map(|mebibytes| MemoryLevel::from_free_bytes(mebibytes << 20));
-        use MemoryLevel::{Enough, Exhausted, Low, Scarce};
-        assert_eq!(mebibytes, [Enough, Enough, Low, Scarce, Exhausted]);
+        use MemoryLevel::{Enough, Exhausted, FreeMemoryLow, Scarce};
+        assert_eq!(mebibytes, [Enough, Enough, FreeMemoryLow, Scarce, Exhausted]);
     }
 }

@@ -82,7 +82,7 @@ impl TimeAtLimitMeter {
             .map(|thread| thread.connection_metrics.guest_connections.load(Ordering::Relaxed))
             .sum();
         let is_crowded = self.accepted_guests.swap(guests, Ordering::Relaxed) != guests;
-        let is_reached = [is_crowded, level >= MemoryLevel::Low];
+        let is_reached = [is_crowded, level >= MemoryLevel::FreeMemoryLow];
         let now = self.clock.now().as_nanos();
         for (reached, _) in self.reached.iter().zip(is_reached).filter(|(_, is_reached)| *is_reached) {
             let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
@@ -127,7 +127,7 @@ mod tests {
 
     impl MemoryGauge for LowMemory {
         fn level(&self, _: u32) -> MemoryLevel {
-            MemoryLevel::Low
+            MemoryLevel::FreeMemoryLow
         }
     }
 

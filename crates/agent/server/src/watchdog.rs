@@ -493,7 +493,7 @@ mod tests {
         let health = TrafficThreadHealth::new(clock.clone());
         let check = |silence: Duration| {
             hand.advance(HEARTBEAT_INTERVAL);
-            let oldest_beat = clock.now().saturating_sub(silence);
+            let oldest_beat = clock.now().saturating_sub_duration(silence);
             health.record(HeartbeatCheck::Running { oldest_beat });
             (health.not_ready_reason(), health.not_alive_reason())
         };

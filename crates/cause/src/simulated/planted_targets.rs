@@ -9,8 +9,8 @@ use fastrand::Rng;
 use super::client::ModelTarget;
 use super::network_parts::{KeepAlivePolicy, SerialServer, SimulatedLink, SimulatedListener, StallSchedule};
 use super::servers::{
-    CfsQuotaServer, LeakyBucketServer, LognormalServiceTime, RetryingProxyServer, ServerModel,
-    TokenBucketServer, UnevenBalancer, UnlimitedServer, WorkerPoolServer,
+    CfsQuotaServer, LeakyBucketServer, LognormalServiceTime, RetryingProxyServer,
+    RoundRobinOverUnequalServers, ServerModel, TokenBucketServer, UnlimitedServer, WorkerPoolServer,
 };
 use crate::cause_size_estimates::load_at_permille_loss;
 use crate::class::CauseClass;
@@ -23,7 +23,7 @@ pub struct PlantedTarget {
     /// The results that a search would have.
     pub search_findings: SearchFindings,
     /// The simulated target.
-    pub subject: ModelTarget,
+    pub simulated_target: ModelTarget,
 }
 
 /// The classes that are planted alone.
@@ -410,7 +410,7 @@ impl TargetBuilder {
         ];
         servers[0] =
             WorkerPoolServer::new(slow as usize, LognormalServiceTime { mean, variation }, usize::MAX);
-        self.serve(UnevenBalancer { servers, last_server: 0 });
+        self.serve(RoundRobinOverUnequalServers { servers, last_server: 0 });
     }
 
     fn names(&mut self, beside: bool) {
@@ -465,6 +465,6 @@ impl TargetBuilder {
             generator_max_rate: None,
             time_budget: Duration::from_secs(40),
         };
-        PlantedTarget { truth, search_findings: known, subject: self.subject }
+        PlantedTarget { truth, search_findings: known, simulated_target: self.subject }
     }
 }

@@ -10,7 +10,7 @@ use crate::report::DiagnosisReport;
 
 /// The result of one inquiry.
 #[derive(Debug, Clone, PartialEq)]
-pub struct DiagnosisScore {
+pub struct ScoredInquiry {
     /// The planted causes.
     pub truth: Vec<CauseClass>,
     /// The named causes, the most probable first.
@@ -28,7 +28,7 @@ pub struct DiagnosisScore {
 /// The ratio of probabilities from which a result counts as confident.
 const CONFIDENT: f64 = 10.0;
 
-impl DiagnosisScore {
+impl ScoredInquiry {
     /// Returns whether the first named cause is planted.
     #[must_use]
     pub fn is_right(&self) -> bool {
@@ -56,18 +56,18 @@ impl DiagnosisScore {
 
 /// Runs an inquiry on a target.
 #[must_use]
-pub fn diagnose_and_score_one(mut plant: PlantedTarget) -> DiagnosisScore {
+pub fn diagnose_and_score_one(mut plant: PlantedTarget) -> ScoredInquiry {
     let mut inquiry = Inquiry::new(plant.search_findings.clone());
     let mut load = 0.0;
     loop {
         match inquiry.next_step() {
             InquiryStep::Finished => break,
             InquiryStep::Pause(time) => {
-                let goes_on = plant.subject.pause(time);
+                let goes_on = plant.simulated_target.pause(time);
                 inquiry.record_pause(time, goes_on);
             }
             InquiryStep::RunExperiment(experiment) => {
-                let watched = plant.subject.run_experiment(&experiment);
+                let watched = plant.simulated_target.run_experiment(&experiment);
                 load += load_seconds(&experiment);
                 inquiry.record_experiment(&experiment, watched);
             }
@@ -86,7 +86,7 @@ fn scored(
     report: DiagnosisReport,
     odds: &CausePosterior,
     load: f64,
-) -> DiagnosisScore {
+) -> ScoredInquiry {
     let named: Vec<_> = report.causes.iter().map(|cause| cause.class).collect();
     let first = report.causes.first().map_or(0.0, |cause| cause.confidence);
     let next = odds.marginals.iter().find(|(class, _)| !named.contains(class)).map_or(0.0, |(_, p)| *p);
@@ -95,12 +95,12 @@ fn scored(
         truth.iter().any(|class| tie.between.contains(class))
             && named.iter().any(|class| tie.between.contains(class))
     });
-    DiagnosisScore { truth, named, confidence_ratio: ahead, tied, load_seconds: load, report }
+    ScoredInquiry { truth, named, confidence_ratio: ahead, tied, load_seconds: load, report }
 }
 
 /// Scores for every single cause, for each seed.
 #[must_use]
-pub fn score_single_causes(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+pub fn score_single_causes(seeds: std::ops::Range<u64>) -> Vec<ScoredInquiry> {
     let plants = SINGLE_CAUSES
         .into_iter()
         .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw(class, seed)));
@@ -109,7 +109,7 @@ pub fn score_single_causes(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
 
 /// Scores for every single cause on local targets, for each seed.
 #[must_use]
-pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<ScoredInquiry> {
     let plants = SINGLE_CAUSES
         .into_iter()
         .flat_map(|class| seeds.clone().map(move |seed| PlantedTarget::draw_local(class, seed)));
@@ -118,7 +118,7 @@ pub fn single_local_faults(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
 
 /// Scores for every pair of causes, for each seed.
 #[must_use]
-pub fn score_cause_pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
+pub fn score_cause_pairs(seeds: std::ops::Range<u64>) -> Vec<ScoredInquiry> {
     let plants = PAIRS
         .into_iter()
         .flat_map(|pair| seeds.clone().map(move |seed| PlantedTarget::draw_pair(pair, seed)));
@@ -126,6 +126,6 @@ pub fn score_cause_pairs(seeds: std::ops::Range<u64>) -> Vec<DiagnosisScore> {
 }
 
 /// Returns the share of scores that match the predicate.
-pub fn share(scores: &[DiagnosisScore], holds: impl Fn(&DiagnosisScore) -> bool) -> f64 {
+pub fn share(scores: &[ScoredInquiry], holds: impl Fn(&ScoredInquiry) -> bool) -> f64 {
     scores.iter().filter(|score| holds(score)).count() as f64 / scores.len().max(1) as f64
 }

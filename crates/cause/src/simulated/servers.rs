@@ -282,14 +282,14 @@ impl ServerModel for RetryingProxyServer {
 
 /// A balancer that gives several unequal servers the same number of requests.
 #[derive(Debug, Clone)]
-pub struct UnevenBalancer {
+pub struct RoundRobinOverUnequalServers {
     /// The servers.
     pub servers: Vec<WorkerPoolServer>,
     /// The index of the server that got the last request.
     pub last_server: usize,
 }
 
-impl ServerModel for UnevenBalancer {
+impl ServerModel for RoundRobinOverUnequalServers {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> ModelOutcome {
         self.last_server = (self.last_server + 1) % self.servers.len();
         self.servers[self.last_server].serve(at, rng)

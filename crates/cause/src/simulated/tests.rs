@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::client::ModelTarget;
 use super::network_parts::KeepAlivePolicy;
 use super::planted_targets::{PlantedTarget, SINGLE_CAUSES};
-use super::scores::{self, DiagnosisScore, diagnose_and_score_one, share};
+use super::scores::{self, ScoredInquiry, diagnose_and_score_one, share};
 use crate::class::CauseClass;
 use crate::experiment::{Experiment, ExperimentLoad};
 use crate::experiment_plans;
@@ -24,12 +24,12 @@ fn inquire(
         match inquiry.next_step() {
             InquiryStep::Finished => return inquiry,
             InquiryStep::Pause(time) => {
-                let goes_on = plant.subject.pause(time);
+                let goes_on = plant.simulated_target.pause(time);
                 inquiry.record_pause(time, goes_on);
             }
             InquiryStep::RunExperiment(experiment) => {
-                let mut watched = plant.subject.run_experiment(&experiment);
-                change(&experiment, &mut watched, &mut plant.subject);
+                let mut watched = plant.simulated_target.run_experiment(&experiment);
+                change(&experiment, &mut watched, &mut plant.simulated_target);
                 inquiry.record_experiment(&experiment, watched);
             }
         }
@@ -37,7 +37,7 @@ fn inquire(
     panic!("an inquiry that has no end");
 }
 
-fn figure(score: &DiagnosisScore, class: CauseClass, name: &str) -> Option<f64> {
+fn figure(score: &ScoredInquiry, class: CauseClass, name: &str) -> Option<f64> {
     let cause = score.report.causes.iter().find(|cause| cause.class == class)?;
     cause.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value)
 }
@@ -46,8 +46,8 @@ fn figure(score: &DiagnosisScore, class: CauseClass, name: &str) -> Option<f64> 
 #[test]
 fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
     let scores = scores::score_single_causes(501..505);
-    assert!(share(&scores, DiagnosisScore::is_right) >= 0.85, "{}", share(&scores, DiagnosisScore::is_right));
-    let wrong = share(&scores, DiagnosisScore::is_wrong_with_confidence);
+    assert!(share(&scores, ScoredInquiry::is_right) >= 0.85, "{}", share(&scores, ScoredInquiry::is_right));
+    let wrong = share(&scores, ScoredInquiry::is_wrong_with_confidence);
     assert!(wrong <= 0.03, "{wrong}");
     let second = share(&scores, |score| score.named.len() > 1);
     assert!(second <= 0.1, "a second cause where there is none: {second}");
@@ -56,7 +56,7 @@ fn most_single_causes_are_named_and_hardly_any_wrongly_with_confidence() {
 #[test]
 fn two_causes_are_both_named_more_often_than_not() {
     let scores = scores::score_cause_pairs(501..505);
-    let both = share(&scores, DiagnosisScore::named_all_causes);
+    let both = share(&scores, ScoredInquiry::named_all_causes);
     assert!(both >= 0.5, "{both}");
 }
 
@@ -101,7 +101,7 @@ fn sizes_are_those_that_were_planted() {
 #[test]
 fn a_generator_that_cannot_keep_up_is_named_after_three_trials() {
     let mut plant = PlantedTarget::draw(CauseClass::RateLimiter, 1);
-    plant.subject.generator_max_rate = 0.0;
+    plant.simulated_target.generator_max_rate = 0.0;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     assert_eq!(inquiry.report().experiments.len(), 3);
     assert_eq!(inquiry.report().causes.first().map(|cause| cause.class), Some(CauseClass::Generator));
@@ -180,7 +180,7 @@ fn what_is_told_of_a_cause_speaks_for_it_and_says_whether_it_was_seen() {
 #[test]
 fn a_machine_that_never_had_a_port_is_told_no_number_of_connections() {
     let mut plant = PlantedTarget::draw(CauseClass::Ports, 4);
-    plant.subject.ports_per_source = 0;
+    plant.simulated_target.ports_per_source = 0;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let figures: Vec<_> = inquiry.report().causes.iter().flat_map(|cause| &cause.figures).collect();
     assert!(figures.iter().all(|figure| figure.value > 0.0), "{figures:?}");
@@ -201,7 +201,7 @@ fn an_interrupted_inquiry_says_what_it_knows() {
 #[test]
 fn what_cannot_be_carried_out_is_told_as_untested() {
     let mut plant = PlantedTarget::draw(CauseClass::Ports, 4);
-    plant.subject.has_one_source_address = true;
+    plant.simulated_target.has_one_source_address = true;
     let inquiry = inquire(&mut plant, |_, _, _| {});
     let impossible = |why: &str| why == "this machine has no second address";
     let report = inquiry.report();
@@ -511,7 +511,7 @@ fn a_delaying_limiter_whose_answers_are_far_shorter_than_its_distance_is_no_core
 fn connections_that_only_a_queue_makes_necessary_are_no_cost_of_connections() {
     for seed in 0..4 {
         let mut plant = PlantedTarget::draw(CauseClass::PoolSaturation, seed);
-        plant.subject.keep_alive_policy.closes_after_each_response = false;
+        plant.simulated_target.keep_alive_policy.closes_after_each_response = false;
         let inquiry = inquire(&mut plant, |experiment, watched, _| {
             let carriers = watched.requests.iter_mut().filter_map(|hit| hit.carrying_connection.as_mut());
             let late = if experiment.name == "150 % of the limit" { 0.027 } else { 0.0 };
@@ -535,7 +535,7 @@ fn a_race_that_every_request_at_half_the_limit_loses_is_one() {
 fn how_long_idle_connections_live_is_halved_where_a_race_was_seen_and_nowhere_else() {
     for (idle, resent) in [(0.02, true), (0.2, false), (0.45, true)] {
         let mut plant = PlantedTarget::draw_faultless(4);
-        plant.subject.keep_alive_policy =
+        plant.simulated_target.keep_alive_policy =
             KeepAlivePolicy { idle, client_retries: resent, ..KeepAlivePolicy::EVER };
         let inquiry = inquire(&mut plant, |_, _, _| {});
         let cause = inquiry.report().causes.first().unwrap();
@@ -651,7 +651,7 @@ fn due(plant: &mut PlantedTarget) -> Vec<f64> {
         match inquiry.next_step() {
             InquiryStep::Finished => break,
             InquiryStep::Pause(time) => {
-                let goes_on = plant.subject.pause(time);
+                let goes_on = plant.simulated_target.pause(time);
                 inquiry.record_pause(time, goes_on);
             }
             InquiryStep::RunExperiment(experiment) => {
@@ -663,8 +663,8 @@ fn due(plant: &mut PlantedTarget) -> Vec<f64> {
                     ExperimentLoad::Bursts { quiet, .. } => quiet.as_secs_f64(),
                     _ => 0.0,
                 };
-                let began = plant.subject.now + quiet;
-                let watched = plant.subject.run_experiment(&experiment);
+                let began = plant.simulated_target.now + quiet;
+                let watched = plant.simulated_target.run_experiment(&experiment);
                 due.extend(watched.requests.iter().map(|hit| began + hit.due));
                 inquiry.record_experiment(&experiment, watched);
             }

@@ -88,7 +88,7 @@ impl Document {
 
     /// Returns the root of the document as a table.
     pub fn root(&self) -> DocumentTable<'_> {
-        DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.table()
+        DocumentNode { value: Some(&self.root), path: String::new(), notes: self.notes.clone() }.as_table()
     }
 
     /// Ends the reading. Returns `value` if no mistake was recorded.
@@ -159,7 +159,7 @@ impl<'d> DocumentNode<'d> {
 
     /// Returns the table at this place, or an empty table if there is no value. Any other value is a mistake and gives an empty
     /// table.
-    pub fn table(&self) -> DocumentTable<'d> {
+    pub fn as_table(&self) -> DocumentTable<'d> {
         let map = match self.value {
             Some(Value::Object(map)) => Some(map),
             None | Some(Value::Null) => None,
@@ -401,7 +401,7 @@ mod tests {
         let document = Document::parse(&format!("? {long}\n: 1\nown:\n  ? {long}\n  : {long}\n")).unwrap();
         {
             let root = document.root();
-            for (_, node) in root.key("own").table().entries() {
+            for (_, node) in root.key("own").as_table().entries() {
                 node.number(0..=1);
             }
         }

@@ -39,7 +39,7 @@ impl LifetimeFloor {
     /// hour, at least two minutes remain from that moment to the floor. At one call per second, that is enough for the 110 pods of a full node. If
     /// the credential cannot stay above the floor, its renewal has priority from `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
-        refresh_at + expires.saturating_sub(self.min_remaining).since(refresh_at) / 2
+        refresh_at + expires.saturating_sub_duration(self.min_remaining).since(refresh_at) / 2
     }
 
     /// True if renewal can keep a credential with this lifetime above the hard floor.

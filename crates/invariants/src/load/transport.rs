@@ -112,7 +112,7 @@ impl Stage {
             (0, _) => self.launch(with),
             (6, _) => self.cancel(with),
             (7, _) => self.pass([0, MILLISECOND, 400 * MILLISECOND, 1000 * MILLISECOND][with & 3]),
-            (10, _) => self.client.drive_pending(),
+            (10, _) => self.client.drive_marked_connections(),
             (11, _) => self.turn(),
             (1, Some(stream)) => self.say(stream, script.piece()),
             (2, Some(stream)) => self.bring(stream, script.piece()),
@@ -169,7 +169,7 @@ impl Stage {
         for stream in 0..self.client.stream_count() {
             self.client.report(stream);
         }
-        self.client.drive_pending();
+        self.client.drive_marked_connections();
     }
 
     fn open_latest(&mut self) {

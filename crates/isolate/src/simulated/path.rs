@@ -3,7 +3,7 @@
 use fastrand::Rng;
 
 use crate::cell::{CellStats, CellStatsByVariant};
-use crate::segment::{Design, Segment};
+use crate::segment::{Segment, VariantOrder};
 
 /// The noise of a path. Deviations are of logarithms of times.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -105,8 +105,8 @@ impl SimulatedPath {
             .map(|_| (0..CONNECTIONS).map(|_| self.noise.connection * normal(&mut self.random)).collect())
             .collect();
         match segment.design {
-            Design::Interleaved => self.interleaved(segment, &offsets),
-            Design::Blocks => self.blocks(segment, &offsets),
+            VariantOrder::Interleaved => self.interleaved(segment, &offsets),
+            VariantOrder::Blocks => self.blocks(segment, &offsets),
         }
     }
 

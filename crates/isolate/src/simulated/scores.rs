@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::path::{Effect, Noise, SimulatedPath};
 use crate::finding::{MeasureVerdict, VariantFinding};
-use crate::segment::{Design, SegmentTimes};
+use crate::segment::{SegmentTimes, VariantOrder};
 use crate::study::{Study, StudyConfig};
 
 /// A kind of simulated experiment.
@@ -15,7 +15,7 @@ pub struct SimulatedStudies {
     /// The effects of the variants, without the reference.
     pub effects: Vec<Effect>,
     /// The design of the variants.
-    pub design: Design,
+    pub design: VariantOrder,
     /// The total requests per second.
     pub rate: f64,
     /// The time limit of one experiment.
@@ -30,7 +30,14 @@ impl SimulatedStudies {
     pub fn with_slower_variant(noise: Noise, rate: f64, share: f64) -> Self {
         let effect = Effect { time: share.ln_1p(), ..Effect::default() };
         let budget = Duration::from_secs(125);
-        Self { noise, effects: vec![effect], design: Design::Interleaved, rate, budget, until_p99: false }
+        Self {
+            noise,
+            effects: vec![effect],
+            design: VariantOrder::Interleaved,
+            rate,
+            budget,
+            until_p99: false,
+        }
     }
 
     /// Runs one experiment.
@@ -42,7 +49,7 @@ impl SimulatedStudies {
             margin: 0.05,
             until_p99: self.until_p99,
             budget: self.budget,
-            times: SegmentTimes::USUAL,
+            times: SegmentTimes::DEFAULT_DURATIONS,
             seed,
         };
         let effects = std::iter::once(Effect::default()).chain(self.effects.iter().copied()).collect();

@@ -6,7 +6,7 @@ use super::path::{Effect, MEDIUM, NOISY, PATHS, QUIET, SimulatedPath};
 use super::scores::{SimulatedStudies, quantile};
 use crate::cell::{CellStats, CellStatsByVariant, SendLateness};
 use crate::finding::MeasureVerdict;
-use crate::segment::{Design, SegmentTimes};
+use crate::segment::{SegmentTimes, VariantOrder};
 use crate::study::{Study, StudyConfig, StudyEnd};
 
 /// The rates of the experiments on each path.
@@ -24,7 +24,7 @@ fn of_two_equal_ways_a_difference_is_told_in_three_of_a_hundred_experiments_at_m
     for setting in each(0.0).chain([SimulatedStudies::with_slower_variant(NOISY, 50.0, 0.0)]) {
         let score = setting.run_and_score(EXPERIMENTS, 1);
         assert!(score.percent(score.claimed) <= 3.0, "{setting:?}: {score:?}");
-        let blocks = SimulatedStudies { design: Design::Blocks, ..setting };
+        let blocks = SimulatedStudies { design: VariantOrder::Blocks, ..setting };
         let score = blocks.run_and_score(EXPERIMENTS, 1);
         assert!(score.percent(score.experiments_with_difference) <= 3.0, "{blocks:?}: {score:?}");
     }
@@ -85,7 +85,7 @@ fn of_five_ways_the_one_that_differs_is_blamed_and_no_other() {
 fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
     let effect = |time| Effect { time, ..Effect::default() };
     let effects = [effect(0.0), effect(0.2), effect(-0.2)];
-    let designs = vec![Design::Interleaved, Design::Blocks, Design::Interleaved];
+    let designs = vec![VariantOrder::Interleaved, VariantOrder::Blocks, VariantOrder::Interleaved];
     let mut path = SimulatedPath::new(
         QUIET,
         std::iter::once(effect(0.0)).chain(effects.iter().copied()).collect(),
@@ -101,8 +101,8 @@ fn ways_that_need_blocks_and_ways_that_do_not_are_compared_in_one_experiment() {
     assert_eq!(study.end_reason(), Some(StudyEnd::Decided));
     let verdicts: Vec<_> = study.findings().iter().map(|finding| finding.middle.verdict).collect();
     assert_eq!(verdicts, [MeasureVerdict::Equal, MeasureVerdict::Differs, MeasureVerdict::Differs]);
-    assert_eq!(seen[0], (Design::Interleaved, vec![0, 1, 3]));
-    assert_eq!(seen[1], (Design::Blocks, vec![0, 2]));
+    assert_eq!(seen[0], (VariantOrder::Interleaved, vec![0, 1, 3]));
+    assert_eq!(seen[1], (VariantOrder::Blocks, vec![0, 2]));
 }
 
 #[test]
@@ -144,12 +144,12 @@ fn a_tail_that_differs_is_found_where_there_are_answers_enough_and_asked_for() {
 
 fn asked(rate: f64) -> StudyConfig {
     StudyConfig {
-        designs: vec![Design::Interleaved],
+        designs: vec![VariantOrder::Interleaved],
         rate,
         margin: 0.05,
         until_p99: false,
         budget: Duration::from_secs(125),
-        times: SegmentTimes::USUAL,
+        times: SegmentTimes::DEFAULT_DURATIONS,
         seed: 1,
     }
 }
@@ -256,7 +256,7 @@ fn what_was_measured_before_an_end_is_told_and_nothing_is_decided_of_fewer_cells
 /// Regression: the interleaved variants had their second look before the others had time for their first.
 #[test]
 fn all_ways_have_their_first_look_before_any_has_its_second() {
-    let designs = vec![Design::Interleaved, Design::Blocks];
+    let designs = vec![VariantOrder::Interleaved, VariantOrder::Blocks];
     let asked = StudyConfig { designs, budget: Duration::from_secs(600), ..asked(50.0) };
     let first_look = asked.first_look_time();
     let mut study = Study::new(asked);

@@ -168,7 +168,7 @@ const OVERLOADS: [&str; 2] = ["150 % of the limit", "250 % of the limit"];
 /// Returns true if the clients missed the goal: the trial is bad by itself, or it emptied the token bucket as intended.
 fn missed_goal(offer: &TrialSpec, seen: &TrialObservation) -> bool {
     let is_bad = match offer.rule {
-        StopRule::FullDuration(standard) | StopRule::Decided(standard) => {
+        StopRule::FullDurationUnlessBad(standard) | StopRule::Decided(standard) => {
             standard.judge(&TrialEvidence::of(offer.rate, &seen.blocks, &standard)) == TrialVerdict::Bad
         }
         StopRule::FailingShare(_) => offer.has_drained_burst(&seen.blocks),

@@ -2,7 +2,7 @@
 //!
 //! The generator first opens its connections and then sends from a common start. [`crate::remote_tasks::isolate_tasks`] merges the parts.
 
-use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::segment::{Segment, VariantOrder};
 use seawall_load::load_session::LoadSession;
 use seawall_load::schedule::ScheduleShard;
 
@@ -50,10 +50,10 @@ impl LocalVariantRunner {
         let seed = segment.seed ^ (place.0 + 1).wrapping_mul(0xd134_2543_de82_ef95);
         let segment = Segment { seed, ..segment.clone() };
         let sessions = match segment.design {
-            Design::Interleaved => self
+            VariantOrder::Interleaved => self
                 .open_interleaved_session(&segment, rate, shard)
                 .map(|(session, of)| SegmentSessions::Shared(Box::new(session), of)),
-            Design::Blocks => self
+            VariantOrder::Blocks => self
                 .block_sessions(&segment, rate / shard.shard_count() as f64)
                 .map(SegmentSessions::PerVariant),
         };

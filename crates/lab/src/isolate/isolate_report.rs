@@ -4,7 +4,7 @@ use seawall_isolate::cell::{CellStats, CellStatsByVariant};
 use seawall_isolate::center::LocationEstimate;
 use seawall_isolate::finding::{MeasureResult, MeasureVerdict, VariantFinding};
 use seawall_isolate::power::Forecast;
-use seawall_isolate::segment::Design;
+use seawall_isolate::segment::VariantOrder;
 use seawall_isolate::study::{Study, StudyEnd};
 use seawall_load::clock::SECOND;
 use seawall_load::stats::LatencyHistogram;
@@ -420,7 +420,7 @@ impl VariantResult {
         self.p99.verdict == word && !only_fails
     }
 
-    fn of(way: VariantStats, design: Design, finding: &VariantFinding, usual: Option<f64>) -> Self {
+    fn of(way: VariantStats, design: VariantOrder, finding: &VariantFinding, usual: Option<f64>) -> Self {
         let VariantFinding { middle, tail, failing, .. } = finding;
         let verdict = match word(finding) {
             // Equally slow failures say nothing about response times.
@@ -631,7 +631,7 @@ fn variant_result(
 }
 
 /// Returns the reference's usual time in seconds: the median over its time buckets. It converts ratios to seconds.
-fn middle(cells: &[(Design, &CellStatsByVariant)]) -> Option<f64> {
+fn middle(cells: &[(VariantOrder, &CellStatsByVariant)]) -> Option<f64> {
     let of = |cell: &CellStatsByVariant| {
         cell.first().copied().flatten().and_then(|slot: CellStats| slot.interquartile_geometric_mean)
     };
@@ -640,11 +640,11 @@ fn middle(cells: &[(Design, &CellStatsByVariant)]) -> Option<f64> {
     seawall_isolate::center::median(&middles)
 }
 
-fn rows(cells: &[(Design, &CellStatsByVariant)]) -> Vec<CellRow> {
+fn rows(cells: &[(VariantOrder, &CellStatsByVariant)]) -> Vec<CellRow> {
     let mut numbers = [0, 0];
     let mut rows = Vec::new();
     for (design, cell) in cells {
-        let number = &mut numbers[usize::from(*design == Design::Blocks)];
+        let number = &mut numbers[usize::from(*design == VariantOrder::Blocks)];
         *number += 1;
         let slots = cell.iter().enumerate().filter_map(|(way, slot)| Some((way, (*slot)?)));
         rows.extend(slots.map(|(way, slot)| row(*number, *design, way, slot)));
@@ -652,7 +652,7 @@ fn rows(cells: &[(Design, &CellStatsByVariant)]) -> Vec<CellRow> {
     rows
 }
 
-fn row(cell: usize, design: Design, way: usize, slot: CellStats) -> CellRow {
+fn row(cell: usize, design: VariantOrder, way: usize, slot: CellStats) -> CellRow {
     let CellStats {
         requests,
         failed,

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use seawall_isolate::cell::CellStatsByVariant;
-use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::segment::{Segment, VariantOrder};
 use seawall_load::clock::{Nanos, RunClock, nanos};
 use seawall_load::load_session::LoadSession;
 use seawall_load::plan::{LoadSpec, SessionSetup, TransportOptions};
@@ -17,7 +17,7 @@ use seawall_load::target::Weight;
 
 use super::cells::{CellCollector, CellSamples, cell_stats};
 use super::failure_counts::RequestCounts;
-use super::variant_setup::VariantSetup;
+use super::variant_setup::VariantRequests;
 use super::{IsolateStopReason, SegmentResult, VariantRunner};
 use crate::generator_resources;
 use crate::generator_verdict::GeneratorVerdict;
@@ -37,7 +37,7 @@ const LEAST_OUTSTANDING: f64 = 8.0;
 
 /// Runs the segments of an experiment from this machine.
 pub struct LocalVariantRunner {
-    ways: Vec<VariantSetup>,
+    ways: Vec<VariantRequests>,
     /// The transport options of a variant that is measured alone.
     travel: TransportOptions,
     /// The transport options of variants whose connections are open at the same time.
@@ -53,7 +53,7 @@ impl LocalVariantRunner {
     /// # Errors
     /// The system refuses the limit.
     pub fn new(
-        ways: Vec<VariantSetup>,
+        ways: Vec<VariantRequests>,
         travel: TransportOptions,
         style: RequestFraming,
         cpus: usize,
@@ -346,8 +346,8 @@ impl VariantRunner for LocalVariantRunner {
     fn carry_out(&mut self, segment: &Segment, rate: f64) -> SegmentResult {
         let clock = RunClock::start();
         let seen = match segment.design {
-            Design::Interleaved => self.interleaved(segment, rate),
-            Design::Blocks => self.blocks(segment, rate),
+            VariantOrder::Interleaved => self.interleaved(segment, rate),
+            VariantOrder::Blocks => self.blocks(segment, rate),
         };
         let failed = |error: SessionError| Part {
             cut: Some(IsolateStopReason::Failed(error.to_string())),
@@ -417,7 +417,8 @@ mod tests {
 
     #[test]
     fn each_way_is_sent_as_often_as_any_other_with_all_of_its_requests() {
-        let segment = Segment::new(Design::Interleaved, vec![0, 2], 100.0, SegmentTimes::USUAL, 3);
+        let segment =
+            Segment::new(VariantOrder::Interleaved, vec![0, 2], 100.0, SegmentTimes::DEFAULT_DURATIONS, 3);
         // The first variant has two requests, the other one has one.
         let order = order(&segment, &[0, 0, 2], 100.0);
         assert!(order.len() >= 1020);

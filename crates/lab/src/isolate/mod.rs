@@ -18,7 +18,7 @@ pub mod variant_setup;
 use std::time::Duration;
 
 use seawall_isolate::cell::CellStatsByVariant;
-use seawall_isolate::segment::{Design, MIN_CELL_REQUESTS, Segment, SegmentTimes};
+use seawall_isolate::segment::{MIN_CELL_REQUESTS, Segment, SegmentTimes, VariantOrder};
 use seawall_isolate::study::{Study, StudyConfig};
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
@@ -86,8 +86,8 @@ pub struct IsolatePlan {
 
 impl IsolatePlan {
     /// Returns the design of each variant, the reference first. The reference uses the designs of the other variants.
-    pub fn designs(&self) -> impl Iterator<Item = Design> {
-        std::iter::once(Design::Interleaved).chain(self.config.designs.iter().copied())
+    pub fn designs(&self) -> impl Iterator<Item = VariantOrder> {
+        std::iter::once(VariantOrder::Interleaved).chain(self.config.designs.iter().copied())
     }
 }
 
@@ -181,9 +181,9 @@ fn few(mut limits: Vec<String>) -> Vec<String> {
 
 /// Returns the name of a design.
 #[must_use]
-pub fn design_name(design: Design) -> &'static str {
+pub fn design_name(design: VariantOrder) -> &'static str {
     match design {
-        Design::Interleaved => "interleaved",
-        Design::Blocks => "blocks",
+        VariantOrder::Interleaved => "interleaved",
+        VariantOrder::Blocks => "blocks",
     }
 }

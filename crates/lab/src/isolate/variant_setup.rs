@@ -16,7 +16,7 @@ pub struct VariantLabel {
 
 /// The requests of a variant and their transport.
 #[derive(Debug, Clone)]
-pub struct VariantSetup {
+pub struct VariantRequests {
     /// The requests, sent in turn. If variants share a session, each has its own `Origin::variant`, so that variants share no
     /// connection.
     pub requests: Vec<PreparedRequest>,
@@ -24,7 +24,7 @@ pub struct VariantSetup {
     pub separate_transport: Option<TransportOptions>,
 }
 
-impl VariantSetup {
+impl VariantRequests {
     /// Returns the transport options of the variant; `shared` are those of the other variants.
     #[must_use]
     pub fn transport<'a>(&'a self, shared: &'a TransportOptions) -> &'a TransportOptions {

@@ -280,7 +280,7 @@ mod tests {
         };
         let (least, most) = (Duration::from_secs(2), Duration::from_secs(20));
         for rule in [
-            StopRule::FullDuration(standard),
+            StopRule::FullDurationUnlessBad(standard),
             StopRule::Decided(standard),
             StopRule::FailingShare(0.5),
             StopRule::FastResponses(0.1),

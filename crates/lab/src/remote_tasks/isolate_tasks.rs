@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use seawall_isolate::cell::CellStatsByVariant;
-use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::segment::{Segment, VariantOrder};
 use seawall_load::clock::Nanos;
 use seawall_load::stats::LatencyHistogram;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ pub struct VariantInfo {
     pub what: String,
     /// The design in which the variant takes turns.
     #[serde(with = "DesignMirror")]
-    pub design: Design,
+    pub design: VariantOrder,
 }
 
 /// The observations of a part of a segment.
@@ -220,8 +220,9 @@ mod tests {
 
     #[test]
     fn works_and_what_was_seen_are_read_as_they_were_written() {
-        let times = SegmentTimes { idle_before_settle: Duration::from_millis(7), ..SegmentTimes::USUAL };
-        let segment = Segment::new(Design::Blocks, vec![0, 3], 70.0, times, 9);
+        let times =
+            SegmentTimes { idle_before_settle: Duration::from_millis(7), ..SegmentTimes::DEFAULT_DURATIONS };
+        let segment = Segment::new(VariantOrder::Blocks, vec![0, 3], 70.0, times, 9);
         for work in [
             SegmentTask::Ways,
             SegmentTask::Open { segment, rate: 1e3 / 7.0 },

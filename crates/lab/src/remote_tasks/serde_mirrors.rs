@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use seawall_cause::experiment::{self, Experiment, Variation};
 use seawall_cause::observed_requests::{ObservedOutcome, ObservedRequest, RequestConnection};
-use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::segment::{Segment, VariantOrder};
 use seawall_search::goal::{LatencyGoal, SearchGoal};
 use seawall_search::observation::BlockCounts;
 use seawall_search::trial_spec::{StopRule, TrialPurpose, TrialSpec};
@@ -89,7 +89,7 @@ mod number {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "StopRule", rename_all = "kebab-case")]
 enum RuleMirror {
-    FullDuration(#[serde(with = "StandardMirror")] TrialCriteria),
+    FullDurationUnlessBad(#[serde(with = "StandardMirror")] TrialCriteria),
     Decided(#[serde(with = "StandardMirror")] TrialCriteria),
     FailingShare(#[serde(with = "number")] f64),
     FastResponses(#[serde(with = "number")] f64),
@@ -177,7 +177,7 @@ enum HowMirror {
     Cut,
     NoPort,
     NameUnresolved,
-    Failed,
+    OtherFailureWithoutResponse,
 }
 
 /// A request as a short row of numbers: due, sent, lag, end, outcome, bytes, carrying connection.
@@ -258,7 +258,7 @@ impl From<BlockRow> for BlockCounts {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(remote = "Design", rename_all = "kebab-case")]
+#[serde(remote = "VariantOrder", rename_all = "kebab-case")]
 pub(super) enum DesignMirror {
     Interleaved,
     Blocks,
@@ -268,7 +268,7 @@ pub(super) enum DesignMirror {
 #[serde(remote = "Segment", deny_unknown_fields)]
 pub(super) struct SegmentMirror {
     #[serde(with = "DesignMirror")]
-    design: Design,
+    design: VariantOrder,
     members: Vec<usize>,
     cell_count: usize,
     measured_time_per_variant: Duration,

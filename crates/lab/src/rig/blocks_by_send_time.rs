@@ -66,7 +66,7 @@ impl BlocksBySendTime {
         offer: &TrialSpec,
         due: &[BlockCounts],
     ) -> Option<Vec<BlockCounts>> {
-        let (StopRule::FullDuration(criteria) | StopRule::Decided(criteria)) = offer.rule else {
+        let (StopRule::FullDurationUnlessBad(criteria) | StopRule::Decided(criteria)) = offer.rule else {
             return None;
         };
         // This many requests are due during the largest lag.

@@ -37,7 +37,7 @@ impl LocalDriver {
         let mut blocks = ClientBlockBuilder::new(offer, self.bound);
         let (mut enough, mut no_port, mut away) = (false, 0, OutageDetector::default());
         let Self { sessions, stop, fastest, .. } = self;
-        let carried = run_load(sessions.plain_session(FASTER * *fastest)?, &load, stop, |progress| {
+        let carried = run_load(sessions.unvaried_session(FASTER * *fastest)?, &load, stop, |progress| {
             no_port += experiment_conversion::count_without_port(progress.completed_requests);
             if !enough {
                 away.record(progress.completed_requests);
@@ -207,7 +207,7 @@ mod tests {
             pause_after_failure: pause,
             min_duration: second,
             max_duration: second,
-            rule: seawall_search::closed_loop::ClosedStopRule::FullDuration,
+            rule: seawall_search::closed_loop::ClosedStopRule::FullDurationUnlessBad,
             criteria: standard,
             drain: second / 2,
         }

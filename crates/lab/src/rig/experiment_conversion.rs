@@ -196,7 +196,7 @@ fn of_fault(fault: RequestFault, was_sent: bool) -> ObservedOutcome {
         | RequestFault::BadLocation
         | RequestFault::Template
         | RequestFault::Shed
-        | RequestFault::Dropped => ObservedOutcome::Failed,
+        | RequestFault::Dropped => ObservedOutcome::OtherFailureWithoutResponse,
     }
 }
 
@@ -222,7 +222,7 @@ fn of_connecting(kind: ErrorKind) -> ObservedOutcome {
         ErrorKind::TimedOut => ObservedOutcome::ConnectTimedOut,
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => ObservedOutcome::Cut,
         ErrorKind::AddrNotAvailable | ErrorKind::AddrInUse => ObservedOutcome::NoPort,
-        _ => ObservedOutcome::Failed,
+        _ => ObservedOutcome::OtherFailureWithoutResponse,
     }
 }
 
@@ -235,7 +235,7 @@ fn of_breaking(kind: ErrorKind) -> ObservedOutcome {
         | ErrorKind::BrokenPipe
         | ErrorKind::NotConnected
         | ErrorKind::UnexpectedEof => ObservedOutcome::Cut,
-        _ => ObservedOutcome::Failed,
+        _ => ObservedOutcome::OtherFailureWithoutResponse,
     }
 }
 
@@ -325,14 +325,14 @@ mod tests {
             (RequestFault::Connect(ErrorKind::ConnectionRefused), ObservedOutcome::ConnectionRefused),
             (RequestFault::Connect(ErrorKind::TimedOut), ObservedOutcome::ConnectTimedOut),
             (RequestFault::Local(ErrorKind::AddrNotAvailable), ObservedOutcome::NoPort),
-            (RequestFault::Local(ErrorKind::Other), ObservedOutcome::Failed),
+            (RequestFault::Local(ErrorKind::Other), ObservedOutcome::OtherFailureWithoutResponse),
             (RequestFault::NoConnection, ObservedOutcome::ConnectTimedOut),
             (RequestFault::ClosedEarly, ObservedOutcome::Cut),
             (RequestFault::Truncated, ObservedOutcome::Cut),
             (RequestFault::ConnectionIoError(ErrorKind::ConnectionReset), ObservedOutcome::Cut),
             (RequestFault::Timeout, ObservedOutcome::TimedOut),
             (RequestFault::Aborted, ObservedOutcome::UnansweredAtEnd),
-            (RequestFault::Body, ObservedOutcome::Failed),
+            (RequestFault::Body, ObservedOutcome::OtherFailureWithoutResponse),
             (RequestFault::WrongAnswer(WrongAnswer::BodyTooLong), ObservedOutcome::BadResponse(200)),
             (RequestFault::WrongAnswer(WrongAnswer::Grpc(8)), ObservedOutcome::BadResponse(429)),
         ];

@@ -205,7 +205,7 @@ impl SessionPool {
     }
 
     /// Returns the plain session for this many requests per second.
-    pub(super) fn plain_session(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
+    pub(super) fn unvaried_session(&mut self, rate: f64) -> Result<&mut LoadSession, SessionError> {
         let threads = generator_resources::sender_threads(rate, self.kit.max_sender_threads);
         let known = self.plain.iter().position(|(of, _)| *of == threads);
         let index = match known {
@@ -228,7 +228,7 @@ impl SessionPool {
         rate: f64,
     ) -> Result<&mut LoadSession, SessionError> {
         if (Variation { held_idle_connections: 0, ..variation.clone() }) == Variation::NONE {
-            return self.plain_session(rate);
+            return self.unvaried_session(rate);
         }
         // A target that serves one connection at a time would wait for the next request on an idle connection of the plain session.
         self.close_all();

@@ -6,7 +6,7 @@ use super::socket::IoProgress;
 use super::{
     ArrivalTime, ConnectionTurn, FailureStage, ReadBudget, RequestEvent, Stream, TimeSource, TransportContext,
 };
-use crate::clock::{KernelStamp, Nanos};
+use crate::clock::{KernelReceiveWallTime, Nanos};
 use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
 use crate::request_failure_reason::RequestFault;
@@ -24,7 +24,7 @@ pub(crate) struct Http1Connection<S> {
     /// True if the response has begun.
     headed: bool,
     /// The time when the kernel received the start of the response, if the kernel was asked.
-    began: Option<KernelStamp>,
+    began: Option<KernelReceiveWallTime>,
 }
 
 /// The outcome of a request.

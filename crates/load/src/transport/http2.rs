@@ -23,7 +23,7 @@ use super::socket::IoProgress;
 use super::{
     ConnectionTurn, FailureStage, RequestEvent, Stream, TimeSource, TransportContext, TransportFailure,
 };
-use crate::clock::{KernelStamp, Nanos};
+use crate::clock::{KernelReceiveWallTime, Nanos};
 use crate::in_flight::InFlightKey;
 use crate::request::PreparedRequest;
 use crate::request_failure_reason::RequestFault;
@@ -149,7 +149,7 @@ impl<S: Stream> Http2Connection<S> {
     }
 
     /// Returns the time when the kernel received the data that was read last, if the kernel was asked.
-    pub(crate) fn receive_stamp(&self) -> Option<KernelStamp> {
+    pub(crate) fn receive_stamp(&self) -> Option<KernelReceiveWallTime> {
         self.wire.lock().link.receive_stamp()
     }
 
@@ -309,7 +309,7 @@ impl<S: Stream> Http2Connection<S> {
     fn advance<T: TimeSource>(
         &mut self,
         place: usize,
-        (before, stamp): (Nanos, Option<KernelStamp>),
+        (before, stamp): (Nanos, Option<KernelReceiveWallTime>),
         reused: bool,
         turn: &mut ConnectionTurn<'_, T>,
         desk: &mut TransportContext<'_>,
@@ -370,7 +370,7 @@ impl Call {
     /// Handles the received parts of the response.
     fn receive<T: TimeSource>(
         &mut self,
-        (before, stamp): (Nanos, Option<KernelStamp>),
+        (before, stamp): (Nanos, Option<KernelReceiveWallTime>),
         context: &mut Context<'_>,
         turn: &mut ConnectionTurn<'_, T>,
         desk: &mut TransportContext<'_>,
@@ -489,7 +489,7 @@ impl<S: Stream> LinkState<S> {
     }
 
     /// Returns the stamp of the last read, and true if the protocol was kept from reading more.
-    fn last_read(&self) -> (Option<KernelStamp>, bool) {
+    fn last_read(&self) -> (Option<KernelReceiveWallTime>, bool) {
         (self.link.receive_stamp(), self.stamped)
     }
 

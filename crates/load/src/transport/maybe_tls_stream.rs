@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use crate::clock::KernelStamp;
+use crate::clock::KernelReceiveWallTime;
 use crate::request_failure_reason::{RequestFault, TlsFault};
 use crate::transport::Stream;
 use crate::transport::socket::IoProgress;
@@ -28,7 +28,7 @@ struct LinkArrivals {
     /// True to ask the kernel for arrival times, because the reader may be late.
     asked: bool,
     /// The stamp of the last read that returned data.
-    last: Option<KernelStamp>,
+    last: Option<KernelReceiveWallTime>,
 }
 
 impl LinkArrivals {
@@ -101,7 +101,7 @@ impl<S: Stream> MaybeTlsStream<S> {
     /// Returns the time when the kernel received the last of the data that was read, if the kernel was asked. For TLS, this is
     /// the last record of the read.
     #[inline]
-    pub(crate) fn receive_stamp(&self) -> Option<KernelStamp> {
+    pub(crate) fn receive_stamp(&self) -> Option<KernelReceiveWallTime> {
         self.arrivals.last
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::socket::{ConnectError, IoProgress, PeerAddress};
 use super::{NetworkBackend, Stream, TimeSource};
-use crate::clock::{KernelStamp, Nanos};
+use crate::clock::{KernelReceiveWallTime, Nanos};
 use crate::poller::EventFlags;
 use crate::request_failure_reason::RequestFault;
 
@@ -98,7 +98,7 @@ impl TimeSource for MemoryNetwork {
         self.lock_state().is_client_late
     }
 
-    fn received(&self, stamp: KernelStamp) -> Option<Nanos> {
+    fn received(&self, stamp: KernelReceiveWallTime) -> Option<Nanos> {
         Some(stamp.0)
     }
 }
@@ -153,10 +153,10 @@ impl Stream for MemoryStream {
         })
     }
 
-    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
+    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelReceiveWallTime>)> {
         let moved = self.read(buffer)?;
         let count = if let IoProgress::Bytes(count) = moved { count } else { 0 };
-        Ok((moved, self.with(|pipe| pipe.take_arrivals(count)).map(KernelStamp)))
+        Ok((moved, self.with(|pipe| pipe.take_arrivals(count)).map(KernelReceiveWallTime)))
     }
 
     fn write(&self, bytes: &[u8]) -> io::Result<IoProgress> {

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::clock::{KernelStamp, Nanos};
+use crate::clock::{KernelReceiveWallTime, Nanos};
 use crate::in_flight::{InFlightKey, InFlightTable};
 use crate::poller::EventPoller;
 use crate::request::PreparedRequest;
@@ -175,7 +175,7 @@ impl<T: TimeSource> ConnectionTurn<'_, T> {
 
     /// Returns the arrival time of the data that was read: the stamp of the read, if the kernel was asked.
     #[inline]
-    fn arrival(&self, stamp: Option<KernelStamp>, seen: Nanos) -> ArrivalTime {
+    fn arrival(&self, stamp: Option<KernelReceiveWallTime>, seen: Nanos) -> ArrivalTime {
         ArrivalTime::new(stamp.and_then(|stamp| self.time.received(stamp)), seen)
     }
 
@@ -214,7 +214,7 @@ pub(crate) trait TimeSource {
     }
 
     /// Returns the time of a kernel stamp, if it is known.
-    fn received(&self, _: KernelStamp) -> Option<Nanos> {
+    fn received(&self, _: KernelReceiveWallTime) -> Option<Nanos> {
         None
     }
 }
@@ -225,7 +225,7 @@ pub(crate) trait Stream: std::fmt::Debug + Send + 'static {
     fn finish_connect(&self) -> io::Result<()>;
     fn read(&self, buffer: &mut [u8]) -> io::Result<IoProgress>;
     /// Reads bytes, and returns the time when the kernel received the last of them, if the kernel tells it.
-    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
+    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelReceiveWallTime>)> {
         Ok((self.read(buffer)?, None))
     }
 
@@ -254,10 +254,10 @@ impl TimeSource for EventPoller {
 
     #[inline]
     fn is_late(&self) -> bool {
-        Self::is_late(self)
+        Self::may_data_have_waited(self)
     }
 
-    fn received(&self, stamp: KernelStamp) -> Option<Nanos> {
+    fn received(&self, stamp: KernelReceiveWallTime) -> Option<Nanos> {
         self.clock().at_wall(stamp)
     }
 }
@@ -389,7 +389,7 @@ mod tests {
                     let token = crate::poller::token(event).unwrap();
                     self.act(|pool, now, desk| pool.drive(token, event.flags, now, desk));
                 }
-                self.act(ConnectionPool::drive_pending);
+                self.act(ConnectionPool::drive_marked_connections);
                 self.events = events;
             }
         }

@@ -178,7 +178,7 @@ impl<N: NetworkBackend> ConnectionPool<N> {
 
     /// Drives the connections that have something to do without an event.
     #[inline]
-    pub(crate) fn drive_pending(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
+    pub(crate) fn drive_marked_connections(&mut self, now: Nanos, desk: &mut TransportContext<'_>) {
         self.now = now;
         while let Some(token) = self.dirty.pop() {
             if let Some(index) = self.find(token) {

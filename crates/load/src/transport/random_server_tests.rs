@@ -255,7 +255,7 @@ impl Sim {
     }
 
     fn flush(&mut self) {
-        self.client.drive_pending();
+        self.client.drive_marked_connections();
         self.heed();
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use super::Stream;
-use crate::clock::KernelStamp;
+use crate::clock::KernelReceiveWallTime;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -85,7 +85,7 @@ impl Stream for StreamSocket {
     /// For TCP, the kernel reports the time when it received the last of the bytes of a read (`tcp_recv_timestamp` in Linux'
     /// net/ipv4/tcp.c), not the time of the end of the stream.
     #[cold]
-    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelStamp>)> {
+    fn read_stamped(&self, buffer: &mut [u8]) -> io::Result<(IoProgress, Option<KernelReceiveWallTime>)> {
         let mut control = ControlBuffer([0; 64]);
         let mut into = [IoSliceMut::new(buffer)];
         loop {
@@ -128,9 +128,9 @@ impl AsFd for StreamSocket {
 #[repr(align(8))]
 struct ControlBuffer([u8; 64]);
 
-fn received_at(told: &ControlMessageOwned) -> Option<KernelStamp> {
+fn received_at(told: &ControlMessageOwned) -> Option<KernelReceiveWallTime> {
     match told {
-        ControlMessageOwned::ScmTimestampns(at) => KernelStamp::new(at.tv_sec(), at.tv_nsec()),
+        ControlMessageOwned::ScmTimestampns(at) => KernelReceiveWallTime::new(at.tv_sec(), at.tv_nsec()),
         _ => None,
     }
 }

@@ -254,8 +254,8 @@ impl TransportHarness {
     }
 
     /// Drives the connections that have something to do without an event.
-    pub fn drive_pending(&mut self) {
-        self.with_pool(ConnectionPool::drive_pending);
+    pub fn drive_marked_connections(&mut self) {
+        self.with_pool(ConnectionPool::drive_marked_connections);
     }
 
     /// Gives up connections that take too long to open.

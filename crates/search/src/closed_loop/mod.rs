@@ -380,7 +380,7 @@ impl ClosedSearch {
             pause_after_failure: Duration::from_secs_f64(self.service),
             min_duration: least + aside,
             max_duration: most + aside,
-            rule: if whole { ClosedStopRule::FullDuration } else { ClosedStopRule::Decided },
+            rule: if whole { ClosedStopRule::FullDurationUnlessBad } else { ClosedStopRule::Decided },
             criteria: ClosedCriteria { goal: self.goal, settle, service_time: self.service },
             drain: DRAIN,
         }

@@ -35,7 +35,7 @@ impl ClosedSearch {
         let Some(limit) = self.bracket else { return self.break_again() };
         let (lower, upper) = whole_client_bounds(&limit);
         let spent = self.elapsed >= self.since + self.profile.cliff_budget;
-        let narrow = upper <= lower || limit.relative_width() <= self.profile.cliff_width;
+        let narrow = upper <= lower || limit.relative_width() <= self.profile.cliff_stop_bracket_width;
         if spent || narrow && self.held(lower) && self.broke(upper) {
             return self.leave(SearchOutcome::Found);
         }

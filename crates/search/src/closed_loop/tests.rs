@@ -56,7 +56,7 @@ fn a_cap_on_concurrency_is_found_to_a_client_more_or_less() {
         let places = SimulatedSlots {
             free_at: vec![0.0; count],
             service: ServiceDistribution::Fixed(0.02),
-            seconds_until_refusal: 0.001,
+            refusal_response_seconds: 0.001,
         };
         let report = found(places, GOAL, MOST);
         let [lower, _, upper] = report.limit.bracket.unwrap();
@@ -199,7 +199,7 @@ fn a_client_that_was_refused_waits_before_it_asks_again() {
     let places = SimulatedSlots {
         free_at: vec![0.0; 2],
         service: ServiceDistribution::Fixed(0.02),
-        seconds_until_refusal: 0.001,
+        refusal_response_seconds: 0.001,
     };
     let mut target = SimulatedTarget::new(Box::new(places), SimulatedArrivals::Constant, 0.25, 1);
     search(&mut procedure, &mut target);

@@ -36,7 +36,7 @@ pub struct ClosedTrialSpec {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ClosedStopRule {
     /// Stops at the end, or earlier if the goal does not hold.
-    FullDuration,
+    FullDurationUnlessBad,
     /// Stops as soon as the verdict is clear.
     Decided,
     /// Stops as soon as this share of half a second's requests fails.
@@ -67,7 +67,7 @@ impl ClosedTrialSpec {
     fn decided(&self, blocks: &[BlockCounts]) -> bool {
         let vote = self.criteria.judge(&self.criteria.evidence(self.clients, blocks));
         match self.rule {
-            ClosedStopRule::FullDuration => vote == TrialVerdict::Bad,
+            ClosedStopRule::FullDurationUnlessBad => vote == TrialVerdict::Bad,
             ClosedStopRule::Decided => vote != TrialVerdict::Undecided,
             ClosedStopRule::Fails(_) => false,
         }

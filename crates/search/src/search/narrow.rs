@@ -48,7 +48,7 @@ impl RateSearch {
         self.believe();
         let Some(cliff) = self.cliff else { return };
         let spent = self.elapsed >= self.profile.cliff_budget;
-        let narrow = cliff.relative_width() <= self.profile.cliff_width;
+        let narrow = cliff.relative_width() <= self.profile.cliff_stop_bracket_width;
         if spent || narrow && self.overloads() >= BADS && self.held(&cliff) {
             return self.leave_cliff(&cliff);
         }
@@ -130,7 +130,7 @@ impl RateSearch {
         let offer = self.trial(purpose, rate, time);
         TrialSpec {
             min_duration: Duration::from_secs(1).min(time),
-            rule: StopRule::FullDuration(self.standard()),
+            rule: StopRule::FullDurationUnlessBad(self.standard()),
             ..offer
         }
     }

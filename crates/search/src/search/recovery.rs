@@ -74,7 +74,7 @@ impl RateSearch {
         SearchReport {
             outcome: self.outcome,
             goal: self.goal,
-            profile: self.profile.name,
+            search_profile_name: self.profile.name,
             max_rate: self.bounds.max_rate,
             cliff: self.cliff_limit(),
             knee: self.knee_limit(),

@@ -38,7 +38,7 @@ impl Dying {
             left: 30.0,
             counted_at: 0.0,
             service,
-            seconds_until_refusal: 0.001,
+            refusal_response_seconds: 0.001,
         };
         Self {
             target: SimulatedTarget::new(Box::new(server), SimulatedArrivals::Constant, 0.25, 1),

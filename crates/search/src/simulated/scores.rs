@@ -22,7 +22,7 @@ pub struct SearchScore {
     /// The seconds with a rate above the cliff.
     pub overload_seconds: f64,
     /// The failed requests.
-    pub failed: u64,
+    pub failed_requests: u64,
 }
 
 impl SearchScore {
@@ -47,7 +47,7 @@ impl SearchScore {
             truth,
             report,
             overload_seconds: over,
-            failed: target.failed,
+            failed_requests: target.failed,
         }
     }
 

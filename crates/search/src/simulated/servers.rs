@@ -255,7 +255,7 @@ pub struct SimulatedBucket {
     /// The service time of an admitted request.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
-    pub seconds_until_refusal: f64,
+    pub refusal_response_seconds: f64,
 }
 
 impl SimulatedServer for SimulatedBucket {
@@ -263,7 +263,7 @@ impl SimulatedServer for SimulatedBucket {
         self.left = (self.left + (at - self.counted_at) * self.fill).min(self.size);
         self.counted_at = at;
         if self.left < 1.0 {
-            return SimulatedOutcome { end: at + self.seconds_until_refusal, good: false };
+            return SimulatedOutcome { end: at + self.refusal_response_seconds, good: false };
         }
         self.left -= 1.0;
         SimulatedOutcome { end: at + self.service.draw(rng), good: true }
@@ -286,7 +286,7 @@ pub struct SimulatedWindowLimiter {
     /// The service time of an admitted request.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
-    pub seconds_until_refusal: f64,
+    pub refusal_response_seconds: f64,
 }
 
 impl SimulatedServer for SimulatedWindowLimiter {
@@ -297,7 +297,7 @@ impl SimulatedServer for SimulatedWindowLimiter {
         }
         self.used += 1.0;
         if self.used > self.most {
-            return SimulatedOutcome { end: at + self.seconds_until_refusal, good: false };
+            return SimulatedOutcome { end: at + self.refusal_response_seconds, good: false };
         }
         SimulatedOutcome { end: at + self.service.draw(rng), good: true }
     }
@@ -313,13 +313,13 @@ pub struct SimulatedSlots {
     /// The time that a request holds its place.
     pub service: ServiceDistribution,
     /// The time until a refusal, in seconds.
-    pub seconds_until_refusal: f64,
+    pub refusal_response_seconds: f64,
 }
 
 impl SimulatedServer for SimulatedSlots {
     fn serve(&mut self, at: f64, rng: &mut Rng) -> SimulatedOutcome {
         match self.free_at.iter_mut().find(|free| **free <= at) {
-            None => SimulatedOutcome { end: at + self.seconds_until_refusal, good: false },
+            None => SimulatedOutcome { end: at + self.refusal_response_seconds, good: false },
             Some(free) => {
                 *free = at + self.service.draw(rng);
                 SimulatedOutcome { end: *free, good: true }

@@ -301,7 +301,7 @@ fn bucket(fill: f64, seconds: f64, refusal: f64, rng: &mut Rng) -> ServerSpec {
         left: size,
         counted_at: 0.0,
         service: quick(rng),
-        seconds_until_refusal: refusal,
+        refusal_response_seconds: refusal,
     })
 }
 
@@ -314,7 +314,7 @@ fn window(capacity: f64, rng: &mut Rng) -> ServerSpec {
         window_index: 0.0,
         used: 0.0,
         service: quick(rng),
-        seconds_until_refusal: 0.001,
+        refusal_response_seconds: 0.001,
     })
 }
 
@@ -330,7 +330,7 @@ fn places(capacity: f64, rng: &mut Rng) -> ServerSpec {
     ServerSpec::ConcurrencyCap(SimulatedSlots {
         free_at: vec![0.0; count as usize],
         service,
-        seconds_until_refusal: 0.001,
+        refusal_response_seconds: 0.001,
     })
 }
 

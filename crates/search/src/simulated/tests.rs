@@ -76,8 +76,11 @@ fn a_single_worker_makes_wait_as_pollaczek_and_khinchine_say() {
 fn places_lose_as_much_as_erlang_says() {
     for (count, load) in [(10, 5.0), (50, 40.0)] {
         for service in [ServiceDistribution::Exponential(0.02), ServiceDistribution::Lognormal(0.02, 1.0)] {
-            let places =
-                SimulatedSlots { free_at: vec![0.0; count as usize], service, seconds_until_refusal: 0.001 };
+            let places = SimulatedSlots {
+                free_at: vec![0.0; count as usize],
+                service,
+                refusal_response_seconds: 0.001,
+            };
             close(poisson(places, load / 0.02, 400_000).1, erlang(count, load), 0.06);
         }
     }
@@ -92,7 +95,7 @@ fn a_bucket_lets_through_what_fills_it() {
         left: 50.0,
         counted_at: 0.0,
         service,
-        seconds_until_refusal: 0.001,
+        refusal_response_seconds: 0.001,
     };
     close(poisson(bucket, 1000.0, 200_000).1, 0.5, 0.02);
 }
@@ -297,7 +300,7 @@ fn a_bucket_is_as_large_as_it_is_said_to_be() {
             left: size,
             counted_at: 0.0,
             service,
-            seconds_until_refusal: 0.001,
+            refusal_response_seconds: 0.001,
         };
         let mut target =
             SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, f64::INFINITY, 1);
@@ -749,7 +752,7 @@ fn a_limiter_hardly_below_the_highest_rate_is_found_or_not_told() {
             left: size,
             counted_at: 0.0,
             service: ServiceDistribution::Fixed(0.001),
-            seconds_until_refusal: 0.001,
+            refusal_response_seconds: 0.001,
         };
         let report = capped(bucket, 1_000.0);
         let cliff = report.cliff.bracket.unwrap();
@@ -770,7 +773,7 @@ fn a_limiter_below_the_first_rate_is_no_unstable_target() {
         left: 1.0,
         counted_at: 0.0,
         service: ServiceDistribution::Fixed(0.001),
-        seconds_until_refusal: 0.001,
+        refusal_response_seconds: 0.001,
     };
     let mut target = SimulatedTarget::new(Box::new(bucket), SimulatedArrivals::Constant, 0.25, 1);
     let mut procedure = RateSearch::new(SearchGoal::ERRORS_ONLY, Profile::QUICK, RateBounds::default());

@@ -61,7 +61,7 @@ const JAVA_2_CONTAINER: Rule =
 
 /// It draws when to begin (the same, `InstanceProfileCredentialsProvider`), and tries at each call from then on.
 const JAVA_2: Rule = rule(
-    RefreshTiming::HalfOfRemainingLife,
+    RefreshTiming::RandomAfterHalfOfRemainingLife,
     extended(1, 10),
     FailedFetchPolicy::PausesFetching(UniformSeconds::ZERO),
 );

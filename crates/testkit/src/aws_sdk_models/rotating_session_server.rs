@@ -33,7 +33,7 @@ pub struct CallSchedule {
     /// The length of the program run, in seconds.
     pub duration_seconds: i64,
     /// Seconds between two of its turns.
-    pub turn_interval_seconds: i64,
+    pub seconds_between_call_bursts: i64,
     /// Calls in each turn.
     pub calls_per_turn: u32,
 }
@@ -96,8 +96,8 @@ fn run(
     let hours = program.duration_seconds as f64 / HOUR as f64;
     let mut day = SimulationCounts { calls: 0, fetches: 0, requests: 0, least_life_seconds: i64::MAX, hours };
     let mut token_until = i64::MIN;
-    for turn in 0..program.duration_seconds / program.turn_interval_seconds {
-        let now = turn * program.turn_interval_seconds;
+    for turn in 0..program.duration_seconds / program.seconds_between_call_bursts {
+        let now = turn * program.seconds_between_call_bursts;
         for _ in 0..program.calls_per_turn {
             let call = client.call(now, || {
                 day.fetches += 1;

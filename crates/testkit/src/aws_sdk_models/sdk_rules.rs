@@ -38,7 +38,7 @@ pub enum RefreshTiming {
     },
     /// Until a random instant between half of the remaining life (at least five minutes) and a minute before the stale time,
     /// which is one second before the end.
-    HalfOfRemainingLife,
+    RandomAfterHalfOfRemainingLife,
     /// Until a random instant between fifteen minutes before the end (in an hour at the latest) and a minute before the stale
     /// time, which is one minute before the end.
     QuarterHourBeforeEnd,
@@ -104,7 +104,7 @@ impl Rule {
             | RefreshTiming::WindowOrHourWithPause(window, _) => window,
             RefreshTiming::WindowWithExtendedExpiry { window, .. } => window,
             RefreshTiming::RandomWindow(UniformSeconds(_, most)) => most,
-            RefreshTiming::HalfOfRemainingLife => 0,
+            RefreshTiming::RandomAfterHalfOfRemainingLife => 0,
             RefreshTiming::QuarterHourBeforeEnd => 15 * MINUTE,
             RefreshTiming::FixedInterval(every) => every,
         }
@@ -119,7 +119,7 @@ impl Rule {
             | RefreshTiming::WindowOrHourWithPause(window, _) => window.max(1),
             RefreshTiming::RandomWindow(UniformSeconds(least, _)) => least,
             RefreshTiming::WindowWithExtendedExpiry { window, .. } => window,
-            RefreshTiming::HalfOfRemainingLife => MINUTE + 1,
+            RefreshTiming::RandomAfterHalfOfRemainingLife => MINUTE + 1,
             RefreshTiming::QuarterHourBeforeEnd => 2 * MINUTE,
             RefreshTiming::FixedInterval(every) => brought - every - late,
         }
@@ -143,7 +143,7 @@ impl RefreshTiming {
                 let end = if expires <= now + reach { now + reach } else { expires };
                 end - window + 1
             }
-            Self::HalfOfRemainingLife => {
+            Self::RandomAfterHalfOfRemainingLife => {
                 let half = now + ((expires - now) / 2).max(5 * MINUTE);
                 jittered(half, expires - 1, random)
             }

@@ -26,7 +26,7 @@ use seawall_load::interval::IntervalStats;
 use seawall_load::stats::LoadStats;
 use seawall_load::summary::Summary;
 
-use self::records::PodRecords;
+use self::records::AllPodsRecords;
 use super::generator_pods::{AttackPodStatus, MeasuredOffset, PodObservation, PodTracker};
 use super::running_attack::{self, FinishedAttack, RunningAttack};
 use crate::brief_time::format_brief_time;
@@ -63,7 +63,7 @@ pub(crate) struct DistributedAttack {
     gather: IntervalMerger,
     pods: PodTracker,
     /// The records of pods that report them.
-    records: Option<PodRecords>,
+    records: Option<AllPodsRecords>,
     on_pod_loss: OnPodLoss,
     warm_up: Nanos,
     /// The time from which no more requests are due.
@@ -86,7 +86,7 @@ impl DistributedAttack {
         crew: ReadyPods<(), IntervalStats, LoadPartResult>,
         load: &LoadSpec,
         pods: PodTracker,
-        records: Option<PodRecords>,
+        records: Option<AllPodsRecords>,
         fails: OnPodLoss,
     ) -> anyhow::Result<Self> {
         let ReadyPods { fleet: mut crew, cleanup: ended, .. } = crew;

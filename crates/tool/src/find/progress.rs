@@ -195,7 +195,9 @@ impl VerdictTally {
 
 /// Returns the verdict that these blocks point to so far; `None` if the step is not a trial.
 fn so_far(offer: &TrialSpec, blocks: &[BlockCounts]) -> Option<ReportedVerdict> {
-    let (StopRule::FullDuration(standard) | StopRule::Decided(standard)) = offer.rule else { return None };
+    let (StopRule::FullDurationUnlessBad(standard) | StopRule::Decided(standard)) = offer.rule else {
+        return None;
+    };
     Some(standard.judge(&seawall_search::evidence::TrialEvidence::of(offer.rate, blocks, &standard)).into())
 }
 
@@ -345,7 +347,7 @@ mod tests {
             baseline_slowest: 0.001,
         };
         let second = Duration::from_secs(1);
-        let rule = StopRule::FullDuration(standard);
+        let rule = StopRule::FullDurationUnlessBad(standard);
         let offer = TrialSpec {
             purpose: TrialPurpose::NarrowBracket,
             rate: 1500.0,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors};
-use seawall_isolate::segment::Design;
+use seawall_isolate::segment::VariantOrder;
 use seawall_load::input_files::InputFiles;
 use seawall_load::variant::{MOST_NAME, parse_host_port};
 
@@ -45,8 +45,8 @@ impl VariantDrafts {
     /// Puts all variants into blocks if the reference is in blocks: its connections and source belong to a session that no
     /// variant shares.
     pub(super) fn use_block_design_if_reference_does(mut self) -> Self {
-        if self.reference.effective_design() == Design::Blocks {
-            self.variants.iter_mut().for_each(|way| way.design = Some(Design::Blocks));
+        if self.reference.effective_design() == VariantOrder::Blocks {
+            self.variants.iter_mut().for_each(|way| way.design = Some(VariantOrder::Blocks));
         }
         self
     }
@@ -67,7 +67,7 @@ fn parse(text: &str) -> Result<VariantDrafts, ValidationErrors> {
     let document = Document::parse(text)?;
     let ways = {
         let root = document.root();
-        let reference = way(&root.key("reference").table(), Some("reference"));
+        let reference = way(&root.key("reference").as_table(), Some("reference"));
         let node = root.required_node("variants", "a list of one or more variants");
         let places = node.list();
         if node.is_present() && !(1..=MAX_VARIANTS).contains(&places.len()) {
@@ -81,12 +81,13 @@ fn parse(text: &str) -> Result<VariantDrafts, ValidationErrors> {
 }
 
 fn variant(node: &DocumentNode<'_>, reference: &VariantDraft, names: &mut BTreeSet<String>) -> VariantDraft {
-    let table = node.table();
+    let table = node.as_table();
     let draft = way(&table, None);
     if !draft.name.is_empty() && !names.insert(draft.name.clone()) {
         table.key("name").reject("a name that is unique among the variants");
     }
-    if draft.design == Some(Design::Interleaved) && reference.effective_design() == Design::Blocks {
+    if draft.design == Some(VariantOrder::Interleaved) && reference.effective_design() == VariantOrder::Blocks
+    {
         let why = "blocks, because the reference has connections, a source, a body or design: blocks";
         table.key("design").reject(why);
     }
@@ -109,8 +110,8 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
         None => table.required_node("name", &named).text(&named, fits).unwrap_or_default(),
     };
     let design = |text: &str| match text {
-        "interleaved" => Some(Design::Interleaved),
-        "blocks" => Some(Design::Blocks),
+        "interleaved" => Some(VariantOrder::Interleaved),
+        "blocks" => Some(VariantOrder::Blocks),
         _ => None,
     };
     let draft = VariantDraft {
@@ -135,7 +136,7 @@ fn way(table: &DocumentTable<'_>, usual: Option<&str>) -> VariantDraft {
 
 /// Reports the settings of a variant that contradict each other.
 fn contradictions(table: &DocumentTable<'_>, draft: &VariantDraft) {
-    if draft.design == Some(Design::Interleaved) && draft.needs_own_session() {
+    if draft.design == Some(VariantOrder::Interleaved) && draft.needs_own_session() {
         table
             .key("design")
             .reject("blocks, because a variant with its own number of connections or source address needs a separate session");
@@ -187,7 +188,7 @@ mod tests {
         let [direct, one, post] = &ways.variants[..] else { panic!("{ways:?}") };
         assert_eq!(direct.description, "connected to ::1:80, new connections");
         let designs = [direct, one, post].map(VariantDraft::effective_design);
-        assert_eq!(designs, [Design::Interleaved, Design::Blocks, Design::Interleaved]);
+        assert_eq!(designs, [VariantOrder::Interleaved, VariantOrder::Blocks, VariantOrder::Interleaved]);
         assert!(parse(r#"{"variants": [{"name": "a", "protocol": "http2"}]}"#).is_ok(), "JSON is YAML");
     }
 
@@ -230,7 +231,7 @@ mod tests {
                 format!("reference: {{{reference}}}\nvariants:\n- {{name: a, keep-alive: false{design}}}\n")
             };
             let ways = parse(&text("")).unwrap().use_block_design_if_reference_does();
-            assert_eq!(ways.variants[0].effective_design(), Design::Blocks, "{reference}");
+            assert_eq!(ways.variants[0].effective_design(), VariantOrder::Blocks, "{reference}");
             let told = parse(&text(", design: interleaved")).unwrap_err().to_string();
             assert!(
                 told.contains("variants[0].design: found \"interleaved\", expected blocks, because the ref"),
@@ -245,7 +246,7 @@ mod tests {
             .iter()
             .map(VariantDraft::effective_design)
             .collect();
-        assert_eq!(designs, [Design::Interleaved, Design::Blocks], "only the way that needs it");
+        assert_eq!(designs, [VariantOrder::Interleaved, VariantOrder::Blocks], "only the way that needs it");
     }
 
     #[test]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use seawall_isolate::segment::{Design, SegmentTimes};
+use seawall_isolate::segment::{SegmentTimes, VariantOrder};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find::find_report::ReportedArrivals;
 use seawall_lab::find::plan::FindPlan as Search;
 use seawall_lab::isolate::local_runner::LocalVariantRunner;
 use seawall_lab::isolate::variant_capacity::{CapacityPlan, total_budget};
-use seawall_lab::isolate::variant_setup::{VariantLabel, VariantSetup};
+use seawall_lab::isolate::variant_setup::{VariantLabel, VariantRequests};
 use seawall_lab::isolate::{IsolatePlan, min_budget, min_rate};
 use seawall_lab::remote_tasks::isolate_tasks::VariantList as Told;
 use seawall_load::engine::TransportOptions;
@@ -66,7 +66,7 @@ pub(super) enum LookupScope {
 /// The variants that flags and file ask for, and how to send each of them.
 struct PreparedVariants {
     drafts: VariantDrafts,
-    ways: Vec<VariantSetup>,
+    ways: Vec<VariantRequests>,
     travel: TransportOptions,
     style: RequestFraming,
 }
@@ -190,14 +190,14 @@ fn look_up_each(travel: &mut TransportOptions, style: &mut RequestFraming) {
         (AddressLifetime::Connection, false, true);
 }
 
-fn asked(args: &IsolateArgs, designs: impl Iterator<Item = Design>, gap: Duration) -> StudyConfig {
+fn asked(args: &IsolateArgs, designs: impl Iterator<Item = VariantOrder>, gap: Duration) -> StudyConfig {
     StudyConfig {
         designs: designs.collect(),
         rate: args.rate.0,
         margin: args.margin.0,
         until_p99: args.until_p99,
         budget: args.comparison_budget(),
-        times: SegmentTimes { idle_before_settle: gap, ..SegmentTimes::USUAL },
+        times: SegmentTimes { idle_before_settle: gap, ..SegmentTimes::DEFAULT_DURATIONS },
         seed: args.seed,
     }
 }
@@ -216,11 +216,11 @@ fn enough_time(asked: &StudyConfig, find: bool) -> anyhow::Result<()> {
 /// Plans a search of each variant, as it is compared.
 fn searches(
     args: &IsolateArgs,
-    ways: &[VariantSetup],
+    ways: &[VariantRequests],
     travel: &TransportOptions,
 ) -> anyhow::Result<CapacityPlan> {
     let goal = search_goal(&args.slo)?;
-    let plan = |way: &VariantSetup| {
+    let plan = |way: &VariantRequests| {
         let travel = way.transport(travel);
         Search {
             goal,
@@ -263,7 +263,7 @@ pub(crate) fn check_reachability(
 
 fn reach_check(
     draft: &VariantDraft,
-    way: &VariantSetup,
+    way: &VariantRequests,
     travel: &TransportOptions,
     style: &RequestFraming,
 ) -> anyhow::Result<VariantReachCheck> {
@@ -403,7 +403,7 @@ fn way(
     targets: &[Target],
     (travel, style): (&TransportOptions, &RequestFraming),
     looks: LookupScope,
-) -> anyhow::Result<VariantSetup> {
+) -> anyhow::Result<VariantRequests> {
     let urls = targets.iter().map(|target| &target.url).collect::<BTreeSet<_>>().len();
     ensure!(
         draft.url.is_none() || urls == 1,
@@ -417,11 +417,11 @@ fn way(
         );
     }
     let apart =
-        (draft.effective_design() == Design::Blocks).then(|| separate_session_transport(draft, travel));
+        (draft.effective_design() == VariantOrder::Blocks).then(|| separate_session_transport(draft, travel));
     if looks != LookupScope::Remote {
         check_sendable(draft, &requests, apart.as_ref().unwrap_or(travel))?;
     }
-    Ok(VariantSetup { requests, separate_transport: apart })
+    Ok(VariantRequests { requests, separate_transport: apart })
 }
 
 /// Checks that this machine can send the variant: all names have addresses, and the source address exists.
@@ -454,7 +454,11 @@ fn check_sendable(
 }
 
 /// Returns the settings of variants that contradict their target or the reference.
-fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
+fn contradictions(
+    drafts: &[&VariantDraft],
+    ways: &[VariantRequests],
+    travel: &TransportOptions,
+) -> Vec<String> {
     let origins = |at: usize| ways[at].requests.iter().map(PreparedRequest::origin);
     let has_proxy = |at: usize| {
         let proxies = drafts[at].proxies.as_deref().unwrap_or(&travel.dial.proxies);
@@ -483,11 +487,11 @@ fn contradictions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &Tran
 }
 
 /// Returns an error for each variant that equals the reference: "not the cause" would say nothing about it.
-fn repetitions(drafts: &[&VariantDraft], ways: &[VariantSetup], travel: &TransportOptions) -> Vec<String> {
+fn repetitions(drafts: &[&VariantDraft], ways: &[VariantRequests], travel: &TransportOptions) -> Vec<String> {
     let reference = VariantKey::of(drafts[0], &ways[0], travel);
     let variants = drafts.iter().zip(ways).skip(1);
     let same = variants.filter(|(draft, way)| VariantKey::of(draft, way, travel) == reference);
-    let told = |(draft, _): (&&VariantDraft, &VariantSetup)| {
+    let told = |(draft, _): (&&VariantDraft, &VariantRequests)| {
         format!("{}: it does not differ from {}", draft.name, drafts[0].name)
     };
     same.map(told).collect()
@@ -516,7 +520,7 @@ struct RequestKey<'a> {
 }
 
 impl<'a> VariantKey<'a> {
-    fn of(draft: &'a VariantDraft, way: &'a VariantSetup, travel: &'a TransportOptions) -> Self {
+    fn of(draft: &'a VariantDraft, way: &'a VariantRequests, travel: &'a TransportOptions) -> Self {
         let travel = way.transport(travel);
         let proxies = draft.proxies.as_deref().unwrap_or(&travel.dial.proxies);
         let sent = |request: &'a PreparedRequest| {

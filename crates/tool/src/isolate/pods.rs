@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use seawall_fleet::fleet::{PodUpdate, PodUpdateKind};
 use seawall_isolate::cell::CellStatsByVariant;
-use seawall_isolate::segment::{Design, Segment};
+use seawall_isolate::segment::{Segment, VariantOrder};
 use seawall_lab::isolate::local_runner::add_block_to_cell;
 use seawall_lab::isolate::{IsolateStopReason, SegmentResult, VariantRunner};
 use seawall_lab::remote_tasks::isolate_tasks::{
@@ -230,8 +230,8 @@ impl VariantRunner for IsolatePods {
                     ..SegmentResult::default()
                 }
             }
-            Design::Interleaved => self.send(None, segment),
-            Design::Blocks => self.blocks(segment),
+            VariantOrder::Interleaved => self.send(None, segment),
+            VariantOrder::Blocks => self.blocks(segment),
         };
         seen.stop_reason = self.cut(seen.stop_reason);
         let took = self.crew.fleet.now().saturating_sub(before);

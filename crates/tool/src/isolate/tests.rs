@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use seawall_isolate::cell::CellStatsByVariant;
-use seawall_isolate::segment::{Design, Segment, SegmentTimes};
+use seawall_isolate::segment::{Segment, SegmentTimes, VariantOrder};
 use seawall_isolate::simulated::path::{Effect, NOISY, Noise, QUIET, SimulatedPath};
 use seawall_isolate::study::StudyConfig;
 use seawall_lab::find::compare::RunComparisonError;
@@ -109,12 +109,12 @@ fn beside(
 /// Returns a plan with these variants, the reference first, at this rate: two minutes of the middle of their times.
 fn plan_of(rate: f64, names: &[&str]) -> IsolatePlan {
     let asked = StudyConfig {
-        designs: vec![Design::Interleaved; names.len() - 1],
+        designs: vec![VariantOrder::Interleaved; names.len() - 1],
         rate,
         margin: 0.05,
         until_p99: false,
         budget: Duration::from_secs(120),
-        times: SegmentTimes::USUAL,
+        times: SegmentTimes::DEFAULT_DURATIONS,
         seed: 1,
     };
     let ways = names.iter().map(|name| VariantLabel { name: (*name).to_owned(), description: String::new() });

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use seawall_isolate::segment::Design;
+use seawall_isolate::segment::VariantOrder;
 use seawall_load::origin_resolution::HostPort;
 use seawall_load::proxy::ProxyRules;
 use seawall_load::variant::{self, Variant, VariantProtocol};
@@ -30,7 +30,7 @@ pub(super) struct VariantDraft {
     pub(super) source_address: Option<IpAddr>,
     /// The size of the body in bytes.
     pub(super) body_bytes: Option<usize>,
-    pub(super) design: Option<Design>,
+    pub(super) design: Option<VariantOrder>,
 }
 
 impl VariantDraft {
@@ -65,9 +65,9 @@ impl VariantDraft {
     }
 
     /// Returns the design of the variant: blocks if it would disturb the others.
-    pub(super) fn effective_design(&self) -> Design {
+    pub(super) fn effective_design(&self) -> VariantOrder {
         let alone = self.needs_own_session() || self.body_bytes.is_some();
-        self.design.unwrap_or(if alone { Design::Blocks } else { Design::Interleaved })
+        self.design.unwrap_or(if alone { VariantOrder::Blocks } else { VariantOrder::Interleaved })
     }
 
     /// Returns true if the variant has any differences.

@@ -25,9 +25,11 @@ fn object(out: &mut String, totals: &Totals, buckets: Option<&BucketCounts>) -> 
     for (name, total) in [("bytes_in", totals.bytes_in), ("bytes_out", totals.bytes_out)] {
         write!(out, ",\"{name}\":{{\"total\":{total},\"mean\":{}}}", float(totals.mean_per_request(total)))?;
     }
-    for (name, at) in
-        [("earliest", totals.earliest()), ("latest", totals.latest()), ("end", totals.end_time())]
-    {
+    for (name, at) in [
+        ("earliest", totals.earliest()),
+        ("latest", totals.latest_request_start()),
+        ("end", totals.end_time()),
+    ] {
         write!(out, ",\"{name}\":\"{}\"", instant(at))?;
     }
     write!(out, ",\"duration\":{},\"wait\":{}", totals.duration().0, totals.wait_duration().0)?;

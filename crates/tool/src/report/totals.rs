@@ -97,7 +97,7 @@ impl Totals {
     }
 
     /// The last request's instant.
-    pub(crate) fn latest(&self) -> ZonedTimestamp {
+    pub(crate) fn latest_request_start(&self) -> ZonedTimestamp {
         self.latest
     }
 

@@ -33,7 +33,7 @@ fn person(node: &Node) -> PathBuf {
 fn attack(node: &Node, url: &str, pods: u32, words: &[&str]) -> Command {
     let file = e2e_artifact_path("targets.http");
     fs::write(&file, format!("GET {url}\n")).unwrap();
-    let mut command = node.seawall(&person(node));
+    let mut command = node.seawall_command(&person(node));
     command.args(["attack", "--targets"]).arg(file);
     command.args([
         "--on",
@@ -351,7 +351,7 @@ fn what_a_dry_run_prints_is_applied_by_hand_and_its_pods_are_joined() {
     let name =
         text.lines().find_map(|line| line.strip_prefix("  name: ")).unwrap().trim_matches('"').to_owned();
     running(&node, 2);
-    let mut command = node.seawall(&person(&node));
+    let mut command = node.seawall_command(&person(&node));
     command.args(["attack", "--targets"]).arg(e2e_artifact_path("targets.http"));
     command.args(["--output", "none", "--summary", "json", "--live", "none"]).args(words);
     command
@@ -396,7 +396,7 @@ fn what_four_pods_send_at_forty_thousand_a_second() {
 fn a_search_from_pods_finds_the_limit_of_a_server_in_another() {
     let node = node();
     let url = planted(&node, "server", &["--fault", "rate-limiter,rate=200,bucket=20"]);
-    let mut command = node.seawall(&person(&node));
+    let mut command = node.seawall_command(&person(&node));
     command.args(["find", &url, "--on", "kubernetes", "--namespace", NAMESPACE, "--image", IMAGE]);
     command.args(["--image-pull-policy", "Never", "--pods", "2", "--cpu", "200m", "--memory", "64Mi"]);
     command.args(["--no-cause", "--budget", "60s", "--json", "-"]).stdin(Stdio::null());

@@ -77,7 +77,7 @@ fn a_person_may_do_what_a_role_permits_and_nothing_else() {
     ]));
     let file = node.kubeconfig_of_person(&rules(json!(["create"])));
     assert_eq!((may(&file, "get", "pods"), may(&file, "create", "pods")), (false, true));
-    run_successfully(node.seawall(&file).arg("--version"));
+    run_successfully(node.seawall_command(&file).arg("--version"));
 }
 
 /// What a pod says that attacks and has ended well.

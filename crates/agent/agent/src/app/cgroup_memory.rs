@@ -134,14 +134,14 @@ impl MemoryGauge for CgroupMemory {
         self.read_statistics(now);
         // A file that cannot be read any more must not stop the agent from serving. `limits.connections` still holds.
         let Some(used) = text(&self.used, &mut [0; 64]).and_then(|text| number(&text)) else {
-            return MemoryLevel::Low;
+            return MemoryLevel::FreeMemoryLow;
         };
         let inside = self.socket_bytes.load(Ordering::Relaxed);
         let beside =
             self.sockets.as_ref().and_then(|file| number(&text(file, &mut [0; 64])?)).unwrap_or_default();
         let reclaimable = self.reclaimable.load(Ordering::Relaxed);
         let level = self.level_of(used.saturating_sub(inside), reclaimable, inside + beside, open);
-        if self.was_reached(now) { level.max(MemoryLevel::Low) } else { level }
+        if self.was_reached(now) { level.max(MemoryLevel::FreeMemoryLow) } else { level }
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         let level = |open: u32| memory(25).level_of((3_600 << 10) + u64::from(open) * 4_200, 0, 0, open);
         assert_eq!(
             [1_200, 1_250, 1_350, 1_450].map(level),
-            [MemoryLevel::Enough, MemoryLevel::Low, MemoryLevel::Scarce, MemoryLevel::Exhausted]
+            [MemoryLevel::Enough, MemoryLevel::FreeMemoryLow, MemoryLevel::Scarce, MemoryLevel::Exhausted]
         );
     }
 
@@ -196,12 +196,12 @@ mod tests {
         let level = |reclaimable, sockets| memory(25).level_of(20 << 20, reclaimable, sockets, 10);
         assert_eq!(level(0, 0), MemoryLevel::Exhausted);
         assert_eq!(level(10 << 20, 0), MemoryLevel::Enough);
-        assert_eq!(level(10 << 20, 9 << 20), MemoryLevel::Low);
+        assert_eq!(level(10 << 20, 9 << 20), MemoryLevel::FreeMemoryLow);
     }
 
     #[test]
     fn a_figure_that_cannot_be_read_stops_growth_and_not_service() {
-        assert_eq!(memory(25).level(10), MemoryLevel::Low);
+        assert_eq!(memory(25).level(10), MemoryLevel::FreeMemoryLow);
     }
 
     #[test]

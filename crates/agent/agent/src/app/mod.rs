@@ -58,7 +58,7 @@ use crate::{reload, sandbox};
 use seawall_identity::entitlement_swap::{SwapCommand, SwapCommandReceiver};
 use seawall_identity::pod_resolver::SelfProbeSourceAddress;
 use seawall_identity::redirected_connections::RedirectHandle;
-use seawall_identity::start_identity::{ClusterThread, IdentityService, IdentityStrategy};
+use seawall_identity::start_identity::{ClusterThread, IdentityStrategy, RunningIdentityStrategy};
 use seawall_observe::admin::{AdminListeners, AdminServer, AdminSources};
 use seawall_observe::metrics::requests::RequestMetrics;
 use seawall_observe::metrics::write::{self, collector_from_fn};
@@ -317,7 +317,7 @@ struct AgentShutdown {
 /// The parts of the agent that `serve` creates once and that all threads share.
 struct AgentContext {
     clock: Clock,
-    identity: Arc<IdentityService>,
+    identity: Arc<RunningIdentityStrategy>,
     capture: Option<Arc<RedirectHandle>>,
     clouds: Arc<CurrentClouds>,
     reload_status: Arc<reload::ReloadStatus>,

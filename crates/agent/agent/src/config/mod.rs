@@ -133,7 +133,7 @@ impl AgentConfig {
             identity: IdentityConfig::read(root, &clouds, base, &spoken, downward),
             listen,
             clouds,
-            limits: LimitsConfig::read(&root.key("limits").table()),
+            limits: LimitsConfig::read(&root.key("limits").as_table()),
             threads: ThreadCount::read(root),
             seccomp: root
                 .key("seccomp")
@@ -203,7 +203,7 @@ fn address<'d>(
     if !item.is_table() {
         return Some((own_address(item, downward)?, None));
     }
-    let table = item.table();
+    let table = item.as_table();
     let address = own_address(&table.required_node("address", LISTEN_ADDRESS_FORMAT_HINT), downward);
     let dialects = table.required_node("dialects", "a list of dialects");
     Some((address?, Some(dialects)))

@@ -62,7 +62,7 @@ pub type AwsBroker = crate::Broker<AwsExchange>;
 pub type AwsPodLeaseClient = crate::PodLeaseClient<AwsExchange>;
 
 /// A pod that is allowed to get AWS credentials, and its access to a role, if it has a role.
-pub type AwsPodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
+pub type AwsPodClientInput = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
 /// The operators' view of one principal.
 pub type AwsPrincipalDebugView = crate::PrincipalView<AwsPrincipal>;

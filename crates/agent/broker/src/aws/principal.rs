@@ -9,7 +9,7 @@ use super::validated_names::{
     ClusterName, ExternalId, Region, RoleArn, SessionDuration, SessionName, SessionTags,
 };
 use crate::lease_error::LeaseError;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ impl crate::principal::Principal for AwsPrincipal {
         &self.workload
     }
 
-    fn throttle_key(&self) -> ThrottleKey {
-        ThrottleKey::CloudAccount(self.role_access.counted_to().into())
+    fn throttle_key(&self) -> ThrottledAccountOrWorkload {
+        ThrottledAccountOrWorkload::CloudAccount(self.role_access.counted_to().into())
     }
 }

@@ -8,7 +8,7 @@ use seawall_core::{LifetimeFloor, ServiceAccount};
 use super::credential_request::{CredentialRequest, CredentialRequestRef};
 use super::refresh_policy;
 use crate::lease_error::LeaseError;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 ///
@@ -57,10 +57,10 @@ impl crate::principal::Principal for GooglePrincipal {
         &self.workload
     }
 
-    fn throttle_key(&self) -> ThrottleKey {
+    fn throttle_key(&self) -> ThrottledAccountOrWorkload {
         match &self.account {
-            Some(email) => ThrottleKey::CloudAccount(email.clone()),
-            None => ThrottleKey::Workload(self.workload.clone()),
+            Some(email) => ThrottledAccountOrWorkload::CloudAccount(email.clone()),
+            None => ThrottledAccountOrWorkload::Workload(self.workload.clone()),
         }
     }
 

@@ -26,7 +26,7 @@ use seawall_core::{Clock, Moment};
 use tokio::sync::{Notify, oneshot};
 
 use crate::settings::BrokerSettings;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 use queue::QueueEntry;
 pub(crate) use queue::RequesterId;
 pub(crate) use state::{CallOwner, CallReason, QueueRefusal};
@@ -135,12 +135,17 @@ impl Limiter {
         holders.iter().copied().min_by_key(|holder| state.queue.pod_queued_call_count(*holder))
     }
 
-    pub(crate) fn record_success(&self, account: &ThrottleKey, now: Moment) {
+    pub(crate) fn record_success(&self, account: &ThrottledAccountOrWorkload, now: Moment) {
         self.state().record_success(account, now);
     }
 
     /// Records that the cloud throttled a call of this account.
-    pub(crate) fn record_throttled(&self, account: &ThrottleKey, now: Moment, retry_after: Option<Duration>) {
+    pub(crate) fn record_throttled(
+        &self,
+        account: &ThrottledAccountOrWorkload,
+        now: Moment,
+        retry_after: Option<Duration>,
+    ) {
         self.state().record_throttled(account, now, retry_after);
     }
 
@@ -199,7 +204,10 @@ mod tests {
         let name = format!("a{holder}").into();
         CallOwner {
             requester_id: holder,
-            throttle_key: ThrottleKey::Workload(ServiceAccount { namespace: "shop".into(), name }),
+            throttle_key: ThrottledAccountOrWorkload::Workload(ServiceAccount {
+                namespace: "shop".into(),
+                name,
+            }),
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use seawall_core::Moment;
 
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The id of a pod client, which stands for its pod in the queue.
 pub(crate) type RequesterId = u64;
@@ -38,7 +38,7 @@ const IN_A_ROW: [u32; 2] = [7, 3];
 pub(super) struct QueueEntry<W> {
     pub(super) id: u64,
     pub(super) requester_id: RequesterId,
-    pub(super) throttle_key: ThrottleKey,
+    pub(super) throttle_key: ThrottledAccountOrWorkload,
     /// True if a request waits for the call.
     pub(super) is_waited_for: bool,
     /// The time from which the call is urgent, if it is a renewal.
@@ -249,7 +249,7 @@ mod tests {
         QueueEntry {
             id,
             requester_id: holder,
-            throttle_key: ThrottleKey::CloudAccount("cart".into()),
+            throttle_key: ThrottledAccountOrWorkload::CloudAccount("cart".into()),
             is_waited_for: true,
             urgent_at: None,
             waiter: (),

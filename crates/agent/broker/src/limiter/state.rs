@@ -9,7 +9,7 @@ use super::queue::{CallPriority, CallQueue, QueueEntry, RequesterId};
 use super::rate::AdaptiveRate;
 use super::throttle_tracker::ThrottleTracker;
 use crate::settings::BrokerSettings;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The lowest shared rate, in call chains per second. One chain every two seconds is enough to notice that the cloud has recovered.
 pub(super) const MIN_CALLS_PER_SECOND: f64 = 0.5;
@@ -41,7 +41,7 @@ pub(crate) enum CallReason {
 #[derive(Clone, Debug)]
 pub(crate) struct CallOwner {
     pub(crate) requester_id: RequesterId,
-    pub(crate) throttle_key: ThrottleKey,
+    pub(crate) throttle_key: ThrottledAccountOrWorkload,
 }
 
 /// The reason why a request cannot queue a call.
@@ -135,14 +135,14 @@ impl<W> LimiterState<W> {
         self.queue.raise_priority(id, party.requester_id, rank);
     }
 
-    pub(super) fn record_success(&mut self, account: &ThrottleKey, now: Moment) {
+    pub(super) fn record_success(&mut self, account: &ThrottledAccountOrWorkload, now: Moment) {
         self.rate.record_success();
         self.accounts.record_success(account, now);
     }
 
     pub(super) fn record_throttled(
         &mut self,
-        account: &ThrottleKey,
+        account: &ThrottledAccountOrWorkload,
         now: Moment,
         retry_after: Option<Duration>,
     ) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use seawall_core::Moment;
 
 use super::rate::AdaptiveRate;
-use crate::throttle_key::ThrottleKey;
+use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The lowest rate of a throttled account, in calls per second. It allows several tries from the time when a renewal is due until the lease reaches
 /// its floor.
@@ -55,14 +55,14 @@ const ONE_IN: usize = 4;
 pub(super) struct ThrottleTracker {
     most_per_second: f64,
     /// The rates of the recently throttled accounts.
-    paces: HashMap<ThrottleKey, AdaptiveRate>,
+    paces: HashMap<ThrottledAccountOrWorkload, AdaptiveRate>,
     /// The last outcome of each account, with the newest at the end.
     last: VecDeque<Outcome>,
 }
 
 #[derive(Debug)]
 struct Outcome {
-    account: ThrottleKey,
+    account: ThrottledAccountOrWorkload,
     at: Moment,
     kind: OutcomeKind,
 }
@@ -81,27 +81,27 @@ impl ThrottleTracker {
     }
 
     /// Returns the time from which a call for this account can start, or `None` for any time.
-    pub(super) fn next_start_at(&self, account: &ThrottleKey) -> Option<Moment> {
+    pub(super) fn next_start_at(&self, account: &ThrottledAccountOrWorkload) -> Option<Moment> {
         self.paces.get(account).map(AdaptiveRate::next_start_at)
     }
 
     /// True if the account was throttled recently, whatever its rate.
-    pub(super) fn is_recently_throttled(&self, account: &ThrottleKey) -> bool {
+    pub(super) fn is_recently_throttled(&self, account: &ThrottledAccountOrWorkload) -> bool {
         self.paces.contains_key(account)
     }
 
     /// True if the account was throttled repeatedly.
-    pub(super) fn is_repeatedly_throttled(&self, account: &ThrottleKey) -> bool {
+    pub(super) fn is_repeatedly_throttled(&self, account: &ThrottledAccountOrWorkload) -> bool {
         self.paces.get(account).is_some_and(|pace| pace.calls_per_second() < SLOW)
     }
 
-    pub(super) fn record_start(&mut self, account: &ThrottleKey, now: Moment) {
+    pub(super) fn record_start(&mut self, account: &ThrottledAccountOrWorkload, now: Moment) {
         if let Some(pace) = self.paces.get_mut(account) {
             pace.record_start(now);
         }
     }
 
-    pub(super) fn record_success(&mut self, account: &ThrottleKey, now: Moment) {
+    pub(super) fn record_success(&mut self, account: &ThrottledAccountOrWorkload, now: Moment) {
         self.note(account, now, OutcomeKind::Served);
         if let Some(pace) = self.paces.get_mut(account) {
             pace.record_success();
@@ -116,7 +116,7 @@ impl ThrottleTracker {
     /// of a quota that it shares with other accounts. An account that is throttled at every call is slow after about six calls.
     pub(super) fn record_throttled(
         &mut self,
-        account: &ThrottleKey,
+        account: &ThrottledAccountOrWorkload,
         now: Moment,
         retry_after: Option<Duration>,
     ) -> bool {
@@ -150,7 +150,7 @@ impl ThrottleTracker {
         is_part(once) || (is_nobody_served && is_part(once + again))
     }
 
-    fn note(&mut self, account: &ThrottleKey, at: Moment, is: OutcomeKind) {
+    fn note(&mut self, account: &ThrottledAccountOrWorkload, at: Moment, is: OutcomeKind) {
         self.last.retain(|outcome| outcome.account != *account);
         if self.last.len() >= REMEMBERED {
             self.last.pop_front();
@@ -169,8 +169,8 @@ mod tests {
 
     const MOST: f64 = 32.0;
 
-    fn account(n: usize) -> ThrottleKey {
-        ThrottleKey::CloudAccount(format!("a{n}").into())
+    fn account(n: usize) -> ThrottledAccountOrWorkload {
+        ThrottledAccountOrWorkload::CloudAccount(format!("a{n}").into())
     }
 
     fn at(seconds: u64) -> Moment {

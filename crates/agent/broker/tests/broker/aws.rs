@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use seawall_broker::aws::{
-    AssumeMethod, AwsConfigError, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec,
+    AssumeMethod, AwsConfigError, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodClientInput,
     BROKER_SETTINGS, KeySignedRole, LIFETIME_FLOOR, NodeKeySource, POD_IDENTITY_AUDIENCE, RoleAccess,
     SessionDuration, SessionName, SessionTag, SessionTags, SigningKeys, TokenRole,
 };
@@ -323,7 +323,7 @@ async fn a_token_that_sts_does_not_take_spoils_nothing_for_its_siblings() {
     let access = Arc::new(web_identity("cart"));
     let sound = node.pod("pod-1", "cart", &access);
     let pod = Pod { uid: PodUid("pod-2".into()), name: "pod-2".into(), service_account: account("cart") };
-    let newest = node.broker.new_pod_client(AwsPodCredentialsSpec {
+    let newest = node.broker.new_pod_client(AwsPodClientInput {
         pod,
         entitlement: Some(access),
         subject_tokens: Arc::new(Forged),

@@ -20,7 +20,7 @@ fn the_corpus_keeps_every_invariant() {
     let count = |is: fn(&AwsResponseKinds) -> bool| seen.iter().filter(|seen| is(seen)).count();
     assert!(count(|seen| seen.is_xml) > 15 && count(|seen| !seen.is_xml) > 10, "{seen:?}");
     assert!(count(|seen| seen.is_sts_session) > 6 && count(|seen| seen.is_eks_auth_session) > 2, "{seen:?}");
-    assert!(count(|seen| seen.is_aws_error) > 6, "{seen:?}");
+    assert!(count(|seen| seen.was_aws_error) > 6, "{seen:?}");
 }
 
 /// The pieces that responses consist of, and similar pieces.

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use seawall_broker::aws::{
-    self, AssumeMethod, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec, AwsPrincipal,
+    self, AssumeMethod, AwsCredential, AwsExchange, AwsExchangeConfig, AwsPodClientInput, AwsPrincipal,
     ClusterName, ExternalId, KeySignedRole, Region, RoleAccess, RoleArn, SessionDuration, SessionName,
     SessionTags, StsEndpointKind, TokenRole,
 };
@@ -239,7 +239,7 @@ impl<'a> Node<'a> {
     ) -> Arc<PodLeaseClient<Counted>> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), service_account: account(workload) };
         let subject = Arc::new(self.aws.subject(workload));
-        self.broker.new_pod_client(AwsPodCredentialsSpec {
+        self.broker.new_pod_client(AwsPodClientInput {
             pod,
             entitlement: Some(access.clone()),
             subject_tokens: subject,

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use seawall_broker::google::BROKER_SETTINGS;
 use seawall_broker::{
     Broker, BrokerSettings, ExchangeError, ExchangeFault, ExchangeFuture, IssuedCredential, LeaseError,
-    PodCredentialsSpec, PodLeaseClient, Principal, ThrottleKey, TokenExchange,
+    PodCredentialsSpec, PodLeaseClient, Principal, ThrottledAccountOrWorkload, TokenExchange,
 };
 use seawall_core::pod::SubjectTokens;
 use seawall_core::{Clock, LifetimeFloor, ManualClock, Pod, PodUid, Secret, ServiceAccount};
@@ -52,8 +52,8 @@ impl Principal for RoleOf {
         &self.workload
     }
 
-    fn throttle_key(&self) -> ThrottleKey {
-        ThrottleKey::CloudAccount(self.role.to_string().into())
+    fn throttle_key(&self) -> ThrottledAccountOrWorkload {
+        ThrottledAccountOrWorkload::CloudAccount(self.role.to_string().into())
     }
 }
 

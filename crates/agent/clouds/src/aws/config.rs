@@ -136,20 +136,20 @@ const ROLE: &str = "a role ARN, or a role name below aws.baseRoleArn";
 impl AwsConfig {
     /// Reads the section.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
-        let table = section.table();
+        let table = section.as_table();
         let account = table.key("account").text("an account's twelve digits, in quotes", |text| {
             role_arn::is_account_id(text).then(|| text.to_owned())
         });
         let region = region(&table);
         let roles = base_of_roles(&table, account.as_deref(), &region);
-        let session = table.key("session").table();
-        let pod_identity = table.key("podIdentity").table();
+        let session = table.key("session").as_table();
+        let pod_identity = table.key("podIdentity").as_table();
         let rules = rules(&table, &session, &pod_identity, roles);
         let exchange = exchange(&table, &session, &pod_identity, base, region, &rules);
         let facts = facts(&table, account, &exchange.region);
-        let of_imds = table.key("imds").table();
+        let of_imds = table.key("imds").as_table();
         let imds = imds(&of_imds, base);
-        let containers = containers_of(&table.key("containers").table(), listen);
+        let containers = containers_of(&table.key("containers").as_table(), listen);
         let read = Self { role_policy: rules, exchange, instance_metadata: facts, imds, containers };
         if read.asks_the_real_service() && values::is_own_listener(&read.imds.upstream_url, listen) {
             of_imds
@@ -224,7 +224,7 @@ fn rules(
 ) -> RolePolicy {
     let role_sources = role_sources(&table.key("roleSources"));
     let has = |source: &str| role_sources.contains(&source);
-    let kube2iam = kube2iam(&table.key("kube2iam").table());
+    let kube2iam = kube2iam(&table.key("kube2iam").as_table());
     let by_pod = namespace::NamespaceRules {
         uses_kiam_annotation: has("kiam"),
         kube2iam: has("kube2iam").then_some(kube2iam),
@@ -235,7 +235,7 @@ fn rules(
         session::is_session_name_prefix(text).then(|| text.to_owned())
     });
     let tags = session.key("tags").list().iter().filter_map(|item| item.text(TAGS, tag)).collect();
-    let defaults = defaults(&table.key("defaultRoles").table(), base.as_ref());
+    let defaults = defaults(&table.key("defaultRoles").as_table(), base.as_ref());
     RolePolicy {
         pod_role_rules: (by_pod.uses_kiam_annotation || by_pod.kube2iam.is_some()).then_some(by_pod),
         service_account_audience: has("irsa").then(|| audience.into()),
@@ -243,7 +243,7 @@ fn rules(
         default_roles: defaults,
         session_tags: tags,
         session_prefix: prefix.unwrap_or_default(),
-        base_arn: base,
+        role_arn_prefix: base,
     }
 }
 
@@ -335,7 +335,7 @@ fn exchange(
                 duration,
             )
             .unwrap_or(SessionDuration::HOUR),
-        base: base_keys(&table.key("credentials").table(), base, rules),
+        base: base_keys(&table.key("credentials").as_table(), base, rules),
     }
 }
 
@@ -363,7 +363,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     let (audience_of, role) = (table.key("audience").text(AUDIENCE, audience), table.key("role"));
     let (path, role_arn) = (
         file.text("the path of a credentials file", |text| values::path(text, base)),
-        role.text(ROLE, |text| role_arn::resolve_role(text, rules.base_arn.as_ref())),
+        role.text(ROLE, |text| role_arn::resolve_role(text, rules.role_arn_prefix.as_ref())),
     );
     if source == "file" && !file.is_present() {
         file.reject("the path of a credentials file, because source is file");
@@ -390,7 +390,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
 
 /// Reads those facts about the node that are visible to pods. A fact without a configured value is absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
-    let instance = table.key("instance").table();
+    let instance = table.key("instance").as_table();
     let name = |key: &'static str| {
         instance.key(key).text("a name of letters, digits, `-`, `_`, `.` and `:`", values::name)
     };
@@ -522,7 +522,7 @@ fn written_rules(rules: &RolePolicy) -> Map<String, Value> {
         })
     });
     members(json!({
-        "baseRoleArn": rules.base_arn.as_ref().map(BaseRoleArn::as_str),
+        "baseRoleArn": rules.role_arn_prefix.as_ref().map(BaseRoleArn::as_str),
         "roleSources": role_sources,
         "irsaAudience": rules.service_account_audience.as_deref(),
         "kube2iam": kube2iam,

@@ -72,7 +72,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
         out: &mut Vec<u8>,
     ) -> PodHandlerOutcome {
         let answered = match caller {
-            PodClient::Probe => Ok(probed(asked.response_context, out)),
+            PodClient::OwnReadinessRequest => Ok(probed(asked.response_context, out)),
             PodClient::Refused(refusal) => Err(*refusal),
             PodClient::Anyone => Err(ANYONE),
             PodClient::Unidentified => {

@@ -190,7 +190,7 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
             PodClient::Anyone => {
                 self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(ANYONE), asked, out)
             }
-            PodClient::Probe => {
+            PodClient::OwnReadinessRequest => {
                 self.of_nobody(TokenClient::with_unknown_pod(asked.peer_ip), Ok(READINESS_PROBE), asked, out)
             }
         };

@@ -31,9 +31,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
-use seawall_broker::aws::{
-    AwsBroker, AwsExchange, AwsExchangeConfig, AwsPodCredentialsSpec, BROKER_SETTINGS,
-};
+use seawall_broker::aws::{AwsBroker, AwsExchange, AwsExchangeConfig, AwsPodClientInput, BROKER_SETTINGS};
 use seawall_config::values::read_named_file;
 use seawall_core::Clock;
 use seawall_core::annotations::AnnotationKeys;
@@ -266,7 +264,7 @@ impl RunningAws {
             return own.clone();
         }
         let access = Arc::new(access);
-        let spec = AwsPodCredentialsSpec {
+        let spec = AwsPodClientInput {
             pod: applicant.pod.clone(),
             entitlement: Some(access.clone()),
             subject_tokens: (applicant.subject_tokens)(),

@@ -81,7 +81,7 @@ const REAL: &str = "http://169.254.169.254";
 impl GoogleConfig {
     /// Reads the section. If the section has keys of both modes, the function checks all of them, even the keys of the mode that is off.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
-        let table = section.table();
+        let table = section.as_table();
         let mode = GoogleMode::read(&table, base);
         let upstream_url = table.key("upstreamUrl");
         let real = upstream_url
@@ -180,8 +180,8 @@ impl FederateConfig {
 }
 
 fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
-    let instance = table.key("instance").table();
-    let cluster = table.key("cluster").table();
+    let instance = table.key("instance").as_table();
+    let cluster = table.key("cluster").as_table();
     let number = "the project's number, such as 123456789012";
     let name = name_or(&instance, "name", "node");
     let uid = cluster.key("uid").text("a name or nothing", |text| {

@@ -99,7 +99,9 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
             (_, PodClient::Unidentified) => Ok(self.not_yet(asked, out)),
             (GoogleDialectMode::Federate { .. }, PodClient::Anyone) => Err(ANYONE),
             (GoogleDialectMode::Federate { .. }, PodClient::Pod(pod)) => self.federate(pod, asked, out),
-            (GoogleDialectMode::Federate { probe }, PodClient::Probe) => self.look(probe, asked, out),
+            (GoogleDialectMode::Federate { probe }, PodClient::OwnReadinessRequest) => {
+                self.look(probe, asked, out)
+            }
             (GoogleDialectMode::Conceal, PodClient::Pod(pod)) => {
                 let later = self.passthrough.forward(asked.shares, asked.head);
                 later.map(|later| {

@@ -14,7 +14,7 @@ use seawall_http::Refusal;
 use seawall_protocols::google::{
     LongPollTarget, MetadataServerKind, ResponseFormat, TreeText, WaitForChange,
 };
-use seawall_server::connection_client::UpstreamShareOwner;
+use seawall_server::connection_client::UpstreamChargedClient;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::long_poll_limit::{LongPollLimit, LongPollPermit};
 
@@ -38,7 +38,10 @@ pub(super) struct LongPollAnswerer(pub(super) LongPollLimit);
 
 impl LongPollAnswerer {
     /// Takes a permit for one more long poll of this client.
-    pub(super) fn acquire_permit(&self, shares: UpstreamShareOwner<'_>) -> Result<LongPollPermit, Refusal> {
+    pub(super) fn acquire_permit(
+        &self,
+        shares: UpstreamChargedClient<'_>,
+    ) -> Result<LongPollPermit, Refusal> {
         self.0.try_acquire(shares.long_poll_counter)
     }
 

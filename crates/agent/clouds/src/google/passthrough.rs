@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::Method;
 use seawall_http::{Refusal, RequestHead, ResponseContext, ResponseFraming};
 use seawall_protocols::google::{self, MetadataServerKind};
-use seawall_server::connection_client::UpstreamShareOwner;
+use seawall_server::connection_client::UpstreamChargedClient;
 use seawall_server::response::{DeferredResponse, ReadyResponse, WriteContext, WriteOutcome};
 use seawall_server::upstream::{Forwarder, UpstreamRequest, UpstreamResponse};
 
@@ -42,7 +42,7 @@ impl GooglePassthrough {
     /// Returns the refusal of the rule that forbids the request, or a refusal because too many long polls are open.
     pub(super) fn forward(
         &self,
-        shares: UpstreamShareOwner<'_>,
+        shares: UpstreamChargedClient<'_>,
         head: &RequestHead<'_, '_>,
     ) -> Result<DeferredResponse, Refusal> {
         let admitted = google::admit_request(head)?;

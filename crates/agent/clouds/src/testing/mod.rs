@@ -17,7 +17,7 @@ use seawall_core::pod::{SubjectFuture, SubjectTokens};
 use seawall_core::{Clock, ManualClock, Pod, PodAnnotations, PodUid, Secret, ServiceAccount, shutdown};
 use seawall_http::request::header_buffer;
 use seawall_http::{HeadLimits, Parsed, ResponseContext, parse_request};
-use seawall_server::connection_client::{ServedPod, UpstreamShareOwner};
+use seawall_server::connection_client::{ServedPod, UpstreamChargedClient};
 use seawall_server::handler::RequestContext;
 use seawall_server::response::WriteContext;
 use seawall_server::upstream::long_poll_limit::LongPollLimit;
@@ -242,7 +242,7 @@ impl PodFixture {
         let asked = RequestContext {
             head: &head,
             response_context: &frame,
-            shares: UpstreamShareOwner { client: pod.id, long_poll_counter: &pod.long_polls },
+            shares: UpstreamChargedClient { client: pod.id, long_poll_counter: &pod.long_polls },
             peer_ip: [127, 0, 0, 1].into(),
             request_id: 1,
             received_at: now,

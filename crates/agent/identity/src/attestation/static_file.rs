@@ -87,7 +87,7 @@ impl StaticPodsByAddress {
             let root = document.root();
             let mut taken = HashSet::new();
             for node in root.required_node("pods", "a list of pods").list() {
-                let table = node.table();
+                let table = node.as_table();
                 let address = address(&table.required_node("address", ADDRESS), &mut taken);
                 let attested = attested(&table, base, address, keys);
                 identity.pods.extend(address.zip(attested.map(Arc::new)));

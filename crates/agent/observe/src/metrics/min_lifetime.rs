@@ -3,7 +3,7 @@
 use std::fmt;
 
 use prometheus_client::encoding::DescriptorEncoder;
-use seawall_identity::start_identity::IdentityService;
+use seawall_identity::start_identity::RunningIdentityStrategy;
 
 use super::write::gauges;
 
@@ -11,7 +11,7 @@ use super::write::gauges;
 ///
 /// # Errors
 /// The encoder fails.
-pub fn write(who: &IdentityService, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub fn write(who: &RunningIdentityStrategy, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "1 if renewal can keep credentials above the floor; 0 if the configuration or the cloud allows only shorter lifetimes";
     let floors = who.cloud_floor_states().into_iter().map(|(state, can_be_kept)| {
         ([("cloud", state.cloud.as_str())], f64::from(u8::from(state.is_kept && can_be_kept)))

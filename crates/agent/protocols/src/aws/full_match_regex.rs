@@ -37,7 +37,7 @@ impl Pattern {
     }
 
     /// True if the expression contains this word literally, which shows that its author thought of the word.
-    pub fn contains_literal(&self, word: &str) -> bool {
+    pub fn source_contains_word(&self, word: &str) -> bool {
         self.0.as_str().contains(word)
     }
 

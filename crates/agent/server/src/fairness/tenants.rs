@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{buffer_budget, scheduler};
-use crate::connection_client::{Client, ClientId, ServedPod, UpstreamShareOwner};
+use crate::connection_client::{Client, ClientId, ServedPod, UpstreamChargedClient};
 use crate::connection_permits::PermitCounter;
 use crate::repeated_request_cache::SingleRequestReplayCache;
 
@@ -81,8 +81,8 @@ impl<P> Tenant<P> {
     }
 
     /// Returns the client's shares of the resources that all threads share.
-    pub(crate) fn client_shares(&self) -> UpstreamShareOwner<'_> {
-        UpstreamShareOwner { client: self.id, long_poll_counter: &self.long_poll_counter }
+    pub(crate) fn client_shares(&self) -> UpstreamChargedClient<'_> {
+        UpstreamChargedClient { client: self.id, long_poll_counter: &self.long_poll_counter }
     }
 }
 
@@ -104,7 +104,7 @@ impl<P: ServedPod> Tenants<P> {
     ) -> Rc<Tenant<P>> {
         match (caller, likely) {
             (Client::Pod(pod), _) | (Client::Unidentified, Some(pod)) => self.tenant_of_pod(pod),
-            (Client::Anyone | Client::Probe, _) => {
+            (Client::Anyone | Client::OwnReadinessRequest, _) => {
                 let new =
                     || Tenant::new(ClientId::new_unique(), Arc::default(), Arc::default(), &self.budget);
                 self.addresses.entry(ip.to_canonical()).or_insert_with(new).clone()

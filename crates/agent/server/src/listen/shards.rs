@@ -224,7 +224,7 @@ impl RecentKnownClientShards {
     const LATELY: u32 = 240;
 
     /// Records that the thread has just accepted a known client in this shard.
-    pub fn record_known_client(&mut self, lane: usize) {
+    pub fn mark_shard_recently_known(&mut self, lane: usize) {
         if self.last.len() <= lane {
             self.last.resize(lane + 1, 0);
         }
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_lane_is_known_for_a_minute_from_when_somebody_known_was_last_accepted_in_it() {
         let mut known = RecentKnownClientShards::default();
-        known.record_known_client(3);
+        known.mark_shard_recently_known(3);
         assert!(
             known.had_recent_known_client(3)
                 && !known.had_recent_known_client(2)
@@ -327,7 +327,7 @@ mod tests {
             known.advance_one_sweep();
         }
         assert!(known.had_recent_known_client(3));
-        known.record_known_client(5);
+        known.mark_shard_recently_known(5);
         known.advance_one_sweep();
         assert!(!known.had_recent_known_client(3) && known.had_recent_known_client(5));
     }

@@ -211,7 +211,7 @@ impl<P: ServedPod> TrafficThread<P> {
                     let admitted = self.admit(stream, peer, lanes.listener_index(lane), lane);
                     self.settle(&gate, &admitted);
                     if admitted.is_known {
-                        self.known.borrow_mut().record_known_client(lane);
+                        self.known.borrow_mut().mark_shard_recently_known(lane);
                     }
                     continue;
                 }
@@ -368,7 +368,9 @@ impl<P: ServedPod> TrafficThread<P> {
         match self.memory_level.get() {
             _ if own.open_count() >= self.client_limits.get().connections => false,
             MemoryLevel::Exhausted => false,
-            MemoryLevel::Scarce | MemoryLevel::Low => own.has_share_left(open, most.min(open.open_count())),
+            MemoryLevel::Scarce | MemoryLevel::FreeMemoryLow => {
+                own.has_share_left(open, most.min(open.open_count()))
+            }
             MemoryLevel::Enough => own.has_share_left(open, most),
         }
     }

@@ -33,9 +33,9 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     fn do_what_there_is(self: &Rc<Self>) -> io::Result<()> {
-        let waiting = self.ready_queue.queue.borrow().len();
+        let waiting = self.ready_queue.ready_connection_keys.borrow().len();
         for _ in 0..waiting {
-            let next = self.ready_queue.queue.borrow_mut().pop_front();
+            let next = self.ready_queue.ready_connection_keys.borrow_mut().pop_front();
             self.go_on(next, None);
         }
         let told = self

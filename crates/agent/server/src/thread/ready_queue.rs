@@ -18,7 +18,7 @@ pub(super) struct ReadyQueue {
     pub(super) poller: EpollPoller,
     /// The keys of the ready connections. The queue can contain a key twice, or the key of a closed connection. Each superfluous key costs
     /// only one check.
-    pub(super) queue: RefCell<VecDeque<ConnectionKey>>,
+    pub(super) ready_connection_keys: RefCell<VecDeque<ConnectionKey>>,
     /// True if more events may be pending than the last poll reported.
     pub(super) may_have_more: Cell<bool>,
     /// The waker of the event loop, while the loop waits.
@@ -33,14 +33,14 @@ impl ReadyQueue {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             poller: EpollPoller::new()?,
-            queue: RefCell::default(),
+            ready_connection_keys: RefCell::default(),
             may_have_more: Cell::new(false),
             waker: Cell::default(),
         })
     }
 
     pub(super) fn push(&self, key: ConnectionKey) {
-        self.queue.borrow_mut().push_back(key);
+        self.ready_connection_keys.borrow_mut().push_back(key);
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
@@ -48,7 +48,7 @@ impl ReadyQueue {
 
     /// True if there is ready work that no event will report.
     pub(super) fn has_pending(&self) -> bool {
-        self.may_have_more.get() || !self.queue.borrow().is_empty()
+        self.may_have_more.get() || !self.ready_connection_keys.borrow().is_empty()
     }
 
     pub(super) fn poll_pending(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -23,7 +23,7 @@ use seawall_http::Refusal;
 
 use self::long_poll_limit::{LongPollLimit, LongPollPermit};
 use self::permits::{UpstreamPermit, UpstreamPermits};
-use super::connection_client::{ClientId, UpstreamShareOwner};
+use super::connection_client::{ClientId, UpstreamChargedClient};
 
 /// The time limit for the next bytes of an answer that the real server has begun.
 const GO_ON: Duration = Duration::from_secs(10);
@@ -185,7 +185,7 @@ impl Forwarder {
     /// Too many long polls are open, or the target does not form a valid request.
     pub fn forward(
         &self,
-        shares: UpstreamShareOwner<'_>,
+        shares: UpstreamChargedClient<'_>,
         forward: &UpstreamRequest<'_>,
     ) -> Result<(bool, impl Future<Output = Result<UpstreamResponse, Refusal>> + use<>), Refusal> {
         let poll = forward

@@ -34,7 +34,7 @@ impl Moment {
     }
 
     /// Returns this moment minus `span`, or the clock's origin if the result would precede it.
-    pub fn saturating_sub(self, span: Duration) -> Self {
+    pub fn saturating_sub_duration(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
     }
 }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_moment_is_never_before_the_origin() {
-        assert_eq!(Moment(5).saturating_sub(Duration::from_secs(1)), Moment(0));
+        assert_eq!(Moment(5).saturating_sub_duration(Duration::from_secs(1)), Moment(0));
         assert_eq!(Moment(5).since(Moment(9)), Duration::ZERO);
     }
 }

@@ -113,7 +113,7 @@ fn a_stamp_is_of_its_own_read_alone() {
         sim.read_late();
         sim.client.network.lock_state().is_client_late = false;
         sim.client.launch(0);
-        sim.client.drive_pending();
+        sim.client.drive_marked_connections();
         sim.hear(0);
         while sim.client.report(0) {}
         sim.answer_arrives();

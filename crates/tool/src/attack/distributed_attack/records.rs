@@ -21,7 +21,7 @@ const MOST_HELD: usize = 256 << 20;
 const LEAST: u64 = 64;
 
 /// The records that pods have reported so far.
-pub(crate) struct PodRecords {
+pub(crate) struct AllPodsRecords {
     format: ResultFormat,
     output: Box<dyn Write + Send>,
     received: Vec<Vec<u8>>,
@@ -30,7 +30,7 @@ pub(crate) struct PodRecords {
     truncated: BTreeSet<usize>,
 }
 
-impl PodRecords {
+impl AllPodsRecords {
     /// Collects records for this output.
     pub(crate) fn new(results: ResultsOutput) -> Self {
         let ResultsOutput { format, output, .. } = results;
@@ -143,9 +143,9 @@ mod tests {
         }
     }
 
-    fn records(output: &Written) -> PodRecords {
+    fn records(output: &Written) -> AllPodsRecords {
         let (output, told) = (Box::new(output.clone()), Vec::new());
-        PodRecords {
+        AllPodsRecords {
             format: ResultFormat::Csv,
             output,
             received: told,

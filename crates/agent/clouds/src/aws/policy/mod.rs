@@ -43,7 +43,7 @@ use self::session::PodTag;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RolePolicy {
     /// The base ARN that completes the name of a role.
-    pub(super) base_arn: Option<BaseRoleArn>,
+    pub(super) role_arn_prefix: Option<BaseRoleArn>,
     /// The rules by which a namespace permits the roles that its pods name. `None` if pods may not name roles.
     pub(super) pod_role_rules: Option<namespace::NamespaceRules>,
     /// The default audience for tokens of ServiceAccounts. `None` if ServiceAccounts may not name roles.
@@ -174,8 +174,8 @@ impl RolePolicy {
                 .ok_or(RoleDenial::Refused(EventReason::TokenFailed, NO_SERVICE_ACCOUNT))?,
         };
         let Some(role) = said(account, ROLE_ARN, MALFORMED_ROLE_ARN)? else { return Ok(None) };
-        let role =
-            role_arn::resolve_role(role, self.base_arn.as_ref()).ok_or(malformed(MALFORMED_ROLE_ARN))?;
+        let role = role_arn::resolve_role(role, self.role_arn_prefix.as_ref())
+            .ok_or(malformed(MALFORMED_ROLE_ARN))?;
         let audience = match said(account, AUDIENCE, MALFORMED_AUDIENCE)? {
             Some(audience) if session::is_valid_audience(audience) => audience.clone(),
             Some(_) => return Err(malformed(MALFORMED_AUDIENCE)),
@@ -190,7 +190,7 @@ impl RolePolicy {
             return Ok(None);
         }
         let Some(role) = said(&facts.pod, ROLE_ANNOTATION, MALFORMED_ROLE)? else { return Ok(None) };
-        role_arn::resolve_role(role, self.base_arn.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
+        role_arn::resolve_role(role, self.role_arn_prefix.as_ref()).map(Some).ok_or(malformed(MALFORMED_ROLE))
     }
 
     /// Returns the grant for the role that the pod names itself, if its namespace permits the role.
@@ -202,7 +202,7 @@ impl RolePolicy {
         // Without rules, pods may not name roles.
         let Some(rules) = self.pod_role_rules else { return Err(RoleDenial::NoRole(NO_ROLE)) };
         rules
-            .check_role_permitted(namespace, &role, self.base_arn.as_ref())
+            .check_role_permitted(namespace, &role, self.role_arn_prefix.as_ref())
             .map_err(|refusal| RoleDenial::Refused(EventReason::RefusedByPolicy, refusal))?;
         let session = match said(&facts.pod, SESSION_NAME_ANNOTATION, MALFORMED_SESSION_NAME)? {
             Some(wanted) => session::format_session_name(&self.session_prefix, wanted),
@@ -273,7 +273,7 @@ mod tests {
             namespace_restriction_format: AllowedRolesFormat::Glob,
         });
         RolePolicy {
-            base_arn: BaseRoleArn::new(BASE),
+            role_arn_prefix: BaseRoleArn::new(BASE),
             pod_role_rules: (kiam || kube2iam.is_some())
                 .then_some(namespace::NamespaceRules { uses_kiam_annotation: kiam, kube2iam }),
             service_account_audience: irsa.then(|| "sts.amazonaws.com".into()),

@@ -16,7 +16,7 @@ impl PassthroughPathPatterns {
         let lower = path.to_ascii_lowercase();
         let secret = SECRETS.iter().find(|secret| lower.contains(*secret));
         let passes = |passed: &Pattern| {
-            secret.is_none_or(|secret| passed.contains_literal(secret)) && passed.matches(path)
+            secret.is_none_or(|secret| passed.source_contains_word(secret)) && passed.matches(path)
         };
         !is_credential(&lower) && self.0.iter().any(passes)
     }
