@@ -18,12 +18,12 @@ const LINES_AT_ONCE: u32 = 150;
 pub(crate) struct FetchLog {
     cloud: &'static str,
     limit: Gcra,
-    left_out: AtomicU64,
+    suppressed_lines: AtomicU64,
 }
 
 impl FetchLog {
     pub(crate) fn new(cloud: &'static str) -> Self {
-        Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), left_out: AtomicU64::new(0) }
+        Self { cloud, limit: Gcra::new(LINES_PER_SECOND, LINES_AT_ONCE), suppressed_lines: AtomicU64::new(0) }
     }
 
     pub(crate) fn log_issued(
@@ -33,14 +33,14 @@ impl FetchLog {
         lifetime: Duration,
         renewal: bool,
     ) {
-        let Some(left_out) = self.may_say(now) else { return };
+        let Some(suppressed_lines) = self.may_say(now) else { return };
         tracing::info!(
             cloud = self.cloud,
             workload = %principal.workload(),
             account = principal.throttle_key().account_name().unwrap_or("-"),
             lifetime_seconds = lifetime.as_secs(),
             renewal,
-            left_out,
+            suppressed_lines,
             "credential issued"
         );
     }
@@ -52,40 +52,40 @@ impl FetchLog {
         asked: Duration,
         lifetime: Duration,
     ) {
-        let Some(left_out) = self.may_say(now) else { return };
+        let Some(suppressed_lines) = self.may_say(now) else { return };
         tracing::warn!(
             cloud = self.cloud,
             workload = %principal.workload(),
             asked_seconds = asked.as_secs(),
             lifetime_seconds = lifetime.as_secs(),
-            left_out,
+            suppressed_lines,
             "the cloud issued credentials with a shorter lifetime than requested"
         );
     }
 
     pub(crate) fn log_short_lived(&self, now: Moment, principal: &impl Principal, lifetime: Duration) {
-        let Some(left_out) = self.may_say(now) else { return };
+        let Some(suppressed_lines) = self.may_say(now) else { return };
         tracing::warn!(
             cloud = self.cloud,
             workload = %principal.workload(),
             lifetime_seconds = lifetime.as_secs(),
-            left_out,
+            suppressed_lines,
             "the upstream's credentials are too short-lived to keep responses above the floor"
         );
     }
 
     pub(crate) fn log_failed(&self, now: Moment, principal: &impl Principal, error: &ExchangeError) {
-        let Some(left_out) = self.may_say(now) else { return };
+        let Some(suppressed_lines) = self.may_say(now) else { return };
         let (cloud, workload, fault) = (self.cloud, principal.workload(), error.fault.name());
-        tracing::warn!(cloud, %workload, fault, %error, left_out, "cannot fetch a credential");
+        tracing::warn!(cloud, %workload, fault, %error, suppressed_lines, "cannot fetch a credential");
     }
 
     /// Returns the number of lines omitted since the last written line, or `None` if this line must be omitted, too.
     fn may_say(&self, now: Moment) -> Option<u64> {
         if self.limit.take(now).is_err() {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+            self.suppressed_lines.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        Some(self.left_out.swap(0, Ordering::Relaxed))
+        Some(self.suppressed_lines.swap(0, Ordering::Relaxed))
     }
 }

@@ -61,7 +61,7 @@ impl BrokerSnapshot {
                 ),
                 (
                     "seawall_responses_below_floor",
-                    "Responses with credentials below the floor",
+                    "Responses with credentials whose remaining lifetime was below the floor (the promised minimum)",
                     counters.responses_below_floor_total(),
                 ),
             ],

@@ -42,7 +42,11 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
         "Credential fetches (each of one or more upstream calls) that may start per second",
         |figures| Some(figures.upstream_rate),
     )?;
-    gauge("seawall_principals", "Principals in use", |figures| Some(figures.principal_count as f64))?;
+    gauge(
+        "seawall_principals",
+        "Different cloud identities that pods of this node have credentials for or request",
+        |figures| Some(figures.principal_count as f64),
+    )?;
     gauge("seawall_cached_credentials", "Credentials in the cache", |figures| {
         Some(figures.remaining_lifetimes_seconds.len() as f64)
     })?;

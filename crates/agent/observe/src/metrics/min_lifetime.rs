@@ -12,7 +12,7 @@ use super::write::gauges;
 /// # Errors
 /// The encoder fails.
 pub fn write(who: &RunningIdentityStrategy, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "1 if renewal can keep credentials above the floor; 0 if the configuration or the cloud allows only shorter lifetimes";
+    let help = "1 if renewal can keep credentials above the floor (the promised minimum of remaining lifetime); 0 if the configuration or the cloud allows only shorter lifetimes";
     let floors = who.cloud_floor_states().into_iter().map(|(state, can_be_kept)| {
         ([("cloud", state.cloud.as_str())], f64::from(u8::from(state.is_kept && can_be_kept)))
     });

@@ -22,7 +22,7 @@ pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::
         let is_attached = standing == AttachmentState::Unchanged;
         gauge(out, "seawall_redirect_attached", help, if is_attached { 1.0 } else { 0.0 })?;
     }
-    let help = "Connections from pods' addresses for which the kernel has no connection record";
+    let help = "Connections from pods' addresses without an eBPF connection record; the agent refuses them, because it cannot prove their pod";
     counter(out, "seawall_redirect_connections_without_record", help, capture.records.missed_count())?;
     capture.ebpf_counters.read().map_or(Ok(()), |counts| counted(out, &counts))
 }
