@@ -13,8 +13,8 @@ use super::broker_stats::{BrokerSnapshot, broker_warnings};
 use super::cloud_inputs::DialectResources;
 use super::google::{self, RunningGoogle};
 use super::pod::PodEntry;
-use super::readiness_self_test::ReadinessRequest;
 use super::sdk_refresh_times::SdkProfiles;
+use super::self_test_request::ReadinessRequest;
 
 /// A running cloud, with one variant per cloud.
 #[derive(Clone, Copy, Debug)]

@@ -22,10 +22,10 @@ pub mod google;
 pub mod kubernetes_events;
 pub mod pod;
 mod prefetch;
-pub mod readiness_self_test;
 mod refusals;
 mod reloadable_keys;
 pub mod sdk_refresh_times;
+pub mod self_test_request;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -47,8 +47,8 @@ use cloud::RunningCloud;
 use entitlements::{EntitlementState, Entitlements};
 use google::RunningGoogle;
 use pod::{PodDialects, PodEntry};
-use readiness_self_test::ReadinessRequest;
 use sdk_refresh_times::SdkProfiles;
+use self_test_request::ReadinessRequest;
 
 pub use cloud::CloudBroker;
 pub use cloud_inputs::{DialectResources, EntitlementRequest};

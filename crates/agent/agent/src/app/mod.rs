@@ -21,7 +21,7 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use rustix::thread::CapabilitySet;
 use seawall_clouds::pod::PodEntry;
-use seawall_clouds::readiness_self_test::ReadinessRequest;
+use seawall_clouds::self_test_request::ReadinessRequest;
 use seawall_clouds::{Clouds, CurrentClouds, DialectResources};
 use seawall_cluster::ClusterClient;
 use seawall_core::Clock;

@@ -14,6 +14,20 @@ use crate::entitlements::EntitlementState;
 use crate::kubernetes_events;
 use crate::pod::PodEntry;
 
+/// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
+///
+/// Most SDKs wait one second. The SDK for Go waits half a second. These times are from the SDKs' sources and were measured.
+pub(super) const CREDENTIALS_WAIT_TIMEOUT: Duration = Duration::from_millis(850);
+
+/// The longest time that a request of the SDK for Go waits for credentials. See [`CREDENTIALS_WAIT_TIMEOUT`].
+pub(super) const GO_SDK_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
+
+/// The longest time that a request for a session token waits for the attestation of its pod.
+///
+/// The request waits only if a pod is expected at the client's address. Attestation normally takes milliseconds. If it takes longer, the client still
+/// gets a token.
+pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
+
 /// The time limit for the answer to a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnswerDeadline {

@@ -23,7 +23,7 @@ use super::entitlement::{AwsEntitlement, PodRole, RoleState};
 use super::{awaited_credentials, presented_pod_token, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_self_test::ReadinessRequest;
+use crate::self_test_request::ReadinessRequest;
 
 /// The readiness request. The endpoint recognises the readiness probe, and answers it with an empty JSON object.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
@@ -62,7 +62,7 @@ impl MetadataDialect<PodEntry> for ContainersDialect {
     }
 
     fn identity_timeout(&self, _: &RequestHead<'_, '_>) -> Duration {
-        response::CREDENTIALS_WAIT_TIMEOUT
+        awaited_credentials::CREDENTIALS_WAIT_TIMEOUT
     }
 
     fn answer(
@@ -149,7 +149,7 @@ fn later(pod: &Arc<PodEntry>, asked: RequestContext<'_, '_, '_>) -> PodHandlerOu
     let deadline = AnswerDeadline {
         received_at: asked.received_at,
         now: asked.now,
-        timeout: response::CREDENTIALS_WAIT_TIMEOUT,
+        timeout: awaited_credentials::CREDENTIALS_WAIT_TIMEOUT,
     };
     let pod = pod.clone();
     PodHandlerOutcome::Deferred(DeferredResponse::new(&routes::CONTAINERS, false, async move {

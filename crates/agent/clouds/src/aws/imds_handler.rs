@@ -35,7 +35,7 @@ use super::session_token_keys::TokenKeyStore;
 use super::{awaited_credentials, response, routes};
 use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
-use crate::readiness_self_test::ReadinessRequest;
+use crate::self_test_request::ReadinessRequest;
 
 /// The readiness request. It requests a session token, as each library does first.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
@@ -410,10 +410,14 @@ fn list(
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
-        return response::TOKEN_WAIT_TIMEOUT;
+        return awaited_credentials::TOKEN_WAIT_TIMEOUT;
     }
     let is_go = head.header("user-agent").is_some_and(|agent| agent.starts_with(GO));
-    if is_go { response::GO_SDK_WAIT_TIMEOUT } else { response::CREDENTIALS_WAIT_TIMEOUT }
+    if is_go {
+        awaited_credentials::GO_SDK_WAIT_TIMEOUT
+    } else {
+        awaited_credentials::CREDENTIALS_WAIT_TIMEOUT
+    }
 }
 
 fn later(
@@ -579,7 +583,7 @@ mod tests {
         let Ok(Parsed::Complete(head, _)) = parse_request(put, &mut room, &HeadLimits::default()) else {
             panic!()
         };
-        assert_eq!(patience(&head), response::TOKEN_WAIT_TIMEOUT);
+        assert_eq!(patience(&head), awaited_credentials::TOKEN_WAIT_TIMEOUT);
     }
 
     #[tokio::test]

@@ -46,7 +46,7 @@ use super::entitlements::EntitlementState;
 use super::kubernetes_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_self_test::ReadinessRequest;
+use crate::self_test_request::ReadinessRequest;
 use container_handler::ContainersDialect;
 use entitlement::{AwsEntitlement, PodRole, RoleState};
 use imds_handler::{ImdsDialect, ImdsService};

@@ -13,20 +13,6 @@ use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 /// the AWS CRT aborts its process.
 pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
-/// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
-///
-/// Most SDKs wait one second. The SDK for Go waits half a second. These times are from the SDKs' sources and were measured.
-pub(super) const CREDENTIALS_WAIT_TIMEOUT: Duration = Duration::from_millis(850);
-
-/// The longest time that a request of the SDK for Go waits for credentials. See [`CREDENTIALS_WAIT_TIMEOUT`].
-pub(super) const GO_SDK_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
-
-/// The longest time that a request for a session token waits for the attestation of its pod.
-///
-/// The request waits only if a pod is expected at the client's address. Attestation normally takes milliseconds. If it takes longer, the client still
-/// gets a token.
-pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
-
 /// Returns the document of a lease.
 pub(super) fn credentials_document(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
     FormattedDateCache::default().credentials_document(lease)

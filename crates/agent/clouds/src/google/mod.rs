@@ -37,7 +37,7 @@ use super::entitlements::EntitlementState;
 use super::kubernetes_events;
 use super::prefetch::Prefetcher;
 use crate::pod::PodEntry;
-use crate::readiness_self_test::ReadinessRequest;
+use crate::self_test_request::ReadinessRequest;
 use account_policy::AccountError;
 use config::{FederateConfig, GoogleMode};
 use entitlement::{FederatedPod, GoogleEntitlement};

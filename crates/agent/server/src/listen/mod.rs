@@ -12,6 +12,7 @@
 //! One more shard takes the connections whose source is the listener's own address. The agent's readiness request comes from there, and so
 //! do pods on the node's network. Pods with their own address cannot fill this shard, so they cannot make the agent look unready.
 
+pub mod known_client_shards;
 mod port_reservation;
 pub mod shards;
 
