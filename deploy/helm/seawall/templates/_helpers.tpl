@@ -37,6 +37,41 @@ app.kubernetes.io/component: agent
 {{- if and .Values.config.aws .Values.sessionTokenKeys.hostPath }}/var/lib/seawall{{ end -}}
 {{- end }}
 
+{{/* The environment variables of the agent, and of the container that checks its configuration. */}}
+{{- define "seawall.agentEnv" -}}
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      fieldPath: spec.nodeName
+- name: NODE_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.hostIP
+- name: POD_UID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.uid
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The files of the agent, and of the container that checks its configuration. */}}
+{{- define "seawall.agentMounts" -}}
+- name: config
+  mountPath: /etc/seawall
+  readOnly: true
+- name: run
+  mountPath: /run/seawall
+{{- with include "seawall.sessionTokenKeysDirectory" . }}
+- name: keys
+  mountPath: {{ . }}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
 {{/* Paths of the BPF file system and of the cgroup tree in the containers. AppArmor profiles of runtimes deny writing below /sys. */}}
 {{- define "seawall.redirectPlaces" -}}
 - --bpffs=/bpf

@@ -144,6 +144,30 @@ fn what_ends_an_agent_that_cannot_start_is_told_by_its_pod() {
     }
 }
 
+/// A first installation with a wrong configuration attached the programs, so that every pod of the cluster was refused.
+#[test]
+#[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
+fn a_wrong_configuration_ends_the_pod_before_anything_is_attached() {
+    let rules = "--set=nft.image=registry.test/nft:1";
+    for (mode, others) in
+        [("kernel", &["attach", "write-rules", "load-rules"][..]), ("nft", &["write-rules", "load-rules"])]
+    {
+        let rendered = Helm::alone().render(&[&values("google"), &format!("--set=mode={mode}"), rules]);
+        let pod = &of_kind(&rendered, "DaemonSet", "seawall-agent")["spec"]["template"]["spec"];
+        let names: Vec<_> = pod["initContainers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, [&["check"], others].concat(), "{mode}");
+        let (check, agent) = (&pod["initContainers"][0], &pod["containers"][0]);
+        assert_eq!((&check["args"], &check["env"]), (&json!(["check"]), &agent["env"]), "{mode}");
+        let mounts = |container: &Value| container["volumeMounts"].as_array().unwrap().clone();
+        assert!(mounts(check).iter().all(|mount| mounts(agent).contains(mount)), "{mode}");
+    }
+}
+
 /// Of each value, so that whoever sees a key can ask what it is.
 #[test]
 fn the_schema_has_a_sentence_for_each_key_and_knows_each_that_is_shipped() {
