@@ -7,6 +7,7 @@ use seawall_core::Clock;
 use seawall_testkit::pod_process::PodProcess;
 use serde_json::json;
 
+use crate::chart::AGENTS;
 use crate::node::{Node, kubepods_cgroup};
 use crate::pods::{Class, on_the_nodes_network, pod};
 use crate::real_metadata_server::SAYS;
@@ -88,6 +89,25 @@ fn again_and_again(node: &Node) {
         let mut process = node.run(&pod("search", account, Class::Burstable));
         node.check(&fetch(&mut process, TOKEN), account);
     }
+}
+
+/// The programs were attached before the agent found the mistake, so that every pod of the node was refused.
+#[test]
+#[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
+fn a_wrong_first_installation_cuts_off_no_pod_and_says_why() {
+    let node = Node::start(&["cart"]);
+    let mut cart = node.run(&pod("cart", "cart", Class::Burstable));
+    let mut helm = node.install_with(&json!({"config": {"google": {"zones": "a key that does not exist"}}}));
+    assert!(helm.wait().unwrap().success());
+    let reason = until("the reason", || {
+        let pods = node.api.call_expecting_success("GET", AGENTS, None);
+        let check = &pods["items"][0]["status"]["initContainerStatuses"][0];
+        let ended = ["state", "lastState"].map(|state| check[state]["terminated"]["message"].as_str());
+        ended.into_iter().flatten().next().map(str::to_owned)
+    });
+    assert!(reason.contains("zones"), "{reason}");
+    // No program stands before the stand-in for the real metadata server.
+    assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
 }
 
 #[test]
