@@ -177,7 +177,8 @@ fn every_refusal_that_a_pod_can_see_is_on_the_page_with_its_status_and_no_other(
 
 #[test]
 fn every_reason_of_an_event_is_on_the_page_and_no_other() {
-    let source = std::fs::read_to_string(crates().with_file_name("common/core/src/kubernetes_events.rs")).unwrap();
+    let source =
+        std::fs::read_to_string(crates().with_file_name("common/core/src/kubernetes_events.rs")).unwrap();
     let reasons: BTreeSet<&str> =
         quoted_behind(&source, "=> ").filter(|word| word.chars().all(char::is_alphabetic)).collect();
     assert!(reasons.contains("CredentialsRefusedByPolicy"), "{reasons:?}");
