@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. The controller refuses a pod with another version.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The seconds of silence after which a pod ends its load and itself, because the controller is gone. The controller sends a line every
 /// second.

@@ -185,8 +185,7 @@ fn in_blocks_each_way_has_the_whole_rate_in_its_turn() {
         LocalVariantRunner::new(ways, TransportOptions::default(), RequestFraming::default(), 1).unwrap();
     let stop = bench.stop_switch();
     let answer = isolate(&mut bench, &plan(&[VariantOrder::Blocks], names), &mut |_, _| stop.stop());
-    let of =
-        |way| answer.time_buckets.iter().filter(move |row| row.variant_index == way).map(|row| row.requests);
+    let of = |way| answer.time_buckets.iter().filter(move |row| row.variant == way).map(|row| row.requests);
     assert!(of(0).eq(of(1)) && of(0).all(|requests| requests == 30), "200/s for 150 ms: {answer:?}");
     assert!(of(0).count() >= 1, "{answer:?}");
 }

@@ -225,7 +225,7 @@ pub struct CellRow {
     /// The design: `interleaved` or `blocks`.
     pub design: &'static str,
     /// The index of the variant. Index 0 is the reference.
-    pub variant_index: usize,
+    pub variant: usize,
     /// The number of requests in the time bucket.
     pub requests: usize,
     /// The number of requests that failed.
@@ -664,7 +664,7 @@ fn row(cell: usize, design: VariantOrder, way: usize, slot: CellStats) -> CellRo
     CellRow {
         time_bucket: cell,
         design: design_name(design),
-        variant_index: way,
+        variant: way,
         requests,
         failed,
         location_seconds: middle,
@@ -676,6 +676,24 @@ fn row(cell: usize, design: VariantOrder, way: usize, slot: CellStats) -> CellRo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isolate::variant_capacity::CapacityReport;
+
+    /// Two keys followed a renamed field without a word in the specification.
+    #[test]
+    fn a_row_and_a_capacity_report_have_the_keys_that_the_specification_names() {
+        let specification = include_str!("../../../../SPECIFICATION.md");
+        let empty = CellStats::from_response_times(vec![0.1; 8], 8, 0, false);
+        let row = serde_json::to_value(row(1, VariantOrder::Blocks, 2, empty)).unwrap();
+        let capacity = serde_json::to_value(CapacityReport::default()).unwrap();
+        let named = |line: &str| {
+            let line = specification.lines().find(|row| row.starts_with(line)).unwrap().to_owned();
+            move |key: &String| line.contains(&format!("`{key}`"))
+        };
+        for (document, line) in [(row, "| `time_buckets` |"), (capacity, "| `capacity` |")] {
+            let keys: Vec<_> = document.as_object().unwrap().keys().cloned().collect();
+            assert!(!keys.is_empty() && keys.iter().all(named(line)), "{line} {keys:?}");
+        }
+    }
 
     fn measured(verdict: MeasureVerdict, ratio: f64) -> MeasureResult {
         let ratio = Some(LocationEstimate { lower: 0.98 * ratio, point: ratio, upper: 1.02 * ratio });

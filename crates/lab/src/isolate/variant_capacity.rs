@@ -57,7 +57,7 @@ pub struct CapacityReport {
     /// The variants that were searched, in order. The reference is first.
     pub variants: Vec<VariantCapacity>,
     /// The variants that differ and were not searched.
-    pub variants_not_searched: Vec<SkippedVariant>,
+    pub not_run: Vec<SkippedVariant>,
     /// The reason why nothing was searched, in words. It is `None` if something was.
     pub skipped_because: Option<String>,
 }
@@ -163,7 +163,7 @@ impl CapacitySearches {
     fn leave_out(&mut self, ways: Vec<usize>, why: &str) {
         let left_out =
             |way: usize| Some(SkippedVariant { name: self.names.get(way)?.clone(), reason: why.to_owned() });
-        self.found.variants_not_searched.extend(ways.into_iter().filter_map(left_out));
+        self.found.not_run.extend(ways.into_iter().filter_map(left_out));
     }
 
     /// Returns the budget of each search that is due.
@@ -239,9 +239,7 @@ impl CapacityReport {
             Some(Err(_)) => true,
             None => false,
         };
-        self.skipped_because.is_none()
-            && self.variants_not_searched.is_empty()
-            && !self.variants.iter().any(is_untold)
+        self.skipped_because.is_none() && self.not_run.is_empty() && !self.variants.iter().any(is_untold)
     }
 
     /// Returns true if at least one variant has a lower capacity than the reference.
@@ -481,7 +479,7 @@ mod tests {
         let names: Vec<_> = searched.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["reference", "failing", "costly", "in the tail"]);
         let left_out = SkippedVariant { name: "a little".into(), reason: NO_ROOM.into() };
-        assert_eq!(found.variants_not_searched, [left_out]);
+        assert_eq!(found.not_run, [left_out]);
         assert_eq!(found.variants.iter().map(|way| way.variant).collect::<Vec<_>>(), [0, 4, 3, 5]);
         assert!(found.variants[0].vs_reference.is_none() && found.skipped_because.is_none());
     }
@@ -530,13 +528,10 @@ mod tests {
         // The experiment took longer than planned, so one of three searches has no time.
         let (searched, found) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 75, false), 21.0);
         assert_eq!(searched, [("reference".to_owned(), 21), ("a".to_owned(), 21)]);
-        assert_eq!(
-            found.variants_not_searched,
-            [SkippedVariant { name: "b".into(), reason: NO_TIME.into() }]
-        );
+        assert_eq!(found.not_run, [SkippedVariant { name: "b".into(), reason: NO_TIME.into() }]);
         // The reference alone has nothing to be compared with.
         let (searched, found) = carried_out(limits(&answer(IsolateOutcome::Decided, two()), 60, false), 20.0);
-        assert_eq!((searched.len(), found.variants_not_searched.len()), (0, 3));
+        assert_eq!((searched.len(), found.not_run.len()), (0, 3));
         assert!(MIN_WHOLE_RUN_BUDGET - study_budget(MIN_WHOLE_RUN_BUDGET) >= 2 * LEAST_OF_SEARCH + REST);
     }
 
@@ -551,9 +546,7 @@ mod tests {
         );
         assert_eq!(limits.next_search(), None);
         let found = limits.finish();
-        assert!(
-            found.is_interrupted() && found.variants.len() == 1 && found.variants_not_searched.len() == 2
-        );
+        assert!(found.is_interrupted() && found.variants.len() == 1 && found.not_run.len() == 2);
     }
 
     /// Regression: the variant of the failed search was missing in the report, which looked complete.
@@ -571,7 +564,7 @@ mod tests {
             name: name.to_owned(),
             reason: "cannot search: no room".to_owned(),
         });
-        assert_eq!(found.variants_not_searched, left_out);
+        assert_eq!(found.not_run, left_out);
         assert!(!found.is_conclusive());
     }
 

@@ -108,11 +108,7 @@ pub(super) fn write_screen_section(out: &mut String, answer: &IsolateReport) -> 
     let goal =
         found.variants.first().map_or_else(String::new, |way| format!(" ({})", format_slo(&way.find.config)));
     writeln!(out, "\nLimit of each variant{goal}")?;
-    let names = found
-        .variants
-        .iter()
-        .map(|way| &way.name)
-        .chain(found.variants_not_searched.iter().map(|way| &way.name));
+    let names = found.variants.iter().map(|way| &way.name).chain(found.not_run.iter().map(|way| &way.name));
     let widest = names.map(|name| name.chars().count()).max().unwrap_or(0);
     for way in &found.variants {
         writeln!(out, "  {:widest$}  {}", way.name, describe_limit(&way.find))?;
@@ -120,7 +116,7 @@ pub(super) fn write_screen_section(out: &mut String, answer: &IsolateReport) -> 
             writeln!(out, "  {:widest$}  {beside}", "")?;
         }
     }
-    for way in &found.variants_not_searched {
+    for way in &found.not_run {
         writeln!(out, "  {:widest$}  not searched: {}", way.name, way.reason)?;
     }
     Ok(())
@@ -191,7 +187,7 @@ pub(super) fn table_rows(found: &CapacityReport) -> Vec<[String; 8]> {
             format_seconds(run.duration_seconds),
         ]
     });
-    let left_out = found.variants_not_searched.iter().map(|way| {
+    let left_out = found.not_run.iter().map(|way| {
         let why = format!("not searched: {}", way.reason);
         [way.name.clone(), why, none(), none(), none(), none(), none(), none()]
     });

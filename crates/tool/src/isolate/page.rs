@@ -442,7 +442,7 @@ fn cells(out: &mut String, answer: &IsolateReport) -> fmt::Result {
     let rows = answer.time_buckets.iter().map(|row| {
         let limited = if row.is_generator_limited { "the generator was the limit" } else { "" };
         [
-            name(row.variant_index),
+            name(row.variant),
             row.design.to_owned(),
             row.time_bucket.to_string(),
             row.requests.to_string(),
