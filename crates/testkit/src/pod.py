@@ -325,8 +325,11 @@ s = socket.socket()
 # Gone at once when it is closed.
 s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 s.bind(("%(victim)s", %(victim_port)s))
-s.connect(("169.254.169.254", 80))
-print("connected to %%s %%d" %% s.getpeername(), flush=True)
+try:
+    s.connect(("169.254.169.254", 80))
+    print("connected to %%s %%d" %% s.getpeername(), flush=True)
+except PermissionError:
+    print("EPERM", flush=True)
 sys.stdin.read()
 """ % locals()
     unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Three programs for the cgroup of the node's pods. `connect4` and `connect6` send a pod's connect to a cloud's metadata address to
-// the agent, and store the connection's owner on the socket. `sockops` publishes the owner under the connection's addresses and ports.
+// the agent, and store the connection's owner on the socket. They can leave the node's own network alone (`passed_netns`). `sockops` publishes the owner under the connection's addresses and ports.
 // It runs after the kernel has chosen them and before the first packet leaves, so the record exists before the agent can accept.
 //
 // The programs refuse (EPERM) each connect that they cannot decide: without an agent, a pod or memory. They also refuse a connect beyond
-// the pod's share of the records. Only an agent's own pod reaches a metadata address itself. The programs read only contexts of the user
+// the pod's share of the records. Only an agent's own pod, and sockets of the namespace in `passed_netns`, reach a metadata address. The programs read only contexts of the user
 // API, so they need no kernel's types, and one object runs on all kernels.
 //
 // `target.rs`, `connection_owners.rs` and `ebpf_counters.rs` use the same layouts. `pins.rs` compares the sizes when it opens a map.
@@ -27,13 +27,15 @@ enum verdict { REFUSE = 0, PASS = 1 };
 // The kind of a destination address.
 enum place { ELSEWHERE, METADATA, CONTAINERS };
 
-// Slots of `counts`: eight for each program.
+// Slots of `counts`: eight for each program. `sockops` needs three, and its other slots hold two more for each connect program.
 enum count { CAPTURED, DIRECT, EXEMPT, NO_AGENT, NO_POD, NO_SERVICE, TOO_MANY_WAITING, UNRESPONSIVE_AGENT };
 enum published { NOTED, ENDED, LOST };
+enum more { NODE_NETWORK, NO_FAMILY };
 #define SLOTS 8
 #define OF4 0
 #define OF6 SLOTS
 #define OFOPS (2 * SLOTS)
+#define MORE(slots) (OFOPS + 3 + 2 * ((slots) / SLOTS))
 
 // A pod can have `SHARE` records, and a connect looks at `TRIES` of the pod's places for records. It looks at half of them from the place
 // that the pod took last, because under overload the oldest record frees the next place. It looks at the other half from a random place,
@@ -153,6 +155,24 @@ struct {
 	__type(value, __u64);
 } beats SEC(".maps");
 
+// The cookie of the network namespace whose sockets reach metadata addresses: the node's, or 0 for none. `attach` writes it before it attaches
+// the programs, so it holds before the first agent and without one. It is not a part of `struct target`, which agents replace and remove.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} passed_netns SEC(".maps");
+
+// The namespaces of the sockets that `learn4` looks for, by the sockets' cookies.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u64);
+} learned_netns SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 3 * SLOTS);
@@ -245,6 +265,17 @@ ALWAYS __u64 pod_of_caller(const struct target *to)
 ALWAYS int is_exempt(const struct target *to, __u64 pod)
 {
 	return pod && (pod == to->exempt[0] || pod == to->exempt[1]);
+}
+
+// True for a socket of the node's own network, if such sockets pass. A pod can give its namespace any address, but not this cookie. It gets
+// such a socket only from a process on the node's network. A cookie of 0 is no namespace's, so 0 passes nobody.
+ALWAYS int passes_by_network(struct bpf_sock_addr *ctx)
+{
+	__u32 only = 0;
+	__u64 *passed = bpf_map_lookup_elem(&passed_netns, &only);
+	__u64 cookie = passed ? *passed : 0;
+
+	return cookie && bpf_get_netns_cookie(ctx) == cookie;
 }
 
 // Clears the owner that an earlier connect stored on the socket. A disconnected socket can connect again, from another process and to
@@ -419,6 +450,11 @@ ALWAYS __u32 port_for(struct bpf_sock_addr *ctx, const struct target *to, enum p
 	__u32 metadata, containers, service, refusal;
 	__u64 pod;
 
+	if (passes_by_network(ctx)) {
+		count(MORE(slots) + NODE_NETWORK);
+		*verdict = PASS;
+		return 0;
+	}
 	*verdict = REFUSE;
 	if (!to)
 		return refuse(slots + NO_AGENT);
@@ -465,7 +501,7 @@ int seawall4(struct bpf_sock_addr *ctx)
 	if (!service || !to)
 		return verdict;
 	if (!to->v4)
-		return refuse(OF4 + NO_AGENT);
+		return refuse(MORE(OF4) + NO_FAMILY);
 	ctx->user_ip4 = to->v4;
 	ctx->user_port = service;
 	count(OF4 + CAPTURED);
@@ -513,7 +549,7 @@ int seawall6(struct bpf_sock_addr *ctx)
 		ctx->user_ip6[3] = to->v6[3];
 	} else {
 		if (!to->v4)
-			return refuse(OF6 + NO_AGENT);
+			return refuse(MORE(OF6) + NO_FAMILY);
 		ctx->user_ip6[0] = 0;
 		ctx->user_ip6[1] = 0;
 		ctx->user_ip6[2] = bpf_htonl(0xffff);
@@ -629,6 +665,18 @@ int probe6(struct bpf_sock_addr *ctx)
 SEC("sockops")
 int probe_ops(struct bpf_sock_ops *ctx)
 {
+	return PASS;
+}
+
+// Passes each connect, and writes down the network namespace of the one socket that `attach` asks about. No pod has that socket's cookie.
+SEC("cgroup/connect4")
+int learn4(struct bpf_sock_addr *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	__u64 *learned = bpf_map_lookup_elem(&learned_netns, &cookie);
+
+	if (learned)
+		*learned = bpf_get_netns_cookie(ctx);
 	return PASS;
 }
 

@@ -19,8 +19,8 @@ use std::time::Instant;
 use aya::programs::loaded_programs;
 use aya::sys::{Stats, enable_stats};
 use seawall_redirect::{
-    AgentAddress, AgentHeartbeat, ConnectionMap, ConnectionOwner, Pins, PodCgroups, PodsParentCgroup,
-    TargetMap, attach, detach,
+    AgentAddress, AgentHeartbeat, ConnectionMap, ConnectionOwner, HostNetworkPods, Pins, PodCgroups,
+    PodsParentCgroup, TargetMap, attach, detach,
 };
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -143,7 +143,7 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     let (plain, target) = (TcpListener::bind((NODE, 0))?, TcpListener::bind((NODE, 0))?);
     let (beside, port) = (plain.local_addr()?.to_string(), target.local_addr()?.port());
     thread::spawn(move || answer(&plain, None));
-    attach(&pins, &site)?;
+    attach(&pins, &site, HostNetworkPods::Seawall)?;
     let mut gate = TargetMap::open(&pins, &site)?;
     let seat = gate.register_listener(&target)?;
     let mut heartbeat = AgentHeartbeat::open(&pins, seat)?;
@@ -165,7 +165,7 @@ fn run(bpffs: &Path, tree: &Path, pod: &InPod, rounds: u32) -> Outcome<()> {
     for _ in 0..rounds {
         detach_programs(&pins)?;
         ways[0].push(pod.ask(&beside)?);
-        attach(&pins, &site)?;
+        attach(&pins, &site, HostNetworkPods::Seawall)?;
         ways[1].push(pod.ask(&beside)?);
         ways[2].push(pod.ask("169.254.169.254:80")?);
     }
@@ -232,11 +232,11 @@ fn report(
         begun.elapsed().as_nanos() as f64 / 1e6
     );
     let begun = Instant::now();
-    attach(pins, site)?;
+    attach(pins, site, HostNetworkPods::Seawall)?;
     let again = begun.elapsed();
     detach(pins)?;
     let begun = Instant::now();
-    attach(pins, site)?;
+    attach(pins, site, HostNetworkPods::Seawall)?;
     println!(
         "attach: {:.1} ms; attach when already attached: {:.1} ms",
         begun.elapsed().as_nanos() as f64 / 1e6,

@@ -16,6 +16,7 @@ use crate::attach_points::Hook;
 use crate::cgroup_tree::PodsParentCgroup;
 use crate::error::Error;
 use crate::link_info::LinkInfo;
+use crate::node_network::{self, HostNetworkPods, LEARN_PROGRAM};
 use crate::pins::{LOCK_TIMEOUT, LinkPin, MAP_LAYOUTS, Pins, unpin};
 use crate::prerequisites;
 
@@ -36,6 +37,7 @@ pub enum AttachOutcome {
 /// Attaches this version's programs to the pods' parent cgroup and removes other versions' programs.
 ///
 /// Until an agent has written its address ([`crate::TargetMap`]), the programs refuse each `connect` of a pod to a metadata address.
+/// With [`HostNetworkPods::Node`] they let the pods on the node's network through to the real server, always.
 ///
 /// First the function tests for conflicting programs. For a moment it attaches a program that does nothing to each ancestor of the
 /// pods' parent cgroup. The kernel permits this if the ancestor has no program, or only programs that permit others. (The library
@@ -44,7 +46,11 @@ pub enum AttachOutcome {
 ///
 /// # Errors
 /// The machine, the process or another program does not permit the attachment. The redirect is then as it was before the call.
-pub fn attach(pins: &Pins, site: &PodsParentCgroup) -> Result<AttachOutcome, Error> {
+pub fn attach(
+    pins: &Pins,
+    site: &PodsParentCgroup,
+    host_network_pods: HostNetworkPods,
+) -> Result<AttachOutcome, Error> {
     prerequisites::check()?;
     let _turn = pins.lock(LOCK_TIMEOUT)?;
     pins.create_directory()?;
@@ -52,9 +58,8 @@ pub fn attach(pins: &Pins, site: &PodsParentCgroup) -> Result<AttachOutcome, Err
     let wanted =
         Hook::ALL.map(|hook| LinkPin { hook, version: programs_version(), cgroup_id: site.kubepods_id() });
     let missing: Vec<_> = wanted.iter().filter(|pin| !is_there(pins, pin)).collect();
-    if !missing.is_empty() {
-        attach_all(pins, site, &missing).or_else(|error| pins.remove_unused_maps().and(Err(error)))?;
-    }
+    attach_missing(pins, site, host_network_pods, &missing)
+        .or_else(|error| pins.remove_unused_maps().and(Err(error)))?;
     let replaced = remove_others(pins, &wanted)?;
     Ok(match (missing.is_empty(), replaced) {
         (_, true) => AttachOutcome::Replaced,
@@ -77,8 +82,23 @@ fn is_there(pins: &Pins, pin: &LinkPin) -> bool {
     LinkInfo::at(&pins.path(&pin.name())).is_ok_and(|attached| attached.cgroup_id == pin.cgroup_id)
 }
 
-fn attach_all(pins: &Pins, site: &PodsParentCgroup, missing: &[&LinkPin]) -> Result<(), Error> {
+fn attach_missing(
+    pins: &Pins,
+    site: &PodsParentCgroup,
+    host_network_pods: HostNetworkPods,
+    missing: &[&LinkPin],
+) -> Result<(), Error> {
     let mut programs = load(pins)?;
+    // Before the first program refuses a connection, the programs must know the node's network.
+    let groups: Vec<_> = std::iter::once(site.kubepods_directory()).chain(site.ancestors()).collect();
+    node_network::apply(host_network_pods, &mut programs, pins, &groups, |programs, path, connect| {
+        let group = File::open(path).map_err(Error::for_system_call("open", path))?;
+        let _link = LoadedProgram::of(programs, Hook::Connect4, LEARN_PROGRAM)?.attach(&group, path)?;
+        connect()
+    })?;
+    if missing.is_empty() {
+        return Ok(());
+    }
     ask_around(&mut programs, site)?;
     let group = site.open_kubepods()?;
     let mut made = Vec::new();
@@ -162,7 +182,11 @@ impl<'a> LoadedProgram<'a> {
             Program::CgroupSockAddr(program) => program.load(),
             _ => Err(ProgramError::UnexpectedProgramType),
         };
-        taken.map_err(refused)?;
+        match taken {
+            // The learning program is attached to several cgroups in turn.
+            Err(ProgramError::AlreadyLoaded) | Ok(()) => {}
+            Err(error) => return Err(refused(error)),
+        }
         Ok(Self { hook, program })
     }
 
@@ -231,7 +255,7 @@ mod tests {
     fn the_object_has_every_program_and_map_by_name() {
         let text = String::from_utf8_lossy(OBJECT);
         let programs = Hook::ALL.iter().flat_map(|hook| [hook.program_name(), hook.probe_program_name()]);
-        for name in programs.chain(MAP_LAYOUTS.iter().map(|(name, ..)| *name)) {
+        for name in programs.chain([LEARN_PROGRAM]).chain(MAP_LAYOUTS.iter().map(|(name, ..)| *name)) {
             assert!(text.contains(name), "{name}");
         }
     }

@@ -10,6 +10,12 @@ use crate::pins::{COUNTS_MAP, Pins};
 /// The number of counter slots per program.
 const SLOTS: u32 = 8;
 
+/// The first slot of the connect programs' further counters, which use slots of the program `sockops` (`MORE` in `ebpf/capture.bpf.c`).
+const MORE: u32 = 2 * SLOTS + 3;
+
+/// The number of further counters per connect program.
+const MORE_SLOTS: u32 = 2;
+
 /// The counts of `connect` calls for one socket address family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectCounts {
@@ -19,6 +25,9 @@ pub struct ConnectCounts {
     pub direct: u64,
     /// The number of an agent's own connects, which the programs let through to the real server.
     pub exempt: u64,
+    /// The number of connects of pods on the node's network, which the programs let through to the real server
+    /// ([`crate::HostNetworkPods::Node`]).
+    pub node_network: u64,
     /// The number of connects that were refused because no live agent serves this address.
     pub no_agent: u64,
     /// The number of connects that were refused because the pod is unknown, or because the kernel has no memory for the record.
@@ -29,6 +38,8 @@ pub struct ConnectCounts {
     pub too_many_waiting: u64,
     /// The number of connects that were refused because the agent has sent no heartbeat for 3 s ([`crate::AgentHeartbeat`]).
     pub unresponsive_agent: u64,
+    /// The number of connects that were refused because the agent has no address of the metadata address's family.
+    pub no_family: u64,
 }
 
 impl ConnectCounts {
@@ -40,6 +51,7 @@ impl ConnectCounts {
             + self.unsupported_port
             + self.too_many_waiting
             + self.unresponsive_agent
+            + self.no_family
     }
 }
 
@@ -98,15 +110,15 @@ impl CounterMap {
     /// The kernel refuses to read the map.
     pub fn read(&self) -> Result<RedirectCounts, Error> {
         Ok(RedirectCounts {
-            connect4: self.connects(0)?,
-            connect6: self.connects(SLOTS)?,
+            connect4: self.connects(0, MORE)?,
+            connect6: self.connects(SLOTS, MORE + MORE_SLOTS)?,
             recorded: self.slot(2 * SLOTS)?,
             closed_early: self.slot(2 * SLOTS + 1)?,
             unrecorded: self.slot(2 * SLOTS + 2)?,
         })
     }
 
-    fn connects(&self, first: u32) -> Result<ConnectCounts, Error> {
+    fn connects(&self, first: u32, more: u32) -> Result<ConnectCounts, Error> {
         Ok(ConnectCounts {
             captured: self.slot(first)?,
             direct: self.slot(first + 1)?,
@@ -116,6 +128,8 @@ impl CounterMap {
             unsupported_port: self.slot(first + 5)?,
             too_many_waiting: self.slot(first + 6)?,
             unresponsive_agent: self.slot(first + 7)?,
+            node_network: self.slot(more)?,
+            no_family: self.slot(more + 1)?,
         })
     }
 

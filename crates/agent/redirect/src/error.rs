@@ -2,6 +2,7 @@
 //! Operators and logs see these errors; pods do not.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::attach_points::Hook;
@@ -96,6 +97,21 @@ pub enum Error {
         "the redirect cannot identify hostNetwork pods: the kernel did not record the agent's own connection, so the agent does not run in a pod of this node"
     )]
     NotInPod,
+    /// The given address of the node is not an address of this process's network.
+    #[error(
+        "{address} is not an address of the network that this process runs on ({source}): run it on the node's network (`hostNetwork: true`) with an address of the node, or give --host-network-pods=seawall"
+    )]
+    NotOnNodeNetwork {
+        /// The given address.
+        address: IpAddr,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The programs saw no socket of this process, so the node's network is unknown.
+    #[error(
+        "the eBPF programs do not see this process's sockets, so they cannot recognise the node's network: run it in a cgroup below the pods' cgroup or below --conflict-check-root, or give --host-network-pods=seawall"
+    )]
+    UnknownNodeNetwork,
     /// The named pod has no cgroup.
     #[error("the pod {} has no cgroup on this node", .0.0)]
     NoPodCgroup(seawall_core::PodUid),

@@ -33,31 +33,42 @@ pub fn format_drop_rules() -> String {
     table(&drop_chain("raw"))
 }
 
+/// The cgroups by which rules match the packets of pods on the node's network. Rules cannot match cgroups of v1.
+#[derive(Clone, Copy, Debug)]
+pub struct HostNetworkMatch<'a> {
+    /// The parent cgroup of the node's pods.
+    pub site: &'a PodsParentCgroup,
+    /// The agent's own pod, whose packets stay unchanged. Otherwise the agent's requests to the real server would come back to it.
+    pub agent_pod_uid: Option<&'a PodUid>,
+}
+
 /// Returns rules that translate metadata addresses to the agent's address. They replace the eBPF programs.
 ///
-/// The packets of most pods pass the hook prerouting, where the rules match them by address and port. HostNetwork pods send from
-/// the node itself, so the rules match their packets by the cgroup of the socket. Drop rules then drop all other forwarded packets
-/// to metadata addresses, except DNS. If the node has only cgroup v1, `site` is `None`. Rules cannot match cgroups of v1, so on
-/// such a node the rules treat hostNetwork pods like processes of the node. On every node, the rules leave the packets of the
-/// agent's own pod `agent_pod_uid` unchanged. Otherwise the agent's requests to the real server would come back to the agent.
+/// The packets of most pods pass the hook prerouting, where the rules match them by address and port. Drop rules then drop all other
+/// forwarded packets to metadata addresses, except DNS.
+///
+/// HostNetwork pods send from the node itself. Without `host_network`, the rules leave their packets alone, as those of the node's
+/// processes. With it, the rules match their packets by the cgroup of the socket.
 ///
 /// # Errors
 /// The agent has no address or no port, or its pod has no cgroup.
 pub fn format_dnat_rules(
     agent: &AgentAddress,
-    site: Option<&PodsParentCgroup>,
-    agent_pod_uid: Option<&PodUid>,
+    host_network: Option<HostNetworkMatch<'_>>,
 ) -> Result<String, Error> {
     let rules = rules(agent);
     if rules.is_empty() {
         return Err(Error::NoTarget);
     }
-    let own = site.zip(agent_pod_uid).map(|(site, pod)| match find_pod_cgroup(site, pod)? {
+    let Some(HostNetworkMatch { site, agent_pod_uid }) = host_network else {
+        return Ok(translated(&rules, None, None));
+    };
+    let own = agent_pod_uid.map(|pod| match find_pod_cgroup(site, pod)? {
         Some((group, _)) => Ok(sockets_of(site, &group)),
         None => Err(Error::NoPodCgroup(pod.clone())),
     });
-    let pods = site.map(|site| sockets_of(site, site.kubepods_directory()));
-    Ok(translated(&rules, pods.as_deref(), own.transpose()?.as_deref()))
+    let pods = sockets_of(site, site.kubepods_directory());
+    Ok(translated(&rules, Some(&pods), own.transpose()?.as_deref()))
 }
 
 fn sockets_of(site: &PodsParentCgroup, of: &Path) -> String {
@@ -265,7 +276,7 @@ mod tests {
 
     #[test]
     fn without_groups_to_tell_them_by_pods_are_translated_by_what_they_send_alone() {
-        let rules = format_dnat_rules(&agent(), None, None).unwrap();
+        let rules = format_dnat_rules(&agent(), None).unwrap();
         assert_eq!(rules.matches("dnat ip").count(), 4, "{rules}");
         assert!(!rules.contains("cgroupv2") && rules.contains("chain drop_rules"), "{rules}");
     }

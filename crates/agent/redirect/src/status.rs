@@ -9,6 +9,7 @@ use crate::connection_owners::ConnectionMap;
 use crate::ebpf_counters::{ConnectCounts, RedirectCounts};
 use crate::error::Error;
 use crate::link_info::LinkInfo;
+use crate::node_network::passes_host_network_pods;
 use crate::pins::{LinkPin, Pins};
 use crate::target::RedirectTarget;
 use crate::target_map::TargetMap;
@@ -20,6 +21,8 @@ pub struct RedirectStatus {
     pub hooks: Vec<HookStatus>,
     /// The current target. Before the first agent it is `None`, and the programs refuse the metadata connections of all pods.
     pub target: Option<RedirectTarget>,
+    /// True if pods on the node's network reach the real metadata server ([`crate::HostNetworkPods::Node`]).
+    pub passes_host_network_pods: bool,
     /// The programs' counters.
     pub counts: RedirectCounts,
     /// The number of recorded connections that wait for accept.
@@ -72,6 +75,7 @@ pub fn read_status(pins: &Pins, site: &PodsParentCgroup) -> Result<RedirectStatu
     Ok(RedirectStatus {
         hooks: Hook::ALL.into_iter().map(hook).collect::<Result<_, _>>()?,
         target: TargetMap::open(pins, site)?.target()?,
+        passes_host_network_pods: passes_host_network_pods(pins)?,
         counts: RedirectCounts::read(pins)?,
         waiting_connections: ConnectionMap::open(pins)?.waiting_count(),
         other_layouts: pins.other_layouts()?,
@@ -103,8 +107,14 @@ impl fmt::Display for RedirectStatus {
         )?;
         match &self.target {
             Some(target) => write!(f, "{target}"),
-            None => writeln!(f, "target: none; every pod is refused"),
+            None => writeln!(f, "target: none; every captured connection is refused"),
         }?;
+        let identity = if self.passes_host_network_pods {
+            "the node's: they reach the real metadata server"
+        } else {
+            "their own: their connections are captured"
+        };
+        writeln!(f, "identity of pods on the node's network: {identity}")?;
         self.other_layouts
             .iter()
             .try_for_each(|layout| writeln!(f, "another layout is also pinned: {layout}"))
@@ -132,16 +142,16 @@ struct Line<'a>(&'a ConnectCounts);
 
 impl fmt::Display for Line<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ConnectCounts { captured, direct, exempt, no_agent, unidentified_pod, .. } = self.0;
-        let ConnectCounts { unsupported_port, too_many_waiting, unresponsive_agent, .. } = self.0;
+        let ConnectCounts { captured, direct, exempt, node_network, no_agent, unidentified_pod, .. } = self.0;
+        let ConnectCounts { unsupported_port, too_many_waiting, unresponsive_agent, no_family, .. } = self.0;
         write!(
             f,
-            "{captured} captured, {direct} directly to the agent, {exempt} by an agent, {} refused",
+            "{captured} captured, {direct} directly to the agent, {exempt} by an agent, {node_network} by pods on the node's network, {} refused",
             self.0.refused()
         )?;
         write!(
             f,
-            " ({no_agent} without an agent, {unresponsive_agent} with an unresponsive agent, {too_many_waiting} by pods with too many waiting connections, {unidentified_pod} by unidentified pods, {unsupported_port} to an unsupported port)"
+            " ({no_agent} without an agent, {unresponsive_agent} with an unresponsive agent, {too_many_waiting} by pods with too many waiting connections, {unidentified_pod} by unidentified pods, {unsupported_port} to an unsupported port, {no_family} without an agent address of their family)"
         )
     }
 }
@@ -180,6 +190,7 @@ mod tests {
         RedirectStatus {
             hooks,
             target: None,
+            passes_host_network_pods: false,
             counts: RedirectCounts::default(),
             waiting_connections: 0,
             other_layouts: Vec::new(),
@@ -203,6 +214,6 @@ mod tests {
     fn what_is_missing_is_said_loudly() {
         let text = with(&[]).to_string();
         assert!(text.contains("connect4: NOT ATTACHED\n"), "{text}");
-        assert!(text.contains("every pod is refused"), "{text}");
+        assert!(text.contains("every captured connection is refused"), "{text}");
     }
 }

@@ -33,13 +33,15 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
         ("captured", four.captured + six.captured),
         ("direct", four.direct + six.direct),
         ("exempt", four.exempt + six.exempt),
+        ("node_network", four.node_network + six.node_network),
         ("no_agent", four.no_agent + six.no_agent),
         ("unidentified_pod", four.unidentified_pod + six.unidentified_pod),
         ("unsupported_port", four.unsupported_port + six.unsupported_port),
         ("too_many_waiting", four.too_many_waiting + six.too_many_waiting),
         ("unresponsive_agent", four.unresponsive_agent + six.unresponsive_agent),
+        ("no_family", four.no_family + six.no_family),
     ];
-    let help = "Connects of this node's pods to metadata addresses, by outcome; all but captured, direct and exempt were refused";
+    let help = "Connects of this node's pods to metadata addresses, by outcome; all but captured, direct, exempt and node_network were refused";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
     let records =
         [("stored", counts.recorded), ("closed_early", counts.closed_early), ("dropped", counts.unrecorded)];

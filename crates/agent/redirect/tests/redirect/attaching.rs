@@ -82,8 +82,8 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(host.read_answer(), format!("agent:host={TIMES}"));
     }
     assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
-    // Three links and eight maps.
-    assert_eq!(lab.pin_names().len(), 11);
+    // Three links and nine maps.
+    assert_eq!(lab.pin_names().len(), 12);
 }
 
 fn captured(lab: &Lab) -> u64 {

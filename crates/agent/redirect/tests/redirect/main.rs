@@ -9,6 +9,7 @@ mod attaching;
 mod capture;
 mod closed;
 mod heartbeat;
+mod host_network;
 mod identity;
 mod record_shares;
 mod refusals;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::thread::CapabilitySet;
-use seawall_redirect::{Error, Pins, PodsParentCgroup, attach};
+use seawall_redirect::{Error, HostNetworkPods, Pins, PodsParentCgroup, attach};
 
 use crate::support::*;
 
@@ -46,7 +46,7 @@ fn a_program_around_the_pods_that_ours_would_switch_off_or_that_keeps_ours_out_i
     for flags in [0, ALLOW_OVERRIDE] {
         let lab = Lab::new();
         attach_others(&lab.base, flags);
-        let refused = attach(&lab.pins, &lab.site).unwrap_err();
+        let refused = attach(&lab.pins, &lab.site, HostNetworkPods::Seawall).unwrap_err();
         let Error::ConflictingProgram { group, hook } = &refused else { panic!("{refused}") };
         assert_eq!((group, hook.name()), (&lab.base, "connect4"));
         // Nothing was attached, not for another hook either, and nothing is left of the attempt.
@@ -70,7 +70,7 @@ fn programs_that_permit_others_are_no_obstacle() {
 fn a_program_at_the_pods_own_group_that_permits_no_other_is_named() {
     let lab = Lab::new();
     attach_others(lab.site.kubepods_directory(), 0);
-    let refused = attach(&lab.pins, &lab.site).unwrap_err();
+    let refused = attach(&lab.pins, &lab.site, HostNetworkPods::Seawall).unwrap_err();
     assert!(
         matches!(&refused, Error::ConflictingProgram { group, .. } if group == lab.site.kubepods_directory()),
         "{refused}"
@@ -87,12 +87,15 @@ fn what_a_process_lacks_is_named() {
         (CapabilitySet::BPF, "CAP_BPF"),
         (CapabilitySet::BPF | CapabilitySet::NET_ADMIN, "CAP_BPF and CAP_NET_ADMIN"),
     ] {
-        let refused = without(dropped, || attach(&lab.pins, &lab.site)).unwrap_err().to_string();
+        let refused = without(dropped, || attach(&lab.pins, &lab.site, HostNetworkPods::Seawall))
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains(&format!("lacks {named};")), "{refused}");
     }
     // The two are all it takes.
     let two = CapabilitySet::BPF | CapabilitySet::NET_ADMIN;
-    without(CapabilitySet::all().difference(two), || attach(&lab.pins, &lab.site)).unwrap();
+    without(CapabilitySet::all().difference(two), || attach(&lab.pins, &lab.site, HostNetworkPods::Seawall))
+        .unwrap();
 }
 
 #[test]
@@ -115,6 +118,6 @@ fn a_pinned_map_of_another_layout_is_refused() {
     let directory = lab.pins.directory();
     std::fs::remove_file(directory.join("target")).unwrap();
     std::fs::rename(directory.join("counts"), directory.join("target")).unwrap();
-    let refused = attach(&lab.pins, &lab.site).unwrap_err();
+    let refused = attach(&lab.pins, &lab.site, HostNetworkPods::Seawall).unwrap_err();
     assert!(matches!(refused, Error::MapLayout { map: "target", .. }), "{refused}");
 }

@@ -46,6 +46,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     // Programs for the maps that the agent opens; the pods' are detached.
     let agent = Agent::beside(&lab);
     let other = Agent::saying(&lab, "containers");
+    let captured = |agent_pod_uid| Some(nft_rules::HostNetworkMatch { site: &lab.site, agent_pod_uid });
     gate(&lab).clear_target().unwrap();
     for name in lab.pin_names().iter().filter(|name| name.contains('-')) {
         std::fs::remove_file(lab.pins.directory().join(name)).unwrap();
@@ -56,8 +57,7 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
             && one.fetch_from_address("fd20:ce::254") == "real"
     });
     load(
-        &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None)
-            .unwrap(),
+        &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), captured(None)).unwrap(),
     );
     for to in ["169.254.169.254", "::ffff:169.254.169.254", "fd20:ce::254", "fd00:ec2::254"] {
         assert_eq!(one.fetch_from_address(to), "agent:nobody", "{to}");
@@ -67,25 +67,15 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.fetch_from_address("169.254.170.23"), "containers:nobody");
     assert_eq!(host.fetch_from_address("fd00:ec2::23"), "containers:nobody");
     // The agent's own pod asks the real server for what it passes on.
-    load(
-        &nft_rules::format_dnat_rules(
-            &at_node(Some(agent.port), None),
-            Some(&lab.site),
-            Some(&PodUid(HOST.into())),
-        )
-        .unwrap(),
-    );
+    let own = PodUid(HOST.into());
+    load(&nft_rules::format_dnat_rules(&at_node(Some(agent.port), None), captured(Some(&own))).unwrap());
     assert_eq!(host.fetch_from_address("169.254.169.254"), "real");
     assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:nobody");
-    let of_nobody = nft_rules::format_dnat_rules(
-        &at_node(Some(agent.port), None),
-        Some(&lab.site),
-        Some(&PodUid("gone".into())),
-    );
+    let gone = PodUid("gone".into());
+    let of_nobody = nft_rules::format_dnat_rules(&at_node(Some(agent.port), None), captured(Some(&gone)));
     assert!(of_nobody.unwrap_err().to_string().contains("the pod gone"));
     load(
-        &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), Some(&lab.site), None)
-            .unwrap(),
+        &nft_rules::format_dnat_rules(&at_node(Some(agent.port), Some(other.port)), captured(None)).unwrap(),
     );
     // What is not translated does not pass either.
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 443"), "nothing");
@@ -94,6 +84,13 @@ fn without_programs_translation_leads_pods_to_the_agent_and_the_node_to_the_real
     assert_eq!(one.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(host.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
     assert_eq!(outside.fetch_from_address("169.254.169.254"), "real");
+    // Without the match, pods on the node's network keep the real server, also while no agent listens.
+    load(&nft_rules::format_dnat_rules(&at_node(Some(other.port), None), None).unwrap());
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "containers:nobody");
+    assert_eq!(host.fetch_from_address("169.254.169.254"), "real");
+    drop(other);
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "ECONNREFUSED");
+    assert_eq!(host.fetch_from_address("fd00:ec2::254"), "real");
     load(&nft_rules::format_cleanup_rules());
     assert_eq!(one.fetch_from_address("169.254.169.254"), "real");
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::{self as redirect, attach, detach, nft_rules, read_status};
+use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, nft_rules, read_status};
 
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, write_or_return_text};
@@ -21,10 +21,13 @@ pub(crate) const HELP: &str = "\
 seawall-agent redirect: sends pods' requests to the clouds' metadata addresses (169.254.169.254 and others, port 80) to the agent.
 
 Usage:
-  seawall-agent redirect attach [--drop-rules] [PATHS]
+  seawall-agent redirect attach --node-address ADDRESS [--drop-rules] [PATHS]
+  seawall-agent redirect attach --host-network-pods=seawall [--drop-rules] [PATHS]
       Attach this version's eBPF programs to the cgroup of the node's pods. They replace the programs of another version. While no agent
       is ready, the kernel refuses pods' connections to metadata addresses (EPERM). With --drop-rules, also load the drop rules (see
       `print drop-rules`). A second run changes nothing.
+      Pods on the node's network (hostNetwork) keep the real metadata server, with and without an agent; ADDRESS is an address of the
+      node. With --host-network-pods=seawall they get their own credentials from the agent, like all other pods.
   seawall-agent redirect status [PATHS]
       Print what is attached to each hook and by which version, how many connections were captured and refused, and where they go.
       Exit 1 if anything differs from what `attach` does.
@@ -35,9 +38,11 @@ Usage:
       The programs do not see such packets: raw packets, and packets of gVisor and Kata pods.
       Example: seawall-agent redirect print drop-rules | nft -f -
   seawall-agent redirect print dnat-rules --node-address ADDRESS [--node-address ADDRESS] --metadata-port PORT
-                                          [--containers-port PORT] [--agent-pod-uid UID] [PATHS]
+                                          [--containers-port PORT] [PATHS]
+                                          [--host-network-pods=seawall [--agent-pod-uid UID]]
       Print rules that replace the programs, for kernels before 5.15 and for nodes that have cgroup v1 only.
-      --agent-pod-uid UID excludes one pod from the redirect: the agent's own, which passes requests on to the real server.
+      Pods on the node's network keep the real metadata server. With --host-network-pods=seawall the rules send their requests to the
+      agent, too (needs cgroup v2). --agent-pod-uid UID then excludes the agent's own pod, which passes requests on to the real server.
   seawall-agent redirect print cleanup-rules
       Print rules that remove the drop rules and the dnat rules.
   seawall-agent redirect print RULES --output FILE
@@ -60,10 +65,18 @@ the redirect, `attach` fails and names that program's cgroup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RedirectCommand {
     Help,
-    Attach { places: NodePaths, drop_rules: bool, conflict_check_root: Option<PathBuf> },
+    Attach {
+        places: NodePaths,
+        host_network_pods: HostNetworkPods,
+        drop_rules: bool,
+        conflict_check_root: Option<PathBuf>,
+    },
     Status(NodePaths),
     Detach(NodePaths),
-    Print { rules: RuleSet, output: Option<PathBuf> },
+    Print {
+        rules: RuleSet,
+        output: Option<PathBuf>,
+    },
 }
 
 impl RedirectCommand {
@@ -80,7 +93,15 @@ impl RedirectCommand {
         let [bpffs, cgroup_root, kubepods_cgroup] = PATH_FLAGS;
         let takes: &[_] = match *words {
             [] | ["help"] | ["print", "help"] => return Ok(Self::Help),
-            ["attach"] => &[bpffs, cgroup_root, kubepods_cgroup, "drop-rules", "conflict-check-root="],
+            ["attach"] => &[
+                bpffs,
+                cgroup_root,
+                kubepods_cgroup,
+                "drop-rules",
+                "conflict-check-root=",
+                HOST_NETWORK_PODS,
+                "node-address=",
+            ],
             ["status" | "detach"] => &PATH_FLAGS,
             ["print", "drop-rules" | "cleanup-rules"] => &["output="],
             ["print", "dnat-rules"] => &[
@@ -91,6 +112,7 @@ impl RedirectCommand {
                 "metadata-port=",
                 "containers-port=",
                 "agent-pod-uid=",
+                HOST_NETWORK_PODS,
                 "output=",
             ],
             _ => {
@@ -103,6 +125,7 @@ impl RedirectCommand {
             ["attach"] => Self::Attach {
                 drop_rules: flags.has("drop-rules"),
                 conflict_check_root: flags.path("conflict-check-root"),
+                host_network_pods: host_network_pods(&flags)?,
                 places: places(),
             },
             ["status"] => Self::Status(places()),
@@ -115,6 +138,35 @@ impl RedirectCommand {
     }
 }
 
+/// The flag that selects the identity of pods on the node's network.
+const HOST_NETWORK_PODS: &str = "host-network-pods=";
+
+/// True if the flags let pods on the node's network keep the real metadata server. This is the default.
+///
+/// # Errors
+/// The flag has another value than `node` or `seawall`.
+fn leaves_host_network_pods(flags: &Flags) -> Result<bool, Error> {
+    let name = HOST_NETWORK_PODS.trim_end_matches('=');
+    match flags.value::<String>(name, "node or seawall")?.as_deref() {
+        None | Some("node") => Ok(true),
+        Some("seawall") => Ok(false),
+        Some(_) => Err(flags.invalid_value_error(name, "node or seawall")),
+    }
+}
+
+fn host_network_pods(flags: &Flags) -> Result<HostNetworkPods, Error> {
+    let address = flags.value("node-address", "an IP address of the node")?;
+    match (leaves_host_network_pods(flags)?, address) {
+        (false, _) => Ok(HostNetworkPods::Seawall),
+        (true, Some(address)) => Ok(HostNetworkPods::Node(address)),
+        (true, None) => Err(Error::Custom(
+            "--node-address is missing: expected an IP address of this node, by which `attach` recognises the node's network; or give \
+             --host-network-pods=seawall"
+                .into(),
+        )),
+    }
+}
+
 /// Runs the command and returns the text to print.
 ///
 /// # Errors
@@ -122,8 +174,8 @@ impl RedirectCommand {
 pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
     match request {
         RedirectCommand::Help => Ok(HELP.to_owned()),
-        RedirectCommand::Attach { places, drop_rules, conflict_check_root } => {
-            attached(places, *drop_rules, conflict_check_root.as_deref())
+        RedirectCommand::Attach { places, host_network_pods, drop_rules, conflict_check_root } => {
+            attached(places, *host_network_pods, *drop_rules, conflict_check_root.as_deref())
         }
         RedirectCommand::Status(places) => told(places),
         RedirectCommand::Detach(places) => detached(places),
@@ -135,6 +187,7 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
 
 fn attached(
     places: &NodePaths,
+    host_network_pods: HostNetworkPods,
     drop_rules: bool,
     conflict_check_root: Option<&Path>,
 ) -> anyhow::Result<String> {
@@ -142,7 +195,7 @@ fn attached(
     if let Some(outermost) = conflict_check_root {
         site = site.limit_conflict_check_to(outermost);
     }
-    let outcome = attach(&pins, &site)?;
+    let outcome = attach(&pins, &site, host_network_pods)?;
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
     if drop_rules {
         nft_rules::load_rules(&nft_rules::format_drop_rules())
@@ -208,13 +261,18 @@ mod tests {
     #[test]
     fn each_command_is_read_with_its_flags() {
         assert_eq!(
-            parsed("attach"),
-            Ok(RedirectCommand::Attach { places: places(), drop_rules: false, conflict_check_root: None })
+            parsed("attach --node-address 10.0.0.1"),
+            Ok(RedirectCommand::Attach {
+                places: places(),
+                host_network_pods: HostNetworkPods::Node([10, 0, 0, 1].into()),
+                drop_rules: false,
+                conflict_check_root: None
+            })
         );
         assert_eq!(
             parsed(
                 "attach --drop-rules --conflict-check-root /host/cgroup/a --bpffs=/bpf --cgroup-root /host/cgroup \
-                 --kubepods-cgroup /a/kubepods"
+                 --kubepods-cgroup /a/kubepods --host-network-pods=seawall"
             ),
             Ok(RedirectCommand::Attach {
                 places: NodePaths {
@@ -222,6 +280,7 @@ mod tests {
                     cgroup_root: "/host/cgroup".into(),
                     kubepods_cgroup: Some("a/kubepods".into())
                 },
+                host_network_pods: HostNetworkPods::Seawall,
                 drop_rules: true,
                 conflict_check_root: Some("/host/cgroup/a".into())
             })
@@ -247,7 +306,7 @@ mod tests {
         assert_eq!(
             parsed("print dnat-rules --node-address 10.0.0.1 --node-address fd00::1 --metadata-port 8988"),
             Ok(RedirectCommand::Print {
-                rules: RuleSet::Dnat { places: places(), agent, agent_pod_uid: None },
+                rules: RuleSet::Dnat { places: places(), agent, captured: None },
                 output: None
             })
         );
@@ -276,6 +335,10 @@ mod tests {
             ("print dnat-rules --node-address here", "\"here\""),
             ("print dnat-rules --metadata-port 0", "a port"),
             ("print dnat-rules --node-address 10.0.0.1 --node-address 10.0.0.2", "10.0.0.2"),
+            ("attach", "--node-address is missing"),
+            ("attach --host-network-pods node", "--node-address is missing"),
+            ("attach --host-network-pods both", "expected node or seawall"),
+            ("print dnat-rules --agent-pod-uid a", "--host-network-pods=seawall"),
         ] {
             let refused = parsed(line).unwrap_err();
             assert!(refused.contains(named), "{line}: {refused}");
@@ -288,6 +351,8 @@ mod tests {
         let line = "print dnat-rules --cgroup-root /proc --node-address 10.0.0.1 --metadata-port 8988";
         let rules = run(&parsed(line).unwrap()).unwrap();
         assert!(rules.contains("dnat ip to 10.0.0.1:8988") && !rules.contains("hostpods"), "{rules}");
+        let captured = run(&parsed(&format!("{line} --host-network-pods=seawall")).unwrap()).unwrap_err();
+        assert!(captured.to_string().contains("cgroup2"), "{captured}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use lexopt::Error;
 use seawall_core::PodUid;
 use seawall_redirect::{self as redirect, AgentAddress, nft_rules};
 
+use super::leaves_host_network_pods;
 use super::node_paths::NodePaths;
 use crate::cli::flag_parser::Flags;
 
@@ -15,8 +16,15 @@ use crate::cli::flag_parser::Flags;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RuleSet {
     Drop,
-    Dnat { places: NodePaths, agent: AgentAddress, agent_pod_uid: Option<PodUid> },
+    Dnat { places: NodePaths, agent: AgentAddress, captured: Option<CapturedHostNetwork> },
     Cleanup,
+}
+
+/// The capture of pods on the node's network by DNAT rules.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct CapturedHostNetwork {
+    /// The agent's own pod, which is not captured.
+    agent_pod_uid: Option<PodUid>,
 }
 
 impl RuleSet {
@@ -25,7 +33,7 @@ impl RuleSet {
             "drop-rules" => Self::Drop,
             "dnat-rules" => Self::Dnat {
                 agent: agent(flags)?,
-                agent_pod_uid: flags.value("agent-pod-uid", "a UID")?.map(|uid: String| PodUid(uid.into())),
+                captured: captured_host_network(flags)?,
                 places: NodePaths::from_flags(flags),
             },
             _ => Self::Cleanup,
@@ -35,7 +43,7 @@ impl RuleSet {
     pub(super) fn format_rules(&self) -> Result<String, redirect::Error> {
         match self {
             Self::Drop => Ok(nft_rules::format_drop_rules()),
-            Self::Dnat { places, agent, agent_pod_uid } => dnat_rules(places, agent, agent_pod_uid.as_ref()),
+            Self::Dnat { places, agent, captured } => dnat_rules(places, agent, captured.as_ref()),
             Self::Cleanup => Ok(nft_rules::format_cleanup_rules()),
         }
     }
@@ -65,15 +73,25 @@ pub(super) fn write_or_return_text(rules: &str, output: Option<&Path>) -> anyhow
     Ok(format!("written: {}\n", file.display()))
 }
 
-/// Returns the DNAT rules. On a node without cgroup v2, the rules cannot match hostNetwork pods.
+fn captured_host_network(flags: &Flags) -> Result<Option<CapturedHostNetwork>, Error> {
+    let agent_pod_uid = flags.value("agent-pod-uid", "a UID")?.map(|uid: String| PodUid(uid.into()));
+    match (leaves_host_network_pods(flags)?, agent_pod_uid) {
+        (false, agent_pod_uid) => Ok(Some(CapturedHostNetwork { agent_pod_uid })),
+        (true, None) => Ok(None),
+        (true, Some(_)) => Err(Error::Custom(
+            "--agent-pod-uid works only with --host-network-pods=seawall: otherwise no rule matches pods on the node's network".into(),
+        )),
+    }
+}
+
+/// Returns the DNAT rules.
 fn dnat_rules(
     places: &NodePaths,
     agent: &AgentAddress,
-    agent_pod_uid: Option<&PodUid>,
+    captured: Option<&CapturedHostNetwork>,
 ) -> Result<String, redirect::Error> {
-    let site = match places.find_cgroup_tree() {
-        Err(redirect::Error::NotCgroup2 { .. }) => None,
-        found => Some(found?),
-    };
-    nft_rules::format_dnat_rules(agent, site.as_ref(), agent_pod_uid)
+    let Some(captured) = captured else { return nft_rules::format_dnat_rules(agent, None) };
+    let site = places.find_cgroup_tree()?;
+    let agent_pod_uid = captured.agent_pod_uid.as_ref();
+    nft_rules::format_dnat_rules(agent, Some(nft_rules::HostNetworkMatch { site: &site, agent_pod_uid }))
 }

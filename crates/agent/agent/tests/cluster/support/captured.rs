@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use seawall_redirect::{Pins, PodsParentCgroup, attach, detach, nft_rules};
+use seawall_redirect::{HostNetworkPods, Pins, PodsParentCgroup, attach, detach, nft_rules};
 use seawall_testkit::objects::NODE_NAME;
 use seawall_testkit::pod_process::{PodProcess, command_in_cgroup};
 use serde_json::{Value, json};
@@ -112,7 +112,8 @@ impl Node {
 
     /// As `seawall-agent redirect attach` does.
     pub(crate) fn attach(&self) {
-        attach(&self.groups.pins, &self.groups.site).unwrap_or_else(|error| panic!("{error}"));
+        attach(&self.groups.pins, &self.groups.site, HostNetworkPods::Seawall)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// As `seawall-agent redirect detach` does.

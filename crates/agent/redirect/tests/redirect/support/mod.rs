@@ -18,7 +18,7 @@ use std::thread;
 use rustix::thread::{
     CapabilitySet, LinkNameSpaceType, capabilities, move_into_link_name_space, set_capabilities,
 };
-use seawall_redirect::{Pins, PodsParentCgroup, attach, detach};
+use seawall_redirect::{Error, HostNetworkPods, Pins, PodsParentCgroup, attach, detach};
 
 pub(crate) use agent::Agent;
 pub(crate) use seawall_testkit::pod_process::PodProcess;
@@ -92,7 +92,13 @@ impl Lab {
     }
 
     pub(crate) fn attach(&self) -> attach::AttachOutcome {
-        attach(&self.pins, &self.site).unwrap_or_else(|error| panic!("{error}"))
+        attach(&self.pins, &self.site, HostNetworkPods::Seawall).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Attaches from the agent's pod on the node's network, whose other pods then keep the real server.
+    pub(crate) fn attach_for_pods_with_networks(&self, node: &str) -> Result<attach::AttachOutcome, Error> {
+        self.join_agents_pod();
+        within("node", || attach(&self.pins, &self.site, HostNetworkPods::Node(address(node))))
     }
 
     /// The directory of a pod's group.
