@@ -1,7 +1,7 @@
 //! The programs of a node, and what each is told.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -64,6 +64,7 @@ pub(super) fn start_scheduler(plane: &ReadyControlPlane, folder: &Path) -> Servi
 pub(super) fn start_kubelet(plane: &ReadyControlPlane, folder: &Path, taints: &[&str]) -> ServiceProcess {
     fs::write(folder.join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
     let config = folder.join("kubelet.json");
+    fs::create_dir_all(static_pods(folder)).unwrap();
     fs::write(&config, kubelet(folder).to_string()).unwrap();
     let mut command = Command::new(plane.programs_folder().join("kubelet"));
     command.arg("--kubeconfig").arg(plane.write_kubeconfig(KUBELET_TOKEN)).arg("--config").arg(config);
@@ -71,6 +72,11 @@ pub(super) fn start_kubelet(plane: &ReadyControlPlane, folder: &Path, taints: &[
     command.args(["--hostname-override", NODE_NAME, "--node-ip", &NODE_ADDRESS.to_string()]);
     command.arg(format!("--register-with-taints={}", taints.join(",")));
     ServiceProcess::start(&mut command, &folder.join("kubelet.log"))
+}
+
+/// Returns the folder from which the kubelet runs static pods.
+pub(super) fn static_pods(folder: &Path) -> PathBuf {
+    folder.join("static-pods")
 }
 
 /// The kubelet's configuration (kubelet.config.k8s.io/v1beta1): all that it keeps is in the folder, all groups are in ours.
@@ -84,6 +90,7 @@ fn kubelet(folder: &Path) -> Value {
         // The tree of version 2 beside version 1's is enough for the redirect, and not for the kubelet's taste.
         "failCgroupV1": false,
         "failSwapOn": false, "localStorageCapacityIsolation": false, "readOnlyPort": 0, "healthzPort": 0,
+        "staticPodPath": static_pods(folder), "fileCheckFrequency": "1s",
         "podLogsDir": folder.join("logs"), "volumePluginDir": folder.join("plugins"),
         "resolvConf": folder.join("resolv.conf"),
         "maxPods": 200, "kubeAPIQPS": 200, "kubeAPIBurst": 400,

@@ -1,18 +1,36 @@
 //! Pods of the tests' namespace on the node, from their creation until nothing is left of them.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{CpuThrottling, Node, ctr_command, kubepods_cgroup, run_successfully};
-use crate::objects::{NAMESPACE, pods_path};
+use super::node_services::static_pods;
+use super::{CpuThrottling, NODE_FOLDER, Node, ctr_command, kubepods_cgroup, run_successfully};
+use crate::objects::{NAMESPACE, NODE_NAME, pods_path};
 use crate::waiting::{pause, until, until_true};
 
 impl Node {
     /// Creates a pod.
     pub fn create_pod(&self, pod: &Value) {
         self.api.call_expecting_success("POST", &pods_path(), Some(pod));
+    }
+
+    /// Runs a static pod, which the kubelet reads from a file, and returns the name of its mirror pod.
+    pub fn run_static_pod(&self, mut pod: Value) -> String {
+        // The kubelet refuses a static pod that names an object of the API server.
+        pod["spec"].as_object_mut().unwrap().remove("serviceAccountName");
+        let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+        fs::write(static_pods(Path::new(NODE_FOLDER)).join(format!("{name}.json")), pod.to_string()).unwrap();
+        let mirror = format!("{name}-{NODE_NAME}");
+        let path = format!("{}/{mirror}", pods_path());
+        until_true("the mirror pod to be known", || {
+            matches!(self.api.call("GET", &path, None), Ok((200, _)))
+        });
+        self.wait_until_pod_running(&mirror);
+        mirror
     }
 
     /// Waits until a pod runs.

@@ -30,7 +30,7 @@ const TAINT: &str = "seawall.test/starting";
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn an_agent_that_is_killed_leaves_pods_refused_and_serves_them_again_when_it_is_started() {
     let node = Node::start(&["cart", "logs"]);
-    node.install();
+    node.install_capturing_host_network();
     let mut pods = asking(&node);
     for kill in [kill_the_process, kill_the_container] {
         let process = node.agent_process();
@@ -50,7 +50,7 @@ fn an_agent_that_is_killed_leaves_pods_refused_and_serves_them_again_when_it_is_
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn an_agent_with_a_hung_thread_ends_itself_and_its_next_process_serves() {
     let node = Node::start(&["cart", "logs"]);
-    node.install();
+    node.install_capturing_host_network();
     let mut pods = asking(&node);
     let process = node.agent_process();
     // A thread that a debugger stops is as silent as one that waits for what never comes.
@@ -90,7 +90,7 @@ fn get(address: &str, path: &str) -> String {
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn a_stopped_agent_is_ended_by_its_probe_and_its_next_process_serves() {
     let node = Node::start(&["cart", "logs"]);
-    node.install();
+    node.install_capturing_host_network();
     let mut pods = asking(&node);
     let process = node.agent_process();
     let clock = Clock::system();

@@ -27,6 +27,13 @@ impl Node {
         self.until_rolled_out();
     }
 
+    /// Installs the chart so that pods on the node's network get their own credentials, and waits until the agent is ready.
+    pub(crate) fn install_capturing_host_network(&self) {
+        let installed = self.install_with(&json!({"hostNetworkPods": "seawall"})).wait().unwrap();
+        assert!(installed.success());
+        self.until_rolled_out();
+    }
+
     /// Begins to install it, with these values more.
     pub(crate) fn install_with(&self, more: &Value) -> Child {
         let mut command = self.helm(&["install", "seawall", CHART, "--create-namespace"], more);
@@ -35,8 +42,13 @@ impl Node {
 
     /// Another revision of it.
     pub(crate) fn upgrade(&self, more: &Value) {
-        run_successfully(&mut self.helm(&["upgrade", "seawall", CHART], more));
+        assert!(self.start_upgrade(more).wait().unwrap().success());
         self.until_rolled_out();
+    }
+
+    /// Begins another revision of it.
+    pub(crate) fn start_upgrade(&self, more: &Value) -> Child {
+        self.helm(&["upgrade", "seawall", CHART], more).stdout(Stdio::null()).spawn().unwrap()
     }
 
     pub(crate) fn uninstall(&self) {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::chart::AGENTS;
 use crate::node::{Node, kubepods_cgroup};
-use crate::pods::{Class, on_the_nodes_network, pod};
+use crate::pods::{Class, pod};
 use crate::real_metadata_server::SAYS;
 use crate::support::network::METADATA;
 use crate::support::{EMAIL, TOKEN, cloud, identity, until, until_true};
@@ -37,7 +37,7 @@ pub(crate) fn fetch(process: &mut PodProcess, target: &str) -> String {
 #[test]
 #[ignore = "SKIPPED: needs a kubelet: run scripts/e2e"]
 fn every_pod_has_its_own_credentials_within_seconds_of_helm_install_and_the_node_its_real_server() {
-    let node = Node::start(&["cart", "search", "batch", "logs", "plain"]);
+    let node = Node::start(&["cart", "search", "batch", "plain"]);
     let mut cart = node.run(&pod("cart", "cart", Class::Guaranteed));
     // Nothing is captured yet: it is the stand-in that answers, and that is what all below must never see again.
     assert_eq!(fetch(&mut cart, TOKEN), format!("200 {SAYS}"));
@@ -60,13 +60,12 @@ fn every_pod_has_its_own_credentials_within_seconds_of_helm_install_and_the_node
     assert_eq!(fetch(&mut node.outside(), TOKEN), format!("200 {SAYS}"));
 }
 
-/// Each class of service is another directory below the pods' group, and hostNetwork another witness.
+/// Each class of service is another directory below the pods' group.
 fn classes(node: &Node) {
     let search = pod("search", "search", Class::Burstable);
     let batch = pod("batch", "batch", Class::BestEffort);
-    let logs = on_the_nodes_network(pod("logs", "logs", Class::Burstable));
     let cart = pod("another-cart", "cart", Class::Guaranteed);
-    for (spec, account) in [(search, "search"), (batch, "batch"), (logs, "logs"), (cart, "cart")] {
+    for (spec, account) in [(search, "search"), (batch, "batch"), (cart, "cart")] {
         let mut process = node.run(&spec);
         assert_eq!(fetch(&mut process, EMAIL), format!("200 {}", cloud::email(account)));
         for address in ["169.254.169.254", "fd20:ce::254", "::ffff:169.254.169.254"] {
