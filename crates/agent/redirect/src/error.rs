@@ -144,6 +144,17 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
+    /// The kernel has no nf_tables, or not for both address families.
+    #[error("the kernel has no nf_tables for IPv4 and IPv6 ({0}), so the drop rules cannot be loaded")]
+    NoNfTables(io::Error),
+    /// The kernel refused a request about netfilter rules.
+    #[error("cannot {doing}: {source}")]
+    Netfilter {
+        /// The action that failed, as a verb.
+        doing: &'static str,
+        /// The cause.
+        source: io::Error,
+    },
     /// The program `nft` is not installed here.
     #[error(
         "the program nft is not installed here; print the rules (`redirect print`) and load them where nft is installed"

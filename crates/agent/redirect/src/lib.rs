@@ -8,6 +8,7 @@
 //! - The agent proves with [`AgentHeartbeat`] that it serves. Otherwise the programs refuse the connects to it.
 //! - The agent finds the owner of each accepted connection with [`ConnectionMap`].
 //! - The agent learns from [`AttachmentSnapshot`] that the pinned maps which it opened were removed or replaced.
+//! - [`netfilter`] loads drop rules for packets that bypass `connect`.
 //! - [`nft_rules`] generates netfilter rules: drop rules for packets that bypass `connect`, and translation rules for nodes without
 //!   the eBPF programs.
 //!
@@ -27,6 +28,7 @@ mod ebpf_counters;
 mod error;
 mod heartbeat;
 mod link_info;
+pub mod netfilter;
 pub mod nft_rules;
 mod node_network;
 mod pins;

@@ -1,8 +1,8 @@
 //! Generates netfilter rules: drop rules that complement the eBPF programs, and rules that replace the programs.
 //!
-//! The rules are text for the program `nft`. Operators have `nft` installed and can read the rules before they load them. The
-//! module does not use netlink, because the available Rust libraries for netfilter wrap C code or are unmaintained. `nft` loads the
-//! rules as one transaction, which replaces the old rules.
+//! The rules are text for the program `nft`. Operators can read the rules before they load them, and a node can load them at boot
+//! without Seawall. `nft` loads the rules as one transaction, which replaces the old rules. [`crate::netfilter`] loads the same drop
+//! rules without `nft`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -148,14 +148,16 @@ fn chain(name: &str, hook: &str, rules: &[String]) -> String {
 }
 
 fn drop_chain(priority: &str) -> String {
-    let rules = [Family::Four, Family::Six].map(|family| {
-        let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| family.of(endpoint.addresses()));
-        let to = format!("{} daddr {{ {} }}", family.word(), addresses.collect::<Vec<_>>().join(", "));
+    let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| endpoint.addresses());
+    let rules = addresses.flat_map(|address| {
+        let to =
+            format!("{} daddr {address}", if address.is_ipv4() { Family::Four } else { Family::Six }.word());
         // The rules accept DNS and drop everything else. One rule that drops all ports except DNS would not match later fragments,
         // because such fragments have no port.
-        [format!("{to} meta l4proto {{ tcp, udp }} th dport {DNS_PORT} accept"), format!("{to} counter drop")]
+        let dns = |protocol| format!("{to} {protocol} dport {DNS_PORT} accept");
+        [dns("tcp"), dns("udp"), format!("{to} counter drop")]
     });
-    chain("drop_rules", &format!("filter hook prerouting priority {priority}"), rules.as_flattened())
+    chain("drop_rules", &format!("filter hook prerouting priority {priority}"), &rules.collect::<Vec<_>>())
 }
 
 /// Returns one rule for each endpoint and address family of the agent.
@@ -233,11 +235,23 @@ mod tests {
         let rules = format_drop_rules();
         for endpoint in MetadataEndpoint::ALL {
             for address in endpoint.addresses() {
-                assert_eq!(rules.matches(&format!("{address}")).count(), 2, "{address} in {rules}");
+                assert_eq!(
+                    rules.matches(&format!("daddr {address} tcp dport 53 accept\n")).count(),
+                    1,
+                    "{address} in {rules}"
+                );
+                assert_eq!(
+                    rules.matches(&format!("daddr {address} udp dport 53 accept\n")).count(),
+                    1,
+                    "{address} in {rules}"
+                );
+                assert_eq!(
+                    rules.matches(&format!("daddr {address} counter drop\n")).count(),
+                    1,
+                    "{address} in {rules}"
+                );
             }
         }
-        assert_eq!(rules.matches("th dport 53 accept").count(), 2);
-        assert_eq!(rules.matches("counter drop").count(), 2);
     }
 
     #[test]
@@ -259,7 +273,9 @@ mod tests {
         let agent = AgentAddress { v6: None, containers_port: None, ..agent() };
         let rules = translated(&rules(&agent), Some(&socket_of(1, "kubepods")), None);
         assert_eq!(rules.matches("dnat").count(), 2, "{rules}");
-        assert!(rules.contains("fd20:ce::254, fd00:ec2::254, fd00:ec2::23 } counter drop"), "{rules}");
+        for address in ["fd20:ce::254", "fd00:ec2::254", "fd00:ec2::23", "169.254.170.23"] {
+            assert!(rules.contains(&format!("daddr {address} counter drop")), "{rules}");
+        }
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Netfilter rules: the drop rules beside the programs, and the DNAT rules without the programs.
 
+use std::process::Command;
 use std::sync::Arc;
 
+use rustix::thread::CapabilitySet;
 use seawall_core::PodUid;
-use seawall_redirect::nft_rules;
+use seawall_redirect::{netfilter, nft_rules};
 
 use crate::support::agent::{at_node, gate};
 use crate::support::*;
@@ -19,10 +21,12 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     let _agent = Agent::start(&lab);
     let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
+    assert!(!within("node", netfilter::has_drop_rules).unwrap());
     // A second time changes nothing.
-    load(&nft_rules::format_drop_rules());
-    load(&nft_rules::format_drop_rules());
-    for port in [80, 443, 8080] {
+    within("node", netfilter::load_drop_rules).unwrap();
+    within("node", netfilter::load_drop_rules).unwrap();
+    assert!(within("node", netfilter::has_drop_rules).unwrap());
+    for port in [80, 443, 8080].into_iter().chain(1000..1100) {
         assert_eq!(one.ask(&format!("ask raw_syn 169.254.169.254 {port}")), "nothing", "{port}");
     }
     assert_eq!(one.ask("ask raw_syn 169.254.170.23 80"), "nothing");
@@ -34,9 +38,54 @@ fn packets_written_by_hand_reach_the_real_server_until_the_net_is_there() {
     assert_eq!(one.ask("ask udp fd20:ce::254 53"), "real");
     assert_eq!(one.ask("ask connect 169.254.169.254 53"), "real");
     assert_eq!(lab.outside().fetch_from_address("169.254.169.254"), "real");
-    load(&nft_rules::format_cleanup_rules());
-    load(&nft_rules::format_cleanup_rules());
+    within("node", netfilter::remove_rules).unwrap();
+    within("node", netfilter::remove_rules).unwrap();
+    assert!(!within("node", netfilter::has_drop_rules).unwrap());
     assert_eq!(one.ask("ask raw_syn 169.254.169.254 80"), "answered");
+}
+
+/// One is for nodes that load rules when they boot, the other for agents.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn the_drop_rules_as_text_and_over_netlink_are_the_same() {
+    let _lab = Lab::new();
+    let listed = || {
+        let listed =
+            within("node", || Command::new("nft").args(["list", "table", "inet", "seawall"]).output());
+        String::from_utf8(listed.unwrap().stdout).unwrap()
+    };
+    load(&nft_rules::format_drop_rules());
+    let by_text = listed();
+    assert!(within("node", netfilter::has_drop_rules).unwrap());
+    within("node", netfilter::load_drop_rules).unwrap();
+    assert_eq!(listed(), by_text);
+    assert!(
+        by_text.contains("priority raw; policy accept;")
+            && by_text.contains("ip daddr 169.254.169.254 tcp dport 53 accept"),
+        "{by_text}"
+    );
+}
+
+/// firewalld flushes all rules when it starts, and an operator can remove single ones.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn lost_drop_rules_are_noticed() {
+    let _lab = Lab::new();
+    let nft = |words: &str| {
+        within("node", || Command::new("nft").args(words.split(' ')).status()).unwrap().success()
+    };
+    for lost in ["flush ruleset", "delete table inet seawall", "flush chain inet seawall drop_rules"] {
+        within("node", netfilter::load_drop_rules).unwrap();
+        // The rules of others do not count.
+        assert!(nft("add table inet other") && nft("add chain inet other drop_rules"));
+        assert!(nft("add rule inet other drop_rules accept"));
+        assert!(within("node", netfilter::has_drop_rules).unwrap());
+        assert!(nft(lost), "{lost}");
+        assert!(!within("node", netfilter::has_drop_rules).unwrap(), "{lost}");
+    }
+    let refused =
+        within("node", || without(CapabilitySet::NET_ADMIN, netfilter::load_drop_rules)).unwrap_err();
+    assert!(refused.to_string().contains("lacks CAP_NET_ADMIN"), "{refused}");
 }
 
 #[test]

@@ -1,0 +1,398 @@
+//! Loads the drop rules into the kernel (nf_tables) over netlink, without the program `nft`.
+//!
+//! The rules are those of [`crate::nft_rules::format_drop_rules`], one for each address. No maintained Rust library without C code
+//! and under this project's licence writes nf_tables messages, so this module writes the few messages that it needs. All messages
+//! of a change travel in one batch, which the kernel applies completely or not at all. The module changes only the table
+//! `inet seawall`.
+//!
+//! Sources: Linux `include/uapi/linux/netlink.h`, `linux/netfilter/nfnetlink.h` and `linux/netfilter/nf_tables.h`. All integers of
+//! nf_tables attributes are big-endian; those of the message headers have the machine's byte order.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::netlink::{NETFILTER, SocketAddrNetlink};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+use seawall_core::endpoint::{DNS_PORT, MetadataEndpoint};
+
+use crate::error::Error;
+
+/// The names of the table and of its chain.
+const TABLE: &[u8] = b"seawall\0";
+const CHAIN: &[u8] = b"drop_rules\0";
+
+/// The time limit for an answer of the kernel, which otherwise answers within the system call that sends the request.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The size of the buffer for one datagram of the kernel. Dumps use at most 32 KiB (`NLMSG_GOODSIZE`).
+const DATAGRAM_BYTES: usize = 64 * 1024;
+
+// `linux/netlink.h`: the length of a header, message types and flags.
+const HEADER_BYTES: usize = 16;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const REQUEST: u16 = 0x1;
+const ACK: u16 = 0x4;
+const DUMP: u16 = 0x300;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+const NESTED: u16 = 0x8000;
+
+// `linux/netfilter/nfnetlink.h`: the frame of a batch, and the subsystem nf_tables.
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const NF_TABLES: u16 = 10;
+
+// `linux/netfilter/nf_tables.h`: message types.
+const NEW_TABLE: u16 = NF_TABLES << 8;
+const DELETE_TABLE: u16 = NF_TABLES << 8 | 2;
+const NEW_CHAIN: u16 = NF_TABLES << 8 | 3;
+const NEW_RULE: u16 = NF_TABLES << 8 | 6;
+const GET_RULE: u16 = NF_TABLES << 8 | 7;
+
+/// The family of the table (`NFPROTO_INET`), and the values by which rules match the family of a packet.
+const INET: u8 = 1;
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+
+/// The hook `NF_INET_PRE_ROUTING` and the priority `NF_IP_PRI_RAW`. The chain must run before connection tracking and every address
+/// translation.
+const PREROUTING: u32 = 0;
+const PRIORITY_RAW: i32 = -300;
+
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Loads the drop rules into the network namespace of this process. They replace all rules of the table.
+///
+/// # Errors
+/// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses a message.
+pub fn load_drop_rules() -> Result<(), Error> {
+    let mut batch = Batch::new();
+    batch.remove_table();
+    batch.push(NEW_TABLE, CREATE, &attribute(1, TABLE));
+    let hook = [attribute(1, &PREROUTING.to_be_bytes()), attribute(2, &PRIORITY_RAW.to_be_bytes())].concat();
+    let chain = [
+        attribute(1, TABLE),
+        attribute(3, CHAIN),
+        attribute(4 | NESTED, &hook),
+        attribute(5, &ACCEPT.to_be_bytes()),
+        attribute(7, b"filter\0"),
+    ];
+    batch.push(NEW_CHAIN, CREATE, &chain.concat());
+    for rule in drop_rules() {
+        batch.push(NEW_RULE, CREATE | APPEND, &rule);
+    }
+    batch.send()
+}
+
+/// Removes all rules of the table. Does nothing if there is no such table, or if the kernel has no nf_tables.
+///
+/// # Errors
+/// The process lacks CAP_NET_ADMIN, or the kernel refuses a message.
+pub fn remove_rules() -> Result<(), Error> {
+    let mut batch = Batch::new();
+    batch.remove_table();
+    match batch.send() {
+        Err(Error::NoNfTables(_)) => Ok(()),
+        result => result,
+    }
+}
+
+/// True if the chain of the drop rules has as many rules as [`load_drop_rules`] loads. Only root can change single rules.
+///
+/// # Errors
+/// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses the request.
+pub fn has_drop_rules() -> Result<bool, Error> {
+    let socket = open_socket()?;
+    let request =
+        message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &[attribute(1, TABLE), attribute(2, CHAIN)].concat());
+    send(&socket, &request, SendFlags::empty()).map_err(refused("read the rules"))?;
+    let mut rules = 0;
+    loop {
+        for Answer { kind, body } in receive(&socket)? {
+            match kind {
+                DONE => return Ok(rules == drop_rules().len()),
+                // Without the table, new kernels answer ENOENT and old kernels send no rule.
+                ERROR => match error_of(&body) {
+                    Some(Errno::NOENT) => return Ok(false),
+                    Some(error) => return Err(refused("read the rules")(error)),
+                    None => {}
+                },
+                NEW_RULE if is_ours(&body) => rules += 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// True if a rule is in the chain of the drop rules. Some kernels ignore the names in the request and send all rules.
+fn is_ours(body: &[u8]) -> bool {
+    let (mut table, mut chain) = (false, false);
+    // The message begins with four bytes of nfnetlink, the first of which is the family.
+    let mut rest = body.get(4..).unwrap_or_default();
+    while let Some((kind, value, after)) = next_attribute(rest) {
+        table |= kind == 1 && value == TABLE;
+        chain |= kind == 2 && value == CHAIN;
+        rest = after;
+    }
+    body.first() == Some(&INET) && table && chain
+}
+
+/// Returns the attributes of all rules: per address, DNS by TCP and by UDP is accepted and everything else is dropped.
+///
+/// One rule that drops all ports except DNS would not match later fragments, because such fragments have no port.
+fn drop_rules() -> Vec<Vec<u8>> {
+    let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| endpoint.addresses());
+    let rules = addresses.flat_map(|address| {
+        let dns = |protocol| [to_address(*address), to_dns(protocol), verdict(ACCEPT)].concat();
+        let counted = expression("counter", &[]);
+        [dns(TCP), dns(UDP), [to_address(*address), counted, verdict(DROP)].concat()]
+    });
+    rules
+        .map(|expressions| {
+            [attribute(1, TABLE), attribute(2, CHAIN), attribute(4 | NESTED, &expressions)].concat()
+        })
+        .collect()
+}
+
+/// Matches packets to an address: the family, and the bytes of the destination address in the network header.
+fn to_address(address: IpAddr) -> Vec<u8> {
+    let (family, at, bytes) = match address {
+        IpAddr::V4(v4) => (IPV4, 16, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (IPV6, 24, v6.octets().to_vec()),
+    };
+    const NETWORK_HEADER: u32 = 1;
+    // Without the family, the bytes of a packet of the other family could match.
+    const META_NFPROTO: u32 = 15;
+    [meta(META_NFPROTO), equals(&[family]), payload(NETWORK_HEADER, at, bytes.len()), equals(&bytes)].concat()
+}
+
+/// Matches packets of a transport protocol to the DNS port.
+fn to_dns(protocol: u8) -> Vec<u8> {
+    const TRANSPORT_HEADER: u32 = 2;
+    const META_L4PROTO: u32 = 16;
+    [
+        meta(META_L4PROTO),
+        equals(&[protocol]),
+        payload(TRANSPORT_HEADER, 2, 2),
+        equals(&DNS_PORT.to_be_bytes()),
+    ]
+    .concat()
+}
+
+/// The register that each expression writes or reads (`NFT_REG_1`), and the register of the verdict.
+const REGISTER: [u8; 4] = 1_u32.to_be_bytes();
+const VERDICT_REGISTER: [u8; 4] = 0_u32.to_be_bytes();
+
+fn meta(key: u32) -> Vec<u8> {
+    expression("meta", &[attribute(1, &REGISTER), attribute(2, &key.to_be_bytes())].concat())
+}
+
+fn payload(header: u32, offset: u32, length: usize) -> Vec<u8> {
+    let length = u32::try_from(length).unwrap_or_default();
+    let values = [header, offset, length].map(u32::to_be_bytes);
+    let attributes = (2_u16..).zip(values).flat_map(|(kind, value)| attribute(kind, &value));
+    expression("payload", &attribute(1, &REGISTER).into_iter().chain(attributes).collect::<Vec<_>>())
+}
+
+fn equals(value: &[u8]) -> Vec<u8> {
+    const EQUAL: [u8; 4] = [0; 4];
+    let value = attribute(3 | NESTED, &attribute(1, value));
+    expression("cmp", &[attribute(1, &REGISTER), attribute(2, &EQUAL), value].concat())
+}
+
+fn verdict(code: u32) -> Vec<u8> {
+    let code = attribute(2 | NESTED, &attribute(1, &code.to_be_bytes()));
+    expression("immediate", &[attribute(1, &VERDICT_REGISTER), attribute(2 | NESTED, &code)].concat())
+}
+
+/// Returns an element of a rule's list of expressions.
+fn expression(name: &str, attributes: &[u8]) -> Vec<u8> {
+    let named = attribute(1, &[name.as_bytes(), &[0]].concat());
+    attribute(1 | NESTED, &[named, attribute(2 | NESTED, attributes)].concat())
+}
+
+/// Returns an attribute: its length without padding, its kind, its value, and zeros up to a multiple of four bytes.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+/// Splits off the first attribute: its kind without flags, its value, and the rest.
+fn next_attribute(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = usize::from(u16_at(bytes, 0)?);
+    let value = bytes.get(4..length)?;
+    let rest = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((u16_at(bytes, 2)? & 0x3fff, value, rest))
+}
+
+/// Returns a message: the header of netlink, the header of nfnetlink, and the attributes. `resource` has network byte order.
+fn message(kind: u16, flags: u16, family: u8, resource: u16, sequence: u32, attributes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(HEADER_BYTES + 4 + attributes.len()).unwrap_or(u32::MAX);
+    let mut bytes = length.to_ne_bytes().to_vec();
+    bytes.extend([kind.to_ne_bytes(), flags.to_ne_bytes()].concat());
+    bytes.extend([sequence.to_ne_bytes(), [0; 4]].concat());
+    bytes.extend([family, 0]);
+    bytes.extend(resource.to_be_bytes());
+    bytes.extend_from_slice(attributes);
+    bytes
+}
+
+/// Messages that the kernel applies together.
+struct Batch {
+    bytes: Vec<u8>,
+    /// The sequence number of the last message.
+    sequence: u32,
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self { bytes: message(BATCH_BEGIN, REQUEST, 0, NF_TABLES, 0, &[]), sequence: 0 }
+    }
+
+    fn push(&mut self, kind: u16, flags: u16, attributes: &[u8]) {
+        self.sequence += 1;
+        self.bytes.extend(message(kind, REQUEST | ACK | flags, INET, 0, self.sequence, attributes));
+    }
+
+    /// Adds the table before it removes it, because the kernel refuses to remove a missing table.
+    fn remove_table(&mut self) {
+        self.push(NEW_TABLE, CREATE, &attribute(1, TABLE));
+        self.push(DELETE_TABLE, 0, &attribute(1, TABLE));
+    }
+
+    fn send(mut self) -> Result<(), Error> {
+        self.bytes.extend(message(BATCH_END, REQUEST, 0, NF_TABLES, self.sequence + 1, &[]));
+        let socket = open_socket()?;
+        send(&socket, &self.bytes, SendFlags::empty()).map_err(refused("load the drop rules"))?;
+        // The kernel answers each message once it has applied or refused the whole batch.
+        let mut answers = 0;
+        while answers < self.sequence {
+            for Answer { kind, body } in receive(&socket)? {
+                if kind == ERROR {
+                    error_of(&body).map_or(Ok(()), |error| Err(refused("load the drop rules")(error)))?;
+                    answers += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_socket() -> Result<OwnedFd, Error> {
+    let failed = refused("open a netfilter socket");
+    let opened = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(NETFILTER));
+    let socket = opened.and_then(|socket| {
+        set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
+        // The kernel chooses the address. The socket sends to the kernel, whose address is 0.
+        bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+        Ok(socket)
+    });
+    socket.map_err(failed)
+}
+
+/// A message of the kernel without its header.
+struct Answer {
+    kind: u16,
+    body: Vec<u8>,
+}
+
+/// Receives one datagram and splits it into messages.
+fn receive(socket: &OwnedFd) -> Result<Vec<Answer>, Error> {
+    let mut buffer = vec![0; DATAGRAM_BYTES];
+    let (received, _) =
+        recv(socket, &mut buffer[..], RecvFlags::empty()).map_err(refused("receive the kernel's answer"))?;
+    Ok(answers(buffer.get(..received).unwrap_or_default()))
+}
+
+fn answers(mut bytes: &[u8]) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    while let Some((length, kind)) = u32_at(bytes, 0).zip(u16_at(bytes, 4)) {
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let Some(body) = bytes.get(HEADER_BYTES..length) else { break };
+        answers.push(Answer { kind, body: body.to_vec() });
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    answers
+}
+
+/// Returns the error in the body of an [`ERROR`] message; `None` for an acknowledgement.
+fn error_of(body: &[u8]) -> Option<Errno> {
+    match u32_at(body, 0).map(u32::cast_signed) {
+        Some(0) => None,
+        Some(code) => Some(Errno::from_raw_os_error(code.wrapping_neg())),
+        // The kernel never sends a shorter body.
+        None => Some(Errno::BADMSG),
+    }
+}
+
+/// Creates a function for `map_err`. These errors mean that the kernel lacks netfilter's sockets, nf_tables, or tables for both
+/// families.
+fn refused(doing: &'static str) -> impl FnOnce(Errno) -> Error {
+    move |error| match error {
+        Errno::OPNOTSUPP | Errno::PROTONOSUPPORT | Errno::AFNOSUPPORT => Error::NoNfTables(error.into()),
+        Errno::PERM => Error::MissingCapability { missing: "CAP_NET_ADMIN".to_owned() },
+        error => Error::Netfilter { doing, source: io::Error::from(error) },
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_padded_and_read_as_they_were_written() {
+        let bytes = [attribute(1, b"abcde"), attribute(2 | NESTED, &attribute(3, &[7]))].concat();
+        assert_eq!(bytes.len() % 4, 0);
+        let (kind, value, rest) = next_attribute(&bytes).unwrap();
+        assert_eq!((kind, value), (1, &b"abcde"[..]));
+        let (kind, value, rest) = next_attribute(rest).unwrap();
+        assert_eq!((kind, next_attribute(value).unwrap().1, rest), (2, &[7][..], &[][..]));
+        assert_eq!(next_attribute(rest), None);
+    }
+
+    #[test]
+    fn a_datagram_is_split_into_its_messages_and_a_cut_one_ends_there() {
+        let two = [message(ERROR, 0, 0, 0, 1, &[0; 4]), message(DONE, 0, 0, 0, 2, &[])].concat();
+        let kinds = |bytes: &[u8]| answers(bytes).iter().map(|answer| answer.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&two), [ERROR, DONE]);
+        assert_eq!(kinds(&two[..two.len() - 1]), [ERROR]);
+        assert_eq!(kinds(&[]), [0; 0]);
+        // A length shorter than a header, which would never advance.
+        assert_eq!(kinds(&[0; 64]), [0; 0]);
+    }
+
+    #[test]
+    fn an_acknowledgement_is_no_error_and_a_refusal_is() {
+        assert_eq!(error_of(&0_u32.to_ne_bytes()), None);
+        assert_eq!(error_of(&(-1_i32).to_ne_bytes()), Some(Errno::PERM));
+        assert!(matches!(refused("x")(Errno::OPNOTSUPP), Error::NoNfTables(_)));
+        assert!(matches!(refused("x")(Errno::PERM), Error::MissingCapability { .. }));
+    }
+
+    #[test]
+    fn each_metadata_address_has_two_exceptions_for_dns_and_a_rule_that_drops() {
+        let addresses: usize = MetadataEndpoint::ALL.iter().map(|endpoint| endpoint.addresses().len()).sum();
+        assert_eq!(drop_rules().len(), 3 * addresses);
+    }
+}
