@@ -28,9 +28,9 @@ app.kubernetes.io/component: agent
 {{- if eq .Values.mode "kernel" }}true{{ end -}}
 {{- end }}
 
-{{/* Set if the agent's pod loads nftables rules. */}}
+{{/* Set if the agent's pod loads nftables rules with the program nft. */}}
 {{- define "seawall.loadsRules" -}}
-{{- if and .Values.nft.image (has .Values.mode (list "kernel" "nft")) }}true{{ end -}}
+{{- if and .Values.nft.image (eq .Values.mode "nft") }}true{{ end -}}
 {{- end }}
 
 {{- define "seawall.sessionTokenKeysDirectory" -}}
@@ -165,11 +165,9 @@ securityContext:
   volumeMounts:
     - name: rules
       mountPath: /rules
-    {{- if index . 2 }}
     - name: cgroup
       mountPath: /host/cgroup
       readOnly: true
-    {{- end }}
 - name: load-rules
   image: {{ $root.Values.nft.image }}
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
@@ -180,12 +178,10 @@ securityContext:
     - name: rules
       mountPath: /rules
       readOnly: true
-    {{- if index . 2 }}
     # nft looks up the pods' cgroup below /sys/fs/cgroup. The container's own cgroup tree does not contain the pods' cgroup.
     - name: cgroup
       mountPath: /sys/fs/cgroup
       readOnly: true
-    {{- end }}
 {{- end }}
 
 {{/* The agent's configuration: the user's keys and the keys that the mode sets. */}}
@@ -254,8 +250,8 @@ securityContext:
 {{- if and .Values.containersEndpoint (not $config.aws) -}}
   {{- fail "containersEndpoint: this is an endpoint of AWS; expected a section config.aws" -}}
 {{- end -}}
-{{- if and .Values.nft.image (not (has .Values.mode (list "kernel" "nft"))) -}}
-  {{- fail (printf "nft.image: mode %s loads no rules; expected mode kernel or nft" .Values.mode) -}}
+{{- if and .Values.nft.image (ne .Values.mode "nft") -}}
+  {{- fail (printf "nft.image: mode %s does not use it (in mode kernel, `redirect.dropRules` needs no image); expected mode nft" .Values.mode) -}}
 {{- end -}}
 {{- if eq (int .Values.port) (int .Values.containersPort) -}}
   {{- fail (printf "containersPort: `port` is %d, too; expected another port" (int .Values.port)) -}}

@@ -8,6 +8,7 @@
 mod cgroup_memory;
 pub(crate) mod client_caps;
 pub(crate) mod detected_cpu_and_memory;
+pub(crate) mod drop_rule_status;
 mod hang_history;
 pub(crate) mod signals;
 mod thread_watch;
@@ -53,7 +54,6 @@ use self::thread_watch::ThreadWatch;
 use crate::config::{AgentConfig, IdentityConfig};
 use crate::log::{AgentLog, LogLevelHandle};
 use crate::reload::{LoadedConfig, ReloadTargets, Reloader};
-use crate::sandbox::Seccomp;
 use crate::{reload, sandbox};
 use seawall_identity::entitlement_swap::{SwapCommand, SwapCommandReceiver};
 use seawall_identity::pod_resolver::SelfProbeSourceAddress;
@@ -104,7 +104,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let mut registry = Registry::default();
     parts.spawn_pod_scans(&control, &mut registry);
     let probes = parts.probes(config, &listeners.addresses);
-    let admin = parts.admin(registry, config.seccomp, &metrics, log, probes, &watch);
+    let admin = parts.admin(registry, config, &metrics, log, probes, &watch);
     let capture = parts.watch_capture(&control, &stopper, &stop);
     announce(config, identity, &listeners.addresses, doors.address(), threads, &parts.room);
     control.spawn(open(
@@ -415,7 +415,7 @@ impl AgentContext {
     fn admin(
         &self,
         mut registry: Registry,
-        seccomp: Seccomp,
+        config: &AgentConfig,
         metrics: &[Arc<ThreadMetrics>],
         log: &AgentLog,
         listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
@@ -430,6 +430,7 @@ impl AgentContext {
         let (who, obstacle, clouds) = (self.identity.clone(), self.identity.clone(), self.clouds.clone());
         let (detour, capture) = (self.capture.clone(), self.capture.clone());
         let (told, configuration) = (self.reload_status.clone(), self.reload_status.clone());
+        let (seccomp, admin_socket, now) = (config.seccomp, config.admin_socket.clone(), self.clock.clone());
         let sources = AdminSources {
             registry,
             readiness: ReadinessChecker::new(listeners, self.probe.clone()),
@@ -441,6 +442,7 @@ impl AgentContext {
                 lines.extend(told.remark());
                 lines.extend(clouds.current().warnings());
                 lines.extend(seccomp.warning());
+                lines.extend(drop_rule_status::warning(admin_socket.as_deref(), &now));
                 lines.extend(capture.as_ref().and_then(|capture| capture.warning()));
                 lines.extend(remarks());
                 lines

@@ -163,6 +163,8 @@ fn uninstalling_leaves_no_program_no_pin_no_rule_and_no_taint() {
     node.check(&fetch(&mut cart, TOKEN), "cart");
     eprintln!("attached:\n{}", run_successfully(&mut redirect("status")));
     assert!(pins().len() > before.len());
+    let rules = run_successfully(Command::new("nft").args(["list", "ruleset"]));
+    assert!(rules.contains("table inet seawall"), "{rules}");
     node.uninstall();
     assert_eq!(pins(), before);
     let status = redirect("status").output().unwrap();

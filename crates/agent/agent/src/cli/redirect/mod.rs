@@ -3,6 +3,7 @@
 //! The process runs one command and ends. It opens no listener, reads no configuration, and does not contact the serving agent.
 //! Attached programs intentionally stay attached after the process has ended.
 
+mod drop_rule_keeper;
 mod node_paths;
 mod print_rules;
 
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
-use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, nft_rules, read_status};
+use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, netfilter, read_status};
 
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, write_or_return_text};
@@ -21,18 +22,21 @@ pub(crate) const HELP: &str = "\
 seawall-agent redirect: sends pods' requests to the clouds' metadata addresses (169.254.169.254 and others, port 80) to the agent.
 
 Usage:
-  seawall-agent redirect attach --node-address ADDRESS [--drop-rules] [PATHS]
-  seawall-agent redirect attach --host-network-pods=seawall [--drop-rules] [PATHS]
+  seawall-agent redirect attach --node-address ADDRESS [--no-drop-rules] [PATHS]
+  seawall-agent redirect attach --host-network-pods=seawall [--no-drop-rules] [PATHS]
       Attach this version's eBPF programs to the cgroup of the node's pods. They replace the programs of another version. While no agent
-      is ready, the kernel refuses pods' connections to metadata addresses (EPERM). With --drop-rules, also load the drop rules (see
-      `print drop-rules`). A second run changes nothing.
+      is ready, the kernel refuses pods' connections to metadata addresses (EPERM). Then load the drop rules (see `print drop-rules`),
+      unless --no-drop-rules is given or the kernel has no nf_tables. A second run changes nothing.
       Pods on the node's network (hostNetwork) keep the real metadata server, with and without an agent; ADDRESS is an address of the
       node. With --host-network-pods=seawall they get their own credentials from the agent, like all other pods.
   seawall-agent redirect status [PATHS]
       Print what is attached to each hook and by which version, how many connections were captured and refused, and where they go.
       Exit 1 if anything differs from what `attach` does.
   seawall-agent redirect detach [--bpffs DIR]
-      Detach everything. If nft is installed, also remove the drop rules. Pods then reach the real metadata server.
+      Detach everything and remove the drop rules. Pods then reach the real metadata server.
+  seawall-agent redirect keep-drop-rules [--status-file FILE]
+      Look at the drop rules each minute and load them again if another program removed them, until SIGTERM. Needs CAP_NET_ADMIN.
+      FILE says after each look whether the rules are loaded. An agent whose adminSocket is PATH reports the content of PATH.drop-rules.
   seawall-agent redirect print drop-rules
       Print rules for the host's network namespace. The rules drop forwarded packets to metadata addresses, except DNS.
       The programs do not see such packets: raw packets, and packets of gVisor and Kata pods.
@@ -57,7 +61,7 @@ Paths:
 `attach` first checks whether another program prevents the redirect. In each cgroup from the pods' cgroup up to the root, it attaches a
 program that does nothing and then detaches it. --conflict-check-root DIR ends this check at that directory.
 
-Requirements: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program prevents
+Requirements of `attach`: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program prevents
 the redirect, `attach` fails and names that program's cgroup.
 ";
 
@@ -70,6 +74,9 @@ pub(crate) enum RedirectCommand {
         host_network_pods: HostNetworkPods,
         drop_rules: bool,
         conflict_check_root: Option<PathBuf>,
+    },
+    KeepDropRules {
+        status_file: Option<PathBuf>,
     },
     Status(NodePaths),
     Detach(NodePaths),
@@ -97,12 +104,13 @@ impl RedirectCommand {
                 bpffs,
                 cgroup_root,
                 kubepods_cgroup,
-                "drop-rules",
+                "no-drop-rules",
                 "conflict-check-root=",
                 HOST_NETWORK_PODS,
                 "node-address=",
             ],
             ["status" | "detach"] => &PATH_FLAGS,
+            ["keep-drop-rules"] => &["status-file="],
             ["print", "drop-rules" | "cleanup-rules"] => &["output="],
             ["print", "dnat-rules"] => &[
                 bpffs,
@@ -123,13 +131,14 @@ impl RedirectCommand {
         let places = || NodePaths::from_flags(&flags);
         Ok(match *words {
             ["attach"] => Self::Attach {
-                drop_rules: flags.has("drop-rules"),
+                drop_rules: !flags.has("no-drop-rules"),
                 conflict_check_root: flags.path("conflict-check-root"),
                 host_network_pods: host_network_pods(&flags)?,
                 places: places(),
             },
             ["status"] => Self::Status(places()),
             ["detach"] => Self::Detach(places()),
+            ["keep-drop-rules"] => Self::KeepDropRules { status_file: flags.path("status-file") },
             ["print", what] => {
                 Self::Print { rules: RuleSet::parse(what, &flags)?, output: flags.path("output") }
             }
@@ -177,6 +186,7 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
         RedirectCommand::Attach { places, host_network_pods, drop_rules, conflict_check_root } => {
             attached(places, *host_network_pods, *drop_rules, conflict_check_root.as_deref())
         }
+        RedirectCommand::KeepDropRules { status_file } => drop_rule_keeper::run(status_file.as_deref()),
         RedirectCommand::Status(places) => told(places),
         RedirectCommand::Detach(places) => detached(places),
         RedirectCommand::Print { rules, output } => {
@@ -197,16 +207,21 @@ fn attached(
     }
     let outcome = attach(&pins, &site, host_network_pods)?;
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
-    if drop_rules {
-        nft_rules::load_rules(&nft_rules::format_drop_rules())
-            .context("the programs are attached, but the drop rules are not loaded")?;
-    }
+    let rules = match drop_rules.then(netfilter::load_drop_rules) {
+        None => "",
+        Some(Ok(())) => "the drop rules are loaded\n",
+        // The programs work without the rules. The agent's notes in /readyz repeat this line (`keep-drop-rules`).
+        Some(Err(redirect::Error::NoNfTables(_))) => NO_NF_TABLES,
+        Some(Err(error)) => {
+            return Err(error).context("the programs are attached, but the drop rules are not loaded");
+        }
+    };
     let done = match outcome {
         AttachOutcome::AlreadyAttached => "already attached",
         AttachOutcome::Attached => "attached",
         AttachOutcome::Replaced => "attached in place of another version",
     };
-    Ok(format!("{done}: {}\n", site.kubepods_directory().display()))
+    Ok(format!("{done}: {}\n{rules}", site.kubepods_directory().display()))
 }
 
 fn told(places: &NodePaths) -> anyhow::Result<String> {
@@ -220,27 +235,26 @@ fn told(places: &NodePaths) -> anyhow::Result<String> {
 }
 
 fn detached(places: &NodePaths) -> anyhow::Result<String> {
+    let detached = detach_programs(places)?;
+    netfilter::remove_rules().with_context(|| format!("{detached}, but the rules are not removed"))?;
+    Ok(format!("{detached}, and removed the rules\n"))
+}
+
+fn detach_programs(places: &NodePaths) -> anyhow::Result<String> {
     match places.pins() {
         Ok(pins) => detach(&pins)?,
         // Without a BPF file system, no program was ever pinned there. `detach` must also succeed on a node where the agent could
-        // not start.
+        // not start, and in mode nft.
         Err(redirect::Error::NoBpffs { path }) => {
-            return Ok(format!(
-                "no BPF file system is mounted at {}, so nothing is pinned there\n",
-                path.display()
-            ));
+            return Ok(format!("found no BPF file system at {}, so nothing is pinned there", path.display()));
         }
         Err(error) => return Err(error.into()),
     }
-    match nft_rules::load_rules(&nft_rules::format_cleanup_rules()) {
-        Ok(()) => Ok("detached the programs and removed the drop rules\n".to_owned()),
-        Err(redirect::Error::NoNft) => {
-            Ok("detached the programs; nft is not installed here, so loaded rules stay (see `redirect print cleanup-rules`)\n"
-                .to_owned())
-        }
-        Err(error) => Err(error).context("the programs are detached, but the drop rules are not removed"),
-    }
+    Ok("detached the programs".to_owned())
 }
+
+/// The result of `attach` on a kernel without nf_tables.
+const NO_NF_TABLES: &str = "the kernel has no nf_tables, so the drop rules are not loaded: raw packets, and pods of gVisor and Kata, reach the real metadata server\n";
 
 #[cfg(test)]
 mod tests {
@@ -265,13 +279,13 @@ mod tests {
             Ok(RedirectCommand::Attach {
                 places: places(),
                 host_network_pods: HostNetworkPods::Node([10, 0, 0, 1].into()),
-                drop_rules: false,
+                drop_rules: true,
                 conflict_check_root: None
             })
         );
         assert_eq!(
             parsed(
-                "attach --drop-rules --conflict-check-root /host/cgroup/a --bpffs=/bpf --cgroup-root /host/cgroup \
+                "attach --no-drop-rules --conflict-check-root /host/cgroup/a --bpffs=/bpf --cgroup-root /host/cgroup \
                  --kubepods-cgroup /a/kubepods --host-network-pods=seawall"
             ),
             Ok(RedirectCommand::Attach {
@@ -281,12 +295,16 @@ mod tests {
                     kubepods_cgroup: Some("a/kubepods".into())
                 },
                 host_network_pods: HostNetworkPods::Seawall,
-                drop_rules: true,
+                drop_rules: false,
                 conflict_check_root: Some("/host/cgroup/a".into())
             })
         );
         assert_eq!(parsed("status"), Ok(RedirectCommand::Status(places())));
         assert_eq!(parsed("detach"), Ok(RedirectCommand::Detach(places())));
+        assert_eq!(
+            parsed("keep-drop-rules --status-file /run/a"),
+            Ok(RedirectCommand::KeepDropRules { status_file: Some("/run/a".into()) })
+        );
         assert_eq!(
             parsed("print drop-rules"),
             Ok(RedirectCommand::Print { rules: RuleSet::Drop, output: None })
@@ -327,7 +345,7 @@ mod tests {
             ("attach --force x", "--force"),
             ("attach --bpffs", "--bpffs"),
             ("attach --bpffs=/a --bpffs=/b", "twice"),
-            ("status --drop-rules", "--drop-rules"),
+            ("status --no-drop-rules", "--no-drop-rules"),
             ("status --conflict-check-root /x", "--conflict-check-root"),
             ("detach --metadata-port 1", "--metadata-port"),
             ("status --output x", "--output"),
@@ -358,7 +376,7 @@ mod tests {
     #[test]
     fn where_no_bpf_file_system_is_there_is_nothing_to_detach() {
         let folder = tempfile::TempDir::with_prefix("seawall-no-bpffs-").unwrap();
-        let at = |path: PathBuf| run(&RedirectCommand::Detach(NodePaths { bpffs: path, ..places() }));
+        let at = |path: PathBuf| detach_programs(&NodePaths { bpffs: path, ..places() });
         assert!(at(folder.path().into()).unwrap().contains("nothing is pinned there"));
         assert!(at(folder.path().join("misspelt")).is_err());
     }
@@ -372,7 +390,7 @@ mod tests {
         let folder = tempfile::TempDir::with_prefix("seawall-rules-").unwrap();
         let file = folder.path().join("rules.nft");
         assert!(print(RuleSet::Cleanup, Some(&file)).unwrap().starts_with("written: "));
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), nft_rules::format_cleanup_rules());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), redirect::nft_rules::format_cleanup_rules());
         let nowhere = print(RuleSet::Drop, Some(&folder.path().join("no/rules.nft"))).unwrap_err();
         assert!(nowhere.to_string().contains("cannot write"), "{nowhere}");
     }

@@ -30,10 +30,10 @@ fn all() -> Vec<Vec<String>> {
     let of_mode = |mode: &&str| vec![values("google"), format!("--set=mode={mode}")];
     let mut all: Vec<_> = MODES.iter().map(of_mode).collect();
     all.push(vec![values("everything")]);
-    all.push(vec![values("everything"), "--set=mode=nft".into()]);
+    all.push(vec![values("everything"), "--set=mode=nft,nft.image=local/nft:1".into()]);
     all.push(vec![
         values("everything"),
-        "--set=mode=address,nft.image=,config.aws.imds.upstreamUrl=http://10.0.0.5".into(),
+        "--set=mode=address,config.aws.imds.upstreamUrl=http://10.0.0.5".into(),
     ]);
     all.push(vec![values("google"), "--set=mode=none,startupTaint=seawall.dev/not-ready".into()]);
     all.push(vec![values("google"), "--set=resourceQuota.enabled=always".into()]);
@@ -102,9 +102,9 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
         let refused = helm.refusal(&[&values("google"), "--set", mistake]);
         assert!(refused.contains(named), "{mistake}: {refused}");
     }
-    for mode in ["address", "none"] {
+    for mode in ["kernel", "address", "none"] {
         let refused = helm.refusal(&[&values("google"), "--set", &format!("mode={mode},nft.image=x")]);
-        assert!(refused.contains("loads no rules"), "{refused}");
+        assert!(refused.contains("does not use it"), "{refused}");
     }
 }
 
@@ -148,11 +148,10 @@ fn what_ends_an_agent_that_cannot_start_is_told_by_its_pod() {
 #[test]
 #[ignore = "SKIPPED: needs helm: run scripts/cluster-test"]
 fn a_wrong_configuration_ends_the_pod_before_anything_is_attached() {
-    let rules = "--set=nft.image=registry.test/nft:1";
     for (mode, others) in
-        [("kernel", &["attach", "write-rules", "load-rules"][..]), ("nft", &["write-rules", "load-rules"])]
+        [("kernel", &["attach"][..]), ("nft,nft.image=registry.test/nft:1", &["write-rules", "load-rules"])]
     {
-        let rendered = Helm::alone().render(&[&values("google"), &format!("--set=mode={mode}"), rules]);
+        let rendered = Helm::alone().render(&[&values("google"), &format!("--set=mode={mode}")]);
         let pod = &of_kind(&rendered, "DaemonSet", "seawall-agent")["spec"]["template"]["spec"];
         let names: Vec<_> = pod["initContainers"]
             .as_array()
@@ -418,9 +417,9 @@ fn privileges(object: &Value) {
         let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
         let allowed: &[&str] = match name {
             "attach" => &["BPF", "NET_ADMIN"],
-            "load-rules" => &["NET_ADMIN"],
+            "load-rules" | "drop-rules" => &["NET_ADMIN"],
             "agent" => &["BPF", "NET_BIND_SERVICE"],
-            "detach" => &["BPF"],
+            "detach" => &["BPF", "NET_ADMIN"],
             _ => &[],
         };
         assert!(

@@ -178,7 +178,8 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
     let cluster = Cluster::start();
     let before: Vec<_> = KINDS.iter().map(|kind| cluster.names(kind)).collect();
     for (mode, says) in [
-        ("kernel", "The drop rules are NOT loaded"),
+        ("kernel", "they have the node's identity"),
+        ("kernel,redirect.dropRules=false", "The drop rules are NOT loaded"),
         ("nft", "--metadata-port 8988 | nft -f -"),
         ("address", "This chart does not add addresses"),
         ("none", "169.254.169.254:80 to port 8988"),

@@ -1,0 +1,63 @@
+//! `seawall-agent redirect keep-drop-rules`: loads the drop rules again when another program has removed them.
+//!
+//! firewalld and operators remove all rules of a node (`nft flush ruleset`). A container of its own runs this command, because it needs
+//! CAP_NET_ADMIN and the agent, which talks to pods and clouds, must not have it. The container opens no port and holds no secret.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use seawall_redirect::netfilter;
+use tokio::runtime::Builder;
+
+use crate::app::drop_rule_status::{DropRuleState, write};
+use crate::app::signals::AgentSignals;
+
+/// The time between two looks at the rules.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Looks at the rules until a signal ends the process.
+///
+/// # Errors
+/// The process cannot listen for signals, or cannot write the status file at the start.
+pub(super) fn run(status_file: Option<&Path>) -> anyhow::Result<String> {
+    let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a runtime")?;
+    runtime.block_on(keep(status_file))
+}
+
+#[expect(clippy::print_stderr, reason = "the command has no other output while it runs")]
+async fn keep(status_file: Option<&Path>) -> anyhow::Result<String> {
+    let mut signals = AgentSignals::new().context("cannot listen for signals")?;
+    let mut last = None;
+    loop {
+        let (state, was_lost) = load_if_lost();
+        if was_lost {
+            eprintln!("the drop rules were missing; loaded them");
+        } else if last.as_ref() != Some(&state) {
+            eprintln!("{state}");
+        }
+        if let Some(path) = status_file {
+            let written = write(path, &state).with_context(|| format!("cannot write {}", path.display()));
+            // After a later failure, the agent reports the age of the file.
+            if last.is_none() {
+                written?;
+            }
+        }
+        last = Some(state);
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = signals.next_termination() => return Ok(String::new()),
+        }
+    }
+}
+
+/// Returns the state of the rules, and true if they were missing and are loaded now.
+fn load_if_lost() -> (DropRuleState, bool) {
+    let loaded = netfilter::has_drop_rules().and_then(|is_loaded| {
+        if is_loaded { Ok(false) } else { netfilter::load_drop_rules().map(|()| true) }
+    });
+    match loaded {
+        Ok(was_lost) => (DropRuleState::Loaded, was_lost),
+        Err(error) => (DropRuleState::Unavailable(error.to_string()), false),
+    }
+}
