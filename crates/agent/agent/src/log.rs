@@ -1,13 +1,14 @@
 //! Writes the log as JSON lines to standard error, on a separate thread.
 //!
 //! The program that reads standard error can stall, for example because of a full disk or a paused terminal. A pipe holds 64 KiB. When the
-//! pipe is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to fill the pipe: an earlier version
-//! of the agent then hung forever and ignored SIGTERM. For this reason only the log thread writes. Every other thread puts its line into a
-//! queue. If the queue is full, the thread drops the line and counts it. As soon as the reader continues, the log reports how many lines
-//! were dropped.
+//! pipe is full, each write blocks, and a blocked thread serves no client. Pods can cause enough lines to fill the pipe. When
+//! this happened, an earlier version of the agent hung forever and ignored SIGTERM. Therefore only the log thread writes to
+//! standard error. Every other thread puts its line into a queue. If the queue is full, the thread drops the line and counts the
+//! dropped line. As soon as the reader continues, the log thread reports the number of dropped lines.
 //!
-//! The queue is one byte buffer with a limit. `tracing-appender`'s channel would limit only the number of lines, allocate each line, and
-//! not report that the reader continues. While the reader keeps up, the queue is empty.
+//! The queue is one byte buffer with a limit. The channel of the crate `tracing-appender` would limit only the number of lines.
+//! It would also allocate memory for each line, and it could not report that the reader continues. While the reader keeps up, the
+//! queue is empty.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -26,39 +27,40 @@ use tracing_subscriber::{Registry, fmt as fmt_layer, reload};
 
 use crate::sandbox;
 
-/// The maximum number of bytes in the queue: as much as a pipe holds, about 250 lines. The batch that the log thread writes can
-/// have the same size.
+/// The maximum number of bytes in the queue. This equals the size of a pipe, or about 250 lines.
+/// The batch that the log thread writes can have the same size.
 const ROOM: usize = 64 * 1024;
 
 /// The maximum number of lines in the queue.
 const LINES: usize = 1024;
 
-/// The maximum capacity, in bytes, that an empty queue keeps. Occasional lines then need no new memory.
+/// The maximum capacity, in bytes, of an empty queue. Because of this capacity, occasional lines need no new memory.
 const KEPT: usize = 4 * 1024;
 
 /// The interval at which [`AgentLog::flush_with_timeout`] checks whether the log thread has written the last lines.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The number of checks after which [`AgentLog::flush_with_timeout`] gives up if no program reads standard error (0.5 s).
+/// The number of checks after which [`AgentLog::flush_with_timeout`] stops waiting if no program reads standard error (0.5 s).
 ///
 /// The drain (`DRAIN` in `seawall_server::thread`) and these checks together take less than 5 s.
 const LOOKS_UNREAD: usize = 10;
 
-/// The number of checks after which [`AgentLog::flush_with_timeout`] gives up in any case (3 s), for example if the log thread lacks CPU time.
+/// The number of checks after which [`AgentLog::flush_with_timeout`] always stops waiting (3 s).
+/// The log thread can be slow, for example because it gets no CPU time.
 const LOOKS: usize = 60;
 
-/// The time for which [`print_error`] waits until standard error accepts text. The wait can be long, because users need these errors and no
-/// drain precedes it.
+/// The longest time that [`print_error`] waits until standard error accepts text.
+/// The wait may be long, because users need these errors, and because the process does no drain before the wait.
 const COMPLAINT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
-/// The pause before the next write if standard error is non-blocking and full. Another process that shares standard error can
-/// make it non-blocking.
+/// The pause before the next write if standard error is non-blocking and full.
+/// Another process that shares standard error can set it to non-blocking.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The prefix of the log targets of the product's own crates.
+/// The prefix of the log targets of Seawall's crates.
 const OWN: &str = "seawall_";
 
-/// The handle of the log. It writes text, counts dropped lines, and waits for the last lines. It is cheap to clone.
+/// The handle of the log. The handle writes text, counts dropped lines, and waits for the last lines. A clone is cheap.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentLog(Arc<Queue>);
 
@@ -66,27 +68,27 @@ pub(crate) struct AgentLog(Arc<Queue>);
 #[derive(Clone, Debug)]
 pub(crate) struct LogLevelHandle(reload::Handle<Targets, Lines>);
 
-/// The layers below the filter. They write the lines.
+/// The `tracing` layers below the filter. These layers write the lines.
 type Lines = Layered<fmt_layer::Layer<Registry, JsonFields, Format<Json>, AgentLog>, Registry>;
 
 impl LogLevelHandle {
     /// Sets the log level for later events.
     pub(crate) fn set(&self, level: Level) {
-        // This fails only if the log no longer exists.
+        // This call fails only if the log no longer exists.
         let _ = self.0.reload(heard(level));
     }
 }
 
-/// Returns the filter for a log level. Events of this product pass if they are at least as severe as the level. Events of
-/// libraries must also be warnings or errors ([`AgentLog::subscriber`]).
+/// Returns the filter for a log level. Events of Seawall's crates pass if they are at least as severe as the level. Events of
+/// libraries pass only if they are also warnings or errors ([`AgentLog::subscriber`]).
 fn heard(level: Level) -> Targets {
     Targets::new().with_default(level.min(Level::WARN)).with_target(OWN, level)
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// The lines that the log thread has not taken yet. A lock guards them, because every thread adds lines. A thread holds the lock while it copies
-    /// one line. The log thread does not hold the lock while it writes to standard error.
+    /// The lines that the log thread has not taken yet. A lock guards the lines, because every thread adds lines. A thread holds
+    /// the lock while it copies one line. The log thread does not hold the lock while it writes to standard error.
     waiting: Mutex<Waiting>,
     changed: Condvar,
     dropped: AtomicU64,
@@ -96,13 +98,13 @@ struct Queue {
 struct Waiting {
     bytes: Vec<u8>,
     lines: usize,
-    /// True if the log thread has taken a batch and not yet written it.
+    /// True if the log thread has taken a batch but has not written the batch yet.
     is_writing: bool,
 }
 
 impl AgentLog {
-    /// Starts the log thread. From then on, the log has a line for every panic and for every `tracing` event that passes this
-    /// level's filter.
+    /// Starts the log thread. After this call, the log contains every panic and every `tracing` event that passes this level's
+    /// filter.
     ///
     /// # Errors
     /// The thread cannot start, or a log already exists.
@@ -112,8 +114,8 @@ impl AgentLog {
         std::thread::Builder::new().name("log".into()).spawn(move || writing.write_for_ever())?;
         let (subscriber, loudness) = log.subscriber(level);
         tracing::subscriber::set_global_default(subscriber).map_err(io::Error::other)?;
-        // The default hook writes to standard error itself. With that hook, a panicking thread would wait for the reader of standard error instead of
-        // ending.
+        // The default hook writes directly to standard error. With that hook, a panicking thread would wait for the reader of
+        // standard error and would not end.
         std::panic::set_hook(Box::new(|panic| {
             let thread = std::thread::current();
             tracing::error!(thread = thread.name(), %panic, "a thread panicked");
@@ -123,14 +125,14 @@ impl AgentLog {
 
     /// Returns a subscriber that queues a line for each event that passes this level's filter.
     ///
-    /// Of libraries' events, only warnings and errors pass. At `debug`, libraries log a dozen lines for each call to a cloud
-    /// (measured: 41,600 lines of hyper in 5 s). A client that causes such calls would fill the log and displace the lines for
-    /// which an operator changed the level.
+    /// Only warnings and errors of libraries pass. At the level `debug`, libraries log a dozen lines for each call to a cloud
+    /// (measured: 41,600 lines from the library hyper in 5 s). A client that causes such calls would fill the log. The log would
+    /// then lose the lines that the operator wants to see.
     fn subscriber(&self, level: Level) -> (impl Subscriber + Send + Sync + 'static, LogLevelHandle) {
         let lines = fmt_layer::layer()
             .json()
             .with_writer(self.clone())
-            // The layer would report its own errors by a macro that panics if it cannot write to standard error.
+            // For internal errors, the layer would use a macro that panics if the macro cannot write to standard error.
             .log_internal_errors(false);
         let (heard, loudness) = reload::Layer::new(heard(level));
         (Registry::default().with(lines).with(heard), LogLevelHandle(loudness))
@@ -141,12 +143,12 @@ impl AgentLog {
         self.0.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes text that is not an event, such as the error that ends the program.
+    /// Writes text that is not a `tracing` event, such as the error that ends the program.
     pub(crate) fn write_text(&self, text: &str) {
         self.0.put(text.as_bytes());
     }
 
-    /// Waits until all lines are written, but only for a limited time ([`LOOKS_UNREAD`], [`LOOKS`]).
+    /// Waits until the log thread has written all lines, but only for a limited time ([`LOOKS_UNREAD`], [`LOOKS`]).
     pub(crate) fn flush_with_timeout(&self) {
         let mut unread = 0;
         for _ in 0..LOOKS {
@@ -164,18 +166,18 @@ impl AgentLog {
     }
 
     fn write_for_ever(&self) {
-        // This thread started before the sandbox, and each thread must drop its own privileges.
+        // This thread started before the agent enabled the sandbox, so this thread must drop its privileges itself.
         if let Err(error) = sandbox::drop_privileges(CapabilitySet::empty()) {
             tracing::error!(%error, "the log thread cannot give up privileges");
         }
         let mut told = 0;
         loop {
             let (batch, lines) = self.0.take();
-            // The queue now has room for the report on dropped lines. The batch is written before the report, because the dropped
-            // lines are newer than the batch.
+            // The queue now has room for the report on dropped lines. The thread writes the batch before the report, because the
+            // dropped lines are newer than the batch.
             told = self.tell(told);
             if write_all(&batch).is_err() {
-                // Standard error has no reader any more. A log line about this would be lost, too.
+                // Standard error no longer has a reader. A log line about this error would also be lost.
                 told += self.0.lose(lines as u64);
             }
             self.0.written();
@@ -184,14 +186,15 @@ impl AgentLog {
 }
 
 impl AgentLog {
-    /// Logs the number of lines that were dropped since the last report. `told` is the total at the last report. Returns the present total.
+    /// Logs the number of lines that the log dropped since the last report.
+    /// `told` is the total number of dropped lines at the last report. Returns the current total.
     fn tell(&self, told: u64) -> u64 {
         let dropped_in_all = self.dropped_lines();
         if let dropped @ 1.. = dropped_in_all - told {
             tracing::error!(
                 dropped,
                 dropped_in_all,
-                "log lines were dropped because standard error was not read fast enough"
+                "log lines were dropped because the reader of standard error was too slow"
             );
         }
         dropped_in_all
@@ -203,7 +206,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a whole line, or drops and counts it.
+    /// Queues a whole line. If the queue is full, drops the line and counts the dropped line.
     fn put(&self, line: &[u8]) {
         let mut waiting = self.waiting();
         if waiting.lines >= LINES || waiting.bytes.len() + line.len() > ROOM {
@@ -221,7 +224,7 @@ impl Queue {
         lines
     }
 
-    /// Waits until lines are queued, and takes all of them.
+    /// Waits until the queue contains lines, and then takes all lines.
     fn take(&self) -> (Vec<u8>, usize) {
         let is_empty = |waiting: &mut Waiting| waiting.bytes.is_empty();
         let mut waiting =
@@ -245,7 +248,7 @@ fn write_all(mut bytes: &[u8]) -> rustix::io::Result<()> {
             Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
             Err(rustix::io::Errno::INTR) => {}
             Err(rustix::io::Errno::AGAIN) => std::thread::park_timeout(AGAIN),
-            // Standard error has no reader any more.
+            // Standard error no longer has a reader.
             Err(error) => return Err(error),
         }
     }
@@ -272,7 +275,7 @@ impl<'a> MakeWriter<'a> for AgentLog {
     }
 }
 
-/// Prints text to standard error while there is no log. Gives up when standard error accepts no text for [`COMPLAINT`] (3 s).
+/// Prints text to standard error while there is no log. Stops if standard error accepts no text for [`COMPLAINT`] (3 s).
 pub(crate) fn print_error(text: &str) {
     // If `poll` reports a pipe as writable, the pipe accepts this number of bytes without blocking (PIPE_BUF, pipe(7)).
     const AT_ONCE: usize = 4096;

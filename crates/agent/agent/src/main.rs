@@ -1,4 +1,4 @@
-//! The program `seawall-agent`, the metadata server of a node. `main` parses the command line and runs the command.
+//! The main file of `seawall-agent`, the metadata server of a node. `main` parses the command line and runs the command.
 
 mod app;
 mod cli;
@@ -49,7 +49,8 @@ fn start(path: &Path) -> anyhow::Result<(LoadedConfig, AgentLog, LogLevelHandle)
     Ok((loaded, log, loudness))
 }
 
-/// Runs the agent until a signal stops it. Then waits for a limited time until the log thread has written the last lines.
+/// Runs the agent until a signal stops the agent. Then waits, for a limited time, until the log thread has written the last
+/// lines.
 fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHandle) -> ExitCode {
     let result = app::serve(loaded, log, loudness);
     if let Err(error) = &result {

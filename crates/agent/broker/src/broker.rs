@@ -1,4 +1,4 @@
-//! The broker of one cloud, which the agent starts and calls.
+//! The broker of one cloud. The agent starts one broker per cloud, and calls it.
 
 use std::sync::{Arc, Weak};
 
@@ -35,7 +35,7 @@ impl<X: TokenExchange> Broker<X> {
         self.0.clone()
     }
 
-    /// Starts a broker whose calls and renewals run on `runtime`.
+    /// Starts a broker. Its calls and renewals run on `runtime`.
     pub fn start(settings: BrokerSettings, clock: Clock, exchange: Arc<X>, runtime: Handle) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         let shared = Arc::new(BrokerState::new(settings, clock.clone(), exchange, runtime, sender));
@@ -44,8 +44,8 @@ impl<X: TokenExchange> Broker<X> {
     }
 
     /// Returns a broker that gets its credentials from the same cloud through `exchange`.
-    /// The new broker starts with an empty cache, because `exchange` can issue different credentials for an equal principal. Both brokers
-    /// use the same limiter and the same counters, so the refill of the cache stays within the rate limit.
+    /// The new broker starts with an empty cache, because `exchange` can issue different credentials for an equal principal. Both
+    /// brokers use the same limiter and the same counters, so the refill of the cache stays within the rate limit.
     pub fn with_exchange(&self, exchange: Arc<X>) -> Self {
         let (sender, notices) = mpsc::unbounded_channel();
         Self::renewing(Arc::new(self.0.with_exchange(exchange, sender)), notices)
@@ -77,7 +77,8 @@ impl<X: TokenExchange> Broker<X> {
     }
 
     /// Returns a view of every principal in use.
-    /// The iterator creates one view at a time, because a list of all views would fragment the heap at each scrape of the metrics.
+    /// The iterator creates one view at a time, because a list of all views would fragment the heap at each scrape of the
+    /// metrics.
     pub fn principals(&self) -> impl ExactSizeIterator<Item = PrincipalView<X::Principal>> {
         self.0.live_entries().into_iter().map(|slot| PrincipalView::from_cache_entry(&slot))
     }

@@ -25,7 +25,7 @@ pub(crate) struct BrokerState<X: TokenExchange> {
     pub(crate) counters: Arc<BrokerCounters>,
     pub(crate) fetch_log: Arc<FetchLog>,
     notices: ScheduleSender<X>,
-    /// The number of cache entries and pod clients created so far. It is also the next id.
+    /// The number of cache entries and pod clients created so far. This number is also the next id.
     made: Arc<AtomicU64>,
     /// The cache entries of all principals in use. The references are weak, because pod clients own the entries.
     slots: Mutex<CacheEntries<X>>,
@@ -56,8 +56,8 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     /// Returns the state of a broker that gets its credentials from the same cloud through `exchange`.
-    /// Both states share the limiter and the counters. The new state has an empty cache. The ids of both states come from one sequence,
-    /// because the shared limiter identifies pods by these ids.
+    /// Both states share the limiter and the counters. The new state has an empty cache. The ids of both states come from one
+    /// sequence, because the shared limiter identifies pods by these ids.
     pub(crate) fn with_exchange(&self, exchange: Arc<X>, notices: ScheduleSender<X>) -> Self {
         Self {
             settings: self.settings,
@@ -82,7 +82,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.made.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns the cache entry of a principal. Pods with equal principals share it.
+    /// Returns the cache entry of a principal. Pods with equal principals share the entry.
     pub(crate) fn cache_entry(&self, principal: X::Principal) -> Arc<CacheEntry<X>> {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(&principal).and_then(Weak::upgrade) {
@@ -115,7 +115,7 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     /// Locks the map of cache entries, because every thread can add a principal.
-    /// A pod client takes this lock only to get a cache entry that its own list lacks.
+    /// A pod client takes this lock only to get a cache entry that is missing in the pod client's own list.
     fn slots(&self) -> MutexGuard<'_, CacheEntries<X>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

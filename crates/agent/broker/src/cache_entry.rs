@@ -1,11 +1,11 @@
 //! The cache entry of one principal: its lease, and at most one fetch in flight.
 //!
-//! Requests read the lease through an atomic pointer. One small lock protects the state of the fetch: whether a fetch is in flight,
-//! which pods wait for it, the last failure, and the time until which the failure is cached. No task holds the lock across an
-//! await.
+//! Requests read the lease through an atomic pointer. One small lock protects the state of the fetch. The state contains the pods
+//! that wait for a fetch in flight, the last failure, and the time until which the failure is cached. No task holds the lock
+//! across an await.
 //!
-//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference. So an entry is dropped with its last
-//! pod client, even while a fetch is in flight.
+//! Only pod clients own cache entries. Fetches and waiting requests keep a [`Weak`] reference. So an entry is dropped with its
+//! last pod client, even while a fetch is in flight.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,7 +25,7 @@ use crate::principal::Principal;
 use crate::renewal_schedule::ScheduleMessage;
 use crate::settings::BrokerSettings;
 
-/// The maximum number of pods whose tokens one fetch tries.
+/// One fetch tries the tokens of at most this many pods.
 const PROOFS_TRIED: usize = 4;
 
 /// A pod that uses the cache entry, and the source of its Kubernetes tokens.
@@ -48,8 +48,8 @@ pub(crate) struct CacheEntry<X: TokenExchange> {
     pub(crate) lifetime_floor: Duration,
     notices: ScheduleSender<X>,
     lease: ArcSwapOption<Lease<X::Credential>>,
-    /// The time, in nanoseconds, from which a request triggers a new fetch although the cached lease is valid. It is `u64::MAX` if requests can use
-    /// the lease until it expires.
+    /// The time, in nanoseconds, from which a request triggers a new fetch although the cached lease is valid.
+    /// The value is `u64::MAX` if requests can use the lease until the lease expires.
     fresh_until: AtomicU64,
     used: AtomicU64,
     landings: Arc<FetchResultChannel>,
@@ -87,8 +87,8 @@ impl FetchState {
 pub(crate) enum FetchDecision {
     /// A lease has just arrived, so the request can use that lease.
     Cached,
-    /// A fetch is in flight, and the request waits for its result. The values are the waiter, the id of the fetch's queue ticket, and the start of
-    /// the pod's wait.
+    /// A fetch is in flight, and the request waits for its result. The values are the waiter, the id of the fetch's queue ticket,
+    /// and the start of the pod's wait.
     Join(NextFetchResult, Option<u64>, Moment),
     /// The caller must start a fetch with this queue ticket. The waiter returns when the fetch ends.
     Start(NextFetchResult, QueueTicket),
@@ -131,8 +131,8 @@ impl<X: TokenExchange> CacheEntry<X> {
     /// memory.
     pub(crate) fn fresh_lease(&self, now: Moment) -> Option<Arc<Lease<X::Credential>>> {
         self.used.store(now.as_nanos(), Ordering::Relaxed);
-        // This function reads `fresh_until` before the lease, and `complete_fetch` writes `fresh_until` after the lease. So this function never applies the
-        // `fresh_until` of a new lease to an older lease.
+        // This function reads `fresh_until` before the lease, and `complete_fetch` writes `fresh_until` after the lease. So this
+        // function never applies the `fresh_until` of a new lease to an older lease.
         if now.as_nanos() >= self.fresh_until.load(Ordering::Acquire) {
             return None;
         }
@@ -154,8 +154,8 @@ impl<X: TokenExchange> CacheEntry<X> {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// Joins the fetch in flight or starts a fetch, for a request of the pod `asker`, or for a renewal if `asker` is `None`.
-    /// This function calls `start` only if no fetch is in flight and no failure is cached.
+    /// Joins the fetch in flight, or starts a fetch. If `asker` is `None`, the fetch is a renewal; otherwise a request of this
+    /// pod waits for it. This function calls `start` only if no fetch is in flight and no failure is cached.
     pub(crate) fn join_or_start_fetch(
         &self,
         now: Moment,
@@ -212,8 +212,8 @@ impl<X: TokenExchange> CacheEntry<X> {
 
     /// Ends the fetch with a failure, and caches the failure. Returns the pause before the next renewal attempt.
     ///
-    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. During a longer pause, other calls
-    /// would use up the account's reduced rate, and the renewal would come late.
+    /// Pauses after throttling do not grow, because the limiter already slows down throttled accounts. During a longer pause,
+    /// other calls would use up the account's reduced rate, and the renewal would come late.
     pub(crate) fn fail_fetch(&self, error: ExchangeError, now: Moment, draw: f64) -> Duration {
         let mut flight = self.fetch_state();
         let memory = error.fault.negative_cache_ttl().max(error.retry_after.unwrap_or_default());
@@ -236,8 +236,8 @@ impl<X: TokenExchange> CacheEntry<X> {
         self.finish_fetch(&mut flight, false, None);
     }
 
-    /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. The caller calls this function after a
-    /// request has waited for the fetch until the request's deadline.
+    /// If a fetch is in flight, lets requests use the current lease until the fetch succeeds. Call this function when a request
+    /// has waited for the fetch until the request's deadline.
     pub(crate) fn allow_stale_while_fetching(&self) {
         let flight = self.fetch_state();
         if flight.is_fetching {
@@ -273,7 +273,8 @@ impl<X: TokenExchange> CacheEntry<X> {
         if !proofs.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof))) {
             proofs.push(Arc::downgrade(proof));
             drop(proofs);
-            // A call that failed for lack of a token may succeed with this pod's token, so a cached token error no longer applies.
+            // A call that failed for lack of a token may succeed with this pod's token, so a cached token error no longer
+            // applies.
             let mut flight = self.fetch_state();
             if flight.recent_failure.as_ref().is_some_and(|(error, _)| error.fault.is_token_error()) {
                 flight.recent_failure = None;
@@ -281,7 +282,7 @@ impl<X: TokenExchange> CacheEntry<X> {
         }
     }
 
-    /// Removes a pod whose client dropped the entry. Calls for this principal no longer use that pod's tokens.
+    /// Removes a pod whose client dropped the entry. Later calls for this principal do not use that pod's tokens.
     pub(crate) fn remove_subject(&self, proof: &Arc<PodSubject>) {
         self.subjects().retain(|known| !std::ptr::eq(known.as_ptr(), Arc::as_ptr(proof)));
     }

@@ -1,4 +1,4 @@
-//! The counters of a broker. They are plain atomics, which every thread writes and each scrape reads.
+//! The counters of a broker. The counters are atomics. Every thread writes them, and each scrape reads them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct BrokerCounters {
     rate_limited: AtomicU64,
     issued_below_floor: AtomicU64,
     lifetime_reductions: AtomicU64,
-    /// The least remaining lifetime in nanoseconds. It is `u64::MAX` until the first response.
+    /// The least remaining lifetime in nanoseconds. The value is `u64::MAX` until the first response.
     least_remaining: AtomicU64,
     responses_below_floor: AtomicU64,
 }
@@ -49,8 +49,8 @@ impl BrokerCounters {
     }
 
     /// Records the remaining lifetime of a lease that a response contains.
-    /// This function runs for each response, and all traffic threads share the counters. To avoid contention, the function writes only if
-    /// the minimum falls or if the lifetime is below the floor.
+    /// This function runs for each response, and all traffic threads share the counters. To avoid contention, the function writes
+    /// only if the minimum falls or if the lifetime is below the floor.
     pub(crate) fn record_response(&self, remaining: Duration, floor: Duration) {
         let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
         if nanos < self.least_remaining.load(Ordering::Relaxed) {
@@ -82,7 +82,8 @@ impl BrokerCounters {
     }
 
     /// Returns the number of fetches for each result.
-    /// A success counts as `renewal` if a valid lease was cached, and otherwise as `initial`. A failure counts under the name of its fault.
+    /// A success counts as `renewal` if a valid lease was cached, and otherwise as `initial`. A failure counts under the name of
+    /// its fault.
     pub fn fetches_by_result(&self) -> Vec<(&'static str, u64)> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut rows = vec![("initial", read(&self.initial)), ("renewal", read(&self.renewals))];
@@ -92,7 +93,7 @@ impl BrokerCounters {
         rows
     }
 
-    /// Returns the number of requests that joined a call in flight instead of starting one.
+    /// Returns the number of requests that joined a call in flight instead of starting a new call.
     pub fn coalesced_total(&self) -> u64 {
         self.coalesced.load(Ordering::Relaxed)
     }
@@ -124,7 +125,8 @@ impl BrokerCounters {
         self.lifetime_reductions.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of issued credentials whose lifetime was below twice the floor. Renewal cannot keep such credentials above the floor.
+    /// Returns the number of issued credentials whose lifetime was below twice the floor. Renewal cannot keep such credentials
+    /// above the floor.
     pub fn issued_below_twice_floor_total(&self) -> u64 {
         self.issued_below_floor.load(Ordering::Relaxed)
     }

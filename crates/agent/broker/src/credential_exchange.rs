@@ -1,4 +1,4 @@
-//! The interface to a cloud. Each cloud's module implements it.
+//! The interface to a cloud. Each cloud's module implements this interface.
 //!
 //! A cloud's module defines a [`Principal`] (the cache key of credentials), a credential type, and the call that gets the
 //! credential of a principal. The broker reads no field of either type.
@@ -16,24 +16,26 @@ use crate::principal::Principal;
 /// A credential that the cloud issued, with its lifetime.
 #[derive(Debug)]
 pub struct IssuedCredential<C> {
-    /// The credential. If responses to pods state the expiry as a date, the credential contains the date that the cloud stated. The agent does not
-    /// compute the date from the lease. A lease uses a monotonic clock, so a computed date would include the error of the node's wall clock.
+    /// The credential. If responses to pods state the expiry as a date, the credential contains the date that the cloud stated.
+    /// The agent does not compute the date from the lease. A lease uses a monotonic clock, so a computed date would include the
+    /// error of the node's wall clock.
     pub credential: C,
     /// The credential's lifetime, counted from the start of the call. It is at most the lifetime that the cloud states.
     pub lifetime: Duration,
-    /// The requested lifetime, if the cloud refused it in this exchange and then granted less. Later exchanges request the shorter lifetime
-    /// from the start and leave this field empty. So the log does not report the limit at each renewal.
+    /// The requested lifetime, if the cloud refused this lifetime in this exchange and then granted a shorter lifetime. Later
+    /// exchanges request the shorter lifetime from the start and leave this field empty. So the log does not report the limit at
+    /// each renewal.
     pub shortened_from: Option<Duration>,
 }
 
 impl<C> IssuedCredential<C> {
-    /// Returns a credential whose lifetime was not shortened.
+    /// Returns a credential for which the cloud did not shorten the requested lifetime.
     pub fn new(credential: C, lifetime: Duration) -> Self {
         Self { credential, lifetime, shortened_from: None }
     }
 }
 
-/// The future of an exchange. It is boxed, so a queued call reserves no memory for the exchange.
+/// The future of an exchange. The future is boxed, so a queued call reserves no memory for the exchange.
 pub type ExchangeFuture<'a, C> =
     Pin<Box<dyn Future<Output = Result<IssuedCredential<C>, ExchangeError>> + Send + 'a>>;
 
@@ -43,7 +45,8 @@ pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     const CLOUD: &'static str;
     /// The cache key of this cloud's credentials.
     type Principal: Principal;
-    /// The credential from which responses to pods are built. Its `Debug` output contains no secret.
+    /// The type of this cloud's credentials. Responses to pods contain parts of a credential. Its `Debug` output contains no
+    /// secret.
     type Credential: Send + Sync + fmt::Debug + 'static;
 
     /// Gets a credential by one or more successive calls to the cloud. The broker adds the deadline, the limiter and the cache.
@@ -58,7 +61,7 @@ pub trait TokenExchange: Send + Sync + fmt::Debug + 'static {
     ) -> ExchangeFuture<'a, Self::Credential>;
 }
 
-/// The request type of the cloud `X`. It identifies the credential that a pod requests.
+/// The request type of the cloud `X`. A request names the credential that a pod wants.
 pub type RequestOf<'a, X> = <<X as TokenExchange>::Principal as Principal>::Want<'a>;
 
 /// The entitlement type of the cloud `X`. It defines which credentials a pod may get.

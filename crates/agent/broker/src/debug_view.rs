@@ -1,4 +1,4 @@
-//! The operators' view of a principal.
+//! The state of a principal, as operators see it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::failure::ExchangeError;
 pub struct PrincipalView<P> {
     /// The principal.
     pub principal: P,
-    /// The times of issue, expiry and due renewal. `None` if no lease is cached.
+    /// The times at which the lease was issued, expires and is due for renewal. `None` if no lease is cached.
     pub lease_times: Option<(Moment, Moment, Moment)>,
     /// The time of the last request for this principal's credential.
     pub last_used: Moment,

@@ -13,13 +13,13 @@ pub enum ExchangeFault {
     /// The cloud rejects the request, for example because of an unknown account or a wrong audience. An operator must change a
     /// configuration.
     ExchangeRejected,
-    /// No credential is assigned to this identity in the cloud: EKS has no association for the ServiceAccount. An operator can create the association
-    /// at any time.
+    /// No credential is assigned to this identity in the cloud: EKS has no association for the ServiceAccount. An operator can
+    /// create the association at any time.
     NoAssociation,
     /// The agent could not get the pod's own Kubernetes token, or the cloud rejected the token. A retry can succeed.
     PodTokenUnavailable,
-    /// Kubernetes refuses a token for the pod: the ServiceAccount does not exist, or the agent has no permission. An operator must
-    /// act.
+    /// Kubernetes refuses a token for the pod: the ServiceAccount does not exist, or the agent has no permission. An operator
+    /// must act.
     PodTokenDenied,
     /// The cloud throttled the call.
     Throttled,
@@ -56,9 +56,9 @@ impl ExchangeFault {
         }
     }
 
-    /// True if the cache time of a failure with this fault doubles at each failure, like the pause between renewal attempts.
-    /// With a constant cache time, a node full of pods without an assigned credential would call the cloud continuously, because each pod
-    /// can send a request every second.
+    /// True if the agent doubles the cache time with each further failure, as it does with the pause between renewal attempts.
+    /// On a node full of pods without an assigned credential, each pod can send a request every second. With a constant cache
+    /// time, these requests would cause calls to the cloud continuously.
     pub(crate) fn grows_negative_cache_ttl(self) -> bool {
         matches!(self, Self::NoAssociation)
     }
@@ -69,8 +69,9 @@ impl ExchangeFault {
     }
 
     /// Returns the time for which the agent caches a failure. In this time, a pod's retries cause no call to the cloud.
-    /// The time is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times match Go's clients, which
-    /// pause 1 to 5 s between tries. The cache time of [`ExchangeFault::NoAssociation`] grows ([`ExchangeFault::grows_negative_cache_ttl`]).
+    /// The time is 30 s for configuration errors, 5 s for refusals and 1 s for temporary errors. The short times suit Go's
+    /// clients, which pause 1 to 5 s between tries. The cache time of [`ExchangeFault::NoAssociation`] grows
+    /// ([`ExchangeFault::grows_negative_cache_ttl`]).
     pub fn negative_cache_ttl(self) -> Duration {
         Duration::from_secs(match self {
             Self::ExchangeRejected => 30,
@@ -88,12 +89,12 @@ pub struct ExchangeError {
     pub fault: ExchangeFault,
     /// The name of the call that failed.
     pub step: &'static str,
-    /// The description of the failure. It is printable and has a limited length.
+    /// The description of the failure. The text is printable and has a limited length.
     pub detail: String,
     /// The pause that the upstream requested, if any.
     pub retry_after: Option<Duration>,
-    /// True if the agent could not get the node's own credentials, which sign calls for pods. The agent then made no call for the
-    /// pod.
+    /// True if the agent could not get the node's own credentials. These credentials sign calls for pods, so the agent made no
+    /// call for the pod.
     pub is_node_error: bool,
 }
 
@@ -109,7 +110,8 @@ impl ExchangeError {
         Self { fault, step, detail, retry_after: None, is_node_error: false }
     }
 
-    /// True if the agent cannot get the node's own credentials until the node's operator acts. The pod's owner cannot fix this error.
+    /// True if the agent cannot get the node's own credentials until the node's operator acts. The pod's owner cannot fix this
+    /// error.
     pub fn is_permanent_node_error(&self) -> bool {
         self.is_node_error
             && matches!(self.fault, ExchangeFault::AccessDenied | ExchangeFault::ExchangeRejected)

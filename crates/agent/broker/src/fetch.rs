@@ -1,8 +1,8 @@
 //! One fetch of a credential. A fetch waits in the queue, calls the cloud and stores the result. It runs on the control thread's
 //! runtime.
 //!
-//! A fetch does not own the cache entry. When the last pod client drops the entry, a queued fetch leaves the queue and makes no call. If the call is
-//! already in flight, the fetch cancels the call, because no pod could use the result.
+//! A fetch does not own the cache entry. When the last pod client drops the entry, a queued fetch leaves the queue and makes no
+//! call. If the call is already in flight, the fetch cancels the call, because no pod could use the result.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::limiter::QueueTicket;
 use crate::principal::Principal;
 use crate::throttle_key::ThrottledAccountOrWorkload;
 
-/// One fetch. It publishes a result even if its task is dropped, so that no request waits for a result that never comes.
+/// One fetch. It publishes a result even if its task is dropped. Otherwise requests would wait for a result that never comes.
 pub(crate) struct FetchTask<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
     slot: Weak<CacheEntry<X>>,
@@ -28,8 +28,8 @@ pub(crate) struct FetchTask<X: TokenExchange> {
 }
 
 enum Outcome<C> {
-    /// The start of the first call, and the result. The lease counts the lifetime from this start, so the lease never outlives the
-    /// credential.
+    /// The start of the first call, and the result. The lease counts the lifetime from this start, so the lease never outlives
+    /// the credential.
     Completed(Moment, Result<IssuedCredential<C>, ExchangeError>),
     /// The fetch got no permit before its deadline.
     GaveUp,
@@ -56,8 +56,8 @@ impl<X: TokenExchange> FetchTask<X> {
 
     async fn run(mut self, landing: NextFetchResult, ticket: QueueTicket, deadline: Moment) {
         let outcome = tokio::select! {
-            // `biased` makes the task check first whether the entry was dropped. So no call starts for an entry that was dropped just before the
-            // call's turn.
+            // `biased` makes the task check first whether the entry was dropped. So no call starts for an entry that was dropped
+            // just before the call's turn.
             biased;
             () = landing.wait_for_drop() => None,
             outcome = self.fly(ticket, deadline) => Some(outcome),
@@ -83,15 +83,15 @@ impl<X: TokenExchange> FetchTask<X> {
         let result = tokio::select! {
             result = self.exchange_token() => result,
             () = shared.clock.sleep(shared.settings.call_deadline) => {
-                Err(ExchangeError::new(ExchangeFault::Unavailable, "exchange", "no answer within the deadline"))
+                Err(ExchangeError::new(ExchangeFault::Unavailable, "exchange", "the cloud did not answer within the deadline"))
             }
         };
         Outcome::Completed(started, result)
     }
 
     /// Calls the cloud with the token of one pod. If that token is missing or rejected, the fetch tries another pod's token.
-    /// So one deleted pod, or one pod without a token file, does not make the fetch fail for the other pods. The fetch also tries the tokens of pods
-    /// that join the cache entry in the meantime.
+    /// So one deleted pod, or one pod without a token file, does not make the fetch fail for the other pods. The fetch also tries
+    /// the tokens of pods that join the cache entry in the meantime.
     async fn exchange_token(&self) -> Result<IssuedCredential<X::Credential>, ExchangeError> {
         let mut without = ExchangeError::new(
             ExchangeFault::PodTokenUnavailable,
@@ -119,8 +119,8 @@ impl<X: TokenExchange> FetchTask<X> {
             shared.fetch_log.log_shortened_lifetime(now, &self.principal, asked, lifetime);
         }
         self.check_life(now, lifetime);
-        // The renewal starts no earlier than `first_retry_delay` (1 s) from now. Otherwise credentials that expire immediately would cause a loop
-        // of calls.
+        // The renewal starts no earlier than `first_retry_delay` (1 s) from now. Otherwise credentials that expire immediately
+        // would cause a loop of calls.
         let earliest = now + shared.settings.first_retry_delay;
         let refresh_at =
             shared.settings.lifetime_floor.refresh_at(started, lifetime, fastrand::f64()).max(earliest);
@@ -190,9 +190,9 @@ impl<X: TokenExchange> Drop for FetchTask<X> {
 const LAST_TRY: Duration = Duration::from_secs(10);
 
 /// Returns the time of the last retry, which is [`LAST_TRY`] before the remaining lifetime reaches the floor.
-/// Pauses between retries grow to a minute. Suppose that an outage ends during a pause, just before the lease reaches the floor. Without the last
-/// retry, responses would be below the floor until the pause is over. A lease with a lifetime below twice the floor has no last retry, because
-/// renewal cannot keep it above the floor.
+/// Pauses between retries grow to a minute. Suppose that an outage ends during a pause, just before the lease reaches the floor.
+/// Without the last retry, responses would be below the floor until the pause is over. A lease with a lifetime below twice the
+/// floor has no last retry, because renewal cannot keep such a lease above the floor.
 fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
     let could_be_kept = lease.expires.since(lease.issued) / 2 >= floor;
     could_be_kept.then(|| lease.expires.saturating_sub_duration(floor + LAST_TRY))
@@ -202,7 +202,7 @@ fn last_try<C>(lease: &Lease<C>, floor: Duration) -> Option<Moment> {
 /// The error states the short lifetime, so that operators do not suspect a slow cloud.
 fn too_short(lifetime: Duration) -> ExchangeError {
     let detail = format_args!(
-        "the cloud issued a credential for only {} s, and it had expired on arrival",
+        "the cloud issued a credential for only {} s, and the credential had expired on arrival",
         lifetime.as_secs()
     );
     ExchangeError::new(ExchangeFault::ShortLived, "exchange", detail)

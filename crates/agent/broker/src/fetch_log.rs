@@ -1,5 +1,5 @@
-//! The log lines of the broker, which contain no credential. The broker limits their rate, because pods could otherwise cause any number of lines,
-//! and all programs of the node share the disk of the log.
+//! Writes the log lines of the broker, which contain no credential. The broker limits the rate of the lines.
+//! Without a limit, a pod could cause any number of lines and fill the disk, which all programs of the node share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl FetchLog {
             workload = %principal.workload(),
             lifetime_seconds = lifetime.as_secs(),
             suppressed_lines,
-            "the upstream's credentials are too short-lived to keep responses above the floor"
+            "the cloud's credentials are too short-lived to keep the remaining lifetime in responses above the floor"
         );
     }
 

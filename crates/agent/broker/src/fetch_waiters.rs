@@ -1,8 +1,8 @@
 //! The results of the fetches for one cache entry, and the tasks that wait for them.
 //!
-//! [`FetchResultChannel`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the lock across an await. The
-//! code does not use tokio's watch channel, which has eight lists of waiters. These lists would be larger than all other fields of a cache entry
-//! together, and a node can have an entry for each pod.
+//! [`FetchResultChannel`] contains counters under a small lock, and a [`Notify`] that wakes the waiting tasks. No task holds the
+//! lock across an await. The code does not use tokio's watch channel, which has eight lists of waiters. These lists would be
+//! larger than all other fields of a cache entry together, and a node can have an entry for each pod.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,7 +27,7 @@ struct LastFetch {
     is_closed: bool,
 }
 
-/// The error of a wait whose cache entry was dropped.
+/// The error for a waiter whose cache entry was dropped.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct EntryDropped;
 
@@ -104,7 +104,8 @@ impl NextFetchResult {
         let _ = self.landings.wait_for(|_| None::<()>).await;
     }
 
-    /// Waits until the fetch ends, and returns the fetch's error if it failed. If the cache entry is dropped, the function returns `Ok`.
+    /// Waits until the fetch ends, and returns the fetch's error if the fetch failed. If the cache entry is dropped, the function
+    /// returns `Ok`.
     pub(crate) async fn wait(self) -> Result<(), ExchangeError> {
         let after = self.after;
         let landed = |landed: &LastFetch| (landed.number > after).then(|| landed.error.clone());

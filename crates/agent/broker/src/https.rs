@@ -33,8 +33,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// The error for an unusable upstream configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UpstreamConfigError {
-    /// The text is not a URL, or the URL would send tokens unencrypted.
-    #[error("{0}: expected an https URL, or http to a loopback address")]
+    /// The text is not a URL, or the agent would send tokens to the URL unencrypted.
+    #[error("{0}: expected an https URL, or an http URL of a loopback address")]
     Url(String),
     /// TLS cannot be set up.
     #[error("cannot set up TLS: {0}")]
@@ -46,7 +46,8 @@ pub enum UpstreamConfigError {
     Proxy(String),
 }
 
-/// Refuses a URL that would send a token unencrypted over a network. The requests and responses of the clouds' services contain tokens.
+/// Refuses a URL if the agent would send tokens to it unencrypted over a network. The requests and responses of the clouds'
+/// services contain tokens.
 pub(crate) fn require_https_unless_loopback(url: &str) -> Result<(), UpstreamConfigError> {
     let refused = || UpstreamConfigError::Url(url.to_owned());
     let parsed: Uri = url.parse().map_err(|_| refused())?;
@@ -58,17 +59,19 @@ pub(crate) fn require_https_unless_loopback(url: &str) -> Result<(), UpstreamCon
     }
 }
 
-/// The longest `Retry-After` that the agent obeys. The agent limits the wait, because a pod that starts during the wait must wait, too.
+/// The longest `Retry-After` that the agent obeys. The agent limits the wait, because a pod that starts during the wait must
+/// wait, too.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Returns the duration in `Retry-After`, at most [`LONGEST_RETRY_AFTER`]. The date format (RFC 9110 section 10.2.3) is not supported.
+/// Returns the duration in `Retry-After`, at most [`LONGEST_RETRY_AFTER`]. The date format (RFC 9110 section 10.2.3) is not
+/// supported.
 pub(crate) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
-/// Returns the upstream's time from its `Date` header. The header's format, IMF-fixdate (RFC 9110 section 5.6.7), is also valid in
-/// RFC 2822.
+/// Returns the upstream's time from its `Date` header. The header's format, IMF-fixdate (RFC 9110 section 5.6.7), is also valid
+/// in RFC 2822.
 pub(crate) fn parse_date_header(headers: &HeaderMap) -> Option<SystemTime> {
     let text = headers.get(DATE)?.to_str().ok()?;
     jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok().map(SystemTime::from)
@@ -115,7 +118,7 @@ impl HttpsClient {
         }
     }
 
-    /// Sends a request and reads the whole response, whatever its status. `step` is the name of the call in error messages.
+    /// Sends a request and reads the whole response, whatever its status. Error messages call the request `step`.
     pub(crate) async fn send(
         &self,
         step: &'static str,
@@ -150,7 +153,7 @@ fn tls(more_roots: Option<&str>) -> Result<rustls::ClientConfig, UpstreamConfigE
             roots.add(certificate).map_err(|error| failed(&error))?;
         }
         if roots.len() == before {
-            return Err(failed(&"the CA file holds no certificate"));
+            return Err(failed(&"the CA file contains no certificate"));
         }
     }
     let provider = rustls::crypto::ring::default_provider();

@@ -16,8 +16,8 @@ pub enum LeaseError {
         /// The time until the pod may request the next new credential.
         retry_after: Duration,
     },
-    /// The fetch takes longer than the request waits. The fetch continues in the background.
-    #[error("the fetch takes longer than the request waits")]
+    /// The request's wait ended before the fetch. The fetch continues in the background.
+    #[error("the fetch takes longer than a request waits for it")]
     TimedOut,
     /// The exchange failed.
     #[error(transparent)]

@@ -21,7 +21,8 @@ pub(crate) struct LeaseRequester {
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Checks whether the limiter accepts a call for a new credential. The caller checks this before it creates a cache entry.
+    /// Checks whether the limiter accepts a call for a new credential. The caller runs this check before it creates a cache
+    /// entry.
     pub(crate) fn check_may_queue(&self, asker: &LeaseRequester) -> Result<(), LeaseError> {
         self.limiter
             .check_may_queue(&asker.call_owner, self.now())
@@ -29,8 +30,8 @@ impl<X: TokenExchange> BrokerState<X> {
     }
 
     /// Returns the cache entry's lease for a request that arrived at `came`, and fetches a lease if necessary.
-    /// If the cached lease is valid but not fresh enough, the function fetches a new lease. If that fetch fails or is late, the request gets the old
-    /// lease. The error states why the request gets no lease.
+    /// If the cached lease is valid but not fresh enough, the function fetches a new lease. If that fetch fails or is late, the
+    /// request gets the old lease. The error states why the request gets no lease.
     pub(crate) async fn get_or_fetch_lease(
         self: &Arc<Self>,
         slot: Arc<CacheEntry<X>>,
@@ -47,7 +48,7 @@ impl<X: TokenExchange> BrokerState<X> {
             Err(unavailable) => return self.hand_out_older(&slot, now).ok_or(unavailable),
         };
         let deadline = came.min(since) + self.settings.max_request_wait;
-        // While the request waits, it must not keep an entry alive that all pod clients have dropped.
+        // A waiting request must not keep an entry alive after all pod clients have dropped the entry.
         let slot = Arc::downgrade(&{ slot });
         let landed = tokio::select! {
             landed = landing.wait() => Some(landed),
@@ -61,7 +62,7 @@ impl<X: TokenExchange> BrokerState<X> {
         self.hand_out_older(&slot, self.now()).ok_or(reason)
     }
 
-    /// Joins the fetch in flight or starts a fetch. Returns the fetch's waiter, and the start of the pod's wait.
+    /// Joins the fetch in flight or starts a fetch. Returns a waiter for the fetch, and the start of the pod's wait.
     fn join_or_start(
         self: &Arc<Self>,
         slot: &Arc<CacheEntry<X>>,
@@ -70,8 +71,8 @@ impl<X: TokenExchange> BrokerState<X> {
         may_miss: impl FnOnce() -> Result<(), LeaseError>,
     ) -> Result<(NextFetchResult, Moment), LeaseError> {
         let start = || {
-            // A pod has a rate limit for cache misses. A refresh of a valid lease does not count as a miss, because a pod has a limited
-            // number of leases to refresh.
+            // A pod has a rate limit for cache misses. A refresh of a valid lease does not count as a miss, because a pod has a
+            // limited number of leases to refresh.
             if slot.valid_lease(now).is_none() {
                 may_miss()?;
             }

@@ -1,20 +1,21 @@
 //! Fetches, caches and renews the credentials of one cloud. A principal is the cache key, and a lease is a cached credential.
 //!
-//! For each pod, the agent has one [`PodLeaseClient`] per cloud. [`PodLeaseClient::cached_lease`] reads a lease from memory without a lock, I/O or
-//! allocation. [`PodLeaseClient::lease`] fetches a missing credential; requests that need the same credential wait for the same fetch. While pods use
-//! a credential, the broker renews it before its remaining lifetime falls below the floor. The floor is the least remaining lifetime of a credential
-//! in a response. All calls to a cloud run on the control thread's runtime, and one limiter per cloud limits their rate. The broker does not know the
-//! pods' IP addresses. Outside the clouds' modules, only `https` uses HTTP.
+//! For each pod, the agent has one [`PodLeaseClient`] per cloud. [`PodLeaseClient::cached_lease`] reads a lease from memory
+//! without a lock, I/O or allocation. [`PodLeaseClient::lease`] fetches a missing credential; requests that need the same
+//! credential wait for the same fetch. While pods use a credential, the broker renews it before its remaining lifetime falls
+//! below the floor. The floor is the least remaining lifetime of a credential in a response. All calls to a cloud run on the
+//! control thread's runtime, and one limiter per cloud limits their rate. The broker does not know the pods' IP addresses.
+//! Outside the clouds' modules, only `https` uses HTTP.
 //!
 //! Each cloud is a module ([`google`], [`aws`]) with a [`TokenExchange`] and its own types for principals and credentials. Each
-//! cloud has its own [`Broker`], which reads no field of these types. To add a cloud, add its folder and its `pub mod` line in this
-//! file.
+//! cloud has its own [`Broker`], which reads no field of these types. To add a cloud, add the cloud's folder, and the folder's
+//! `pub mod` line in this file.
 //!
 //! Each file uses only the files before it in this list: `throttle_key`, `failure`, `settings`; `lease_error`, `principal`,
 //! `credential_exchange`; `counters`, `fetch_log`, `limiter`, `renewal_schedule`, `fetch_waiters`; `cache_entry`; `debug_view`,
-//! `broker_state`; `fetch`; `lease_lookup` and `renew`; `broker`; `pod_credentials`. A cloud's module uses the first six files and two
-//! more: `https`, the client for a cloud's services, and `reply`, which has helpers for requests and responses. The module's type aliases
-//! also name the broker's public types. No file in this folder uses a cloud's module.
+//! `broker_state`; `fetch`; `lease_lookup` and `renew`; `broker`; `pod_broker`. A cloud's module uses the first six files and two
+//! more: `https`, the client for a cloud's services, and `upstream_bodies`, which has helpers for requests and responses. The
+//! type aliases of a cloud's module also use the broker's public types. No file in this folder uses a cloud's module.
 
 pub mod aws;
 mod broker;

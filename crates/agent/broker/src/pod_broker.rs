@@ -1,7 +1,8 @@
-//! The broker's client for one pod. It serves only the pod's own principals.
+//! The broker's client for one pod. The client serves only the pod's own principals.
 //!
-//! [`PodLeaseClient`] ensures that a pod gets only its own credentials. The agent creates one client for each attested pod. The client builds every
-//! principal from that pod's own ServiceAccount and entitlement, so no request can name another pod's principal.
+//! [`PodLeaseClient`] ensures that a pod gets only its own credentials. The agent creates one client for each attested pod. The
+//! client builds every principal from that pod's own ServiceAccount and entitlement, so no request can name another pod's
+//! principal.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +32,8 @@ pub struct PodCredentialsSpec<E> {
     pub subject_tokens: Arc<dyn SubjectTokens>,
 }
 
-/// One pod's client for its credentials. When the last client that uses a principal is dropped, the broker drops the principal's lease.
+/// One pod's client for its credentials. When the last client that uses a principal is dropped, the broker drops the principal's
+/// lease.
 #[derive(Debug)]
 pub struct PodLeaseClient<X: TokenExchange> {
     shared: Arc<BrokerState<X>>,
@@ -43,7 +45,7 @@ pub struct PodLeaseClient<X: TokenExchange> {
     misses: Gcra,
 }
 
-/// A watch on one credential. It reports each new lease of the credential.
+/// A watch on one credential. The watch reports each new lease of the credential.
 #[derive(Debug)]
 pub struct LeaseWatch(Option<WatchPosition>);
 
@@ -55,8 +57,8 @@ struct WatchPosition {
 }
 
 impl LeaseWatch {
-    /// Waits until a new lease arrives. A failed renewal does not end the wait. If the pod has not requested the credential, or if the credential's
-    /// cache entry is dropped, the wait never ends.
+    /// Waits until a new lease arrives. A failed renewal does not end the wait. If the pod has not requested the credential, or
+    /// if the credential's cache entry is dropped, the wait never ends.
     pub async fn changed(&mut self) {
         if let Some(WatchPosition { landings, seen }) = &mut self.0
             && let Ok(leases) = landings.wait_for_lease(*seen).await
@@ -68,7 +70,7 @@ impl LeaseWatch {
     }
 }
 
-/// This method is here and not in the file `broker`, because this file uses `broker`, and two files must not use each other.
+/// This method is in this file because this file uses the file `broker`, and two files must not use each other.
 impl<X: TokenExchange> Broker<X> {
     /// Returns a new client for one pod's credentials.
     pub fn new_pod_client(&self, spec: PodCredentialsSpec<EntitlementOf<X>>) -> Arc<PodLeaseClient<X>> {
@@ -124,7 +126,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// All requests for the same principal share one upstream call, which continues even if the requests end.
     ///
     /// # Errors
-    /// The reason why there is no lease, either now or after [`crate::BrokerSettings::max_request_wait`].
+    /// The error is the reason why there is no lease. The error comes at once, or after
+    /// [`crate::BrokerSettings::max_request_wait`].
     pub async fn lease(&self, want: RequestOf<'_, X>) -> Result<Arc<Lease<X::Credential>>, LeaseError> {
         self.lease_for_request_at(want, self.shared.now()).await
     }
@@ -132,7 +135,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     /// Returns a lease like [`PodLeaseClient::lease`], for a request that arrived at `came` on the broker's clock.
     ///
     /// # Errors
-    /// The reason why there is no lease, either now or [`crate::BrokerSettings::max_request_wait`] after `came`.
+    /// The error is the reason why there is no lease. The error comes at once, or [`crate::BrokerSettings::max_request_wait`]
+    /// after `came`.
     pub async fn lease_for_request_at(
         &self,
         want: RequestOf<'_, X>,
@@ -151,22 +155,22 @@ impl<X: TokenExchange> PodLeaseClient<X> {
     }
 
     /// Fetches each credential of `before`, an older client of the same pod, so that this client can replace `before`.
-    /// For each credential, this method starts one fetch, and waits until the fetch ends, which can take longer than a pod waits
-    /// ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time.
+    /// For each credential, this method starts one fetch and waits until the fetch ends. This wait can be longer than the wait of
+    /// a pod's request ([`crate::BrokerSettings::max_request_wait`]). The caller must limit the total time.
     pub async fn refetch_leases_of_previous_client(&self, before: &Self) {
         let held = before.principals().into_iter().filter(|view| view.lease_times.is_some());
         for principal in held.map(|view| view.principal) {
             let result = self.lease(principal.request()).await;
             let slot = self.find(principal.request()).filter(|_| matches!(result, Err(LeaseError::TimedOut)));
             if let Some(waiter) = slot.and_then(|slot| slot.in_flight_waiter()) {
-                // Success and failure end the wait. The pod's requests see which of them it is.
+                // Success and failure end the wait. The pod's own requests later get the lease or the error.
                 let _ = waiter.wait().await;
             }
         }
     }
 
-    /// Watches one credential. If the pod has not requested the credential with [`PodLeaseClient::lease`] before, the watch reports
-    /// nothing.
+    /// Watches one credential. If the pod has not requested the credential with [`PodLeaseClient::lease`] before, the watch
+    /// reports nothing.
     pub fn watch_lease(&self, want: RequestOf<'_, X>) -> LeaseWatch {
         let watched = |slot: Arc<CacheEntry<X>>| {
             let landings = slot.fetch_result_channel();
@@ -201,8 +205,8 @@ impl<X: TokenExchange> PodLeaseClient<X> {
         self.shared.check_may_queue(&self.requester(&principal))?;
         let mut slots: Vec<_> = self.entries.load().iter().cloned().collect();
         let evicted = self.entries_to_evict(&slots)?;
-        // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without limit, and
-        // occupy the memory that all pods share.
+        // A new entry counts as a miss, even if it evicts another entry. Otherwise a pod could create and evict entries without
+        // limit, and occupy the memory that all pods share.
         self.may_miss()?;
         for slot in evicted {
             slots.retain(|other| !Arc::ptr_eq(other, &slot));

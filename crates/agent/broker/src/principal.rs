@@ -1,4 +1,4 @@
-//! The interface of cache keys, by which the broker handles credentials of any cloud.
+//! The interface of cache keys. With this interface, the broker handles credentials of any cloud.
 
 use std::fmt;
 use std::hash::Hash;
@@ -11,13 +11,14 @@ use crate::throttle_key::ThrottledAccountOrWorkload;
 
 /// The fields that determine a credential of one cloud.
 ///
-/// Two requests share a credential only if their principals are equal, so `Eq` must compare every field that determines the credential. The
-/// Kubernetes ServiceAccount is always such a field. A cloud decides separately for each ServiceAccount, so a credential for one ServiceAccount must
-/// never go to another ServiceAccount.
+/// Two requests share a credential only if their principals are equal, so `Eq` must compare every field that determines the
+/// credential. The Kubernetes ServiceAccount is always such a field. A cloud decides separately for each ServiceAccount, so a
+/// credential for one ServiceAccount must never go to another ServiceAccount.
 pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
-    /// The credential that a request names. The value borrows from the request, so a cache lookup copies nothing.
+    /// The type that names the requested credential. A value borrows from the client's request, so a cache lookup copies nothing.
     type Want<'a>: Copy + Send;
-    /// The credentials that a pod can get from the cloud. The operator's configuration determines the entitlement; a request cannot change it.
+    /// The credentials that a pod can get from the cloud. The operator's configuration determines the entitlement; a request
+    /// cannot change it.
     type Entitlement: fmt::Debug + Send + Sync + 'static;
 
     /// Returns the principal for the request `want` of a pod with this ServiceAccount and entitlement.
@@ -30,8 +31,8 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
         want: Self::Want<'_>,
     ) -> Result<Self, LeaseError>;
 
-    /// True if `want`, a request from this principal's pod, asks for this principal's credential. The agent calls this method on every request, so
-    /// the method must not allocate memory.
+    /// True if `want`, a request from this principal's pod, asks for this principal's credential. The agent calls this method on
+    /// every request, so the method must not allocate memory.
     fn matches_request(&self, want: Self::Want<'_>) -> bool;
 
     /// Returns the request for this principal's credential. [`Self::matches_request`] is true for that request.
@@ -40,7 +41,7 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     /// Returns the ServiceAccount that authenticates at the cloud.
     fn workload(&self) -> &ServiceAccount;
 
-    /// Returns the account to which the cloud counts this principal's calls. The default is the ServiceAccount.
+    /// Returns the account whose quota limits this principal's calls. The default is the ServiceAccount.
     fn throttle_key(&self) -> ThrottledAccountOrWorkload {
         ThrottledAccountOrWorkload::Workload(self.workload().clone())
     }
@@ -52,8 +53,8 @@ pub trait Principal: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns the age up to which the agent answers with a cached credential of this lifetime.
-    /// `None` means: at any age, while the credential is valid. The age counts from the issue of the credential. For an older credential, a
-    /// request triggers a new fetch. The request gets the old credential if the fetch fails or is late.
+    /// `None` means: at any age, while the credential is valid. The age counts from the issue of the credential. For an older
+    /// credential, a request triggers a new fetch. The request gets the old credential if the fetch fails or is late.
     fn max_cache_age(&self, _lifetime: Duration) -> Option<Duration> {
         None
     }

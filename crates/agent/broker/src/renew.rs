@@ -1,4 +1,5 @@
-//! Renews leases before they reach their floor, and drops leases that pods no longer use. The schedule calls this code when a renewal is due.
+//! Renews leases before they reach their floor, and drops leases that pods no longer use. The schedule calls this code when a
+//! renewal is due.
 
 use std::sync::{Arc, Weak};
 
@@ -31,9 +32,10 @@ impl<X: TokenExchange> RenewalHandler<Weak<CacheEntry<X>>, X::Principal> for Ren
 }
 
 impl<X: TokenExchange> BrokerState<X> {
-    /// Renews a lease whose renewal is due. Drops the lease instead if it has expired, or if no pod requested it during a whole lifetime.
-    /// An SDK requests a credential at least once per lifetime, so a lease without requests is no longer in use. If the broker kept such a
-    /// lease without renewing it, a later response could contain the lease with a remaining lifetime below the floor.
+    /// Renews a lease whose renewal is due. If the lease has expired, or if no pod used it during its whole lifetime, the
+    /// function drops the lease instead. An SDK requests a credential at least once per lifetime, so a lease without requests is
+    /// no longer in use. If the broker kept such a lease without renewing it, a later response could contain the lease with a
+    /// remaining lifetime below the floor.
     fn renew(self: &Arc<Self>, slot: &Arc<CacheEntry<X>>) {
         let now = self.clock.now();
         let Some(lease) = slot.lease() else { return };
@@ -43,8 +45,8 @@ impl<X: TokenExchange> BrokerState<X> {
         }
         let urgent_at = self.settings.lifetime_floor.urgent_at(lease.refresh_at, lease.expires);
         match slot.join_or_start_fetch(now, None, || self.renewal(slot, urgent_at, now)) {
-            // If the call gets no turn before the lease expires, the fetch ends. The schedule then calls `renew` again, which drops the expired
-            // lease.
+            // If the call gets no turn before the lease expires, the fetch ends. The schedule then calls `renew` again, which
+            // drops the expired lease.
             FetchDecision::Start(_, ticket) => FetchTask::start(self, slot, ticket, lease.expires),
             FetchDecision::Cached | FetchDecision::Join(..) => {}
             FetchDecision::RecentFailure(_) | FetchDecision::RefusedByLimit(_) => {

@@ -1,8 +1,8 @@
-//! The schedule of renewals: one task with one timetable. The schedule identifies cache entries (`S`) by id, and does not interpret
-//! their principals (`P`).
+//! The schedule of renewals: one task with one timetable. The schedule identifies cache entries (`S`) by id, and does not
+//! interpret their principals (`P`).
 //!
-//! A cache entry has at most one row in the timetable, and the schedule removes the row when the entry is dropped. Otherwise a pod
-//! could fill the memory with rows, because it can request any number of principals one after another.
+//! A cache entry has at most one row in the timetable, and the schedule removes the row when the entry is dropped. A pod can
+//! request any number of principals one after another. Without this limit, a pod could fill the memory with rows.
 
 use std::collections::{BTreeSet, HashMap};
 

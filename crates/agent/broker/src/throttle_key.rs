@@ -7,7 +7,7 @@ use seawall_core::ServiceAccount;
 /// The account or workload that a cloud throttles. The key does not name the cloud, because each cloud has its own broker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ThrottledAccountOrWorkload {
-    /// A cloud account under the name that the cloud's module chooses: an e-mail address at Google, an account and region at AWS.
+    /// A cloud account. The cloud's module chooses its name: for Google an e-mail address, for AWS an account and a region.
     CloudAccount(Arc<str>),
     /// The workload's Kubernetes ServiceAccount.
     Workload(ServiceAccount),

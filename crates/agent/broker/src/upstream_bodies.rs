@@ -1,4 +1,5 @@
-//! Helpers for requests and responses of all clouds: forms, JSON that may contain secrets, and safe quotes of a service's messages.
+//! Helpers for the requests and responses of all clouds.
+//! They encode forms, parse JSON that may contain secrets, and remove long words from a service's message.
 
 use seawall_core::Secret;
 use serde::Deserialize;
@@ -13,8 +14,8 @@ pub(crate) fn encode_form<K: AsRef<str>, V: AsRef<str>>(members: &[(K, V)]) -> S
 /// Parses JSON that may contain a secret.
 ///
 /// # Errors
-/// The body is not JSON, or does not have the expected structure. The error contains only the position, because serde's error text
-/// can quote the input.
+/// The body is not JSON, or does not have the expected structure. The error contains only the position, because serde's error
+/// text can quote the input.
 pub(crate) fn parse_json<'a, T: Deserialize<'a>>(
     step: &'static str,
     body: &'a [u8],
@@ -27,7 +28,8 @@ pub(crate) fn parse_json<'a, T: Deserialize<'a>>(
     serde_json::from_slice(body).map_err(what)
 }
 
-/// Replaces words of more than `longest` bytes in a service's message by `…`, because a token in the message would be one long word.
+/// Replaces words of more than `longest` bytes in a service's message by `…`, because a token in the message would be one long
+/// word.
 pub(crate) fn redact_long_words(text: &str, longest: usize) -> String {
     let short = |word| if str::len(word) > longest { "…" } else { word };
     text.split_whitespace().map(short).collect::<Vec<_>>().join(" ")

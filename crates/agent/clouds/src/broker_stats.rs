@@ -41,22 +41,22 @@ impl BrokerSnapshot {
                 ),
                 (
                     "seawall_credentials_evicted",
-                    "Cached credentials that the agent dropped because their pod requested too many different ones",
+                    "Cached credentials that the agent dropped because their pod requested too many different credentials",
                     counters.evicted_total(),
                 ),
                 (
                     "seawall_credential_requests_rate_limited",
-                    "Requests for new credentials that the agent refused because the pod asked too fast",
+                    "Requests for new credentials that the agent refused because the pod sent them too fast",
                     counters.rate_limited_total(),
                 ),
                 (
                     "seawall_short_lived_credentials",
-                    "Credentials that were issued with a lifetime below twice the floor, too short to stay above the floor",
+                    "Credentials that the cloud issued with a lifetime below twice the floor, so renewal cannot keep them above the floor",
                     counters.issued_below_twice_floor_total(),
                 ),
                 (
                     "seawall_requested_lifetime_reductions",
-                    "Times that the agent had to request a shorter lifetime than configured",
+                    "Number of times that the agent had to request a shorter lifetime than configured",
                     counters.lifetime_reductions_total(),
                 ),
                 (
@@ -88,14 +88,15 @@ pub(super) fn broker_warnings<X: TokenExchange>(broker: &Broker<X>) -> Vec<Strin
     if short > 0 {
         let floor = broker.lifetime_floor().min_remaining.as_secs() / 60;
         remarks.push(format!(
-            "{short} {cloud} credentials were issued with a lifetime under {} minutes, so renewal cannot keep them above the floor of {floor} minutes",
+            "{short} {cloud} credentials had a lifetime under {} minutes when the cloud issued them, so renewal cannot keep them above the floor of {floor} minutes",
             2 * floor
         ));
     }
     remarks
 }
 
-/// Returns a task that makes the lease client `own` fetch all credentials that `before` holds. Returns `None` if both are the same client.
+/// Returns a task in which the lease client `own` fetches all credentials that the lease client `before` has.
+/// Returns `None` if `own` and `before` are the same client.
 pub(super) fn refetch_task_for_new_client<X: TokenExchange>(
     own: &Arc<PodLeaseClient<X>>,
     before: &Arc<PodLeaseClient<X>>,
@@ -146,8 +147,8 @@ pub(super) fn describe_principal<P: Clone>(view: &PrincipalView<P>, now: Moment)
     shown.into_iter().map(|(key, value)| (key.to_owned(), value.unwrap_or_default())).collect()
 }
 
-/// The maximum length of an audience or a list of scopes in `/debug/pods`, in characters. A pod can request an audience or scopes of up to 2,048
-/// characters.
+/// The maximum length of an audience or a list of scopes in `/debug/pods`, in characters. A pod can request an audience or scopes
+/// of up to 2,048 characters.
 const SHOWN: usize = 256;
 
 pub(super) fn truncate(text: &str) -> String {

@@ -78,7 +78,8 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns a warning for the operator about the cloud's dialects. [`CloudBroker::warnings`] returns the warnings about the broker.
+    /// Returns a warning for the operator about the cloud's dialects. [`CloudBroker::warnings`] returns the warnings about the
+    /// broker.
     pub(super) fn warning(self) -> Option<&'a str> {
         match self {
             Self::Google(_) => None,
@@ -94,7 +95,7 @@ impl<'a> RunningCloud<'a> {
         }
     }
 
-    /// Returns the floor, if the cloud's credentials can expire as early as the Kubernetes token that the agent exchanged for them.
+    /// Returns the floor if the agent exchanges a Kubernetes token for credentials that can expire as early as the token.
     pub(super) fn token_bound_floor(self) -> Option<LifetimeFloor> {
         match self {
             Self::Google(google) => google.broker().map(|broker| broker.lifetime_floor()),
@@ -113,7 +114,7 @@ pub enum CloudBroker<'a> {
 }
 
 impl CloudBroker<'_> {
-    /// Returns the broker's figures for a metrics scrape.
+    /// Returns the broker's statistics for a metrics scrape.
     pub fn snapshot(self, clock: &Clock) -> BrokerSnapshot {
         match self {
             Self::Google(broker) => BrokerSnapshot::from_broker(broker, clock),
@@ -129,7 +130,7 @@ impl CloudBroker<'_> {
         }
     }
 
-    /// True if every credential since the broker's start was issued with a lifetime long enough to stay above the floor.
+    /// True if each credential since the broker's start had a long enough lifetime at its issue to stay above the floor.
     pub fn is_above_floor(self) -> bool {
         let counters = match self {
             Self::Google(broker) => broker.counters(),

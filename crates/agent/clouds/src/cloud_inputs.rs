@@ -12,7 +12,7 @@ use seawall_server::upstream::permits::UpstreamPermits;
 pub struct EntitlementRequest<'a> {
     /// The pod.
     pub pod: &'a Pod,
-    /// The annotations that the clouds need: those of the pod, of its ServiceAccount and of its namespace.
+    /// The annotations that the clouds need: annotations of the pod, of its ServiceAccount and of its namespace.
     pub annotations: &'a PodAnnotations,
     /// Creates the source of the pod's Kubernetes tokens.
     pub subject_tokens: &'a dyn Fn() -> Arc<dyn SubjectTokens>,

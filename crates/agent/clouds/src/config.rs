@@ -30,8 +30,8 @@ impl CloudsConfig {
         }
     }
 
-    /// Splits a full key such as `aws.region` at the first dot. Returns the keys of that cloud by their behaviour at a reload, and the key within the
-    /// section (`region`).
+    /// Splits a full key such as `aws.region` at the first dot. Returns the keys of that cloud by their behaviour at a reload,
+    /// and the key within the section (`region`).
     pub fn split_cloud_key(key: &str) -> Option<(ReloadableKeys, &str)> {
         let (section, key) = key.split_once('.')?;
         let cloud = CloudName::ALL.iter().find(|cloud| cloud.as_str() == section)?;
@@ -48,7 +48,8 @@ impl CloudsConfig {
         }
     }
 
-    /// Returns the cloud keys that are allowed in the identity file. They include keys of disabled clouds, because the agent checks the whole file.
+    /// Returns the cloud keys that are allowed in the identity file. The result includes keys of disabled clouds, because the
+    /// agent checks the whole file.
     pub fn identity_file_keys() -> Vec<IdentityFileKey> {
         [google::IDENTITY_FILE_KEYS, aws::IDENTITY_FILE_KEYS].concat()
     }

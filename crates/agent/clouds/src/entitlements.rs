@@ -1,4 +1,5 @@
-//! A pod's entitlements to each cloud. The clouds' folders decide them, the pod's entry stores them, and the dialects read them.
+//! A pod's entitlements to each cloud. The code of each cloud decides its entitlements, the pod's entry stores them, and the
+//! dialects read them.
 //!
 //! [`Entitlements`] has one field per cloud. Each cloud defines the type of its entitlement ([`google`], [`aws`]).
 
@@ -25,7 +26,7 @@ pub type RefetchTask = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct PodLeases {
     /// The pod's leases.
     pub leases: Vec<LeaseState>,
-    /// Records events on the pod, which the pod's owner can read.
+    /// Records events on the pod. The pod's owner can read these events.
     pub event_recorder: PodEventRecorder,
 }
 
@@ -34,17 +35,17 @@ pub struct PodLeases {
 pub struct LeaseState {
     /// The time when the lease was issued.
     pub issued_at: Moment,
-    /// The time when the renewal of the lease is due to begin.
+    /// The time when the renewal of the lease should begin.
     pub renewal_due_at: Moment,
     /// The time when the lease expires.
     pub expires_at: Moment,
-    /// The least remaining lifetime that a response may carry while the cloud is available.
+    /// The least remaining lifetime of credentials in a response while the cloud is available.
     pub lifetime_floor: Duration,
     /// The failure of the last renewal, or `None` if the renewal succeeded.
     pub renewal_failure: Option<RenewalFailure>,
 }
 
-/// The failing renewal of a lease. No call has succeeded from the time `since` on.
+/// A failing renewal of a lease. No call has succeeded since the time `failing_since`.
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalFailure {
     /// The time of the first failed call since the last success.
@@ -60,7 +61,7 @@ pub struct RenewalFailure {
 pub enum EntitlementState<E> {
     /// The cloud is disabled.
     CloudDisabled,
-    /// The facts that decide the entitlement are not known yet.
+    /// The agent does not know all facts yet that decide the entitlement.
     #[default]
     Pending,
     /// The decided entitlement.
@@ -142,9 +143,10 @@ impl Entitlements {
         }
     }
 
-    /// Returns a refetch task for each cloud whose lease client (`PodLeaseClient`) for the pod differs from the one in `before`.
+    /// Returns a refetch task for each cloud whose lease client (`PodLeaseClient`) for the pod differs from the lease client in
+    /// `before`.
     ///
-    /// The task makes the new client fetch all credentials that the client in `before` holds.
+    /// In the task, the new client fetches all credentials that the client in `before` has.
     pub fn refetch_tasks(&self, before: &Self) -> Vec<RefetchTask> {
         let Self { google, aws } = self;
         let of_google = google.and_then(|own| own.refetch_task(before.google()));

@@ -1,21 +1,21 @@
 //! Reports failures as Kubernetes events on a pod, for the pod's owner. Without a Kubernetes cluster the agent reports no events.
 //!
-//! The event poster in the crate `cluster` limits the events: one per pod and reason in ten minutes, and a rate per node. The text of an
-//! event states who must act. The text never quotes an answer of a cloud.
+//! The event poster in the crate `cluster` limits the events: at most one event per pod and reason in ten minutes, and a maximum
+//! rate per node. The text of an event states who must act. The text never quotes an answer of a cloud.
 
 use seawall_broker::{ExchangeFault, LeaseError};
 use seawall_core::kubernetes_events::{EventReason, PodEventRecorder};
 use seawall_http::Refusal;
 
-/// Records an event with this reason. Its text is the message of the refusal that the pod gets.
+/// Records an event with this reason. The event's text is the message of the refusal that the pod gets.
 pub(crate) fn report_refusal(complainer: &PodEventRecorder, complaint: EventReason, refusal: &Refusal) {
     complainer.record(complaint, refusal.message);
 }
 
-/// Records that a credential could not be fetched, if the pod's owner can solve the problem.
+/// Records an event about a failed fetch of a credential, if the pod's owner can solve the problem.
 ///
-/// Temporary failures cause no event. A refusal of the node's own credentials causes no event on a pod, because the pod's owner cannot solve that
-/// problem. The agent logs that refusal instead.
+/// Temporary failures cause no event. A refusal of the node's own credentials causes no event on a pod, because the pod's owner
+/// cannot solve that problem. The agent logs that refusal instead.
 pub(crate) fn report_lease_error(complainer: &PodEventRecorder, unavailable: &LeaseError, refusal: &Refusal) {
     if matches!(unavailable, LeaseError::Failed(error) if error.is_permanent_node_error()) {
         return;
@@ -56,7 +56,8 @@ mod tests {
         }
     }
 
-    /// Regression: when AWS refused the node's own credentials, the owners of 110 pods each got an event that their role's trust policy is wrong.
+    /// Regression: when AWS refused the node's own credentials, the owners of 110 pods each got an event that their role's trust
+    /// policy is wrong.
     #[test]
     fn what_the_node_is_refused_for_itself_is_no_pods_event() {
         let heard = Arc::new(Heard::default());

@@ -1,5 +1,5 @@
-//! The list of clouds. Each cloud decides what a pod may get from it (the pod's entitlement), and has the dialects (metadata
-//! APIs) that answer pods' requests.
+//! Contains the clouds. Each cloud decides which credentials a pod may get from it (the pod's entitlement).
+//! Each cloud also has dialects (metadata APIs), which answer the requests of pods.
 //!
 //! A cloud has a folder ([`google`], [`aws`]) with these parts:
 //! - its section of the configuration,
@@ -8,9 +8,9 @@
 //! - its metrics and debug output,
 //! - the request with which the readiness check probes each of its dialects.
 //!
-//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. Outside its folder, a cloud is named in four
-//! files: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. When a cloud is added, the compiler reports each `match` that omits
-//! the cloud. The crate `identity` attests pods, and the crate `server` transports requests.
+//! Code outside these folders calls a cloud only through [`Clouds`] and [`CloudsConfig`]. Outside a cloud's folder, only four
+//! files name the cloud: `core::cloud`, [`config`], [`cloud`] and [`entitlements`]. When a cloud is added, the compiler reports
+//! each `match` that omits the cloud. The crate `identity` attests pods, and the crate `server` transports requests.
 
 pub mod aws;
 pub mod broker_stats;
@@ -77,7 +77,7 @@ impl CurrentClouds {
         self.0.load_full()
     }
 
-    /// Makes these clouds the current ones.
+    /// Replaces the current clouds by these clouds.
     pub fn replace(&self, clouds: Arc<Clouds>) {
         self.0.store(clouds);
     }
@@ -88,15 +88,15 @@ impl CurrentClouds {
     }
 }
 
-/// The state of one cloud's credentials relative to their floor, the least remaining lifetime that a response may carry.
+/// States whether one cloud's credentials stay above their floor, the least remaining lifetime of credentials in a response.
 #[derive(Debug)]
 pub struct LifetimeFloorState {
     /// The cloud.
     pub cloud: CloudName,
-    /// True if every credential since the agent's start was issued with a lifetime long enough to stay above the floor.
+    /// True if each credential since the agent's start had a long enough lifetime at its issue to stay above the floor.
     pub is_kept: bool,
-    /// The floor, if the agent exchanges a pod's Kubernetes token for credentials that can expire as early as the token. `None` if no
-    /// credential of the cloud depends on the token's expiry.
+    /// The floor, if the agent exchanges a pod's Kubernetes token for credentials that can expire as early as the token. `None`
+    /// if no credential of the cloud depends on the token's expiry.
     pub token_bound_floor: Option<LifetimeFloor>,
 }
 
@@ -153,8 +153,8 @@ impl Clouds {
         self.running().filter_map(RunningCloud::broker)
     }
 
-    /// Decides a pod's entitlement to each cloud. If everything that decides an entitlement is unchanged, the pod keeps that entitlement
-    /// from `before`, with its leases.
+    /// Decides a pod's entitlement to each cloud. If everything that decides an entitlement is unchanged, the pod keeps that
+    /// entitlement from `before`, with its leases.
     pub fn decide_entitlements(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -167,10 +167,11 @@ impl Clouds {
         }
     }
 
-    /// Builds the dialects that each listener speaks on one thread. Returns `None` if a listener has no dialect of an enabled cloud.
+    /// Builds the dialects that each listener speaks on one thread. Returns `None` if a listener has no dialect of an enabled
+    /// cloud.
     ///
-    /// Each dialect is built once, even if several listeners speak it, so that all listeners of the thread share its connections to the real metadata
-    /// server.
+    /// Each dialect is built once, even if several listeners speak it, so that all listeners of the thread share its connections
+    /// to the real metadata server.
     pub fn build_dialects(
         &self,
         listeners: &[Vec<DialectName>],
@@ -199,13 +200,13 @@ impl Clouds {
         self.running().flat_map(|cloud| cloud.routes().iter().copied()).collect()
     }
 
-    /// Returns warnings for the operator about problems despite which the agent serves requests.
+    /// Returns warnings for the operator. The agent serves requests despite the problems that the warnings describe.
     pub fn warnings(&self) -> Vec<String> {
         let of_brokers = self.brokers().flat_map(CloudBroker::warnings);
         of_brokers.chain(self.running().filter_map(RunningCloud::warning).map(str::to_owned)).collect()
     }
 
-    /// Returns the state of each cloud's credentials relative to their floor. Clouds without a broker are omitted.
+    /// Returns for each cloud whether its credentials stay above their floor. The result omits clouds without a broker.
     pub fn floor_states(&self) -> Vec<LifetimeFloorState> {
         let state = |cloud: RunningCloud<'_>| {
             let broker = cloud.broker()?;
@@ -216,7 +217,8 @@ impl Clouds {
     }
 }
 
-/// Returns the running cloud for a section: `before` if the section is unchanged, otherwise a new cloud that reuses the state of `before`.
+/// Returns the running cloud for a section: `before` if the section is unchanged, otherwise a new cloud that reuses the state of
+/// `before`.
 fn next<S, C>(
     section: Option<&S>,
     before: Option<&Arc<C>>,

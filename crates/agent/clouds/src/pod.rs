@@ -18,26 +18,30 @@ use tokio::sync::futures::Notified;
 
 use super::entitlements::Entitlements;
 
-/// A client of the server: a pod, or a client that is not a known pod.
+/// A client of the agent's server: a pod, or a client that is not a known pod.
 pub type PodClient = seawall_server::connection_client::Client<PodEntry>;
 /// The outcome of a request in a dialect that serves pods.
 pub type PodHandlerOutcome = seawall_server::handler::HandlerOutcome<PodEntry>;
 /// The dialects that a listener speaks to pods.
 pub type PodDialects = seawall_server::handler::ListenerDialects<PodEntry>;
 
-/// A pod's record in the agent. All connections of the pod share it.
+/// A pod's record in the agent. All connections of the pod share this record.
 #[derive(Debug)]
 pub struct PodEntry {
     /// The id of the pod in the server.
     pub id: ClientId,
     /// The pod's names.
     pub pod: Pod,
-    /// The addresses by which this pod was attested. They never change, because `identity` creates a new entry if the pod's addresses change.
+    /// The IP addresses by which the agent attested this pod. This field never changes: `identity` creates a new entry if the
+    /// pod's addresses change.
     pub attested_addresses: AttestedAddresses,
     entitlements: ArcSwap<Entitlements>,
-    /// Wakes the tasks that wait for new entitlements. A channel instead of this field would be larger than all other fields together.
+    /// Wakes the tasks that wait for new entitlements. A channel instead of this field would be larger than all other fields
+    /// together.
     replaced: Notify,
-    /// Counts the pod's open connections. When `identity` removes or replaces this entry, it closes the counter, which ends the connections.
+    /// Counts the pod's open connections.
+    /// When `identity` removes or replaces this entry, `identity` closes the counter. A closed counter ends the pod's
+    /// connections.
     pub connections: Arc<PermitCounter>,
     /// Counts the pod's waiting long polls.
     pub long_polls: Arc<PermitCounter>,
@@ -82,7 +86,8 @@ impl PodEntry {
         }
     }
 
-    /// Returns a future for the next change of the entitlements. The future also notices a change between this call and its first poll.
+    /// Returns a future for the next change of the entitlements. The future also notices a change between this call and its first
+    /// poll.
     pub fn next_entitlements_change(&self) -> Notified<'_> {
         self.replaced.notified()
     }
@@ -102,14 +107,16 @@ pub struct CloudFetchCounter {
     pub count: AtomicU32,
     /// True if the next fetch should record its User-Agent.
     pub wants_user_agent: AtomicBool,
-    /// The recorded User-Agent. It is empty if the client sends none.
+    /// The recorded User-Agent. The value is empty if the client sends no User-Agent.
     user_agent: Mutex<Option<Box<[u8]>>>,
 }
 
 impl FetchCounters {
-    /// Adds one fetch. If two threads count at the same time, one of the two fetches can be missing in the count, which is harmless.
+    /// Adds one fetch. If two threads count at the same time, one of the two fetches can be missing in the count, which is
+    /// harmless.
     ///
-    /// An atomic addition would prevent that, but cost each request more than all other work of these counters.
+    /// An atomic addition would prevent this error. But an atomic addition would cost each request more than all other work of
+    /// these counters.
     pub fn record_fetch(&self, cloud: CloudName) {
         let own = &self.0[cloud as usize];
         own.count.store(own.count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);

@@ -10,11 +10,11 @@ use tokio::sync::{Semaphore, mpsc};
 
 /// The maximum number of concurrent prefetches per cloud.
 ///
-/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter at once. Without it,
-/// prefetches would delay credentials that pods have already requested.
+/// The broker's limiter limits the upstream calls. This constant limits how many prefetches wait for that limiter at once.
+/// Without this limit, prefetches would delay credentials that pods have already requested.
 const AT_ONCE: usize = 16;
 
-/// The capacity of the prefetch queue. A node has fewer pods than this.
+/// The capacity of the prefetch queue. A node has fewer pods than this number.
 const WAITING: usize = 4096;
 
 /// A job that fetches a pod's first credential.
@@ -22,7 +22,8 @@ pub(super) trait FirstFetchJob: Send + 'static {
     /// True if the pod was deleted. The queue drops such a job.
     fn is_gone(&self) -> bool;
 
-    /// Fetches the credential that every library requests first. Tries only once. After a failure, the pod's own request causes the next try.
+    /// Fetches the credential that every library requests first. Tries only once. After a failure, the pod's own request causes
+    /// the next try.
     fn fetch(self) -> impl Future<Output = ()> + Send;
 }
 
@@ -52,8 +53,8 @@ impl<F: FirstFetchJob> Prefetcher<F> {
 
 /// Runs the jobs in order, at most [`AT_ONCE`] at a time. The function returns when the last sender is dropped.
 ///
-/// A job becomes a task only when one of the [`AT_ONCE`] permits is free. A task per queued job would be the largest cost of each pod when many pods
-/// start together.
+/// A job becomes a task only when one of the [`AT_ONCE`] permits is free. A task per queued job would be the largest cost of each
+/// pod when many pods start together.
 async fn fetch_all<F: FirstFetchJob>(mut waiting: mpsc::Receiver<F>) {
     let turns = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(first) = waiting.recv().await {

@@ -1,4 +1,5 @@
-//! The refusals that a pod gets if the broker has no credential for it. There is one refusal per cause, in the cloud's own terms.
+//! The refusals that a pod gets if the broker has no credential for the pod. There is one refusal per cause, in the cloud's own
+//! terms.
 //!
 //! Each cloud also chooses the HTTP status, because the clients of different clouds react differently to a status.
 

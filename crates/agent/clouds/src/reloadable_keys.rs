@@ -1,4 +1,4 @@
-//! The configuration keys that a reload can change, and those that need a restart. Each cloud lists the keys of its section.
+//! The configuration keys that a reload can change, and the keys that need a restart. Each cloud lists the keys of its section.
 
 /// The keys of a cloud's section, by their behaviour at a reload. A name that ends with a dot covers all keys below it.
 #[derive(Clone, Copy, Debug)]

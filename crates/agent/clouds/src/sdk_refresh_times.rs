@@ -1,13 +1,14 @@
-//! The SDKs of a cloud: their User-Agents, their refresh times, and which of them fail first if the agent cannot renew credentials.
+//! The SDKs of a cloud: their User-Agents, their refresh times, and which of them fail first if the agent cannot renew
+//! credentials.
 //!
-//! The numbers and names are in each cloud's folder (`sdk_refresh_times.rs`). `observe` uses them to find pods that fetch too often or whose credentials
-//! will expire soon.
+//! The numbers and names are in each cloud's folder (`sdk_refresh_times.rs`). The crate `observe` uses these numbers and names to
+//! find pods that fetch too often, or pods whose credentials will expire soon.
 
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// An SDK that fetches a cloud's credentials. Its User-Agent identifies it.
+/// An SDK that fetches a cloud's credentials. The User-Agent header identifies the SDK.
 #[derive(Debug)]
 pub struct SdkProfile {
     /// The beginning of one of the words in the SDK's User-Agent.
@@ -21,7 +22,8 @@ pub struct SdkProfile {
 }
 
 impl SdkProfile {
-    /// True if the SDK polls, and this number of fetches at its poll interval fits into an hour, with a fetch at each end of the hour.
+    /// True if the SDK polls, and if it makes at least this many fetches in an hour by polling. The count includes both ends of
+    /// the hour.
     pub fn is_poll_rate(&self, in_hour: u32) -> bool {
         self.poll_interval.is_some_and(|every| every * in_hour.saturating_sub(1) <= HOUR)
     }
@@ -30,11 +32,12 @@ impl SdkProfile {
 /// The SDKs that fetch one cloud's credentials.
 #[derive(Clone, Copy, Debug)]
 pub struct SdkProfiles {
-    /// The SDKs with a known User-Agent. If a User-Agent matches two of them, the first SDK in this list counts.
+    /// The SDKs with a known User-Agent. If a User-Agent matches two SDKs, the first SDK in this list counts.
     pub profiles: &'static [SdkProfile],
-    /// The highest normal number of fetches of one lease per hour. A higher number is normal only for an SDK that polls that often.
+    /// The highest normal number of fetches of one lease per hour. A higher number is normal only for an SDK that polls more
+    /// often.
     pub normal_fetches_per_hour: u32,
-    /// The description of a client without a User-Agent. In a message it follows the words "the client is".
+    /// The description of a client without a User-Agent. In a message, this text follows the words "the client is".
     pub no_user_agent_description: &'static str,
     /// A sentence that explains to the pod's owner how to make the client's credentials live longer.
     pub lifetime_advice: &'static str,
@@ -60,7 +63,7 @@ impl Default for SdkProfiles {
             profiles: &[],
             normal_fetches_per_hour: 13,
             no_user_agent_description: UNNAMED_CLIENT_DESCRIPTION,
-            lifetime_advice: "Raise the lifetime of its credentials, or use a newer SDK release.",
+            lifetime_advice: "Raise the lifetime of the pod's credentials, or use a newer SDK release.",
             earliest_affected: None,
         }
     }

@@ -1,4 +1,5 @@
-//! The request by which the readiness check probes a dialect. Each cloud defines its request, and the crate `observe` sends it.
+//! The request by which the readiness check tests a dialect. Each cloud defines the request, and the crate `observe` sends the
+//! request.
 
 /// A readiness request to a dialect. A successful response contains no credentials.
 #[derive(Clone, Copy, Debug)]

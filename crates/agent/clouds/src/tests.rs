@@ -130,8 +130,8 @@ async fn a_pod_that_is_gone_is_refused_whatever_dialect_it_asks() {
     }
 }
 
-/// Regression: the agent refused a deleted pod a session token. After this refusal a client sends requests without a token, sometimes
-/// permanently.
+/// Regression: the agent refused a deleted pod a session token. After this refusal a client sends requests without a token,
+/// sometimes permanently.
 #[tokio::test]
 async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connection_ends() {
     let world = PodFixture::with_sections("aws: { region: eu-central-1 }\n");
@@ -145,8 +145,8 @@ async fn a_pod_that_is_gone_is_given_what_whoever_asks_is_given_and_its_connecti
     assert!(answer.contains("pod_gone"), "{answer}");
 }
 
-/// Regression: at the connection limit, the listener's first dialect refused every request with a `Retry-After` header, which AWS clients must not
-/// get.
+/// Regression: at the connection limit, the listener's first dialect refused every request with a `Retry-After` header, which AWS
+/// clients must not get.
 #[tokio::test]
 async fn at_the_cap_a_session_token_is_given_and_the_rest_is_refused_by_the_dialect_that_is_asked() {
     let world = PodFixture::with_sections(BOTH_CLOUDS_BROKERED_CONFIG);

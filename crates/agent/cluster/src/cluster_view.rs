@@ -10,7 +10,7 @@ use crate::index::PodSnapshot;
 use crate::related_objects::{RelatedObjectKind, SelectedAnnotationKeys};
 use crate::watch_health::{WatchHealth, WatchState};
 
-/// The latest snapshot and the state of the watches. The watch thread writes it; all threads read it.
+/// Holds the latest snapshot and the state of the watches. The watch thread writes these values; all threads read them.
 #[derive(Debug)]
 pub(crate) struct ClusterView {
     pub(crate) snapshot: ArcSwap<PodSnapshot>,

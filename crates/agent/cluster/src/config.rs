@@ -14,8 +14,8 @@ pub struct ClusterConfig {
     pub node: NodeName,
     /// The source of the API server's address and credentials: the pod's in-cluster files or a kubeconfig.
     pub kube_access: ClientConfigSource,
-    /// The key of the taint that the agent removes from the node once the agent is ready. With `None` the agent does not change
-    /// the node and needs no permission on nodes.
+    /// The key of the taint that the agent removes from the node once the agent is ready. With `None`, the agent does not
+    /// change the node, so it needs no permissions for nodes.
     pub startup_taint: Option<String>,
     /// The lifetime that the agent requests for a pod's token. The API server accepts 600 s or more, and can grant a shorter
     /// lifetime.
@@ -26,8 +26,8 @@ pub struct ClusterConfig {
     pub timeouts: KubeTimeouts,
 }
 
-/// A valid node name. The agent puts the name into a field selector. In a field selector, an empty name would select pods
-/// without a node, and a comma would start another condition.
+/// A valid node name. The agent puts the name into a field selector. There, an empty name would select pods without a node, and
+/// a comma would start another condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeName(String);
 

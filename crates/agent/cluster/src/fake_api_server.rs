@@ -14,7 +14,7 @@ use seawall_kube::{
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-/// A call that waits for its response. Dropping it breaks the connection.
+/// A call that waits for its response. Dropping the call breaks the connection.
 #[derive(Debug)]
 pub(crate) struct FakeCall {
     pub(crate) method_and_uri: String,
@@ -55,7 +55,7 @@ impl FakeCall {
     }
 }
 
-/// The server's end of an open watch. Dropping it ends the stream normally.
+/// The server's end of an open watch. Dropping this value ends the stream normally.
 #[derive(Debug)]
 pub(crate) struct FakeWatchStream(mpsc::UnboundedSender<Bytes>);
 

@@ -1,5 +1,5 @@
 //! Posts events on pods, so that `kubectl describe pod` shows why a pod got no credentials. Posts events about the agent itself
-//! on the agent's own pod or on the node.
+//! on the agent's own pod or, if that pod is unknown, on the node.
 //!
 //! A pod can send thousands of requests per second that the agent refuses. So the agent posts at most one event per pod and
 //! reason in 600 s, and limits the rate for the whole node. The agent remembers a limited number of events and does not retry a
@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::index::PodRecord;
 
-/// The time during which the agent does not repeat an event about the same pod with the same reason.
+/// The minimum time between two events with the same pod and reason.
 const QUIET: Duration = Duration::from_secs(600);
 
 /// The maximum rate of events for the whole node: sustained events per second, and burst size.
@@ -125,14 +125,14 @@ impl EventReporter {
         self.0.post(own.map(|record| record.pod.clone()), complaint, message)
     }
 
-    /// Returns the number of posted events and the number of dropped events. An event is dropped if it exceeds the rate limit
-    /// or the limit of remembered events, if the queue is full, or if the post fails. A repetition counts in neither number.
+    /// Returns the number of posted events and the number of dropped events. The agent drops an event if the event exceeds a
+    /// limit (rate, remembered events, queue length) or if the post fails. A skipped repetition counts in neither number.
     pub fn posted_and_dropped_counts(&self) -> (u64, u64) {
         (self.0.posted.load(Ordering::Relaxed), self.0.dropped.load(Ordering::Relaxed))
     }
 }
 
-/// The decision on an event: new, reported recently, or dropped for lack of room.
+/// The decision about an event: post it, skip a repetition, or drop it because of a limit.
 enum Admission {
     News,
     SaidLately,

@@ -1,27 +1,29 @@
-//! The Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
+//! Provides the Kubernetes view of this node: its pods, their ServiceAccounts, and tokens that prove a pod's identity.
 //!
-//! Only this crate of the agent sends requests to the API server, by means of the crate `kube`. This crate knows which pod has
-//! which address. It does not know clouds, the HTTP requests of pods, or policy. The agent starts one [`ClusterClient`], which
-//! sends requests, and runs the [`WatchThread`] on a separate thread. Traffic threads get a [`NodePods`] handle: an atomic
-//! pointer to an immutable [`PodSnapshot`]. The agent waits for each new snapshot ([`NodePods::wait_for_newer`]). It then
-//! prefetches credentials for new pods and drops the credentials of pods that are gone.
+//! No other crate of the agent sends requests to the API server. This crate sends them through the crate `kube`. This crate
+//! knows which pod has which address. It contains no code for clouds, for the HTTP requests of pods, or for policy. The agent
+//! starts one [`ClusterClient`], which sends requests, and runs the [`WatchThread`] on a separate thread. The traffic threads,
+//! which serve the pods' requests, get a [`NodePods`] handle: an atomic pointer to an immutable [`PodSnapshot`]. The agent
+//! waits for each new snapshot ([`NodePods::wait_for_newer`]). The agent then prefetches credentials for new pods and drops the
+//! credentials of pods that are gone.
 //!
 //! **An unreachable API server is a normal state.** The client starts without sending a request. During an outage, readers keep
-//! the last snapshot, the age of the data grows ([`NodePods::time_since_last_message`]), and each watch retries until it works again.
+//! the last snapshot, the age of the data grows ([`NodePods::time_since_last_message`]), and each watch retries until it works
+//! again.
 //!
 //! **Which ServiceAccounts.** The agent keeps only the ServiceAccounts that this node's pods use. One metadata-only watch over
 //! all namespaces reports changes, because separate watches would need a TLS connection for each namespace. The watch starts
-//! without a list and reports only later changes: with a list, each node of a cluster with 10,000 ServiceAccounts would
-//! transfer all of them. The agent fetches each ServiceAccount in use with a separate request, whose response has a few hundred
-//! bytes. For the watch and these requests, the agent needs the permissions `get, list, watch` on all ServiceAccounts.
+//! without a list and reports only later changes. A list would transfer all ServiceAccounts of the cluster to each node; a
+//! large cluster has 10,000. The agent fetches each ServiceAccount in use with a separate request, whose response has a few
+//! hundred bytes. For the watch and these requests, the agent needs the permissions `get, list, watch` on all ServiceAccounts.
 //! ServiceAccounts contain no secrets.
 //!
-//! **Which namespaces.** The agent watches and fetches namespaces in the same way, but only if a cloud selects annotation keys
-//! of namespaces. Otherwise the agent reads no namespaces and needs no permission for them. `deploy/rbac.yaml` grants `get,
-//! list, watch` on namespaces for the clouds that select such keys.
+//! **Which namespaces.** The agent watches and fetches namespaces in the same way, but only if a configured cloud selects
+//! annotation keys of namespaces. Otherwise the agent reads no namespaces and needs no permission for them. `deploy/rbac.yaml`
+//! grants `get, list, watch` on namespaces for the clouds that select such keys.
 //!
-//! **Which annotations.** The agent keeps only annotations whose keys a cloud selects ([`ClusterConfig::annotation_keys`]). The
-//! crate `clouds` defines the meaning of these annotations.
+//! **Which annotations.** Each configured cloud selects the annotation keys that it reads ([`ClusterConfig::annotation_keys`]).
+//! The agent keeps no other annotations. The crate `clouds` defines the meaning of these annotations.
 
 mod cluster_view;
 mod config;
@@ -72,14 +74,14 @@ pub struct ClusterClient {
     node: NodeName,
     taint: Option<String>,
     pod_token_lifetime: Duration,
-    /// The event poster's task. Dropping the set aborts the task.
+    /// Holds the task that posts events. Dropping the set aborts the task.
     _tasks: JoinSet<()>,
 }
 
 impl ClusterClient {
-    /// Reads the credentials, and creates the client and the watch thread. The client runs on the runtime of the calling
+    /// Reads the credentials, and creates the client and the [`WatchThread`]. The client runs on the runtime of the calling
     /// thread, which is the agent's control thread. The caller must start a thread that calls [`WatchThread::run`]. This
-    /// function sends no request. If the API server is unreachable, the watches retry until it responds.
+    /// function sends no request. If the API server is unreachable, the watches retry until the server responds.
     ///
     /// # Errors
     /// The kubeconfig or the in-cluster files cannot be read.
@@ -112,7 +114,7 @@ impl ClusterClient {
         self.pods.clone()
     }
 
-    /// Returns a handle that provides the tokens of this pod only. All handles of a pod share its cached tokens.
+    /// Returns a handle that provides the tokens of this pod only. All handles of a pod share the pod's cached tokens.
     pub fn tokens_for(&self, record: &PodRecord) -> Arc<dyn SubjectTokens> {
         Arc::new(PodTokenSource {
             pod: record.pod.clone(),
@@ -127,8 +129,8 @@ impl ClusterClient {
         self.reporter.clone()
     }
 
-    /// Returns the health of each watch, for readiness and the admin port. The agent watches pods and ServiceAccounts, and also
-    /// namespaces if a cloud selects keys on them.
+    /// Returns the health of each watch, for readiness and the admin port. The agent watches pods and ServiceAccounts. It also
+    /// watches namespaces if a cloud selects annotation keys of namespaces.
     pub fn health_per_watch(&self) -> Vec<WatchHealth> {
         self.pods.shared.health_per_watch(self.link.clock.now())
     }
@@ -142,7 +144,8 @@ impl ClusterClient {
     }
 }
 
-/// The pods of this node, as the API server last reported them. Cheap to clone; usable from any thread and runtime.
+/// Gives access to the pods of this node, as the API server last reported them. The handle is cheap to clone. Any thread and
+/// runtime can use it.
 #[derive(Clone, Debug)]
 pub struct NodePods {
     shared: Arc<ClusterView>,
@@ -162,7 +165,8 @@ impl NodePods {
         self.shared.pod_watch.freshness.is_fresh_at(self.clock.now())
     }
 
-    /// Waits until [`Self::is_current`] is true. Set a timeout, because the wait can be long on a machine that is short of CPU.
+    /// Waits until [`Self::is_current`] is true. The caller must set a timeout, because the wait can be long on a machine that
+    /// is short of CPU.
     pub async fn wait_until_current(&self) {
         self.shared.pod_watch.freshness.wait_until_fresh(&self.clock).await;
     }
@@ -181,8 +185,8 @@ impl NodePods {
     }
 }
 
-/// Returns ring, the TLS provider of the agent. The agent also signs with ring, so a second library would only make the binary
-/// larger.
+/// Returns the TLS provider of the agent, the library ring. The agent also signs with ring. A second library would only make
+/// the binary larger.
 fn provider() -> Arc<CryptoProvider> {
     rustls::crypto::ring::default_provider().into()
 }

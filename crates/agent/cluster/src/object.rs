@@ -16,8 +16,8 @@ use seawall_kube::KubeStatus;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// An object with a resource version. Each write raises the version of the collection, and the written object gets the new
-/// version.
+/// Gives the resource version of an object. Each write raises the version of the collection, and the written object gets the
+/// new version.
 pub(crate) trait Versioned {
     /// The value of `metadata.resourceVersion`.
     fn version(&self) -> &str;
@@ -47,7 +47,7 @@ pub(crate) enum WatchEvent<T> {
     Added(T),
     Modified(T),
     Deleted(T),
-    /// Contains no object, only the position (a resource version) that the watch has reached.
+    /// A bookmark contains no object, only the position (a resource version) that the watch has reached.
     Bookmark(Bookmark),
     /// The server ends the watch with this status.
     Error(KubeStatus),
@@ -75,8 +75,8 @@ pub(crate) struct ObjectMeta {
 pub(crate) type KeptAnnotationKeys = Arc<[&'static str]>;
 
 thread_local! {
-    /// Holds the `keys` argument of [`decode_selected`] while `read` runs, because derived deserializers take no parameters. If the agent
-    /// filtered annotations only after decoding, it would hold up to 256 KiB of annotations for each object of a list.
+    /// Holds the `keys` argument of [`decode_selected`] during decoding, because derived deserializers take no parameters. If
+    /// the agent filtered annotations only after decoding, each object of a list would need up to 256 KiB of memory.
     static SELECTED: RefCell<KeptAnnotationKeys> = RefCell::default();
 }
 
@@ -128,7 +128,8 @@ impl<'de> Visitor<'de> for SelectedVisitor<'_> {
     }
 }
 
-/// Reads one of these keys; returns `None` for any other key. Compares an unselected key in place, without a copy.
+/// Reads a map key. Returns the key if it is one of these keys, and `None` otherwise. Compares the key in place, without a
+/// copy.
 struct KeySeed<'k>(&'k [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
@@ -231,9 +232,9 @@ pub(crate) enum SandboxCondition {
     /// The status lacks the condition.
     #[default]
     Unknown,
-    /// The pod has no sandbox, or the kubelet will create another one.
+    /// The pod has no sandbox, or the kubelet will create another sandbox.
     Absent,
-    /// The pod has a sandbox. The value is the time of its creation, if reported.
+    /// The pod has a sandbox. The value is the sandbox's creation time, if the status contains it.
     Ready(Option<SystemTime>),
 }
 
@@ -256,7 +257,7 @@ struct Running {
     started_at: Option<KubeTimestamp>,
 }
 
-/// One pod condition. The agent drops it after it has decoded the status.
+/// One pod condition. The agent drops the condition after decoding the status.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Condition {
@@ -286,12 +287,13 @@ pub(crate) struct PodIpEntry {
 }
 
 impl PodStatus {
-    /// Returns the latest time in the status that comes from the node's clock. The kubelet wrote the status after this time.
-    /// Returns `None` if the status contains no such time. A status in which a kubelet reports an address always contains such a
+    /// Returns the latest time in the status that the node's clock produced. The kubelet wrote the status after this time.
+    /// Returns `None` if the status contains no such time. If a kubelet reports an address, the status always contains such a
     /// time.
     ///
-    /// The transition time of the condition `Ready` does not count, because the node controller can write it. The end times of
-    /// containers do not count either: after a reboot, container runtimes set these times to the time of their own start.
+    /// The transition time of the condition `Ready` does not count, because the node controller can write this time. The end
+    /// times of containers do not count either: after a reboot, container runtimes set these times to the time of their own
+    /// start.
     pub(crate) fn earliest_write_time(&self) -> Option<SystemTime> {
         let SandboxCondition::Ready(Some(made)) = self.sandbox else { return self.started() };
         self.started().max(Some(made))
@@ -303,8 +305,8 @@ impl PodStatus {
         started.chain(self.start_time).map(|time| time.0).max()
     }
 
-    /// Returns the pod's own addresses in canonical form: an IPv4-mapped IPv6 address becomes the IPv4 address. Invalid text and
-    /// the node's own addresses are left out, because they do not identify a pod.
+    /// Returns the pod's own addresses in canonical form: an IPv4-mapped IPv6 address becomes the IPv4 address. The result
+    /// omits invalid text and the node's own addresses, because they do not identify a pod.
     pub(crate) fn addresses(&self) -> Vec<IpAddr> {
         let node: Vec<IpAddr> = parsed(&self.host_ip, &self.host_ips).collect();
         let mut own: Vec<IpAddr> = parsed(&self.pod_ip, &self.pod_ips)

@@ -17,14 +17,15 @@ pub(crate) enum RelatedObjectKind {
     Namespace,
 }
 
-/// One ServiceAccount or namespace, by its name.
+/// Names one ServiceAccount or namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RelatedObject {
     ServiceAccount(ServiceAccount),
     Namespace(Arc<str>),
 }
 
-/// The annotation keys that the clouds select. If no cloud selects a key of namespaces, the agent requests no namespaces.
+/// Holds the annotation keys that the configured clouds select. If no cloud selects a key of namespaces, the agent requests no
+/// namespaces.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SelectedAnnotationKeys {
     pub(crate) pod: KeptAnnotationKeys,
@@ -41,7 +42,7 @@ impl RelatedObjectKind {
         }
     }
 
-    /// Returns the object with this metadata.
+    /// Returns the kind and the name of the object that has this metadata.
     pub(crate) fn object_from_metadata(self, metadata: &ObjectMeta) -> RelatedObject {
         let name = metadata.name.as_str().into();
         match self {

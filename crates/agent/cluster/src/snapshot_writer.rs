@@ -32,7 +32,8 @@ pub(crate) enum ViewUpdate {
     Fetched(ObjectFetch, RelatedAnnotations),
 }
 
-/// The maximum number of queued updates. When the queue is full, the watches stop reading, and TCP slows the API server down.
+/// The maximum number of queued updates. When the queue is full, the watches stop reading, and TCP flow control makes the API
+/// server wait.
 pub(crate) const MAX_QUEUED_UPDATES: usize = 256;
 
 /// The maximum number of concurrent reads of ServiceAccounts and namespaces.
@@ -153,7 +154,8 @@ impl SnapshotWriter {
         let new = Arc::new(self.index.build_snapshot(wall));
         (self.is_news, self.outdated) = (false, self.index.next_change_at(wall));
         let version = new.version();
-        // Store the snapshot before the version, so that a reader that the new version wakes sees at least this snapshot.
+        // Store the snapshot before the version. A reader that wakes up because of the new version then sees at least this
+        // snapshot.
         self.shared.snapshot.store(new);
         self.shared.version_sender.send_replace(version);
         self.shared.pod_watch.freshness.add_published_changes(std::mem::take(&mut self.unpublished));
@@ -177,8 +179,8 @@ impl SnapshotWriter {
     }
 }
 
-/// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s, so that after the wait the
-/// wall clock is past that moment.
+/// Returns the time until `end` or until the end of [`REBUILT`], whichever comes first. Adds 1 s, so that the wall clock is
+/// past that moment when the wait ends.
 fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     let now = clock.wall_time();
     let end = end.map(|end| end.duration_since(now).unwrap_or_default());
@@ -188,7 +190,7 @@ fn until(end: Option<SystemTime>, clock: &Clock) -> Duration {
     left.map_or(FAR, |left| (left + Duration::from_secs(1)).min(FAR))
 }
 
-/// Returns the time of this machine's start by the present wall clock; `None` if the start is at least [`REBUILT`] ago.
+/// Returns the wall-clock time of this machine's start; `None` if the start is at least [`REBUILT`] ago.
 fn recent_boot(clock: &Clock) -> Option<SystemTime> {
     let uptime = uptime(clock);
     clock.wall_time().checked_sub(uptime).filter(|_| uptime < REBUILT)
@@ -207,8 +209,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Retries until it knows the object's annotations or knows that the object does not exist. Returns `None` once the fetch's
-    /// ticket is void.
+    /// Retries until it knows the object's annotations or knows that the object does not exist. Returns `None` if the fetch's
+    /// ticket is no longer valid.
     async fn read_until_known(&self, permits: &Semaphore) -> Option<RelatedAnnotations> {
         let Self { link, fetch, .. } = self;
         let mut pauses = RetryBackoff::new(&link.timeouts);

@@ -19,7 +19,7 @@ use crate::kubernetes_events::EventReporter;
 use crate::related_objects::{RelatedObject, RelatedObjectKind, SelectedAnnotationKeys};
 use crate::{ClusterClient, NodeName, NodePods};
 
-/// A cluster client whose pods a test reports.
+/// A cluster client that gets its pods from a test.
 #[derive(Debug)]
 pub struct ManualCluster {
     /// The client. Its requests never get a response.

@@ -1,11 +1,12 @@
-//! Removes the agents of a cluster, and waits until their nodes are clean. After that, the operator can delete Seawall's other
-//! objects from the cluster. Only the uninstall command uses this module; a serving agent never does.
+//! Removes the agents of a cluster, and waits until their nodes are clean. A clean node has no metadata redirect. Afterwards,
+//! the operator can delete Seawall's other objects from the cluster. Only the uninstall command uses this module; a serving
+//! agent never does.
 //!
 //! **The order matters.**
 //!
-//! 1. Delete the agents' DaemonSet. Otherwise the DaemonSet could start an agent again on a node that returns or joins, and the
-//!    agent's pod would attach the redirect again. After this step, the metadata requests of all pods fail: the redirect's
-//!    programs still capture the requests, but no agent answers. So no pod gets another pod's credentials.
+//! 1. Delete the agents' DaemonSet. Otherwise the DaemonSet could start an agent on a node that joins or rejoins the cluster,
+//!    and this agent's pod would attach the redirect again. After this step, the metadata requests of all pods fail: the
+//!    redirect's programs still capture the requests, but no agent answers. So no pod gets another pod's credentials.
 //! 2. Clean the nodes with the pods of another DaemonSet. Each of these pods is ready once its node is clean. From then on, the
 //!    node's pods reach the real metadata server. No pod gets another pod's credentials, because no agent is left.
 //! 3. Remove the startup taint. If the taint were removed earlier, pods would start on nodes where their requests still fail.
@@ -49,7 +50,7 @@ pub enum UninstallError {
     UnfinishedNodes {
         /// The names of the nodes, sorted.
         nodes: Vec<String>,
-        /// The time limit in force.
+        /// The time limit of the step.
         within: Duration,
     },
     /// The API server did not report the state.
@@ -57,7 +58,7 @@ pub enum UninstallError {
     StateUnknown {
         /// The last error from the API server.
         reason: String,
-        /// The time limit in force.
+        /// The time limit of the step.
         within: Duration,
     },
 }
@@ -109,7 +110,7 @@ struct DaemonSetStatus {
     number_ready: u32,
 }
 
-/// The fields that give the node and the readiness of a DaemonSet's pod.
+/// Holds the fields that give the node and the readiness of a DaemonSet's pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct DaemonSetPod {
@@ -131,7 +132,7 @@ struct Condition {
     status: String,
 }
 
-/// An object of any kind. Only its name is read.
+/// An object of any kind. The uninstaller reads only the object's name.
 #[derive(Debug, Deserialize)]
 struct NamedObject {
     metadata: Name,
@@ -143,8 +144,8 @@ struct Name {
 }
 
 impl Selector {
-    /// Returns the selector as a query parameter. Labels contain no characters that need escaping in a selector (apimachinery
-    /// `IsValidLabelValue`).
+    /// Returns the selector as a query parameter. The selector needs no escaping, because labels contain no special characters
+    /// (apimachinery `IsValidLabelValue`).
     fn text(&self) -> String {
         let pairs: Vec<String> =
             self.match_labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -195,7 +196,8 @@ impl Uninstaller {
         Ok(())
     }
 
-    /// Returns the nodes of the remaining agents. `selector` keeps the agents' label selector after their DaemonSet is deleted.
+    /// Returns the nodes of the remaining agents. `selector` stores the agents' label selector, because the function deletes
+    /// the agents' DaemonSet.
     async fn agents_left(
         &self,
         daemonset: &str,

@@ -1,31 +1,32 @@
 //! Proves that the latest snapshot contains all watch data that has reached this machine.
 //!
-//! The agent decides once for each connection which pod has the source address. It uses the latest snapshot of the node's pods, the
-//! *view*. The API server reports a pod's end before the next pod at the same address can run. But on a machine that is short of
-//! CPU, the report can wait unread in the socket. If a traffic thread then accepted the next pod's first connection, the next pod
-//! would get the previous pod's credentials. So the agent makes this decision only with a *current* view: a view that contains
-//! everything that had reached this machine shortly before. The watch thread proves that the view is current, and stores the time of
-//! the last proof as one number. A traffic thread reads this number. If the last proof is older than [`MAX_PROOF_AGE`], the traffic thread
-//! requests a new proof. Meanwhile the client's request waits, as it also waits while the agent does not know the client's pod.
-//! While connections arrive, the watch thread renews the proof before the proof is too old.
+//! The agent decides once for each connection which pod has the connection's source address. For the decision it uses the
+//! *view*, the latest snapshot of the node's pods. The API server reports a pod's end before the next pod at the same address
+//! can run. But on a machine that is short of CPU, the agent can leave this report unread in the socket for a while. If a
+//! traffic thread then accepted the next pod's first connection, the next pod would get the previous pod's credentials. So the
+//! agent decides only with a *current* view: a view that contains everything that had reached this machine shortly before. The
+//! watch thread proves that the view is current, and stores the time of the last proof as one number. A traffic thread reads
+//! this number. If the last proof is older than [`MAX_PROOF_AGE`], the traffic thread requests a new proof. Meanwhile the
+//! client's request waits. A request waits in the same way while the agent does not know the client's pod. While connections
+//! arrive, the watch thread renews the proof before the proof is too old.
 //!
 //! The proof depends on tokio's current-thread runtime. The watch, its connection, the snapshot writer and the prover share one
 //! such runtime ([`crate::watch_thread`]). A task that yields runs again only after the runtime has asked the kernel for input.
-//! Suppose that the prover yields for a few rounds, the watch reads nothing, and the writer has nothing to publish. Then the
-//! runtime has read everything that had arrived before the first round.
+//! Suppose that the prover yields a few times, and that meanwhile the watch reads nothing and the writer has nothing to
+//! publish. Then the runtime has read everything that had arrived before the first yield.
 //!
-//! While the watch has no connection, it receives nothing, so its silence proves nothing. For [`RESUMING`] after the end of a
-//! connection, the view does not count as current. After that time, the agent assumes an outage of the API server and serves
-//! the pods of the last view. This is safe because in an outage the kubelet receives nothing either and starts no pods on the
-//! node. The agent also assumes an outage if the API server responds with 5xx. An API server that refuses the agent
-//! (permission, token, rate limit) still serves the kubelet, and the kubelet starts pods. So the view is not current until the
-//! API server accepts the agent again.
+//! While the watch has no connection, it receives nothing, so its silence proves nothing. The view does not count as current
+//! for the time [`RESUMING`] after a connection has ended. After that time, the agent assumes an outage of the API server and
+//! serves the pods of the last view. This is safe: during an outage, the kubelet does not receive new pods from the API server,
+//! so it starts no pods on the node. The agent also assumes an outage if the API server responds with 5xx. An API server that
+//! refuses the agent (permission, token, rate limit) still serves the kubelet, and the kubelet starts pods. So the view is not
+//! current until the API server accepts the agent's requests again.
 //!
 //! A list shows the pods at one moment, and only a watch that starts at that moment reports later changes. So the view is not
-//! current until the API server has opened the first watch. The view is also not current while the watch restarts because the API
-//! server no longer has the watch's position (a resource version). In this case the agent does not assume an outage: the API server
-//! reported the loss, so it responds, and the kubelet can get new pods from it. If the API server later stops responding, the agent
-//! assumes an outage.
+//! current until the API server has opened the first watch. The view is also not current while the watch restarts because the
+//! API server no longer has the watch's position (a resource version). In this case the agent does not assume an outage. The
+//! API server reported the lost position, so it responds, and the kubelet can get new pods from it. If the API server later
+//! stops responding, the agent assumes an outage.
 //!
 //! The proof does not cover data that the API server has not sent yet; see THREAT-MODEL.md, "A limit of `source-ip`".
 
@@ -38,30 +39,30 @@ use tokio::sync::Notify;
 
 /// The maximum age of a proof.
 ///
-/// This age is far shorter than the time between a pod's end and the first process of the next pod at the same address. In that
-/// time, the node sets up the network namespace, the pod's network and the container, which takes hundreds of milliseconds. The age
-/// is also far longer than a proof takes. One proof serves all connections of the next 20 ms, so a storm of new connections costs
-/// about 100 proofs per second ([`RENEWAL`]).
+/// The value is far below the time between a pod's end and the first process of the next pod at the same address. Between these
+/// two events, the node sets up the network namespace, the pod's network and the container. This setup takes hundreds of
+/// milliseconds. The value is far above the time that a proof takes. One proof serves all connections of the next 20 ms, so a
+/// storm of new connections costs about 100 proofs per second ([`RENEWAL`]).
 pub(crate) const MAX_PROOF_AGE: Duration = Duration::from_millis(20);
 
-/// The interval at which the prover renews the proof while connections arrive. The interval is half of [`MAX_PROOF_AGE`], so that a new
-/// proof has the other half to finish and connections rarely wait for one. Each wait costs two thread switches. On a busy
-/// machine, these switches cause most of the latency of a quiet pod's slowest connections.
+/// The interval at which the prover renews the proof while connections arrive. The interval is half of [`MAX_PROOF_AGE`]. The
+/// prover has the other half to finish a new proof, so connections rarely wait for a proof. Each wait costs two thread
+/// switches. On a busy machine, these switches cause most of the latency of the slowest connections of a pod with few requests.
 const RENEWAL: Duration = Duration::from_millis(10);
 
-/// The number of renewals after which the prover stops if no connection checked the proof meanwhile. These renewals take 0.5 s.
+/// The prover stops after this many renewals if no connection checks the proof meanwhile. These renewals take 0.5 s.
 const UNSEEN: u32 = 50;
 
-/// The time after the end of a watch stream at which the agent assumes an outage, if the watch has not resumed. The watch makes its
-/// first two attempts within 0.1 s and 0.3 s. A client's request can wait longer than this time, so in an outage the agent refuses
-/// no known pod.
+/// The agent assumes an outage if the watch has not resumed this long after the end of its last stream. The watch makes its
+/// first two attempts within 0.1 s and 0.3 s. A client's request may wait longer than this time. So an outage does not make the
+/// agent refuse the requests of known pods.
 const RESUMING: Duration = Duration::from_millis(300);
 
 /// The number of times that the prover yields in one check. During the first yield, the runtime asks the kernel for input.
 /// During the second yield, the input passes through the connection, the watch and the writer. The third yield is a reserve.
 const ROUNDS: usize = 3;
 
-/// The time of the last proof, and the signals that produce the next one.
+/// Holds the time of the last proof, and the signals for the next proof.
 #[derive(Debug, Default)]
 pub(crate) struct ViewFreshness {
     /// The start time of the last proof, in nanoseconds; 0 means that there is no proof yet.
@@ -91,8 +92,8 @@ const ANEW: u64 = 1;
 const OPEN: u64 = 2;
 
 impl ViewFreshness {
-    /// True if, at `then`, the view contained everything that had arrived shortly before. If not, the function also requests a
-    /// new proof.
+    /// True if, at `then`, the view contained everything that had arrived shortly before. If the result is false, the function
+    /// also requests a new proof.
     pub(crate) fn is_fresh_at(&self, then: Moment) -> bool {
         if !self.looked.load(Ordering::Relaxed) {
             self.looked.store(true, Ordering::Relaxed);
@@ -105,8 +106,9 @@ impl ViewFreshness {
         is_proven
     }
 
-    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. The proof can be older than [`MAX_PROOF_AGE`] when this
-    /// function returns. If that were an error, no connection would get a response on a machine with long scheduling delays.
+    /// Waits until [`Self::is_fresh_at`] is true for the time of the call. The proof can be older than [`MAX_PROOF_AGE`] when
+    /// this function returns. If the function failed in this case, no connection would get a response on a machine with long
+    /// scheduling delays.
     pub(crate) async fn wait_until_fresh(&self, clock: &Clock) {
         let since = clock.now();
         loop {
@@ -180,8 +182,9 @@ impl ViewFreshness {
         }
     }
 
-    /// Waits until all data that had arrived before one moment is read and published, and returns this moment. If the watch's stream
-    /// ends or opens meanwhile, the wait starts again, because a watch without a stream receives nothing.
+    /// Calls [`Self::drain`] and returns the time at which the drain began. All data that had arrived before this time is then
+    /// published. If the watch's stream ends or opens meanwhile, the function starts again, because a watch without a stream
+    /// receives nothing.
     async fn drained_in_one_watch(&self, clock: &Clock) -> Moment {
         loop {
             self.watched(clock).await;
@@ -220,8 +223,8 @@ impl ViewFreshness {
     }
 }
 
-/// Makes proofs on request and renews them while connections check them. Never returns. The function must run on the runtime of
-/// the watch and the writer; [`crate::watch_thread`] ensures this.
+/// Makes a proof on request, and renews the proof while connections check it. Never returns. The function must run on the
+/// runtime of the watch and the writer; [`crate::watch_thread`] ensures this.
 pub(crate) async fn run_freshness_prover(current: Arc<ViewFreshness>, clock: Clock) {
     loop {
         current.wanted.notified().await;

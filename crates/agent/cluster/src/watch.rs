@@ -1,4 +1,4 @@
-//! Lists and watches the objects of one kind, and reports changes without end.
+//! Lists and watches the objects of one kind, and reports each change.
 //!
 //! Each kind has its own task, connection and back-off, so that a stuck or forbidden watch delays no other watch. Bookmarks
 //! show that a quiet watch still works.
@@ -26,13 +26,13 @@ use crate::watch_health::WatchState;
 /// A change that a watch reports.
 #[derive(Debug)]
 pub(crate) enum WatchChange<T> {
-    /// The watch starts or restarts, and these are all objects. The list is empty for [`WatchOrigin::Position`].
+    /// Contains all objects at the start or restart of the watch. The list is empty for [`WatchOrigin::Position`].
     Started(Vec<T>),
     Applied(T),
     Deleted(T),
 }
 
-/// The start of a watch: with a list of all objects, or with a position only.
+/// Defines how a watch starts: with a list of all objects, or with a position only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WatchOrigin {
     /// The watch starts with a list of all objects.
@@ -41,7 +41,7 @@ pub(crate) enum WatchOrigin {
     Position,
 }
 
-/// The collection to watch, and the part of each object to read.
+/// Names the collection to watch and the part of each object to read.
 #[derive(Clone, Debug)]
 pub(crate) struct WatchedCollection {
     /// The collection's path.
@@ -56,13 +56,13 @@ pub(crate) struct WatchedCollection {
 }
 
 /// The number of objects in a page of a list. The page is small because the agent holds it as text (about 10 KiB per pod) and
-/// then as objects. With pages of 100 objects, the agent's resident memory after a list of 2,000 pods was larger by 700 bytes
-/// per pod. Since Kubernetes 1.34 the API server serves pages from its cache (ListFromCacheSnapshot), so smaller pages cost the
+/// then as objects. With pages of 100 objects, a list of 2,000 pods increased the agent's resident memory by 700 more bytes per
+/// pod. Since Kubernetes 1.34 the API server serves pages from its cache (ListFromCacheSnapshot), so smaller pages cost the
 /// server nothing extra.
 const PAGE: u32 = 25;
 
-/// The range of the durations for which the agent asks the API server to keep a watch open, in seconds. The agent draws a
-/// random duration, so that the nodes of a cluster do not all reconnect together.
+/// The time for which the agent asks the API server to keep a watch open, in seconds. The agent draws a random time from this
+/// range, so that the nodes of a cluster do not all reconnect at once.
 const OPEN: std::ops::Range<u32> = 240..290;
 
 /// One running watch.
@@ -72,7 +72,7 @@ pub(crate) struct ListWatch<T, U> {
     state: Arc<WatchState>,
     updates: mpsc::Sender<U>,
     wrap: fn(WatchChange<T>) -> U,
-    /// The version from which to continue; `None` starts with a list.
+    /// The version from which to continue; `None` means that the watch must start again.
     position: Option<String>,
     pauses: RetryBackoff,
 }

@@ -1,7 +1,7 @@
 //! Records the failures and the age of each watch. The age is the time since the API server last sent anything on the watch.
 //!
-//! A watch writes these values; other threads read them. A healthy watch of a quiet node receives a bookmark about once a
-//! minute, so its age varies between 0 and a little over 60 s. A larger age means that the watch receives nothing.
+//! A watch writes these values; other threads read them. On a node without changes, a healthy watch receives a bookmark about
+//! once a minute. So its age varies between 0 and a little over 60 s. A larger age means that the watch receives nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,14 +29,13 @@ pub(crate) struct WatchState {
 pub struct WatchHealth {
     /// The kind of the watched objects, such as `pods`.
     pub kind: &'static str,
-    /// The time since the last event, bookmark or list; `None` before the first of them.
+    /// The time since the last event, bookmark or list; `None` if none of these has arrived yet.
     pub time_since_activity: Option<Duration>,
-    /// The number of starts of the watch, including the first. The number grows when the watch has lost its position and starts
-    /// again.
+    /// The number of times that the watch has started. The watch starts again when it has lost its position.
     pub start_count: u64,
     /// The number of failed attempts.
     pub failure_count: u64,
-    /// The last failure, if the watch is interrupted now.
+    /// The last failure; `None` while the watch works.
     pub current_failure: Option<Arc<String>>,
 }
 

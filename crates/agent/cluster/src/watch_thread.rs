@@ -5,12 +5,12 @@
 //! serves no pages for operators.
 //!
 //! **The proof needs one runtime for watch and prover.** The prover proves that its runtime has read everything that had
-//! arrived. The proof does not cover a watch whose connection another runtime drives. The library hyper drives a connection on
-//! the runtime that opened the connection, and a client reuses an idle connection for requests from any thread. So if two
-//! threads shared a client, the watch could run over a connection that the other thread drives. The types prevent this.
+//! arrived. If another runtime drives the watch's connection, the proof does not cover the watch. The library hyper drives a
+//! connection on the runtime that opened the connection. A client reuses an idle connection for requests from any thread. So if
+//! two threads shared a client, the watch could run over a connection that the other thread drives. The types prevent this.
 //! [`WatchThread`] contains no client, only a function that creates a client. [`WatchThread::run`] creates the runtime and then
 //! the client inside the runtime, and shares neither with another thread. [`crate::ClusterClient`] has a separate client on the
-//! control thread, and no watch, writer or prover that could use that client.
+//! control thread, and no watch, writer or prover uses that client.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::watch::{ListWatch, WatchOrigin, WatchedCollection};
 use crate::watch_health::WatchState;
 use crate::{ClientConfigError, object, view_freshness};
 
-/// The watches, the writer and the prover before their start. They start in [`WatchThread::run`].
+/// Holds the watches, the writer and the prover until [`WatchThread::run`] starts them.
 pub struct WatchThread {
     /// Creates the client on the runtime of the calling thread.
     connect: Box<dyn FnOnce() -> Result<KubeClient, ClientConfigError> + Send>,
@@ -56,7 +56,7 @@ pub enum WatchThreadError {
     /// The credentials became invalid after they were checked.
     #[error(transparent)]
     ClientConfig(#[from] ClientConfigError),
-    /// A task ended or panicked. A panic was logged where it happened.
+    /// A task ended or panicked. The log contains the panic.
     #[error("a task on the watch thread ended unexpectedly")]
     Ended,
 }
@@ -102,7 +102,7 @@ impl WatchThread {
                 _ = parts.join_next() => Err(WatchThreadError::Ended),
             }
         });
-        // Dropping the runtime would wait for the name lookup, which takes 30 s if no name server responds.
+        // Dropping the runtime would wait for a running name lookup. The lookup takes 30 s if no name server responds.
         runtime.shutdown_background();
         ended
     }

@@ -1,7 +1,7 @@
 //! Connects the configured attestation strategy with the pods that the API server reports.
 //!
-//! The attestation strategies know neither the API server nor the kernel's interfaces. This module gives them the reported pods and the
-//! connection records that the redirect's eBPF programs write.
+//! The attestation strategies contain no code for the API server or for the kernel's interfaces. This module gives them the
+//! reported pods and the connection records that the redirect's eBPF programs write.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses};
 
 use super::redirected_connections::KernelRecords;
 
-/// The configured attestation strategy with the pods that the API server reports.
+/// Holds the configured attestation strategy and the pods that the API server reports.
 #[derive(Debug)]
 pub(crate) enum ClusterAttester {
     /// The `source-ip` strategy.
@@ -34,7 +34,7 @@ impl ClusterAttester {
         Self::Kernel(Arc::new(KernelAttestation::new(AttesterPodView(pods), records)))
     }
 
-    /// Returns the addresses by which the strategy identifies this pod, or `None` if it cannot identify the pod.
+    /// Returns the addresses by which the strategy identifies this pod, or `None` if the strategy cannot identify the pod.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         match self {
             Self::SourceIp(way) => way.attested_addresses(pod),
@@ -42,7 +42,7 @@ impl ClusterAttester {
         }
     }
 
-    /// Returns the strategy as a shared trait object. The [pod resolver](super::pod_resolver) identifies pods with it.
+    /// Returns the strategy as a shared trait object, with which the [pod resolver](super::pod_resolver) identifies pods.
     pub(crate) fn attestation(&self) -> Arc<dyn Attestation> {
         match self {
             Self::SourceIp(way) => way.clone(),
@@ -51,7 +51,7 @@ impl ClusterAttester {
     }
 }
 
-/// The pods that the API server reports, with the lookups that attestation needs. Each lookup reads the latest snapshot.
+/// Looks up pods that the API server reports, for attestation. Each lookup reads the latest snapshot.
 #[derive(Debug)]
 pub(crate) struct AttesterPodView(seawall_cluster::NodePods);
 

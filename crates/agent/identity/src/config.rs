@@ -1,4 +1,4 @@
-//! The `identity` section: the strategy that identifies pods, and the settings of that strategy.
+//! Reads the `identity` section: the strategy that identifies pods, and the settings of that strategy.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
@@ -49,7 +49,7 @@ pub struct ClusterIdentityConfig {
     /// The name of the node whose pods this agent serves.
     #[serde(serialize_with = "node_name")]
     pub node_name: NodeName,
-    /// The kubeconfig for the API server; `None` uses the in-cluster credentials.
+    /// The kubeconfig for the API server; with `None`, the agent uses the in-cluster credentials.
     pub kubeconfig: Option<PathBuf>,
     /// The lifetime that the agent requests for the pods' Kubernetes tokens.
     #[serde(serialize_with = "serialize_duration")]
@@ -69,7 +69,7 @@ pub struct KernelIdentityConfig {
     /// The UID of the agent's own pod.
     #[serde(skip)]
     pub own_pod_uid: PodUid,
-    /// The node's address. Pods connect to it if a listener listens on all addresses (`0.0.0.0` or `::`).
+    /// The node's address. Pods connect to this address if a listener listens on all addresses (`0.0.0.0` or `::`).
     #[serde(skip)]
     pub node_address: Option<IpAddr>,
 }
@@ -112,8 +112,8 @@ impl StrategyName {
 }
 
 impl IdentityConfig {
-    /// Reads the section. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains each
-    /// listener with the dialects (clouds' metadata APIs) that it serves.
+    /// Reads the section. `downward` provides the values that differ between nodes, such as the node's name. `listen` contains
+    /// each listener with the dialects (clouds' metadata APIs) that it serves.
     pub fn read(
         root: &DocumentTable<'_>,
         clouds: &CloudsConfig,
@@ -125,7 +125,7 @@ impl IdentityConfig {
         let strategy = table.key("strategy");
         let wanted = strategy.text("static, source-ip, kernel or anyone", StrategyName::read);
         let file = table.key("file").text("the path of the identity file", |t| path(t, base));
-        // Read the keys of all strategies, even of strategies that are off, so that `check` reports every mistake.
+        // Read the keys of all strategies, even of strategies that are not selected, so that `check` reports every mistake.
         let cluster = ClusterIdentityConfig::read(&table, base, downward, wanted);
         let redirect = RedirectConfig::read(&table.key("redirect").as_table());
         match (wanted, cluster) {
@@ -142,8 +142,8 @@ impl IdentityConfig {
             (Some(StrategyName::Kernel), Some(cluster)) => Self::Kernel(Box::new(
                 KernelIdentityConfig::read(root, &strategy, cluster, redirect, listen, downward),
             )),
-            // Either the strategy is `static`, or the section has a mistake such as a missing node name. In the second case no code uses
-            // this value.
+            // Either the strategy is `static`, or the section has a mistake such as a missing node name. In the second case no
+            // code uses this value.
             _ => Self::Static { file: file.unwrap_or_else(|| base.join("pods.yaml")) },
         }
     }
@@ -196,8 +196,8 @@ impl KernelIdentityConfig {
                 DownwardApi::POD_UID_VARIABLE
             ));
         }
-        // If a listener has port 0, the kernel chooses its port later. `AgentAddress` cannot hold port 0, so this check uses port 1
-        // instead.
+        // If a listener has port 0, the kernel chooses the listener's port later. `AgentAddress` cannot hold port 0, so this
+        // check uses port 1 instead.
         let spoken = listen.iter().map(|(address, dialects)| {
             let port = address.port().max(1);
             (SocketAddr::new(address.ip(), port), *dialects)

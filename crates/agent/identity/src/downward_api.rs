@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use seawall_core::PodUid;
 
-/// The node's name and address and the UID of the agent's own pod. A field is `None` if the agent's manifest does not set the field's
-/// environment variable.
+/// Holds the node's name, the node's address and the UID of the agent's own pod. A field is `None` if the agent's manifest does
+/// not set the field's environment variable.
 #[derive(Clone, Debug, Default)]
 pub struct DownwardApi {
     /// The node's name: `spec.nodeName` of the agent's pod.
@@ -19,11 +19,11 @@ pub struct DownwardApi {
 }
 
 impl DownwardApi {
-    /// The environment variable with the node's name.
+    /// The name of the environment variable that contains the node's name.
     pub const NODE_NAME_VARIABLE: &str = "NODE_NAME";
-    /// The environment variable with the node's address.
+    /// The name of the environment variable that contains the node's address.
     pub const NODE_ADDRESS_VARIABLE: &str = "NODE_IP";
-    /// The environment variable with the UID of the agent's own pod.
+    /// The name of the environment variable that contains the UID of the agent's own pod.
     pub(crate) const POD_UID_VARIABLE: &str = "POD_UID";
 
     /// Reads the environment variables of this process. Ignores an address that cannot be parsed.
@@ -41,8 +41,8 @@ impl DownwardApi {
         self.own_pod_uid.as_ref()
     }
 
-    /// Replaces missing values by placeholders. Use this to check a configuration outside a pod, where the variables are not
-    /// set.
+    /// Replaces missing values with placeholders. Use this function to check a configuration outside a pod, where the variables
+    /// are not set.
     pub fn with_placeholders(self) -> Self {
         // This address is reserved for documentation (RFC 5737), so no node has it.
         const ANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -53,7 +53,7 @@ impl DownwardApi {
         }
     }
 
-    /// Returns data with only the node's name.
+    /// Returns data that contains only the node's name.
     pub fn for_node(node: &str) -> Self {
         Self { node_name: Some(node.into()), ..Self::default() }
     }

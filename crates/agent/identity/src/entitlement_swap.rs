@@ -1,25 +1,27 @@
 //! Swaps the entitlements of all pods when the configuration changes, so that no request sees half of the change.
 //!
-//! Each traffic thread has its own dialects (clouds' metadata APIs), but the pods' entitlements are in the registry, so the agent cannot
-//! replace both at the same moment. If the agent answered a request by the dialects of one configuration and the entitlements of the other,
-//! the client could get a response that one of the configurations forbids. For example, after a change from Google's mode `conceal` to
-//! `federate`, a pod with its old entitlement could still get the node's own credentials. So the swap has an intermediate state:
+//! Each traffic thread has its own dialects (clouds' metadata APIs), but the pods' entitlements are in the registry. So the
+//! agent cannot replace dialects and entitlements at the same moment. Suppose that the agent used the dialects of one
+//! configuration and the entitlements of the other for the same request. Then the client could get a response that one of the
+//! configurations forbids. For example, after a change from Google's mode `conceal` to `federate`, a pod with its old
+//! entitlement could still get the node's own credentials. So the swap has an intermediate state:
 //!
-//! 1. The pods' entitlements at the changed clouds become *undecided*. A request to these clouds waits, as it does while the API server has
-//!    not reported all data about the pod.
-//! 2. Every traffic thread replaces its dialects by those of the new configuration.
+//! 1. The pods' entitlements at the changed clouds become *undecided*. A request to these clouds waits. A request waits in the
+//!    same way while the API server has not reported all data about the pod.
+//! 2. Every traffic thread replaces its dialects with the dialects of the new configuration.
 //! 3. The pods get the entitlements of the new configuration.
 //!
-//! After the first step, the agent answers no new request by the old configuration, not even on a kept-alive connection. The threads'
-//! caches of repeated requests ([`seawall_server::repeated_request_cache`]) do not answer by the old configuration either. Each lookup in
-//! such a cache checks the pod's entitlements, and step 2 removes the dialects to which the cache entries belong. The swap takes about as
-//! long as it takes to send a message to each thread.
+//! After the first step, the agent answers no new request under the old configuration, not even on a kept-alive connection. The
+//! threads' caches of repeated requests ([`seawall_server::repeated_request_cache`]) do not use the old configuration either.
+//! Each lookup in such a cache checks the pod's entitlements, and step 2 removes the dialects to which the cache entries
+//! belong. The swap takes about as long as sending a message to each thread.
 //!
-//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent fetches new
-//! credentials for pods whose present credentials cannot be reused, for example because the new configuration names another STS.
+//! The slow work happens before the swap ([`SwapCommand::Prepare`]). While the old configuration is still in force, the agent
+//! fetches new credentials for pods whose present credentials it cannot reuse. An example is a new configuration with another
+//! STS endpoint.
 //!
-//! The agent's module `reload` sends the commands. The task with the [`EntitlementStore`], the only writer of entitlements, executes the
-//! commands.
+//! The agent's module `reload` sends the commands. One task owns the [`EntitlementStore`], which is the only writer of
+//! entitlements. This task executes the commands.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +39,7 @@ pub type SwapCommandReceiver = mpsc::Receiver<SwapCommand>;
 /// A command to the entitlement store.
 #[derive(Debug)]
 pub enum SwapCommand {
-    /// Computes the pods' entitlements under a new configuration, and returns the tasks that fetch credentials for them.
+    /// Computes the pods' entitlements under a new configuration, and returns the tasks that fetch the needed credentials.
     Prepare(Arc<Clouds>, oneshot::Sender<PreSwapFetchTasks>),
     /// Replaces the pods' entitlements, in the steps of [`EntitlementSwap`].
     Swap(EntitlementSwap),
@@ -59,21 +61,22 @@ pub struct EntitlementSwap {
     pub clouds: Arc<Clouds>,
     /// The names of the clouds whose configuration changes.
     pub changed_clouds: Vec<CloudName>,
-    /// Signalled once the pods' entitlements at the changed clouds are undecided.
+    /// Sends the signal that the pods' entitlements at the changed clouds are undecided.
     pub entitlements_cleared_sender: oneshot::Sender<()>,
-    /// Receives the signal that every thread uses the new configuration. The sender is dropped if the agent abandons the swap.
+    /// Receives the signal that every thread uses the new configuration. The agent drops the sender if the agent abandons the
+    /// swap.
     pub dialects_replaced_receiver: oneshot::Receiver<()>,
-    /// Signalled once the pods have their final entitlements.
+    /// Sends the signal that the pods have their final entitlements.
     pub completion_sender: oneshot::Sender<()>,
 }
 
-/// The only writer of the pods' entitlements.
+/// Stores the pods' entitlements. No other code writes them.
 pub(crate) trait EntitlementStore {
     /// Returns all pods.
     fn pods(&self) -> Vec<Arc<PodEntry>>;
 
-    /// Returns the entitlements that these clouds give to the pod at index `place` of `callers`. `before` contains the pod's present
-    /// entitlements.
+    /// Returns the entitlements that these clouds give to the pod at index `place` of [`Self::pods`]. `before` contains the
+    /// pod's present entitlements.
     fn entitle(&self, place: usize, clouds: &Clouds, before: &Entitlements) -> Entitlements;
 
     /// Wakes requests that wait until their pod is identified or until the pod's entitlements are decided.
@@ -94,8 +97,8 @@ pub(crate) struct EntitlementSwapper {
 pub(crate) enum SwapperEvent {
     /// A command has arrived.
     ExecuteCommand(SwapCommand),
-    /// The traffic threads have replaced their dialects, or the agent abandoned the swap. The value is true if every thread uses the new
-    /// configuration.
+    /// The traffic threads have replaced their dialects, or the agent abandoned the swap. The value is true if every thread
+    /// uses the new configuration.
     Finish(bool),
 }
 
@@ -121,7 +124,8 @@ impl EntitlementSwapper {
         Self { commands, prepared: BTreeMap::new(), open: None }
     }
 
-    /// Waits for the next step. Returns `None` if the sender of commands is gone. A caller can drop the future without losing a command.
+    /// Waits for the next step. Returns `None` if the sender of commands has been dropped. A caller can drop the future without
+    /// losing a command.
     pub(crate) async fn next_step(&mut self) -> Option<SwapperEvent> {
         match &mut self.open {
             Some(swap) => Some(SwapperEvent::Finish((&mut swap.dialects_replaced).await.is_ok())),
@@ -165,7 +169,7 @@ impl EntitlementSwapper {
         pod.before.with_pending(&swap.changed)
     }
 
-    /// Drops the entitlements and leases that this swapper keeps for pods that are gone.
+    /// Drops the entitlements and leases of pods that are gone.
     pub(crate) fn retain_pods(&mut self, is_known: impl Fn(&PodUid) -> bool) {
         self.prepared.retain(|uid, _| is_known(uid));
         if let Some(swap) = &mut self.open {
@@ -212,7 +216,8 @@ impl EntitlementSwapper {
     fn finish(&mut self, is_replaced: bool, store: &impl EntitlementStore) -> Option<Arc<Clouds>> {
         let OpenSwap { clouds, completion_sender, mut pods, .. } = self.open.take()?;
         for caller in store.pods() {
-            // `pods` has an entry for every known pod. Without an entry, a pod would stay without entitlements at the changed clouds.
+            // `pods` has an entry for every known pod. Without an entry, a pod would stay without entitlements at the changed
+            // clouds.
             if let Some(PodSwap { before, next }) = pods.remove(&caller.pod.uid) {
                 caller.replace_entitlements(if is_replaced { next } else { before });
             }
@@ -266,8 +271,8 @@ mod tests {
         world.pod().entitlements().to_debug_json(world.clock.now())["google"]["status"].clone()
     }
 
-    /// Runs a swap. Returns the pod's entitlements in the middle of the swap, and true if the new configuration took effect. `is_spoken` says if the
-    /// threads use the new configuration.
+    /// Runs a swap. Returns the pod's entitlements in the middle of the swap, and true if the new configuration took effect.
+    /// `is_spoken` says if the threads use the new configuration.
     async fn change(world: &PodFixture, to: &str, is_spoken: bool) -> (Entitlements, bool) {
         let (clouds, changed) = world.clouds_after_reload(to);
         let ((closed, is_closed), (spoken, told)) = (oneshot::channel(), oneshot::channel());

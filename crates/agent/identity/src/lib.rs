@@ -1,7 +1,8 @@
-//! Identifies the pod at the other end of a connection, and keeps each pod's entitlements (what it may get from each cloud) current.
+//! Identifies the pod that opened a connection, and keeps each pod's entitlements current.
 //!
-//! This crate starts the configured identity strategy: `static`, `source-ip`, `kernel` or `anyone`. It keeps a registry of pods, and updates their
-//! entitlements when a pod, its annotations or the configuration changes. When the server accepts a connection, this crate finds the pod that opened
+//! A pod's entitlements define what the pod may get from each cloud. This crate starts the configured identity strategy:
+//! `static`, `source-ip`, `kernel` or `anyone`. It keeps a registry of pods. It updates a pod's entitlements when the pod, the
+//! pod's annotations or the configuration changes. When the server accepts a connection, this crate finds the pod that opened
 //! the connection. The crate `clouds` decides what a pod gets.
 
 mod attestation;

@@ -1,9 +1,10 @@
 //! Holds the known pods, by their UIDs.
 //!
-//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud. [`crate::reconcile`] replaces
-//! the entitlements when a pod, its annotations or the configuration changes. The registry does not know how pods are attested: it only
-//! stores the [basis](seawall_core::attestation::AttestedAddresses) of each pod, the addresses by which the pod was attested. If a pod is
-//! deleted or its basis changes, the reconciler closes all connections of the pod's entry, and no new connection uses that entry.
+//! Each pod has [entitlements](seawall_clouds::entitlements::Entitlements): what it may get from each cloud.
+//! [`crate::reconcile`] replaces the entitlements when a pod, its annotations or the configuration changes. The registry
+//! contains no attestation code. It only stores each pod's [basis](seawall_core::attestation::AttestedAddresses): the addresses
+//! by which the pod was attested. If a pod is deleted or its basis changes, the reconciler closes all connections of the pod's
+//! entry, and no new connection uses that entry.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use seawall_clouds::pod::PodEntry;
 use seawall_core::PodUid;
 use tokio::sync::watch;
 
-/// The known pods. Only one task replaces them, and readers take no lock.
+/// Holds the known pods. Only one task replaces the pods, and readers take no lock.
 #[derive(Debug, Default)]
 pub(crate) struct PodRegistry {
-    /// The pods, sorted by UID. A map would need three times the memory, and each replacement holds the old and the new pods in memory at
-    /// once.
+    /// The pods, sorted by UID. A map would need three times the memory. During each replacement, the old and the new pods are
+    /// in memory at the same time.
     pods: ArcSwap<Box<[Arc<PodEntry>]>>,
     versions: watch::Sender<u64>,
 }
@@ -36,8 +37,8 @@ impl PodRegistry {
         self.pods.load().to_vec()
     }
 
-    /// Replaces all pods by the given pods, which must be sorted by UID. Wakes requests that wait until their pod is identified or until
-    /// the pod's entitlements are decided.
+    /// Replaces all pods with the given pods, which must be sorted by UID. Wakes requests that wait until their pod is
+    /// identified or until the pod's entitlements are decided.
     pub(crate) fn publish(&self, pods: Box<[Arc<PodEntry>]>) {
         debug_assert!(
             pods.is_sorted_by_key(|caller| caller.pod.uid.0.clone()),

@@ -1,9 +1,10 @@
 //! Identifies the client of a connection once, when the server accepts the connection.
 //!
-//! The configured attestation strategy returns a UID, and the resolver finds the pod with that UID in the [`PodRegistry`]. If the strategy rejects
-//! the client, the agent refuses every request on that connection. If the client is not identified yet
-//! ([`seawall_server::connection_client::Client::Unidentified`]), a request waits for a short time ([`ClientResolver::wait_for_pod`]) before the agent refuses
-//! it. A request also waits while the pod's entitlements at the requested cloud are undecided.
+//! The configured attestation strategy returns a UID, and the resolver finds the pod with that UID in the [`PodRegistry`]. If
+//! the strategy rejects the client, the agent refuses every request on that connection. If the client is not identified yet
+//! ([`seawall_server::connection_client::Client::Unidentified`]), a request waits for a short time
+//! ([`ClientResolver::wait_for_pod`]) before the agent refuses the request. A request also waits while the pod's entitlements
+//! at the requested cloud are undecided.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use seawall_server::connection_client::ClientResolver;
 
 use super::pod_registry::PodRegistry;
 
-/// The source address of the readiness probe, which is a request that the agent sends to itself. `None` while no probe runs. The probe writes the
-/// address, and the resolver compares it with the source address of each connection.
+/// The source address of the readiness probe, which is a request that the agent sends to itself. The value is `None` while no
+/// probe runs. The probe writes the address, and the resolver compares it with the source address of each connection.
 pub type SelfProbeSourceAddress = Arc<ArcSwapOption<SocketAddr>>;
 
-/// Resolves connections to pods. The traffic threads share it.
+/// Finds the pod of each connection. The traffic threads share one resolver.
 #[derive(Debug)]
 pub struct PodResolver {
     way: ResolverMode,
@@ -37,8 +38,8 @@ enum ResolverMode {
     Anyone,
 }
 
-/// The refusal for a source address that the identity file lacks. The status is 403, because SDKs retry after a 503, and no retry can
-/// succeed: the agent reads the file only at its start.
+/// The refusal for a source address that the identity file lacks. The status is 403, because SDKs retry after a 503, and no
+/// retry can succeed: the agent reads the file only at its start.
 const UNKNOWN_CLIENT: Refusal = Refusal::new(
     403,
     "unknown_client",
@@ -72,7 +73,7 @@ const NO_CONNECTION_RECORD: Refusal = Refusal::new(
 const AMBIGUOUS: Refusal = Refusal::new(
     503,
     "ambiguous_address",
-    "More than one live pod has this source address, so the agent cannot tell which of them sent the request; try again shortly.",
+    "More than one live pod has this source address, so the agent cannot identify the pod that sent the request; try again shortly.",
 );
 
 const HOST_NETWORK: Refusal = Refusal::new(
@@ -95,7 +96,7 @@ fn refusal(reason: RejectionReason) -> Refusal {
 }
 
 impl PodResolver {
-    /// Creates a resolver that finds pods by this attestation and this registry.
+    /// Creates a resolver that finds pods with this attestation and this registry.
     pub(crate) fn with_attestation(
         by: Arc<dyn Attestation>,
         roster: Arc<PodRegistry>,
@@ -124,7 +125,7 @@ impl PodResolver {
         by.addresses(&pod.attested_addresses)
     }
 
-    /// Returns the pod with this UID, if its addresses cover this connection and its entitlement to this cloud is decided.
+    /// Returns the pod with this UID, if its addresses cover this connection and the entitlement to this cloud is decided.
     fn find_decided(
         &self,
         uid: &PodUid,
@@ -134,8 +135,8 @@ impl PodResolver {
         self.find(uid, ends).filter(|pod| !pod.entitlements().is_pending(cloud))
     }
 
-    /// Returns the pod with this UID, if the addresses by which it was attested cover this connection. The check is needed, because the registry can
-    /// be slightly older than the view of pods from which attestation took the UID.
+    /// Returns the pod with this UID, if the pod's attested addresses cover this connection. The function checks this because
+    /// the registry can be slightly older than the view of pods from which attestation took the UID.
     fn find(&self, uid: &PodUid, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, roster) = &self.way else { return None };
         let caller = roster.find(uid)?;
@@ -146,8 +147,8 @@ impl PodResolver {
 impl ClientResolver<PodEntry> for PodResolver {
     /// Identifies the client at the other end of a connection.
     ///
-    /// The resolver recognises the readiness probe by its source address *and* port. The probe's socket owns both while the probe runs, so no other
-    /// socket on this node can use them towards the same listener.
+    /// The resolver recognises the readiness probe by its source address *and* port. While the probe runs, its socket owns this
+    /// address and port. No other socket on this node can use them for a connection to the same listener.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> PodClient {
         let peer = ends.peer;
         if self.probe.load().as_deref() == Some(&SocketAddr::new(peer.ip().to_canonical(), peer.port())) {
@@ -165,13 +166,15 @@ impl ClientResolver<PodEntry> for PodResolver {
         }
     }
 
-    /// Returns the pod that probably opened the connection. Use the result to divide capacity among pods, never to give credentials.
+    /// Returns the pod that probably opened the connection. Use the result to divide capacity among pods, never to give
+    /// credentials.
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<PodEntry>> {
         let ResolverMode::Attestation(by, _) = &self.way else { return None };
         self.find(&by.guess(ends).ok()?, ends)
     }
 
-    /// Waits for the result of attestation. Returns the pod if attestation names it and its entitlement to this cloud is decided.
+    /// Waits for the result of attestation. Returns the pod if attestation names the pod and the pod's entitlement to this
+    /// cloud is decided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -184,7 +187,8 @@ impl ClientResolver<PodEntry> for PodResolver {
         })
     }
 
-    /// Waits until the pod is identified and its entitlement to this cloud is decided, and returns the pod. This wait has no time limit.
+    /// Waits until the pod is identified and its entitlement to this cloud is decided, and returns the pod. This wait has no
+    /// time limit.
     fn wait_for_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
@@ -196,8 +200,9 @@ impl ClientResolver<PodEntry> for PodResolver {
             };
             let mut versions = roster.subscribe_versions();
             loop {
-                // Subscribe to changes of the attestation and of the registry before `attest_pod`, so that no change is missed. The registry's writer
-                // replaces a pod's entitlements before it publishes a new version, so a new version also announces new entitlements.
+                // Subscribe to changes of the attestation and of the registry before `attest_pod`, so that the loop misses no
+                // change. The registry's writer replaces a pod's entitlements before it publishes a new version, so a new
+                // version also announces new entitlements.
                 let change = by.wait_for_change();
                 versions.borrow_and_update();
                 if let Some(pod) = self.attest_pod(ends, cloud).await {
@@ -205,8 +210,8 @@ impl ClientResolver<PodEntry> for PodResolver {
                 }
                 tokio::select! {
                     () = change => {}
-                    // If the registry's writer has ended, `select!` disables this branch, and only a change of the attestation ends the
-                    // wait.
+                    // If the registry's writer has ended, `select!` disables this branch, and only a change of the attestation
+                    // ends the wait.
                     Ok(()) = versions.changed() => {}
                 }
             }
@@ -234,8 +239,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns this verdict for every connection. If the verdict is pending, `attest` and `guess` name the pod `u1` once the test sends
-    /// `true`.
+    /// Returns this verdict for every connection. If the verdict is pending, `attest` and `guess` name the pod `u1` once the
+    /// test sends `true`.
     #[derive(Debug)]
     struct Always(AttestationVerdict, watch::Sender<bool>);
 

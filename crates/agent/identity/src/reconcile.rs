@@ -1,11 +1,12 @@
-//! Keeps the pods' entitlements in step with the cluster: the only writer of the [`PodRegistry`].
+//! Keeps the pods' entitlements up to date with the cluster. Only the reconciler writes the [`PodRegistry`].
 //!
-//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot of the node's pods and
-//! whenever a new configuration replaces the present one ([`super::entitlement_swap`]). It also applies snapshots while the traffic threads
-//! switch to a new configuration. It sends no requests. Each cloud decides the entitlements of a new pod and prefetches the credentials
-//! that the cloud's libraries request first. If a pod is gone or its attested addresses changed, the reconciler closes the pod's
-//! connections. If the pod is gone, the reconciler also drops the pod's leases. It does not register pods that attestation can never
-//! identify, so these pods never get credentials.
+//! The reconciler runs on the cluster thread together with the watches. It updates the registry after each snapshot of the
+//! node's pods and whenever a new configuration replaces the present configuration ([`super::entitlement_swap`]). It also
+//! applies snapshots while the traffic threads switch to a new configuration. It sends no requests. Each cloud decides the
+//! entitlements of a new pod and prefetches the credentials that the cloud's client libraries request first. If a pod is gone
+//! or its attested addresses changed, the reconciler closes the pod's connections. If the pod is gone, the reconciler also
+//! drops the pod's leases. The reconciler does not register pods that attestation can never identify, so these pods never get
+//! credentials.
 
 use std::sync::Arc;
 
@@ -78,8 +79,8 @@ impl PodReconciler {
             .map(|(record, basis)| self.entry(find(&before, &record.pod.uid), record, basis, swapper))
             .collect();
         swapper.retain_pods(|uid| find(&self.known, uid).is_some());
-        // Publish the new entries before closing connections. A client whose connection is closed connects again at once, and the resolver must then
-        // find the pod's new entry.
+        // Publish the new entries before closing connections. A client whose connection is closed connects again at once, and
+        // the resolver must then find the pod's new entry.
         self.roster.publish(self.known.iter().map(|entry| entry.caller.clone()).collect());
         for was in &before {
             match find(&self.known, &was.record.pod.uid) {
@@ -87,7 +88,8 @@ impl PodReconciler {
                 Some(_) => was.caller.connections.close(),
                 None => {
                     was.caller.connections.close();
-                    // A closing connection can hold the pod's entry for a moment longer, so drop the pod's leases now.
+                    // A connection that closes can keep the pod's entry alive for a moment longer, so drop the pod's leases
+                    // now.
                     was.caller.replace_entitlements(Entitlements::default());
                 }
             }

@@ -11,9 +11,9 @@ type Listener<'a> = (SocketAddr, &'a [DialectName]);
 
 /// Returns the agent's addresses and ports to which the redirect sends connections.
 ///
-/// For each endpoint (metadata, container credentials), the result has the port of the first listener that pods can reach and that serves the
-/// endpoint. The result has at most one address of each IP family, and an endpoint's port is the same in both families. For a listener on all
-/// addresses (`0.0.0.0` or `::`), the result has the address `node`.
+/// For each endpoint (metadata, container credentials), the result has the port of one listener: the first that pods can reach
+/// and that serves the endpoint. The result has at most one address of each IP family, and an endpoint's port is the same in
+/// both families. For a listener on all addresses (`0.0.0.0` or `::`), the result has the address `node`.
 ///
 /// # Errors
 /// Pods cannot reach any listener, or the listeners of the two endpoints have different addresses.
@@ -56,11 +56,13 @@ fn answers(dialects: &[DialectName], endpoint: MetadataEndpoint) -> bool {
     dialects.iter().any(|dialect| dialect.endpoint() == endpoint)
 }
 
-/// Returns the address at which a pod reaches a listener. `None` for loopback, because a pod's connection to loopback stays inside the pod.
+/// Returns the address at which a pod reaches a listener. Returns `None` for loopback, because a pod's connection to loopback
+/// stays inside the pod.
 fn reachable(at: SocketAddr, node: Option<IpAddr>) -> Option<SocketAddr> {
     let ip = at.ip().to_canonical();
     if ip.is_unspecified() {
-        // A listener on `::` accepts IPv4 and IPv6. A listener on `0.0.0.0` accepts only IPv4, so the node's address must be IPv4.
+        // A listener on `::` accepts IPv4 and IPv6. A listener on `0.0.0.0` accepts only IPv4, so the node's address must be
+        // IPv4.
         let node = node.filter(|node| at.is_ipv6() || node.is_ipv4())?;
         return Some(SocketAddr::new(node, at.port()));
     }

@@ -1,5 +1,5 @@
-//! Starts the configured identity strategy: the [`PodResolver`], which finds a connection's pod, and the tasks that keep the agent's data about pods
-//! current.
+//! Starts the configured identity strategy. A running strategy has a [`PodResolver`], which finds the pod of a connection, and
+//! tasks that keep the agent's data about pods current.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::pod_resolver::{PodResolver, SelfProbeSourceAddress};
 use super::reconcile::PodReconciler;
 use super::redirected_connections::KernelRecords;
 
-/// An identity strategy that has read its files and is not started yet.
+/// An identity strategy that has read its files but has not started yet.
 #[derive(Debug)]
 pub struct IdentityStrategy(Kind);
 
@@ -41,7 +41,8 @@ enum Kind {
 #[derive(Clone, Debug)]
 enum ClusterStrategy {
     SourceIp,
-    /// The `kernel` strategy, with the kernel's records of connections. They are `None` until [`IdentityStrategy::with_kernel_records`] adds them.
+    /// The `kernel` strategy, with the kernel's records of connections. The records are `None` until
+    /// [`IdentityStrategy::with_kernel_records`] adds them.
     Kernel(Option<KernelRecords>),
 }
 
@@ -59,7 +60,8 @@ impl ClusterStrategy {
 }
 
 impl IdentityStrategy {
-    /// Reads the configured strategy, and the identity file if the strategy is `static`. [`Self::start`] starts the strategy later.
+    /// Reads the configured strategy, and the identity file if the strategy is `static`. [`Self::start`] starts the strategy
+    /// later.
     ///
     /// # Errors
     /// The identity file cannot be read or has mistakes; the error lists every mistake.
@@ -109,7 +111,8 @@ impl IdentityStrategy {
         }
     }
 
-    /// Starts the strategy. If it reads pods from the API server, the returned [`ClusterThread`] watches them. All other tasks run on `control`.
+    /// Starts the strategy. If the strategy reads pods from the API server, the returned [`ClusterThread`] watches them. All
+    /// other tasks run on `control`.
     ///
     /// # Errors
     /// The credentials for the API server cannot be read. An unreachable API server is not an error.
@@ -146,7 +149,7 @@ impl IdentityStrategy {
     }
 }
 
-/// The fixed pods of an identity file. Only their entitlements change. Empty for the `anyone` strategy.
+/// Holds the fixed pods of an identity file. Only the pods' entitlements change. The `anyone` strategy has no pods here.
 #[derive(Debug, Default)]
 struct StaticPods {
     roster: Arc<PodRegistry>,
@@ -206,8 +209,8 @@ fn cluster(source: &ClusterIdentityConfig, clouds: &CloudsConfig) -> seawall_clu
     }
 }
 
-/// The thread that watches the API server and updates the registry of pods. The thread runs no other task, because a late update delays the
-/// identification of new pods. If the thread ends by itself, the agent ends.
+/// The thread that watches the API server and updates the registry of pods. The thread runs no other task, because other work
+/// would delay the identification of new pods. If the thread fails, the agent ends.
 #[derive(Debug)]
 pub struct ClusterThread {
     end: Stopper,
@@ -232,7 +235,8 @@ impl ClusterThread {
         stopper: &Stopper,
         body: impl FnOnce(StopSignal) -> anyhow::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
-        // The drain (the last requests at shutdown) does not wait for this thread, because these requests still need the view of pods.
+        // The drain (the last requests at shutdown) does not wait for this thread, because these requests still need the view
+        // of pods.
         let (alive, _) = shutdown::thread_guards(1, stopper);
         let (end, ended) = shutdown::stop_channel();
         let body = move || {
@@ -246,7 +250,7 @@ impl ClusterThread {
         Ok(Self { end, thread })
     }
 
-    /// Stops the thread and waits for its end. Call this after the agent has answered its last request.
+    /// Stops the thread and waits for its end. Call this function after the agent has answered its last request.
     ///
     /// # Errors
     /// The thread ended by itself before this call.
@@ -261,7 +265,7 @@ impl ClusterThread {
 pub struct RunningIdentityStrategy {
     /// Resolves connections to pods.
     pub resolver: Arc<PodResolver>,
-    /// The client of the API server, if the strategy reads pods from it.
+    /// The client of the API server, if the strategy reads pods from the API server.
     pub cluster_client: Option<Arc<ClusterClient>>,
     pod_token_lifetime: Option<Duration>,
     clouds: Arc<CurrentClouds>,
@@ -305,7 +309,8 @@ impl RunningIdentityStrategy {
         (!cluster.pods().snapshot().has_complete_pod_list()).then(|| unready_text(&troubles(cluster)))
     }
 
-    /// Returns warnings for the operator: a token lifetime that is too short, and interrupted watches. The agent still serves requests.
+    /// Returns warnings for the operator about a token lifetime that is too short and about interrupted watches. The agent
+    /// still serves requests.
     pub fn warnings(&self) -> Vec<String> {
         let mut remarks = self.floor_remarks();
         if let Some(cluster) = &self.cluster_client {
@@ -314,8 +319,8 @@ impl RunningIdentityStrategy {
         remarks
     }
 
-    /// Returns, for each cloud, whether its credentials stayed above their floor (their least remaining lifetime). The flag is true if
-    /// `identity.podTokenLifetime` is long enough to keep them above the floor.
+    /// Returns the state of each cloud's floor, which is the least remaining lifetime of the cloud's credentials. The flag is
+    /// true if `identity.podTokenLifetime` is long enough to keep the credentials above the floor.
     pub fn cloud_floor_states(&self) -> Vec<(LifetimeFloorState, bool)> {
         let can_be_kept =
             |state: &LifetimeFloorState| match (self.pod_token_lifetime, state.token_bound_floor) {
@@ -336,8 +341,8 @@ impl RunningIdentityStrategy {
             let (floor, lifetime) =
                 state.token_bound_floor.filter(|_| !can_be_kept).zip(self.pod_token_lifetime)?;
             Some(format!(
-                "identity.podTokenLifetime of {} s is too short: credentials of {} end with the pod's Kubernetes token and \
-                 cannot stay above their floor of {} s. Set a longer identity.podTokenLifetime",
+                "identity.podTokenLifetime of {} s is too short: credentials of {} expire with the pod's Kubernetes token, \
+                 so their remaining lifetime falls below the floor of {} s. Set a longer identity.podTokenLifetime",
                 lifetime.as_secs(),
                 state.cloud.as_str(),
                 floor.min_remaining.as_secs()
@@ -349,14 +354,14 @@ impl RunningIdentityStrategy {
 
 /// True if Kubernetes tokens live long enough to keep credentials above this floor (their least remaining lifetime).
 ///
-/// A cloud can let a credential expire together with the Kubernetes token that the agent exchanged for it. The agent renews a token when
-/// one fifth of its lifetime is left, as the kubelet does. So a new credential can have as little as one fifth of `token` left, and this
-/// time must be long enough for the floor.
+/// A cloud can let a credential expire together with the Kubernetes token that the agent exchanged for it. The agent renews a
+/// token when one fifth of its lifetime is left, as the kubelet does. So a new credential can have as little as one fifth of
+/// `token` left, and this time must be long enough for the floor.
 fn is_long_enough(token: Duration, floor: LifetimeFloor) -> bool {
     floor.is_reachable_with(token / 5)
 }
 
-/// Returns the reason why the agent is not ready, with these descriptions of interrupted watches. The list can be empty.
+/// Returns the reason why the agent is not ready. `troubles` describes the interrupted watches and can be empty.
 fn unready_text(troubles: &[String]) -> String {
     let fact = "the agent has not received this node's pods from the API server yet";
     if troubles.is_empty() { fact.to_owned() } else { format!("{fact}: {}", troubles.join("; ")) }

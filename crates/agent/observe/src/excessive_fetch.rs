@@ -5,21 +5,23 @@
 //! - The credentials' remaining life is always below the SDK's refresh window, so the SDK refreshes at each call.
 //! - A program creates a new client for each call.
 //!
-//! In both cases the program fetches credentials for each of its calls to the cloud. The calls succeed, so only their latency shows the problem.
+//! In both cases the program fetches credentials for each of its calls to the cloud. The calls succeed, so only their latency
+//! shows the problem.
 //!
-//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread checks all counters
-//! ([`FetchMonitor`]). The monitor reports a pod that meets all of these conditions:
+//! A traffic thread only increments the pod's counter ([`seawall_clouds::pod::FetchCounters`]). Once a minute the control thread
+//! checks all counters ([`FetchMonitor`]). The monitor reports a pod that meets all of these conditions:
 //!
 //! - It fetched the credentials of one lease more than [`PER_LEASE`] times.
 //! - In an hour it fetched more often than is normal for its cloud.
-//! - It keeps fetching without a break ([`History::goes_on`]).
+//! - It continues to fetch without a break ([`History::goes_on`]).
 //! - Its SDK is not known to poll at this rate.
 //!
-//! The report is one log line, one event on the pod and a metric. The monitor reports the pod again only after an hour with a normal rate.
+//! The report is one log line, one event on the pod and a metric. The monitor reports the pod again only after an hour with a
+//! normal rate.
 //!
-//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen workers fetch each new
-//! lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows ([`SdkProfiles`]). The number of pods limits
-//! the monitor's memory. Reports contain no text that a pod sends.
+//! The third condition excludes bursts of many clients: fifty threads fetch once each when their container starts, and sixteen
+//! workers fetch each new lease once. Such bursts end within some minutes. Each cloud lists its SDKs' names and refresh windows
+//! ([`SdkProfiles`]). The monitor's memory grows only with the number of pods. Reports contain no text that a pod sends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,8 +38,8 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::periodic_pod_checks::{PodCountGauge, PodScanner};
 
-/// The normal number of fetches of one lease. An SDK fetches a renewed lease within minutes. Shortly before the renewal, an SDK can fetch the old
-/// lease a few more times.
+/// The normal number of fetches of one lease. An SDK fetches a renewed lease within minutes. Shortly before the renewal, an SDK
+/// can fetch the old lease a few more times.
 const PER_LEASE: u32 = 3;
 
 /// The time between two scans.
@@ -48,11 +50,11 @@ const HOUR: usize = 60;
 
 /// If each of this many consecutive scans sees a fetch, the fetches are not a burst.
 ///
-/// 12 scans take 12 minutes. AWS's older SDKs fetch at each call in the last 15 minutes of a lease, so the monitor finds them before the lease
-/// expires.
+/// 12 scans take 12 minutes. AWS's older SDKs fetch at each call in the last 15 minutes of a lease, so the monitor finds them
+/// before the lease expires.
 const ON_END: u32 = 12;
 
-/// The number of scans in one group. A pod keeps fetching if every group of the last hour has a fetch.
+/// The number of scans in one group. A pod fetches without a break if every group of the last hour has a fetch.
 ///
 /// A group takes five minutes, because more than 12 fetches in an hour mean more than one fetch in five minutes on average.
 const BREAK: usize = 5;
@@ -64,7 +66,7 @@ struct History {
     last: u32,
     /// The number of scans since the first fetch.
     looks: u32,
-    /// The numbers of fetches between two scans, for the scans of the last hour.
+    /// The number of fetches since the previous scan, for each scan of the last hour.
     minutes: [u16; HOUR],
     /// The number of consecutive scans, up to now, that each saw a fetch.
     on_end: u32,
@@ -108,8 +110,8 @@ impl History {
         self.from_lease = self.from_lease.saturating_add(more);
         self.on_end = if more == 0 { 0 } else { self.on_end.saturating_add(1) };
         self.minutes[self.looks as usize % HOUR] = u16::try_from(more).unwrap_or(u16::MAX);
-        // At its maximum, the number wraps to the same position in the hour. It never wraps to 0, because 0 means that no scan has seen a
-        // fetch yet.
+        // At its maximum, the number wraps to the same position in the hour. It never wraps to 0, because 0 means that no scan
+        // has seen a fetch yet.
         self.looks = if self.looks == u32::MAX { u32::MAX % HOUR as u32 + 1 } else { self.looks + 1 };
     }
 
@@ -133,7 +135,7 @@ impl History {
             || (self.turns_in_hour(leases) > most && self.minutes.chunks(BREAK).all(is_seen))
     }
 
-    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal. A pod can hold several leases.
+    /// True if the pod fetches too often. `per_hour` fetches of one lease in an hour are normal. A pod can have several leases.
     fn is_too_often(&self, leases: usize, per_hour: u32) -> bool {
         let leases = u32::try_from(leases.max(1)).unwrap_or(u32::MAX);
         let most = per_hour.saturating_mul(leases);
@@ -145,7 +147,7 @@ impl History {
     }
 }
 
-/// The monitor of all pods' fetch counters.
+/// Monitors the fetch counters of all pods.
 #[derive(Debug)]
 pub struct FetchMonitor {
     clouds: Arc<CurrentClouds>,
@@ -168,7 +170,7 @@ impl FetchMonitor {
         Self { clouds, clock, found, known: HashMap::new() }
     }
 
-    /// Scans these pods and forgets all others.
+    /// Scans these pods and forgets all other pods.
     pub fn inspect_pods(&mut self, pods: &[Arc<PodEntry>]) {
         let mut before = std::mem::take(&mut self.known);
         let mut found = [0; CloudName::ALL.len()];
@@ -281,7 +283,7 @@ fn fix(clients: &SdkProfiles, client: Option<&SdkProfile>, left: Duration) -> &'
     }
 }
 
-/// The metric of the pods that fetch too often.
+/// The name and the help text of the metric that counts the pods that fetch too often.
 pub const METRIC_NAME_AND_HELP: (&str, &str) =
     ("seawall_pods_fetching_excessively", "Pods that fetch the same credentials too often");
 
@@ -410,7 +412,8 @@ mod tests {
         format!("GET / HTTP/1.1\r\nHost: a\r\nuser-AGENT:  {agent}\r\n\r\n")
     }
 
-    /// Regression: the agent no longer has the request's head when it sends a late response. The monitor took this for a missing User-Agent.
+    /// Regression: the agent no longer has the request's head when it sends a late response. The monitor took this for a missing
+    /// User-Agent.
     #[tokio::test]
     async fn an_answer_that_took_time_names_who_asked_for_it_and_not_nobody() {
         let (world, _sts) = start(60 * MINUTE).await;

@@ -22,7 +22,7 @@ pub trait PodScanner {
     fn scan(&mut self, pods: &[Arc<PodEntry>]);
 }
 
-/// Scans the pods at each interval, without end.
+/// Scans the pods at each interval, forever.
 pub async fn run<L: PodScanner>(mut looker: L, callers: Arc<PodResolver>, clock: Clock) {
     loop {
         clock.sleep(L::INTERVAL).await;

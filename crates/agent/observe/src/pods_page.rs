@@ -1,4 +1,5 @@
-//! The page `/debug/pods`: each pod's leases and their remaining life. The page shows names and times, never a secret.
+//! Writes the page `/debug/pods`, which shows each pod's leases and their remaining lifetime. The page contains names and times,
+//! never a secret.
 
 use std::net::IpAddr;
 
@@ -8,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use seawall_identity::pod_resolver::PodResolver;
 
-/// Writes the configuration in force and every known pod with its leases, as JSON.
+/// Returns the current configuration and every known pod with its leases, as JSON.
 ///
-/// It writes the pods one by one, because a JSON document of all pods would use many times the memory of its text.
+/// The function writes the pods one by one. One JSON value for all pods would need many times the memory of the final text.
 pub fn pods_json(configuration: &Value, callers: &PodResolver, now: Moment) -> String {
     let configuration = format!("{configuration:#}").replace('\n', "\n  ");
     let mut text = format!(

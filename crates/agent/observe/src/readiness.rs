@@ -1,9 +1,9 @@
 //! Checks readiness with a real connection to each listener, a real request and a real response.
 //!
-//! A stored flag would not show whether the agent can serve now. This check takes the same path as a pod's request: accept, attestation, parser,
-//! dialect, writer (and, in `conceal`, the real metadata server). Only the client differs, because the agent is not a pod. So for one request, the
-//! [`seawall_identity::pod_resolver::PodResolver`] accepts the address of the agent's own socket as the address of the readiness probe. The probe
-//! gets no credentials.
+//! A stored flag would not show whether the agent can serve now. This check takes the same path as a pod's request: accept,
+//! attestation, parser, dialect, writer (and, in `conceal` mode, the real metadata server). Only the client differs, because the
+//! agent is not a pod. So for one request, the [`seawall_identity::pod_resolver::PodResolver`] accepts the address of the agent's
+//! own socket as the address of the readiness probe. The probe gets no credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 
 use seawall_identity::pod_resolver::SelfProbeSourceAddress;
 
-/// The time limit of one readiness request. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's default: 2 to 3 s).
+/// The time limit of one readiness request. A pod's SDK waits about as long for the metadata server (Go's dialer and Python's
+/// default: 2 to 3 s).
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Sends a readiness request to each listener.
@@ -24,12 +25,13 @@ const DEADLINE: Duration = Duration::from_secs(2);
 pub struct ReadinessChecker {
     listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>,
     probe: SelfProbeSourceAddress,
-    /// Limits checks to one at a time, because there is only one probe address. The lock is held across awaits, so it is async.
+    /// Limits checks to one at a time, because there is only one probe address. A check holds the lock across awaits, so the lock
+    /// is async.
     turn: Mutex<()>,
 }
 
 impl ReadinessChecker {
-    /// Creates a check of these bound addresses. The check sends one request for each dialect of a listener.
+    /// Creates a checker for the listeners at these addresses. A check sends one request for each dialect of a listener.
     pub fn new(listeners: Vec<(SocketAddr, Vec<ReadinessRequest>)>, probe: SelfProbeSourceAddress) -> Self {
         Self { listeners, probe, turn: Mutex::new(()) }
     }
@@ -65,8 +67,8 @@ impl ReadinessChecker {
         judge(&answer, probe)
     }
 
-    /// Binds the socket, stores its address as the probe's address, and then connects. The order matters: the listener can accept before `connect`
-    /// returns.
+    /// Binds the socket, stores the socket's address as the probe's address, and then connects. The order matters: the listener
+    /// can accept before `connect` returns.
     async fn connect(&self, listener: SocketAddr) -> std::io::Result<TcpStream> {
         let target = SocketAddr::new(reachable(listener.ip()), listener.port());
         let socket = if target.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -78,7 +80,8 @@ impl ReadinessChecker {
 
 /// Clears the probe's address when the probe ends for any reason.
 ///
-/// The client of the admin port can disconnect during a check. After that the probe's socket is closed, and any other process can get its address.
+/// The client of the admin port can disconnect during a check. Then the probe's socket is closed, and any other process can get
+/// the socket's address.
 struct Forget<'a>(&'a SelfProbeSourceAddress);
 
 impl Drop for Forget<'_> {

@@ -6,20 +6,20 @@
 //! - The cloud refuses credentials that it granted before.
 //! - The cloud throttles the agent so much that a renewal only waits in the agent's queue ([`overdue`]).
 //!
-//! Pods still get their current credentials, so nothing fails yet and no operator would see the problem. Three times a minute the control thread
-//! checks all leases. Each affected pod gets one event. The event says:
+//! Pods still get their current credentials, so nothing fails yet and no operator would see the problem. Three times a minute the
+//! control thread checks all leases. Each affected pod gets one event. The event says:
 //!
 //! - when the failures began and which call fails;
 //! - which SDKs are affected first, and when;
 //! - when all clients of the pod will fail;
 //! - what to check.
 //!
-//! The log has one line when the problem begins and one line when the problem ends. A metric counts the affected pods. A pod without any credentials
-//! gets no event here, because the refusal of its requests states the reason. No event reports the end of the problem, because the end needs no
-//! action. Each cloud says which of its SDKs are affected first ([`FirstExpiringSdks`]).
+//! The log has one line when the problem begins and one line when the problem ends. A metric counts the affected pods. A pod
+//! without any credentials gets no event here, because the refusal of its requests states the reason. No event reports the end of
+//! the problem, because the end needs no action. Each cloud says which of its SDKs are affected first ([`FirstExpiringSdks`]).
 //!
-//! The number of events per scan is limited, and the cluster's event reporter limits them again. A pod whose event was dropped gets the event at a
-//! later scan. The number of pods limits the monitor's memory.
+//! Each scan creates only a limited number of events, and the cluster's event reporter applies a second limit. A pod whose event
+//! was dropped gets the event at a later scan. The monitor's memory grows only with the number of pods.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,24 +36,25 @@ use seawall_core::{Clock, Moment, PodUid};
 
 use super::periodic_pod_checks::{PodCountGauge, PodScanner};
 
-/// The time between two scans. When a credential falls below its floor, minutes pass before the first SDK has problems, so the scan reports
-/// the credential in time.
+/// The time between two scans. When a credential falls below its floor, minutes pass before the first SDK has problems, so the
+/// scan reports the credential in time.
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The maximum number of events per scan and cloud. It is somewhat below the node's event limit, which leaves room for other
-/// events.
+/// The maximum number of events per scan and cloud. This number is somewhat below the node's event limit, so other events still
+/// have room.
 const AT_A_LOOK: usize = 15;
 
 /// The time after which a due renewal without a result counts as never started.
 ///
-/// It is longer than any call takes, and far shorter than the time from the due renewal until the remaining life reaches the floor (AWS: 9 minutes,
-/// Google: 4 minutes).
+/// This time is longer than any call takes. It is far shorter than the time from the due renewal until the remaining life reaches
+/// the floor (AWS: 9 minutes, Google: 4 minutes).
 const OVERDUE: Duration = Duration::from_secs(120);
 
-/// The time for which a pod still counts as affected after its credentials have expired. The pod no longer counts when it gets new credentials.
+/// The time for which a pod still counts as affected after its credentials have expired. The pod no longer counts when it gets
+/// new credentials.
 const AFTER_THE_END: Duration = Duration::from_secs(3600);
 
-/// The monitor of all pods' leases, for each cloud.
+/// Monitors the leases of all pods, for each cloud.
 #[derive(Debug)]
 pub struct RenewalMonitor {
     clouds: Arc<CurrentClouds>,
@@ -62,7 +63,7 @@ pub struct RenewalMonitor {
     known: [HashMap<PodUid, StalePod>; CloudName::ALL.len()],
 }
 
-/// A pod whose credentials were not renewed.
+/// A pod whose credentials the agent has not renewed in time.
 #[derive(Clone, Copy, Debug)]
 struct StalePod {
     /// The time at which the pod's credentials expire or expired.
@@ -86,7 +87,7 @@ impl RenewalMonitor {
         Self { clouds, clock, found, known: std::array::from_fn(|_| HashMap::new()) }
     }
 
-    /// Scans these pods and forgets all others. `tell` returns true if the event was accepted.
+    /// Scans these pods and forgets all other pods. `tell` queues an event, and returns true if the queue accepts the event.
     pub fn inspect_pods(
         &mut self,
         pods: &[Arc<PodEntry>],
@@ -162,8 +163,8 @@ impl RenewalMonitor {
             )
         });
         format!(
-            "The agent has failed to renew the {} credentials of this pod since {since} UTC ({step}: {}). It serves the old credentials. All \
-             clients fail when these expire at {at_the_end} UTC.{} {}",
+            "The agent has failed to renew the {} credentials of this pod since {since} UTC ({step}: {}). The agent still serves the old credentials. All \
+             clients fail when these credentials expire at {at_the_end} UTC.{} {}",
             cloud.title(),
             fault.name(),
             first.unwrap_or_default(),
@@ -172,7 +173,7 @@ impl RenewalMonitor {
     }
 }
 
-/// The pod's lease that expires first among the leases that could not be renewed.
+/// The lease that expires first among the pod's leases that the agent could not renew.
 #[derive(Clone, Copy, Debug)]
 struct FailingLease {
     ends: Moment,
@@ -182,7 +183,8 @@ struct FailingLease {
 impl FailingLease {
     /// Finds the failing lease that expires first.
     ///
-    /// It skips leases whose floor is more than half of their lifetime. Such leases are below the floor even if all renewals succeed.
+    /// The function skips leases whose floor is more than half of their lifetime. Such leases are below the floor even if all
+    /// renewals succeed.
     fn of(leases: &[LeaseState], now: Moment) -> Option<Self> {
         let of = |lease: &LeaseState| {
             let failing = lease.renewal_failure.or_else(|| overdue(lease, now))?;
@@ -197,8 +199,8 @@ impl FailingLease {
 
 /// Returns a failure for a renewal that never started.
 ///
-/// No call of such a renewal has failed, but its credentials expire all the same. The renewal waits in the agent's own queue. The
-/// agent processes that queue at the rate that the cloud permits.
+/// No call of such a renewal has failed, but the credentials still expire. The renewal waits in the agent's own queue. The agent
+/// processes that queue at the rate that the cloud permits.
 fn overdue(lease: &LeaseState, now: Moment) -> Option<RenewalFailure> {
     (now >= lease.renewal_due_at + OVERDUE).then_some(RenewalFailure {
         failing_since: lease.renewal_due_at,
@@ -236,10 +238,10 @@ fn hour(at: SystemTime) -> String {
     format!("{:02}:{:02}", minutes / 60 % 24, minutes % 60)
 }
 
-/// The metric of the affected pods.
+/// The name and the help text of the metric that counts the affected pods.
 pub const METRIC_NAME_AND_HELP: (&str, &str) = (
     "seawall_pods_with_stale_credentials",
-    "Pods whose credentials have less life left than the floor, or have expired, because the agent could not renew them",
+    "Pods whose credentials have expired, or have a remaining lifetime below the floor, because the agent could not renew the credentials",
 );
 
 #[cfg(test)]
@@ -346,7 +348,7 @@ mod tests {
             "renew the AWS credentials",
             "since 01:18 UTC (AssumeRole: unavailable)",
             "From 01:28 UTC on, boto3 and older AWS SDKs for Java request new credentials",
-            "when these expire at 01:43 UTC.",
+            "when these credentials expire at 01:43 UTC.",
             "status page",
         ] {
             assert!(message.contains(part), "{message} lacks {part}");

@@ -1,4 +1,5 @@
-//! The rules for request heads that all dialects share: they refuse proxied requests and requests with a body. Each dialect adds its own rules.
+//! Checks request heads with the rules that all dialects share. These rules refuse proxied requests and requests with a body.
+//! Each dialect adds its own rules.
 
 use seawall_http::{Framing, RequestHead};
 
@@ -15,14 +16,15 @@ pub const PROXIED_REQUEST: Refusal = Refusal::new(
     "The request has a header that proxies add (X-Forwarded-For or Forwarded). Only direct clients may read metadata.",
 );
 
-/// True for a header that proxies add to a request. If an attacker sends a request through a proxy in a pod, the proxy reveals itself by this header.
+/// True for a header that proxies add to a request. If an attacker sends a request through a proxy in a pod, this header
+/// reveals the proxy.
 ///
-/// The real servers of Google and AWS refuse `X-Forwarded-For` (AWS: only in requests for session tokens). `Forwarded` is the standard header with
-/// the same meaning (RFC 7239). No SDK sends either header. `Via` and `X-Forwarded-Proto` are allowed, because sidecars add them to legitimate
-/// requests.
+/// The real servers of Google and AWS refuse `X-Forwarded-For` (AWS: only in requests for session tokens). `Forwarded` is the
+/// standard header with the same meaning (RFC 7239). No SDK sends either header. `Via` and `X-Forwarded-Proto` are allowed,
+/// because sidecars add them to legitimate requests.
 ///
-/// The comparison ignores letter case, and the HTTP parser refuses a name with a space. A variant such as `X_Forwarded_For` is harmless, because the
-/// agent sends no client headers to a server that could treat the variant like `X-Forwarded-For`.
+/// The comparison ignores letter case, and the HTTP parser refuses a name with a space. A variant such as `X_Forwarded_For` is
+/// harmless, because the agent sends no client headers to a server that could treat the variant like `X-Forwarded-For`.
 pub(crate) fn is_proxy_header(name: &str) -> bool {
     name.eq_ignore_ascii_case("X-Forwarded-For") || name.eq_ignore_ascii_case("Forwarded")
 }

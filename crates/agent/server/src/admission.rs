@@ -1,15 +1,16 @@
 //! Decides whether a traffic thread accepts a waiting connection, and whether that connection may stay open.
 //!
-//! A connection that waits in the kernel's backlog costs no CPU time and no memory of the agent. An accepted connection costs as much as an
-//! answer, even if the thread only closes it. Therefore the thread decides *before* it accepts, and it never closes a connection to make
-//! room for another one. An earlier version did close connections for new ones. Under a CPU quota of 500m, 2,000 clients got no answers at
-//! all, because the thread accepted and closed connections faster than their clients could send.
+//! A connection that waits in the kernel's backlog costs no CPU time and no memory of the agent. Accepting a connection costs as
+//! much CPU time as an answer, even if the thread then closes the connection at once. Therefore the thread decides *before* it
+//! accepts a connection, and it never closes a connection to make room for another connection. An earlier version closed old
+//! connections to make room for new connections. Under a CPU quota of 500m, 2,000 clients got no answers, because the thread
+//! accepted and closed connections faster than their clients could send.
 //!
-//! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread answers its
-//! first request with the header `Connection: close`, and then closes it. Guests get a limited part of the CPU time ([`GuestCpuBudget`]),
-//! because a guest costs three times as much as an answer on an open connection.
+//! A client that has reached its share of connections still gets answers. Each further connection is a *guest*: the thread
+//! answers only the first request, with the header `Connection: close`, and then closes the connection. Guests get a limited part
+//! of the CPU time ([`GuestCpuBudget`]), because a guest costs three times as much as an answer on an open connection.
 //!
-//! The module knows no sockets. The thread passes in the time and the CPU time that the process has used.
+//! This module does not use sockets. The thread passes the current time and the used CPU time of the process to this module.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,23 +21,25 @@ use seawall_core::{Moment, fair_share};
 
 use crate::connection_permits::PermitCounter;
 
-/// The CPU time that a guest costs: accept, read, answer and close. Measured: 15.7 to 20 µs, mostly in the kernel.
+/// The CPU time that the process needs to accept, read, answer and close one guest.
+/// Measurements show 15.7 to 20 µs, mostly in the kernel.
 const GUEST_COST: f64 = 16e-6;
 
-/// The part of the used CPU time that guests get while the thread has no unused CPU time.
-/// Answers on open connections lose this part. A guest's answer costs three times as much (5.2 and 16 µs), so the number of all answers falls
-/// by 8 %. Without a limit on guests, it fell by half.
+/// The fraction of the thread's CPU time that guests get while the thread is fully busy.
+/// Answers on open connections lose this fraction. An answer costs 5.2 µs on an open connection and 16 µs for a guest, so the
+/// total number of answers falls by 8 %. Without a limit on guests, the total number fell by half.
 const GUEST_PART: f64 = 1.0 / 8.0;
 
-/// The part of the granted CPU time that guests may use while no other work needs it. The remaining 15 % is for renewals and the admin
-/// port.
+/// The fraction of the thread's CPU quota that guests may use while other work does not need it.
+/// The remaining 15 % is for renewals and the admin port.
 const USABLE_PART: f64 = 0.85;
 
-/// The interval at which the budget grows, and at which the thread checks the paused shards again.
-/// So guests come in batches. Single guests between other requests made each answer cost more CPU time.
+/// The interval at which the thread increases the budget and checks the paused shards again.
+/// Because of this interval, the thread accepts guests in batches. When the thread accepted single guests between other requests,
+/// each answer cost more CPU time.
 pub(crate) const ADMISSION_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The budget saves at most the CPU time that the thread may use in this time.
+/// The period that limits the budget: the budget is at most the thread's CPU quota for this period.
 const SAVED: Duration = Duration::from_millis(20);
 
 /// The CPU time that a thread may spend on guests.
@@ -46,13 +49,15 @@ pub(crate) struct GuestCpuBudget {
     cores: f64,
     /// The number of threads that share the process's CPU time.
     threads: f64,
-    /// The CPU seconds that guests may use now. Negative after unexpected guests, which the thread charges after their accept.
+    /// The number of CPU seconds that guests may use now.
+    /// The number can be negative, because the thread charges an unexpected guest only after it has accepted the guest.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }
 
 impl GuestCpuBudget {
-    /// Returns the budget of one of `threads` threads. `cores` is the CPU quota of the process, if there is one.
+    /// Returns the budget of one thread in a process with `threads` traffic threads.
+    /// `cores` is the CPU quota of the process, or `None` if the process has no quota.
     pub(crate) fn new(cores: Option<f64>, threads: usize) -> Self {
         let threads = threads.max(1) as f64;
         let cores = cores.map_or(1.0, |cores| (cores / threads).min(1.0));
@@ -60,9 +65,9 @@ impl GuestCpuBudget {
         Self { cores, threads, credit, last: None }
     }
 
-    /// Grows the budget for the time since the last call. `used` is the CPU time that the process has used so far.
+    /// Increases the budget for the time since the last call. `used` is the CPU time that the process has used so far.
     ///
-    /// Guests get an eighth of the used CPU time, or all CPU time that the thread could have used and did not use, whichever is more.
+    /// Guests get the larger of two amounts: an eighth of the used CPU time, or the CPU time that the thread left unused.
     pub(crate) fn grow(&mut self, now: Moment, used: Duration) {
         let Some((then, before)) = self.last.replace((now, used)) else { return };
         let used = used.saturating_sub(before).as_secs_f64() / self.threads;
@@ -71,7 +76,7 @@ impl GuestCpuBudget {
         self.credit = (self.credit + (used * GUEST_PART).max(unused)).min(most);
     }
 
-    /// Returns the number of guests that the budget still pays for.
+    /// Returns the number of guests that the budget can still pay for.
     pub(crate) fn affordable_guests(&self) -> usize {
         (self.credit / GUEST_COST).max(0.0) as usize
     }
@@ -90,24 +95,25 @@ impl GuestCpuBudget {
         self.credit -= GUEST_COST;
     }
 
-    /// Puts back the payment for a guest that did not come.
+    /// Returns the payment for one guest to the budget, because the thread accepted no guest.
     pub(crate) fn refund(&mut self) {
         self.credit += GUEST_COST;
     }
 }
 
-/// A thread's record of one shard: the client that it accepted last, and the number of open guests.
+/// A thread's record of one shard: the client of the last accepted connection, and the number of open guests.
 ///
-/// A shard nearly always has the connections of one client, and the thread learns the client only by accepting. Therefore the thread
-/// expects the next connection to have the same client as the last accepted one.
+/// A shard (one listening socket) nearly always has the connections of only one client. The thread learns the client only when it
+/// accepts a connection. Therefore the thread expects that the next connection has the same client as the last accepted
+/// connection.
 #[derive(Debug, Default)]
 pub(crate) struct ShardAdmission {
-    /// Counts the connections of the client that was accepted last.
+    /// The connection counter of the client whose connection the thread accepted last.
     last: RefCell<Option<Arc<PermitCounter>>>,
     guests: Rc<Cell<u32>>,
 }
 
-/// The place of an open guest among the guests of its shard. Dropping this value frees the place.
+/// The slot that an open guest occupies in its shard. Dropping this value frees the slot.
 #[derive(Debug)]
 pub(crate) struct GuestPlace(Rc<Cell<u32>>);
 
@@ -118,13 +124,14 @@ impl Drop for GuestPlace {
 }
 
 impl ShardAdmission {
-    /// True if the next connection of this shard will probably be a guest, because the last accepted client is at its share now.
-    /// `is_within_share` says whether the client with this counter may keep one more connection.
+    /// True if the next connection of this shard will probably be a guest.
+    /// This is the case if the client of the last accepted connection has reached its share of connections. `is_within_share`
+    /// says whether the client with this counter may keep one more connection.
     pub(crate) fn expects_guest(&self, is_within_share: impl FnOnce(&PermitCounter) -> bool) -> bool {
         self.last.borrow().as_ref().is_some_and(|last| !last.is_closed() && !is_within_share(last))
     }
 
-    /// Records the client that was accepted last, by the counter of its connections.
+    /// Records the client of the last accepted connection. `connections` is the client's connection counter.
     pub(crate) fn record_client(&self, connections: &Arc<PermitCounter>) {
         let mut last = self.last.borrow_mut();
         if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, connections)) {
@@ -132,22 +139,22 @@ impl ShardAdmission {
         }
     }
 
-    /// True if this shard may have one more open guest. `all` counts the open guests of the process, and `most` limits them.
-    /// A shard with many silent guests leaves places for other shards ([`fair_share`]).
+    /// True if this shard may have one more open guest. `all` counts the open guests of the process, and `most` is their limit.
+    /// The rule in [`fair_share`] reserves slots for other shards, even if this shard has many silent guests.
     pub(crate) fn has_guest_place(&self, all: &PermitCounter, most: u32) -> bool {
         let free = u64::from(most.saturating_sub(all.open_count()));
         fair_share::may_take(u64::from(self.guests.get()), free)
     }
 
-    /// Takes the place of a guest.
+    /// Takes a slot for one guest of this shard.
     pub(crate) fn take_guest_place(&self) -> GuestPlace {
         self.guests.set(self.guests.get() + 1);
         GuestPlace(self.guests.clone())
     }
 }
 
-/// Returns the number of connections that may wait in one shard, so that they wait for at most 0.4 s. The result is at most `most`.
-/// `accepted` is the number of connections that the thread accepted in `period` from the `shards` shards in which connections wait.
+/// Returns the backlog length at which the connections of a shard wait for at most 0.4 s. The result is at most `most`.
+/// In the time `period`, the thread accepted `accepted` connections from the `shards` shards that have waiting connections.
 ///
 /// AWS's Go SDK gives up after half a second. If the backlog is full, the kernel drops the attempt to connect, at no cost for the agent.
 /// The client's kernel tries again after a second.

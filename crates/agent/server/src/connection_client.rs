@@ -1,11 +1,11 @@
-//! The client of a connection, as the server sees it.
+//! Defines the client of a connection, from the server's point of view.
 //!
-//! Two traits describe pods to the server. Other crates implement the traits, so this crate depends on none of those crates:
+//! Two traits describe pods to the server. Other crates implement these traits, so this crate does not depend on those crates:
 //! - The crate `clouds` implements [`ServedPod`].
 //! - The crate `identity` implements [`ClientResolver`].
 //!
-//! The server counts the use of all shared resources by [`ClientId`]. Two connections with the same [`ClientId`] belong to one
-//! client. The id has no other meaning.
+//! For each [`ClientId`], the server counts the use of all shared resources. Two connections with the same [`ClientId`] belong to
+//! one client. The id has no other meaning.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,12 +19,13 @@ use crate::connection_permits::PermitCounter;
 use crate::route::MetadataRoute;
 
 /// The id of a client, valid while the process runs.
-/// A pod has the same id on all threads. Under the strategy `anyone`, which serves every address, a thread gives an id to each address.
+/// A pod has the same id on all threads. Under the strategy `anyone`, the agent serves every address, and each thread creates an
+/// id for each address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(u64);
 
 impl ClientId {
-    /// The common id of all clients without a known identity, which count as one client.
+    /// The id that all clients without a known identity share. The server counts them as one client.
     pub const UNKNOWN: Self = Self(0);
 
     /// Returns a new id.
@@ -39,19 +40,19 @@ impl ClientId {
 /// The whole process has a limited number of upstream permits and of long polls. Each client has a share of both.
 #[derive(Clone, Copy, Debug)]
 pub struct UpstreamChargedClient<'a> {
-    /// The client.
+    /// The id of the client.
     pub client: ClientId,
     /// Counts the client's long polls on all threads.
     pub long_poll_counter: &'a Arc<PermitCounter>,
 }
 
-/// A pod, as the server sees it. The crate `clouds` implements this trait.
+/// A pod, from the server's point of view. The crate `clouds` implements this trait.
 pub trait ServedPod: Debug + Send + Sync + 'static {
     /// Returns the pod's client id. No other client has the same id.
     fn id(&self) -> ClientId;
 
     /// Returns the counter of the pod's open connections on all threads.
-    /// The counter is closed when the pod is deleted or loses one of its attested addresses.
+    /// The agent closes the counter when the pod is deleted or loses one of its attested addresses.
     fn connections(&self) -> &Arc<PermitCounter>;
 
     /// Returns the counter of the pod's long polls on all threads.
@@ -73,7 +74,7 @@ pub trait ServedPod: Debug + Send + Sync + 'static {
 /// The crate `identity` implements this trait. A traffic thread calls [`Self::resolve`] once per connection. The thread calls the
 /// other functions only while the client or its entitlements are unknown.
 pub trait ClientResolver<P>: Debug + Send + Sync {
-    /// Returns the client of the connection without waiting.
+    /// Identifies the client of the connection. This function never waits.
     fn resolve(&self, ends: &ConnectionEnds<'_>) -> Client<P>;
 
     /// Returns the pod that is probably the client.
@@ -81,14 +82,14 @@ pub trait ClientResolver<P>: Debug + Send + Sync {
     fn likely_pod(&self, ends: &ConnectionEnds<'_>) -> Option<Arc<P>>;
 
     /// Waits for attestation, then returns the pod.
-    /// Returns `None` unless the client is a known pod whose entitlements at this cloud are decided.
+    /// Returns `None` if the client is still unknown, or if the pod's entitlements at this cloud are still undecided.
     fn attest_pod<'a>(
         &'a self,
         ends: ConnectionEnds<'a>,
         cloud: CloudName,
     ) -> AttestFuture<'a, Option<Arc<P>>>;
 
-    /// Waits until the client's pod is known and its entitlements at this cloud are decided, then returns the pod.
+    /// Waits until the client's pod is known and the pod's entitlements at this cloud are decided, then returns the pod.
     /// If that never happens, the future never completes.
     fn wait_for_pod<'a>(&'a self, ends: ConnectionEnds<'a>, cloud: CloudName) -> AttestFuture<'a, Arc<P>>;
 
@@ -103,7 +104,7 @@ pub enum Client<P> {
     Pod(Arc<P>),
     /// Any client under the strategy `anyone`, which serves every address.
     Anyone,
-    /// This agent's own readiness request.
+    /// The readiness request that this agent sends to itself.
     OwnReadinessRequest,
     /// A client whose pod is not known yet. The pod can become known later.
     Unidentified,

@@ -1,6 +1,6 @@
 //! Counts open connections and long polls, in one counter for the whole process and one counter for each client.
 //!
-//! The module does not know connections. A traffic thread takes permits when it accepts a connection. The permits return when the
+//! This module does not use connections. A traffic thread takes permits when it accepts a connection, and returns them when the
 //! connection ends.
 
 use std::sync::Arc;
@@ -8,32 +8,33 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use seawall_core::fair_share;
 
-/// A client with fewer permits than this may take another one, however many permits other clients have.
+/// A client with fewer permits than this may take another permit, even if other clients have many permits.
 pub(crate) const GUARANTEED_CONNECTIONS: u32 = 8;
 
 /// A counter of open permits. Dropping a permit returns it to the counter.
 #[derive(Debug, Default)]
 pub struct PermitCounter {
     open: AtomicU32,
-    /// Set once, when the client is deleted. A closed counter grants no permits, and the traffic threads end the client's open
-    /// connections.
+    /// True after the counter was closed, for example because the pod was deleted.
+    /// A closed counter grants no permits, and the traffic threads end the client's open connections.
     closed: AtomicBool,
 }
 
 impl PermitCounter {
-    /// True if this client's share allows one more permit. `process` counts the permits of all clients, at most `most`.
+    /// True if this client's share allows one more permit. `process` counts all clients' permits, and `most` is their limit.
     ///
     /// The last quarter of all permits is reserved for clients with fewer than eight permits. Therefore a new client gets a permit even if
-    /// all other clients take as many as they can. Of the first three quarters, a client can take up to eight times as many permits as it
-    /// leaves free ([`seawall_core::fair_share`], where eight permits count as one place). A client that is alone gets two thirds of all
-    /// permits. Several greedy clients leave enough free permits for at least one more greedy client.
+    /// all other clients take as many as they can. From the other three quarters, a client can take up to eight times as many
+    /// permits as then remain free. This is the rule of [`seawall_core::fair_share`], with eight permits as one place. A single
+    /// active client can therefore get two thirds of all permits. Several greedy clients together leave enough free permits for
+    /// at least one more greedy client.
     pub fn has_share_left(&self, process: &Self, most: u32) -> bool {
         let free = fair_share::free_for_large_holders(u64::from(most), u64::from(process.open_count()));
         self.open_count() < GUARANTEED_CONNECTIONS
             || fair_share::may_take(u64::from(self.open_count() / 8), free)
     }
 
-    /// Takes a permit, unless more than `most` permits would then be open.
+    /// Takes a permit. Returns `None` if `most` permits are already open or the counter is closed.
     pub fn take(self: &Arc<Self>, most: u32) -> Option<Permit> {
         if self.is_closed() {
             return None;
@@ -48,18 +49,19 @@ impl PermitCounter {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Closes the counter. It grants no more permits, and the next sweep of each thread ends the connections that hold its permits.
+    /// Closes the counter. A closed counter grants no permits.
+    /// In its next sweep, each thread ends the connections that hold permits of this counter.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// True if the counter was closed.
+    /// True if the counter is closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 }
 
-/// One permit of a counter. For example, each open connection holds one.
+/// One permit of a counter. For example, each open connection holds a permit of its client's counter.
 #[derive(Debug)]
 pub struct Permit(Arc<PermitCounter>);
 
@@ -69,7 +71,7 @@ impl Permit {
         self.0.open_count()
     }
 
-    /// True if this permit's counter is closed. The permit's connection must then end.
+    /// True if this permit's counter is closed. The connection that holds this permit must then end.
     pub(crate) fn is_closed(&self) -> bool {
         self.0.is_closed()
     }

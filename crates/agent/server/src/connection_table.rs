@@ -1,8 +1,9 @@
 //! Keeps the open connections of one traffic thread. Each entry has the client, the state, and the start time of the state.
 //!
-//! A connection has no timer of its own: ten thousand timers would need more memory than the connections. Every quarter of a second the
-//! thread sweeps this table and ends overdue connections. While memory or file descriptors are short, the table chooses an idle connection
-//! to end. The thread defines the entries ([`TableEntry`]). The table reads only the state of an entry and the start time of that state.
+//! Connections have no separate timers, because ten thousand timers would need more memory than the connections. Instead, the
+//! thread sweeps this table every quarter of a second and ends overdue connections. When memory or file descriptors are short,
+//! the table ends idle connections. The thread defines the type of the entries, and the table uses an entry only through the
+//! trait [`TableEntry`].
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -14,20 +15,20 @@ use slab::Slab;
 use super::connection_client::ClientId;
 use super::connection_permits::{GUARANTEED_CONNECTIONS, Permit};
 
-/// The key of a connection of this thread. The key is valid while the connection is in the table.
+/// The key of a connection in the table of its thread. The key is valid while the connection is in the table.
 pub(crate) type ConnectionKey = usize;
 
 /// The interval between two sweeps for overdue connections. A timeout can be late by this interval.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The write timeout. A connection ends if its client reads nothing of a waiting response for this time.
+/// The write timeout. The thread ends a connection if the client reads no bytes of a response for this long.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time for which a connection must have been idle before the table may end it to free memory.
+/// The shortest idle time after which the table may end a connection to free memory.
 const LEAST_IDLE: Duration = Duration::from_secs(1);
 
-/// The number of evictable connections among which the table chooses one to end.
-/// The chosen connection is nearly the oldest of all, and a search of the whole table would cost much more. Redis evicts keys by
+/// The number of evictable connections in a sample. The table ends one connection of the sample.
+/// The ended connection is nearly the oldest connection. A search of the whole table would cost much more. Redis evicts keys by
 /// the same sampling method.
 const LOOKED_AT: usize = 64;
 
@@ -38,35 +39,36 @@ const WALKED: usize = 2048;
 /// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// Waits for the first byte.
+    /// The connection waits for the first byte.
     AwaitingFirstByte,
-    /// Waits for the rest of a request head.
+    /// The connection waits for the rest of a request head.
     AwaitingHead,
-    /// Waits for the next request.
+    /// The connection waits for the next request.
     Idle,
-    /// Waits for an answer that is not ready yet. Such an answer has its own deadline.
+    /// The connection waits for an answer that is not ready yet. Each such answer has a separate deadline.
     Busy,
-    /// Waits for the client to read the answer.
+    /// The connection waits until the client reads the answer.
     Writing,
 }
 
-/// The time limit for the head of a guest, from its first byte to its last. A guest is a connection that ends after one answer.
+/// The time limit for a guest's request head, from the first byte to the last byte. A guest is a connection that ends after one
+/// answer.
 const GUEST_HEAD: Duration = Duration::from_millis(500);
 
 /// The longest time that a connection may stay in each state.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// The time limit for a request head, from its first byte to its last.
+    /// The time limit for a request head, from the first byte to the last byte.
     pub head: Duration,
-    /// The time limit for the first or the next request on a connection.
+    /// The longest time that a connection may wait for its first request or its next request.
     pub idle: Duration,
 }
 
 impl ConnectionTimeouts {
-    /// Returns the time for which a connection may stay in this state, or `None` if the table does not limit the time.
-    /// A client that has sent nothing may be a pod without CPU time, so it has as much time as an idle client. A guest has less time,
-    /// because a shard has few places for guests. A guest with half a head has the least time. A real client's head comes in one segment,
-    /// but a hostile pod could hold all guest places of its shard with half heads.
+    /// Returns the longest time that a connection may stay in this state, or `None` if the table sets no limit.
+    /// A client that has sent no bytes may be a pod without CPU time, so it has as much time as an idle client. A guest has less
+    /// time, because a shard has few slots for guests. A guest with a partial head has the least time. A real client sends its
+    /// head in one TCP segment, but a hostile pod could occupy all guest slots of its shard with partial heads.
     fn allowed(&self, state: ConnectionState, is_guest: bool) -> Option<Duration> {
         match state {
             ConnectionState::AwaitingFirstByte if is_guest => Some(self.head),
@@ -80,18 +82,18 @@ impl ConnectionTimeouts {
 }
 
 /// The client of a connection, and the two permits that the connection holds.
-/// One permit counts toward the limit of the process, the other toward the limit of the client.
+/// One permit counts toward the limit of the process. The other permit counts toward the limit of the client.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermits {
-    #[expect(dead_code, reason = "held for its drop")]
+    #[expect(dead_code, reason = "dropping this field releases the permit")]
     pub(crate) process_permit: Permit,
     pub(crate) client_permit: Permit,
     pub(crate) client: ClientId,
 }
 
 /// The state of a connection, and the start time of that state.
-/// The connection stores this value, not the table, because every turn updates the state. During a turn the connection is in
-/// the CPU cache, and the table usually is not.
+/// The connection stores this value, because every turn updates the state. During a turn, the CPU cache usually contains the
+/// connection but not the table.
 #[derive(Debug)]
 pub(crate) struct TimedState {
     state: Cell<ConnectionState>,
@@ -104,7 +106,7 @@ impl TimedState {
         Self { state: Cell::new(ConnectionState::AwaitingFirstByte), since: Cell::new(now) }
     }
 
-    /// Sets the state, which starts at `now`.
+    /// Sets the state. The new state starts at `now`.
     pub(crate) fn set_state(&self, state: ConnectionState, now: Moment) {
         // A partial head keeps the time of its first byte. Otherwise a client that sends one byte per second would never time out.
         if !matches!(
@@ -116,20 +118,21 @@ impl TimedState {
         self.state.set(state);
     }
 
-    /// Returns the place in the eviction order. Connections without a first byte go before idle connections. Within each group the oldest
-    /// goes first.
+    /// Returns the connection's sort key for eviction. The smallest key is evicted first.
+    /// The table evicts connections without a first byte before idle connections. In each group, it evicts the oldest connection
+    /// first.
     fn order(&self) -> (bool, Moment) {
         (self.state.get() != ConnectionState::AwaitingFirstByte, self.since.get())
     }
 
-    /// True if the connection waits for its first or its next request.
+    /// True if the connection waits for its first request or its next request.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.state.get(), ConnectionState::Idle | ConnectionState::AwaitingFirstByte)
     }
 
-    /// True if the table may end this connection, because its client has not used it for a while.
-    /// A connection without a first byte may belong to a pod that gets no CPU time. Therefore it stays for at least the time limit of a
-    /// request head.
+    /// True if the table may end this connection, because the client has not used the connection for a while.
+    /// A connection without a first byte may belong to a pod that gets no CPU time. Therefore the table keeps such a connection
+    /// for at least the time limit of a request head.
     fn is_evictable(&self, timeouts: &ConnectionTimeouts, now: Moment) -> bool {
         let waited = now.since(self.since.get());
         match self.state.get() {
@@ -140,7 +143,7 @@ impl TimedState {
     }
 }
 
-/// An entry of the table. This trait inverts the dependency: the thread owns the table and also defines the entry type.
+/// An entry of the table. The thread owns the table and defines the entry type, so this module does not depend on the thread.
 pub(crate) trait TableEntry {
     /// Returns the state of the connection.
     fn state(&self) -> &TimedState;
@@ -151,14 +154,15 @@ pub(crate) trait TableEntry {
     /// True if the client has sent bytes that the thread has not read.
     fn has_unread_bytes(&self) -> bool;
 
-    /// Ends the work of the entry. Returns true if a task still uses the connection.
+    /// Stops the connection's task, if there is a task. Returns true if a task still uses the connection.
     /// That task calls [`ConnectionTable::remove`] when the task ends. Until then the table must not reuse the key.
     fn end(&self) -> bool;
 }
 
 #[derive(Debug)]
 struct Row<C> {
-    /// The connection, or `None` after the table ended the connection. The row then waits until the connection's task has ended.
+    /// The connection, or `None` after the table ended the connection. The row then remains until the connection's task has
+    /// ended.
     connection: Option<C>,
     permits: Option<ConnectionPermits>,
 }
@@ -190,12 +194,12 @@ impl<C: TableEntry> ConnectionTable<C> {
         key
     }
 
-    /// Returns the connection with this key, unless the connection was ended.
+    /// Returns the connection with this key, or `None` if the table has ended the connection.
     pub(crate) fn get(&self, key: ConnectionKey) -> Option<&C> {
         self.rows.get(key)?.connection.as_ref()
     }
 
-    /// Counts a connection toward another client, because the thread has now identified the connection's client.
+    /// Moves a connection to another client, because the thread has now identified the connection's client.
     pub(crate) fn reassign(&mut self, key: ConnectionKey, client: ClientId, permit: Permit) {
         if let Some(permits) = self.rows.get_mut(key).and_then(|row| row.permits.as_mut()) {
             (permits.client, permits.client_permit) = (client, permit);
@@ -210,14 +214,14 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Ends the longest-idle connection of the client with the most connections.
-    /// Returns false if the table finds none, because every client has few connections or uses them. The table never ends a connection with
-    /// unread bytes, because the client waits for an answer.
+    /// Returns false if the table finds no such connection, because each client has few connections or uses its connections. The
+    /// table never ends a connection with unread bytes, because its client waits for an answer.
     pub(crate) fn end_longest_idle_of_largest_client(
         &mut self,
         timeouts: &ConnectionTimeouts,
         now: Moment,
     ) -> bool {
-        // A client with few connections keeps them, however many connections other clients have.
+        // The table ends no connection of a client with few connections, even if other clients have many.
         let idle = self
             .evictable(timeouts, now)
             .filter(|(_, _, permits)| permits.client_permit.open_count() >= GUARANTEED_CONNECTIONS)
@@ -248,7 +252,8 @@ impl<C: TableEntry> ConnectionTable<C> {
         })
     }
 
-    /// Ends at most `most` connections whose state has lasted longer than its timeout. Returns the number of ended connections.
+    /// Ends at most `most` connections whose state has lasted longer than the timeout of that state.
+    /// Returns the number of ended connections.
     pub(crate) fn end_overdue(&mut self, timeouts: &ConnectionTimeouts, now: Moment, most: usize) -> usize {
         let is_overdue = |one: &C| {
             let TimedState { state, since } = one.state();
@@ -282,7 +287,7 @@ impl<C: TableEntry> ConnectionTable<C> {
         }
     }
 
-    /// Returns the keys of the open connections that satisfy `so`.
+    /// Returns the keys of the open connections for which `so` returns true.
     fn waiting(&self, so: impl Fn(&C) -> bool) -> impl Iterator<Item = ConnectionKey> {
         let waits = move |row: &Row<C>| row.connection.as_ref().is_some_and(&so);
         self.rows.iter().filter(move |(_, row)| waits(row)).map(|(key, _)| key)
@@ -294,7 +299,7 @@ impl<C: TableEntry> ConnectionTable<C> {
     }
 
     /// Ends a connection and releases its permits immediately.
-    /// Returns false if the table has no such connection, or if the connection was already ended.
+    /// Returns false if the table has no such connection, or if the table has already ended the connection.
     fn end(&mut self, key: ConnectionKey) -> bool {
         let Some(row) = self.rows.get_mut(key) else { return false };
         let Some(connection) = row.connection.take() else { return false };

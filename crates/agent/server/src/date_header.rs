@@ -1,4 +1,4 @@
-//! The `Date` header, formatted once a second instead of once a request.
+//! Caches the text of the `Date` header, so that a thread formats the date once per second instead of once per request.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl Default for DateHeader {
 }
 
 impl DateHeader {
-    /// Returns the date at `now`, which must be a moment of `clock`.
+    /// Returns the date at `now`. `now` must come from `clock`.
     pub(crate) fn at(&mut self, clock: &Clock, now: Moment) -> &[u8; 29] {
         if now >= self.until {
             self.renew(clock, now);
@@ -29,7 +29,7 @@ impl DateHeader {
     fn renew(&mut self, clock: &Clock, now: Moment) {
         let wall = clock.wall_time();
         let text = httpdate::fmt_http_date(wall);
-        // The formatter writes 29 bytes up to the year 9999. After that year the last good text stays.
+        // The formatter writes 29 bytes up to the year 9999. After that year, this value keeps its last valid text.
         if let Ok(text) = text.as_bytes().try_into() {
             self.text = text;
         }

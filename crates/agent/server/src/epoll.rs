@@ -1,7 +1,7 @@
-//! Watches many file descriptors of one traffic thread by epoll(7): its connections and its listening sockets.
+//! Watches the file descriptors of one traffic thread with epoll(7): its connections and its listening sockets.
 //!
 //! The async runtime watches only the poller's own descriptor. If the runtime watched each descriptor, each descriptor would need
-//! an allocation and a task to wake.
+//! an allocation and a separate task.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -27,20 +27,21 @@ impl EpollPoller {
     /// Returns a poller that watches no descriptors yet. Call this function inside the thread's runtime.
     ///
     /// # Errors
-    /// The kernel provides no poller.
+    /// The kernel cannot create an epoll instance.
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { epoll: watched(epoll::create(CreateFlags::CLOEXEC)?)? })
     }
 
-    /// Watches a descriptor until it is closed. The events of this descriptor carry `token`.
+    /// Watches a descriptor until the process closes it. The events of this descriptor carry `token`.
     ///
     /// # Errors
-    /// The kernel refuses the descriptor: there is no memory, or too many descriptors are watched.
+    /// The kernel has no memory to watch the descriptor, or too many descriptors are watched.
     pub(crate) fn add(&self, one: impl AsFd, token: u64, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::add(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Replaces the events for which a descriptor is watched. The poller also reports events that are already pending.
+    /// Replaces the set of events that the poller reports for a descriptor. The poller also reports events that are already
+    /// pending.
     ///
     /// # Errors
     /// The kernel has no memory for the change.
@@ -48,7 +49,7 @@ impl EpollPoller {
         Ok(epoll::modify(self.epoll.get_ref(), one, EventData::new_u64(token), flags)?)
     }
 
-    /// Is ready when there are events that the poller has not reported before. Later events make the poller ready again.
+    /// Returns ready when there are events that the poller has not reported before. Later events make the poller ready again.
     ///
     /// # Errors
     /// The poller failed.
@@ -58,7 +59,7 @@ impl EpollPoller {
         Poll::Ready(Ok(()))
     }
 
-    /// Reports the pending events without waiting. Returns the number of reported descriptors.
+    /// Reports the pending events to `tell`. Never waits. Returns the number of reported descriptors.
     /// If the result is [`MAX_EVENTS`], more events may be pending.
     ///
     /// # Errors
@@ -77,7 +78,7 @@ impl EpollPoller {
 
 #[expect(
     deprecated,
-    reason = "the replacement API is unsafe for types that may change their descriptor; an OwnedFd never does"
+    reason = "the replacement API is unsafe because some types can change their descriptor; an OwnedFd keeps its descriptor"
 )]
 fn watched(epoll: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(epoll, Interest::READABLE)

@@ -2,13 +2,12 @@
 //!
 //! Every dialect follows the same order of steps. The security of the agent depends on this order:
 //! 1. The thread identifies the client when it accepts the connection.
-//! 2. The dialect canonicalises the path once. It refuses every request that it does not know.
-//! 3. Only then does the dialect look up a lease. It uses the client's own `PodLeaseClient`, which cannot reach leases of other
-//!    clients.
+//! 2. The dialect canonicalises the path once. It refuses each request with an unknown path.
+//! 3. Last, the dialect looks up a lease. It uses the client's `PodLeaseClient`, which cannot access leases of other clients.
 //!
-//! All steps are pure functions or reads of memory. Some requests must wait: for a lease that is not cached, for a change (long
-//! poll), or for the real metadata server. For such a request the dialect returns a [`DeferredResponse`]. A task of the connection
-//! awaits that response, while the thread serves other connections.
+//! Each step is a pure function or reads only memory. Some requests must wait for a lease that is not cached, for a change (long
+//! poll), or for the real metadata server. For such a request the dialect returns a [`DeferredResponse`]. A task of the
+//! connection awaits that response, while the thread serves other connections.
 
 use std::cell::{Ref, RefCell};
 use std::fmt;
@@ -42,7 +41,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
     fn serves_path(&self, path: &str) -> bool;
 
     /// True if the connection stays open after a request with this method.
-    /// A method that the dialect does not know shows that the client uses another protocol. The thread then closes the connection.
+    /// If the dialect does not know the method, the client uses another protocol. The thread then closes the connection.
     fn keeps_alive_after(&self, method: &str) -> bool;
 
     /// True if the dialect answers requests with this method for every client, even for a deleted pod.
@@ -51,10 +50,11 @@ pub trait MetadataDialect<P>: fmt::Debug {
         false
     }
 
-    /// Returns the longest wait for identity ([`HandlerOutcome::AwaitIdentity`]). This wait is shorter than the client's own timeout.
+    /// Returns the longest time that this request may wait for the client's identity ([`HandlerOutcome::AwaitIdentity`]).
+    /// This time is shorter than the client's timeout.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration;
 
-    /// Writes the answer into `out`, or returns what the request must wait for. `caller` must not be a deleted pod.
+    /// Writes the answer into `out`, or returns the reason why the request must wait. `caller` must not be a deleted pod.
     fn answer(
         &self,
         caller: &Client<P>,
@@ -62,7 +62,7 @@ pub trait MetadataDialect<P>: fmt::Debug {
         out: &mut Vec<u8>,
     ) -> HandlerOutcome<P>;
 
-    /// Writes a refusal in the format of this dialect's clients.
+    /// Writes a refusal in the format that clients of this dialect expect.
     fn refuse(&self, refusal: &Refusal, frame: &ResponseContext<'_>, request: u64, out: &mut Vec<u8>);
 }
 
@@ -80,7 +80,8 @@ pub enum HandlerOutcome<P> {
     CacheHit {
         /// The kind of request.
         route: &'static MetadataRoute,
-        /// The query, if [`RequestContext::should_return_replayable_query`] is true. The thread can later answer the same bytes with this query.
+        /// The query, if [`RequestContext::should_return_replayable_query`] is true.
+        /// With this query, the thread can later answer the same bytes.
         question: Option<Box<dyn ReplayableQuery<P>>>,
     },
     /// The answer is not ready yet.
@@ -91,7 +92,7 @@ pub enum HandlerOutcome<P> {
     AwaitIdentity,
 }
 
-/// One request, with all data that a dialect needs to answer it.
+/// One request, with all data that a dialect needs to answer the request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContext<'a, 'h, 'b> {
     /// The head of the request.
@@ -116,12 +117,13 @@ pub struct RequestContext<'a, 'h, 'b> {
 }
 
 /// The current dialects of a listener.
-/// A connection reads this value at each turn (one read and the answers to it). Therefore a reload also applies to open connections.
+/// A connection reads this value at each turn. In a turn, the thread reads once and answers the requests. Therefore a reload also
+/// applies to open connections.
 #[derive(Debug)]
 pub struct ActiveDialects<P>(RefCell<Rc<ListenerDialects<P>>>);
 
 impl<P> ActiveDialects<P> {
-    /// Returns a cell with these dialects. [`Self::replace`] replaces them.
+    /// Returns a cell that contains these dialects. [`Self::replace`] can replace them later.
     pub fn new(dialects: ListenerDialects<P>) -> Self {
         Self(RefCell::new(Rc::new(dialects)))
     }
@@ -133,13 +135,13 @@ impl<P> ActiveDialects<P> {
         self.0.borrow()
     }
 
-    /// Replaces the dialects. All later turns use the new ones.
+    /// Replaces the dialects. All later turns use the new dialects.
     pub fn replace(&self, dialects: ListenerDialects<P>) {
         self.0.replace(Rc::new(dialects));
     }
 }
 
-/// The dialects of one listener, at least one.
+/// The dialects of one listener. A listener has at least one dialect.
 #[derive(Debug)]
 pub struct ListenerDialects<P> {
     /// The number that identifies this set of dialects.
@@ -150,7 +152,7 @@ pub struct ListenerDialects<P> {
 
 impl<P> ListenerDialects<P> {
     /// Returns a set of dialects, or `None` if `dialects` is empty.
-    /// The listener checks the dialects in this order to find the dialect that claims a target.
+    /// To find the dialect that serves a target, the listener checks the dialects in the given order.
     pub fn new(dialects: impl IntoIterator<Item = Rc<dyn MetadataDialect<P>>>) -> Option<Self> {
         let mut dialects = dialects.into_iter();
         static MADE: AtomicU64 = AtomicU64::new(0);
@@ -158,9 +160,9 @@ impl<P> ListenerDialects<P> {
         Some(Self { dialect_set_id: id, first: dialects.next()?, others: dialects.collect() })
     }
 
-    /// Returns the first dialect that claims the canonical path of this target. Each dialect canonicalises the target by its own rules.
-    /// If no dialect claims the target, or the target has no canonical path, returns the listener's first dialect, which refuses
-    /// the request.
+    /// Returns the first dialect that serves the canonical path of this target. Each dialect has its own canonicalisation rules.
+    /// If no dialect serves the target, or the target has no canonical path, returns the listener's first dialect. That dialect
+    /// refuses the request.
     pub fn dialect_for_target(&self, target: &str) -> &dyn MetadataDialect<P> {
         if self.others.is_empty() {
             return &*self.first;
@@ -173,7 +175,7 @@ impl<P> ListenerDialects<P> {
         &**claimed.unwrap_or(&self.first)
     }
 
-    /// Returns the listener's first dialect, which also refuses input that is not a request.
+    /// Returns the listener's first dialect. This dialect also refuses input that is not a request.
     pub fn first(&self) -> &dyn MetadataDialect<P> {
         &*self.first
     }

@@ -1,10 +1,10 @@
 //! Serves HTTP/1 to many small clients and gives each client a fair share.
 //!
-//! A traffic thread ([`thread`]) accepts connections, reads requests, obtains answers and writes them. A [`connection_client::ClientResolver`]
+//! A traffic thread ([`thread`]) accepts connections, reads requests and writes answers. A [`connection_client::ClientResolver`]
 //! identifies the client, and a [`handler::MetadataDialect`] interprets the request. Each client has its own share of the common
-//! resources ([`fairness`]). [`upstream`] fetches answers from a real metadata server. The crate knows nothing about Kubernetes or
-//! files. It knows the clouds only by name. The agent's program starts the server, the crate `clouds` implements the dialects, and
-//! the crate `identity` implements the resolver.
+//! resources ([`fairness`]). [`upstream`] fetches answers from a real metadata server. The crate does not depend on Kubernetes
+//! and does not read files. It uses only the names of the clouds. The agent's program starts the server, the crate `clouds`
+//! implements the dialects, and the crate `identity` implements the resolver.
 
 mod admission;
 pub mod connection_client;

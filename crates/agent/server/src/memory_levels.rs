@@ -1,36 +1,38 @@
-//! Defines levels of free memory. The less memory is free, the more the traffic threads limit the clients' connections.
+//! Defines levels of free memory. With less free memory, the traffic threads limit the clients' connections more.
 //!
-//! The kernel kills a process that exceeds the limit of its cgroup, and then no pod gets an answer. A connection has no fixed cost: with
-//! the socket accounting of cgroup v2, an idle connection costs 4.1 KiB and a connection with unread bytes 8.2 KiB. Therefore the level
-//! comes from the cgroup's own figures.
+//! The kernel kills a process that exceeds the limit of its cgroup, and then no pod gets an answer. The memory cost of a
+//! connection varies. In the accounting of cgroup v2, an idle connection costs 4.1 KiB, and a connection with unread bytes costs
+//! 8.2 KiB. Therefore the gauge computes the level from the memory use that the cgroup reports.
 //!
-//! The agent's program reads the cgroup files ([`MemoryGauge`]). This module knows no files.
+//! The agent's program reads the cgroup files ([`MemoryGauge`]). This module reads no files.
 
 use std::fmt::Debug;
 
-/// Below this much free memory, each further connection of a client with several connections is a guest: it ends after one answer.
+/// The number of free bytes below which each new connection of a client with several connections is a guest.
+/// A guest is a connection that ends after one answer.
 const LOW: u64 = 3 << 20;
-/// Below this much free memory, the thread also ends connections of the client with the most connections.
+/// The number of free bytes below which the thread also ends connections of the client with the most connections.
 const SCARCE: u64 = 2 << 20;
-/// Below this much free memory, each new connection of any client is a guest.
+/// The number of free bytes below which each new connection of any client is a guest.
 const NONE: u64 = 1 << 20;
 
 /// The state of the memory that clients can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryLevel {
-    /// There is room for further connections.
+    /// The free memory is large enough for more connections.
     #[default]
     Enough,
-    /// Only clients with few connections may keep further ones.
+    /// Only clients with few connections may keep new connections open.
     FreeMemoryLow,
-    /// In addition, the thread ends connections of the client with the most connections: idle ones at once, others after an answer.
+    /// The limit of `FreeMemoryLow` applies. The thread also ends connections of the client with the most connections.
+    /// The thread ends idle connections at once, and other connections after an answer.
     Scarce,
-    /// In addition, no client may keep further connections: each new connection is a guest.
+    /// The limits of `Scarce` apply. In addition, each new connection of any client is a guest.
     Exhausted,
 }
 
 impl MemoryLevel {
-    /// Returns the level at which `room` bytes are free.
+    /// Returns the level for `room` free bytes.
     pub fn from_free_bytes(room: u64) -> Self {
         match room {
             LOW.. => Self::Enough,
@@ -41,10 +43,11 @@ impl MemoryLevel {
     }
 }
 
-/// Reports how much memory is left for clients. Each traffic thread asks four times a second, and after each 128 accepts or 256 KiB of
-/// answers.
+/// Reports how much memory is left for clients. Each traffic thread reads the gauge four times per second. It also reads the
+/// gauge after every 128 accepted connections and every 256 KiB of answers.
 pub trait MemoryGauge: Debug + Send + Sync {
-    /// Returns the current level, while `open` connections are open. If the memory has no limit, returns [`MemoryLevel::Enough`].
+    /// Returns the current level. `open` is the number of open connections. Without a memory limit, returns
+    /// [`MemoryLevel::Enough`].
     fn level(&self, open: u32) -> MemoryLevel;
 }
 

@@ -2,13 +2,14 @@
 //!
 //! A client library sends the same bytes each time, and the meaning of a request depends only on its bytes. Therefore a thread
 //! records one request per client: a recent request that the thread answered with a cached credential. The thread also records the
-//! parsed query of this request. When the same bytes arrive again, the thread does not parse them. This saves between 50 % and 90 %
-//! of the instructions of such a request (docs/decisions/replay-cache.md).
+//! parsed query of this request. When the same bytes arrive again, the thread does not parse them. The cache saves 50 % to 90 %
+//! of the CPU instructions for such a request (docs/decisions/replay-cache.md).
 //!
 //! The cache is safe because it stores the query and never an answer. Each replay looks up the client's identity, entitlements and lease
-//! again, with the same functions as a parsed request. If [`ReplayableQuery::answer`] returns `None`, the thread parses the request again.
-//! Each client has a separate entry, so no client can change the meaning of another client's requests or slow down their answers. An entry
-//! is also bound to the dialects that parsed its request. If a reload replaces these dialects, the thread parses the bytes again.
+//! again, with the same functions that the thread uses for a parsed request. If [`ReplayableQuery::answer`] returns `None`, the
+//! thread parses the request again. Each client has a separate entry, so no client can change the meaning of another client's
+//! requests or slow down their answers. An entry is valid only for the dialects that parsed its request. If a reload replaces
+//! these dialects, the thread parses the bytes again.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,14 +21,15 @@ use super::route::MetadataRoute;
 use crate::connection_client::Client;
 
 /// The longest request head that the cache records.
-/// Libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the containers' endpoint. About 1,100 of these
-/// 1,400 bytes are the pod's token.
+/// Client libraries send about 300 bytes to the metadata addresses, and 1,400 bytes to the endpoint for EKS container
+/// credentials. About 1,100 of these 1,400 bytes are the pod's token.
 const LONGEST: usize = 2048;
 
-/// The number of consecutive requests that differ from the recorded request, after which the cache records the last of them.
+/// The cache replaces the recorded request after this number of consecutive different requests.
+/// It then records the last of these requests.
 const OTHERS: u8 = 8;
 
-/// A parsed query that can be answered again without parsing.
+/// A parsed query that the thread can answer again without parsing.
 pub trait ReplayableQuery<P>: fmt::Debug {
     /// Writes the answer from memory into `out`, with status 200.
     /// Returns `None` and writes nothing if the thread must parse the request again. `caller` must not be a deleted pod.
@@ -47,7 +49,7 @@ pub(crate) struct SingleRequestReplayCache<P> {
     others: Cell<u8>,
 }
 
-/// A request that a cached credential answered.
+/// A request that the thread answered with a cached credential.
 #[derive(Debug)]
 pub(crate) struct CachedRequest<P> {
     /// All bytes from the request line to the empty line. They may contain a session token or a pod token.
@@ -83,7 +85,7 @@ impl<P> CachedRequest<P> {
     /// True if `bytes` begins with this request and `dialects` is the id of the dialects that parsed it.
     /// A head ends with an empty line, so no later byte can belong to this head.
     fn begins(&self, bytes: &[u8], dialects: u64) -> bool {
-        // musl's `memcmp` compares byte by byte. It would use a quarter of the time of a whole answer.
+        // musl's `memcmp` compares one byte at a time. Here it would take a quarter of the time of a whole answer.
         memchr::arch::all::is_prefix(bytes, self.bytes()) && self.dialects == dialects
     }
 }
@@ -111,14 +113,14 @@ impl<P> SingleRequestReplayCache<P> {
     }
 
     /// Counts a request that the thread did not replay. Returns true if the thread should record this request.
-    /// A client that alternates between requests gains nothing from a record, so the thread does not record every request.
+    /// The thread does not record every request, because a client that alternates between requests would gain nothing.
     pub(crate) fn should_record(&self) -> bool {
         let others = self.others.get() + 1;
         self.others.set(others % OTHERS);
         others == OTHERS || self.last.borrow().is_none()
     }
 
-    /// Records this request, which replaces the previous one.
+    /// Records this request in place of the previous request.
     pub(crate) fn record_parsed_request(&self, request: CachedRequest<P>) {
         self.last.replace(Some(request));
     }

@@ -1,7 +1,8 @@
 //! Defines answers that are not ready yet, for example because the lease is not cached or the request is a long poll.
 //!
 //! Each answer is a future. A task of the connection awaits the future, while the traffic thread serves all other connections. The
-//! future yields a [`ReadyResponse`], which writes the answer in the format of its dialect. This module does not know the dialects.
+//! future yields a [`ReadyResponse`], which writes the answer in the format of its dialect. This module does not depend on the
+//! dialects.
 
 use std::fmt;
 use std::future::Future;
@@ -18,8 +19,8 @@ pub struct DeferredResponse {
     /// The kind of request.
     pub route: &'static MetadataRoute,
     /// True if the request is a long poll, which waits for a change.
-    /// If the client closes its sending side, the thread ends a long poll, to free the permit. The thread still answers any other request,
-    /// because the answer comes soon.
+    /// If the client closes its sending side, the thread ends a long poll to free the permit. The thread still answers all other
+    /// requests, because their answers come soon.
     pub is_long_poll: bool,
     /// Yields the answer.
     pub reply: Pin<Box<dyn Future<Output = Box<dyn ReadyResponse>>>>,
@@ -48,7 +49,7 @@ pub trait ReadyResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome;
 }
 
-/// The data with which an answer is written.
+/// The data that the thread provides when it writes an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteContext<'a> {
     /// The properties of the request that affect the format of the answer.

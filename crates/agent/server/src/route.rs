@@ -1,5 +1,5 @@
-//! Defines routes, the kinds of requests. Each cloud's module lists its routes. The set of routes is closed, because the route is a label
-//! of metrics.
+//! Defines routes. A route is a kind of request. Each cloud's module lists its routes. The set of routes is fixed, because
+//! metrics have the route as a label.
 
 use std::ptr;
 
@@ -13,10 +13,10 @@ pub struct MetadataRoute {
     is_credential: bool,
 }
 
-/// The kind of a request that the agent refused because of its client, or before the agent knew the kind.
+/// The route of a request that the agent refused because of the client, or before the agent knew the request's route.
 pub static REFUSED: MetadataRoute = MetadataRoute { cloud: None, name: "refused", is_credential: false };
 
-/// The kind of the agent's own readiness request, and of requests with public answers.
+/// The route of the readiness request that the agent sends to itself, and of requests with public answers.
 pub static PROBE: MetadataRoute = MetadataRoute { cloud: None, name: "probe", is_credential: false };
 
 impl MetadataRoute {

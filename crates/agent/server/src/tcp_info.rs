@@ -1,4 +1,4 @@
-//! Reads the kernel's figures of a TCP connection (tcp(7), TCP_INFO). One call takes about 1 µs.
+//! Reads the kernel's statistics of a TCP connection (tcp(7), TCP_INFO). One call takes about 1 µs.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -13,8 +13,9 @@ getsockopt_impl!(TcpInfo, libc::IPPROTO_TCP, libc::TCP_INFO, TcpInfoHead, GetStr
 #[derive(Clone, Copy, Debug)]
 struct TcpInfo;
 
-/// The start of the kernel's `struct tcp_info` (linux/tcp.h) up to `tcpi_notsent_bytes`, as eight bytes and 32-bit figures. The kernel
-/// returns as many bytes as the caller asks for. Later kernels only append figures, so every kernel since 4.6 returns this whole start.
+/// The first fields of the kernel's `struct tcp_info` (linux/tcp.h), up to `tcpi_notsent_bytes`.
+/// The struct starts with eight bytes, and then has 32-bit numbers. The kernel returns as many bytes as the caller requests.
+/// Newer kernels only append fields, so every kernel since 4.6 returns all these fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct TcpInfoHead {
@@ -23,9 +24,9 @@ struct TcpInfoHead {
 }
 
 impl TcpInfoHead {
-    /// The position of `tcpi_last_data_recv`: the milliseconds since the client's last data arrived.
+    /// The index of `tcpi_last_data_recv`: the milliseconds since the client's last data arrived.
     const LAST_DATA_RECEIVED: usize = 11;
-    /// The position of `tcpi_notsent_bytes`: the bytes that TCP has not sent, because the client's window is full.
+    /// The index of `tcpi_notsent_bytes`: the bytes that TCP has not sent, because the client's receive window is full.
     const NOT_SENT: usize = 34;
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn time_since_data(stream: &TcpStream) -> Option<Duration> {
     Some(Duration::from_millis(info.figures[TcpInfoHead::LAST_DATA_RECEIVED].into()))
 }
 
-/// Returns the number of bytes that wait in the socket's send buffer because the client's receive window has no room for them.
+/// Returns the number of bytes that wait in the socket's send buffer because the client's receive window is full.
 pub(crate) fn unsent_bytes(stream: &TcpStream) -> u32 {
     getsockopt(stream, TcpInfo).map_or(0, |info| info.figures[TcpInfoHead::NOT_SENT])
 }

@@ -1,10 +1,10 @@
-//! The counters of the traffic threads. The admin port exports them to Prometheus.
+//! Defines the counters of the traffic threads. The admin port exports these counters to Prometheus.
 //!
 //! Each traffic thread owns one [`ThreadMetrics`] and updates its counters with relaxed atomics. Therefore the metrics of a request
-//! need no lock, no allocation and no formatting. Labels come from closed sets ([`MetadataRoute`], [`STATUS_CLASS_LABELS`]), never from
-//! a path, an address or a name that a pod chose. With an open set, a pod could fill the memory with labels. The histogram of the
-//! Prometheus library takes a lock per observation. Therefore the latency buckets are plain counters, and the admin port turns them
-//! into a histogram at each scrape.
+//! need no lock, no allocation and no formatting. Label values come from fixed sets ([`MetadataRoute`], [`STATUS_CLASS_LABELS`]),
+//! never from a path, an address or a name that a pod chose. If pods could choose label values, a pod could fill the memory with
+//! them. The histogram of the Prometheus library takes a lock per observation. Therefore the latency buckets are plain counters,
+//! and the admin port turns them into a histogram at each scrape.
 
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,11 +29,11 @@ pub const LATENCY_BOUNDS_MICROS: [u64; 16] = [
     2_500_000, 10_000_000,
 ];
 
-/// The upper bounds of the buckets of [`ThreadMetrics::accept_wait_buckets`], in milliseconds, because the kernel measures that wait in
-/// milliseconds.
+/// The upper bounds of the buckets of [`ThreadMetrics::accept_wait_buckets`], in milliseconds.
+/// The kernel measures this wait in milliseconds.
 pub const ACCEPT_WAIT_BOUNDS_MILLIS: [u64; 9] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000];
 
-/// Adds to a counter that only the calling thread writes.
+/// Adds `more` to a counter that only the calling thread writes.
 /// With one writer, a load and a store are enough. An atomic addition would cost twenty times as much.
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
@@ -42,19 +42,19 @@ fn add(counter: &AtomicU64, more: u64) {
 /// Counts connections that were accepted, refused or ended early.
 #[derive(Debug, Default)]
 pub struct ConnectionMetrics {
-    /// Accepted connections.
+    /// The number of accepted connections.
     pub accepted: AtomicU64,
-    /// Connections that the agent refused because their pod was deleted.
+    /// The number of connections that the agent refused because their pod was deleted.
     pub rejected_pod_deleted: AtomicU64,
-    /// Connections that ended after one answer, because their client was at its share of connections.
+    /// The number of connections that ended after one answer because their client had reached its share of connections.
     pub guest_connections: AtomicU64,
-    /// Idle connections that the agent ended because memory or descriptors were short.
+    /// The number of idle connections that the agent ended because memory or file descriptors were short.
     pub evicted_idle: AtomicU64,
-    /// Connections that the agent ended because they were too slow or idle for too long.
+    /// The number of connections that the agent ended because they were too slow or were idle for too long.
     pub timed_out: AtomicU64,
-    /// Connections that the agent ended because their pod was deleted or lost an attested address.
+    /// The number of connections that the agent ended because their pod was deleted or lost an attested address.
     pub closed_pod_deleted: AtomicU64,
-    /// Calls of `accept` that failed.
+    /// The number of failed `accept` calls.
     pub accept_errors: AtomicU64,
 }
 
@@ -65,15 +65,16 @@ pub struct ThreadMetrics {
     pub requests: Box<[(&'static MetadataRoute, [AtomicU64; STATUS_CLASS_LABELS.len()])]>,
     /// The number of answers with a cached credential.
     pub cache_hits: AtomicU64,
-    /// Requests that waited for identity. The first counter counts requests whose client became known, the second counts all other
-    /// requests.
+    /// The numbers of requests that had to wait for the client's identity.
+    /// The first counter counts requests whose client became known. The second counter counts all other requests.
     pub identity_waits_by_outcome: [AtomicU64; 2],
-    /// The number of answers by latency: one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one for slower answers.
+    /// The numbers of answers, grouped by latency. There is one bucket per bound in [`LATENCY_BOUNDS_MICROS`], and one bucket for
+    /// slower answers.
     pub latency_buckets: [AtomicU64; LATENCY_BOUNDS_MICROS.len() + 1],
     /// The sum of the latencies of all answers, in microseconds.
     pub total_latency_micros: AtomicU64,
-    /// The number of sampled connections by the time for which their request waited in the backlog: one bucket per bound in
-    /// [`ACCEPT_WAIT_BOUNDS_MILLIS`], and one for longer waits.
+    /// The numbers of sampled connections, grouped by the time that their first request waited in the backlog.
+    /// There is one bucket per bound in [`ACCEPT_WAIT_BOUNDS_MILLIS`], and one bucket for longer waits.
     pub accept_wait_buckets: [AtomicU64; ACCEPT_WAIT_BOUNDS_MILLIS.len() + 1],
     /// The sum of the sampled waits in the backlog, in milliseconds.
     pub total_accept_wait_millis: AtomicU64,
@@ -105,7 +106,7 @@ impl ThreadMetrics {
         add(&self.total_latency_micros, micros);
     }
 
-    /// Records how long the request of a newly accepted connection has waited in the backlog.
+    /// Records how long the first request of a newly accepted connection has waited in the backlog.
     pub(crate) fn record_accept_wait(&self, accepted: &TcpStream) {
         let Some(waited) = tcp_info::time_since_data(accepted) else { return };
         let millis = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
@@ -114,12 +115,12 @@ impl ThreadMetrics {
         add(&self.total_accept_wait_millis, millis);
     }
 
-    /// Counts a request that waited for identity and whose client became known.
+    /// Counts a request whose client became known while the request waited for identity.
     pub fn record_identified_wait(&self) {
         add(&self.identity_waits_by_outcome[0], 1);
     }
 
-    /// Counts a request that waited for identity and whose client stayed unknown.
+    /// Counts a request whose client stayed unknown: the wait timed out, or too many requests were already waiting.
     pub fn record_unidentified_wait(&self) {
         add(&self.identity_waits_by_outcome[1], 1);
     }

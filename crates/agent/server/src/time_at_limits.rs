@@ -1,8 +1,8 @@
 //! Measures how long clients have been at the agent's limits.
 //!
-//! At a limit the agent still serves every client. But the further connections of a client at its share are *guests*, which end after one
-//! answer ([`mod@crate::admission`]). Operators must see this state, because it costs latency and CPU time, and a larger limit ends it. The
-//! meter counts the time, because a gauge could miss the state between two scrapes.
+//! At a limit, the agent still serves every client. But each new connection of a client at its share is a *guest*: it ends after
+//! one answer ([`mod@crate::admission`]). Operators must see this state, because it costs latency and CPU time. A larger limit
+//! ends this state. The meter counts the time, because a gauge could miss a short time at a limit between two scrapes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,15 +14,15 @@ use crate::connection_permits::PermitCounter;
 use crate::memory_levels::{MemoryGauge, MemoryLevel};
 use crate::thread_metrics::ThreadMetrics;
 
-/// The time for which the agent's status shows that a limit was reached.
+/// The time for which the agent's status shows a warning after clients reached a limit.
 const SHOWN: Duration = Duration::from_secs(60);
 
 /// An agent-wide limit that clients can use up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapacityLimit {
-    /// A client was at its share of connections, so that its new connections were guests.
+    /// A client had reached its share of connections, so its new connections were guests.
     Connections,
-    /// The free memory was low, so that the new connections of clients with several connections were guests.
+    /// The free memory was low, so new connections of clients with several connections were guests.
     Memory,
 }
 
@@ -55,7 +55,7 @@ pub struct TimeAtLimitMeter {
 #[derive(Debug, Default)]
 struct ReachedLimit {
     millis: AtomicU64,
-    /// The last time at the limit, in nanoseconds of the clock; 0 if never.
+    /// The last time at which clients were at this limit, in nanoseconds of the clock. The value is 0 before the first such time.
     last: AtomicU64,
 }
 
@@ -72,7 +72,7 @@ impl TimeAtLimitMeter {
         Self { clock, open_connections, guests, memory, threads, accepted_guests, reached }
     }
 
-    /// Adds `span` to the time at each limit that is reached now. `span` is the time since the previous call.
+    /// Adds `span` to the counted time of each limit that clients have reached now. `span` is the time since the previous call.
     pub fn count_time_at_limits(&self, span: Duration) {
         let open = self.open_connections.open_count();
         let level = self.memory.level(open + self.guests.open_count());
@@ -91,13 +91,13 @@ impl TimeAtLimitMeter {
         }
     }
 
-    /// Returns the time at each limit since the start.
+    /// Returns, for each limit, the total time since the start during which clients were at the limit.
     pub fn time_at_limits(&self) -> impl Iterator<Item = (CapacityLimit, Duration)> {
         let time = |reached: &ReachedLimit| Duration::from_millis(reached.millis.load(Ordering::Relaxed));
         CapacityLimit::ALL.into_iter().zip(self.reached.iter().map(time))
     }
 
-    /// Returns a warning for the operator if a limit was reached in the last minute.
+    /// Returns a warning for the operator if clients reached a limit in the last minute.
     pub fn warning(&self) -> Option<String> {
         let now = self.clock.now();
         let is_recent = |reached: &ReachedLimit| {
@@ -109,8 +109,8 @@ impl TimeAtLimitMeter {
             all.filter(|(_, reached)| is_recent(reached)).map(|(limit, _)| limit.name()).collect();
         (!names.is_empty()).then(|| {
             format!(
-                "in the last minute a pod used all {} that it may have, so that its new connections got one answer each. \
-                 The pods with the most connections are in `status`; a larger memory limit or limits.connections allows more",
+                "in the last minute, pods reached the agent's limit of {}: each new connection of such a pod ended after one answer. \
+                 `status` lists the pods with the most connections. To allow more connections, raise the memory limit or limits.connections",
                 names.join(" and ")
             )
         })
@@ -148,7 +148,7 @@ mod tests {
         }
         assert_eq!(time(), [(CapacityLimit::Connections, LOOK * 2), (CapacityLimit::Memory, Duration::ZERO)]);
         let warning = meter.warning().unwrap();
-        assert!(warning.contains("a pod used all connections that"), "{warning}");
+        assert!(warning.contains("the agent's limit of connections:"), "{warning}");
         meter.count_time_at_limits(LOOK);
         assert_eq!(time()[0].1, LOOK * 2, "no further guest came");
         hand.advance(SHOWN + LOOK);
@@ -162,6 +162,6 @@ mod tests {
         meter.count_time_at_limits(LOOK);
         let time: Vec<_> = meter.time_at_limits().map(|(_, time)| time).collect();
         assert_eq!(time, [Duration::ZERO, LOOK]);
-        assert!(meter.warning().unwrap().contains("a pod used all memory that"));
+        assert!(meter.warning().unwrap().contains("the agent's limit of memory:"));
     }
 }

@@ -1,4 +1,4 @@
-//! Finds traffic threads that hang, and ends the process so that the kubelet starts it anew.
+//! Finds traffic threads that hang. If a thread hangs, the watchdog ends the process, and the kubelet restarts the agent.
 //!
 //! A hung thread keeps its listeners open: the clients of its shards connect and never get an answer. No other part of the process
 //! can repair a thread that no longer runs its event loop. When the process ends, the kernel closes its listeners at once, so
@@ -6,8 +6,9 @@
 //!
 //! Each traffic thread has a [`ThreadHeartbeat`]. A timer of the thread's event loop increments this counter four times a second, even on
 //! an idle thread. A [`Watchdog`] on a plain thread, outside every event loop, reads the heartbeats. A missing beat does not prove that a
-//! thread hangs: a container without CPU time runs neither loop nor watchdog. Therefore [`HangDetector`] counts only checks that the
-//! watchdog made on time. It also asks the kernel whether the silent thread waits for something other than the CPU.
+//! thread hangs: in a container without CPU time, neither the event loop nor the watchdog runs. Therefore [`HangDetector`] counts
+//! only checks that the watchdog made on time. The detector also reads the state of the silent thread from the kernel, because a
+//! thread that only waits for the CPU does not hang.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,43 +20,45 @@ use seawall_core::{Clock, Moment};
 /// The interval between two beats, and between two checks of the watchdog.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The longest time after the previous check at which a check still counts. A later check shows that the process itself lacks CPU time.
+/// A check counts only if the previous check was at most this long ago.
+/// A longer gap between two checks shows that the process itself lacks CPU time.
 const TIMELY: Duration = HEARTBEAT_INTERVAL.saturating_mul(2);
 
-/// The number of timely checks without a beat after which a blocked thread counts as hung: eight checks take 2 s.
-/// Clients give up after 0.5 s (Go's AWS SDK) to 3 s.
+/// A blocked thread counts as hung after this number of timely checks without a beat. Eight checks take 2 s. Clients give up
+/// after 0.5 s (Go's AWS SDK) to 3 s.
 const CHECKS: u32 = 8;
 
-/// The CPU time without a beat after which a running thread counts as hung. The longest pass of an event loop serves some thousand
-/// connections at 16 µs each.
+/// A running thread counts as hung if it uses this much CPU time without a beat.
+/// The longest pass of an event loop serves a few thousand connections, and each connection takes 16 µs.
 const CPU_WITHOUT_BEAT: Duration = Duration::from_millis(500);
 
-/// The age of a thread's last beat above which the agent is not ready.
+/// If the last beat of a thread is older than this, the agent is not ready.
 const NOT_READY: Duration = Duration::from_secs(2);
 
-/// The age of the last check or beat above which the agent is not alive. The watchdog ends the process long before this time, unless the
-/// watchdog itself hangs. A process without CPU time must not be restarted, because a start needs still more CPU time. In a test, the agent
-/// had the fewest CPU shares beside four busy threads, and pods kept the agent busy. Its last beat was then up to 17 s old.
+/// If the last check or the last beat of a thread is older than this, the agent is not alive.
+/// The watchdog ends the process long before this time, unless the watchdog itself hangs. A process without CPU time must not be
+/// restarted, because a start needs even more CPU time. In a test, the agent had the lowest CPU weight, four other threads kept
+/// the CPU busy, and pods sent many requests. The last beat of the agent was then up to 17 s old.
 const NOT_ALIVE: Duration = Duration::from_secs(30);
 
-/// The work that a traffic thread does at a moment.
+/// The current activity of a traffic thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ThreadActivity {
-    /// It waits for events.
+    /// The thread waits for events.
     #[default]
     Wait,
-    /// It accepts connections.
+    /// The thread accepts connections.
     Accept,
-    /// It identifies the client of a new connection.
+    /// The thread identifies the client of a new connection.
     Identify,
-    /// It reads, answers and writes for a connection.
+    /// The thread reads requests from a connection and answers them.
     Answer,
-    /// It pauses to keep to the CPU quota.
+    /// The thread pauses so that the process stays below its CPU quota.
     CpuPause,
-    /// It ends overdue connections.
+    /// The thread ends overdue connections.
     Sweep,
-    /// It applies a new configuration.
+    /// The thread applies a new configuration.
     Update,
 }
 
@@ -63,7 +66,7 @@ impl ThreadActivity {
     const ALL: [Self; 7] =
         [Self::Wait, Self::Accept, Self::Identify, Self::Answer, Self::CpuPause, Self::Sweep, Self::Update];
 
-    /// Returns the name in log lines.
+    /// Returns the activity's name in log lines.
     pub fn name(self) -> &'static str {
         match self {
             Self::Wait => "wait",
@@ -77,12 +80,12 @@ impl ThreadActivity {
     }
 }
 
-/// The sign of life of one traffic thread. The thread writes it, and the watchdog reads it.
+/// The heartbeat of one traffic thread. The thread writes this value, and the watchdog reads it.
 #[derive(Debug, Default)]
 pub struct ThreadHeartbeat {
     beats: AtomicU32,
     activity: AtomicU8,
-    /// The kernel's number of the thread; 0 before its event loop runs and after it has ended.
+    /// The thread's id in the kernel. The value is 0 before the event loop begins and after it ends.
     kernel_thread: AtomicI32,
 }
 
@@ -98,7 +101,7 @@ impl ThreadHeartbeat {
         self.beats.store(self.beats.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Records what the thread does from now on. Costs one store.
+    /// Records the new activity of the thread. This function costs one memory store.
     pub(crate) fn set_activity(&self, activity: ThreadActivity) {
         self.activity.store(activity as u8, Ordering::Relaxed);
     }
@@ -109,7 +112,7 @@ impl ThreadHeartbeat {
     }
 }
 
-/// Marks the end of a thread's event loop when it is dropped, also by a panic.
+/// A guard whose drop marks the end of a thread's event loop. A panic also drops the guard.
 #[derive(Debug)]
 pub struct HeartbeatGuard(Arc<ThreadHeartbeat>);
 
@@ -122,31 +125,32 @@ impl Drop for HeartbeatGuard {
 /// The state of a thread, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadState {
-    /// The letter of proc_pid_stat(5): `R` runs or waits for the CPU, `S` sleeps, `D` waits for the disk, `T` and `t` are stopped.
+    /// The state letter of proc_pid_stat(5). `R`: runs or waits for the CPU. `S`: sleeps. `D`: waits for the disk.
+    /// `T` and `t`: is stopped.
     pub letter: char,
     /// The CPU time that the thread has used.
     pub cpu_time: Duration,
 }
 
 impl ThreadState {
-    /// The length of the kernel's clock tick in `stat`: USER_HZ is 100 on all of the agent's architectures.
+    /// The length of the kernel's clock tick in `stat`: USER_HZ is 100 on all architectures that the agent supports.
     const TICK: Duration = Duration::from_millis(10);
 
     /// Parses the text of `/proc/self/task/NUMBER/stat` (proc_pid_stat(5)).
     pub fn parse(stat: &str) -> Option<Self> {
-        // The name of a thread may have spaces and parentheses.
+        // The name of a thread may contain spaces and parentheses.
         let (_, fields) = stat.rsplit_once(')')?;
         let mut fields = fields.split_ascii_whitespace();
         let letter = fields.next()?.chars().next()?;
-        // The fields `utime` and `stime` have the numbers 14 and 15; the letter has number 3.
+        // The state letter is field 3. `utime` and `stime` are fields 14 and 15.
         let mut ticks = fields.skip(10).map(str::parse::<u32>);
         let sum = ticks.next()?.ok()?.saturating_add(ticks.next()?.ok()?);
         Some(Self { letter, cpu_time: Self::TICK.saturating_mul(sum) })
     }
 
-    /// True if the thread waits, and not for the CPU or the disk.
-    /// A thread that waits for the disk usually lacks a page of its program, because memory is short. A restart would need still more
-    /// pages.
+    /// True if the thread waits for something other than the CPU or the disk.
+    /// A thread usually waits for the disk because memory is short and the kernel must reload a page of the program. A restart
+    /// would need even more pages.
     fn is_blocked(self) -> bool {
         !matches!(self.letter, 'R' | 'D')
     }
@@ -155,9 +159,9 @@ impl ThreadState {
 /// A traffic thread that hangs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HungThread {
-    /// The number of the traffic thread, from 0.
+    /// The number of the traffic thread. The first thread has the number 0.
     pub number: usize,
-    /// The work that the thread last began.
+    /// The activity that the thread began last.
     pub activity: ThreadActivity,
     /// The state of the thread in the kernel.
     pub kernel_state: ThreadState,
@@ -166,25 +170,30 @@ pub struct HungThread {
 impl fmt::Display for HungThread {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, activity, kernel_state: state } = self;
-        write!(out, "traffic-{number} hangs in {} (state {} of proc_pid_stat)", activity.name(), state.letter)
+        write!(
+            out,
+            "traffic-{number} hangs in {} (kernel state {}, see proc_pid_stat(5))",
+            activity.name(),
+            state.letter
+        )
     }
 }
 
 /// The result of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeartbeatCheck {
-    /// No thread hangs. `oldest_beat` is the last beat of the thread that has been silent for longest.
+    /// No thread hangs. `oldest_beat` is the last beat of the thread that has been silent for the longest time.
     Running {
-        /// The time of the check that found that thread's last beat. Before the first beat, the time of the first check.
+        /// The time of the check that found this last beat. Before the first beat, this is the time of the first check.
         oldest_beat: Moment,
     },
     /// A thread hangs.
     Hung(HungThread),
-    /// No event loop runs any more.
+    /// All event loops have ended.
     AllEnded,
 }
 
-/// Decides from heartbeats whether a traffic thread hangs. It reads no file and no clock.
+/// Decides from heartbeats whether a traffic thread hangs. The caller passes in the time and the state of each thread.
 #[derive(Debug)]
 pub struct HangDetector {
     threads: Vec<WatchedThread>,
@@ -196,7 +205,7 @@ pub struct HangDetector {
 struct WatchedThread {
     heartbeat: Arc<ThreadHeartbeat>,
     beats: u32,
-    /// The time of the check that found the last beat.
+    /// The time of the check that found the thread's last beat.
     last_beat: Option<Moment>,
     /// The number of timely checks since the last beat.
     silent_checks: u32,
@@ -205,7 +214,7 @@ struct WatchedThread {
 }
 
 impl HangDetector {
-    /// Returns a detector for these threads. `heartbeats` has one heartbeat per thread, in the order of their numbers.
+    /// Returns a detector for these threads. `heartbeats` has one heartbeat per thread, in the order of the thread numbers.
     pub fn new(heartbeats: &[Arc<ThreadHeartbeat>]) -> Self {
         let watched = |heartbeat: &Arc<ThreadHeartbeat>| WatchedThread {
             heartbeat: heartbeat.clone(),
@@ -217,8 +226,8 @@ impl HangDetector {
         Self { threads: heartbeats.iter().map(watched).collect(), last_check: None, has_begun: false }
     }
 
-    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with this kernel thread number. `state` is called
-    /// only for threads without a new beat.
+    /// Checks all heartbeats at the time `now`. `state` returns the state of the thread with this kernel thread id. The detector
+    /// calls `state` only for threads without a new beat.
     pub fn check(&mut self, now: Moment, state: impl Fn(i32) -> Option<ThreadState>) -> HeartbeatCheck {
         let is_timely = self.last_check.is_some_and(|last| now.since(last) <= TIMELY);
         self.last_check = Some(now);
@@ -267,12 +276,12 @@ pub struct TrafficThreadHealth {
     clock: Clock,
     /// The time of the last check, in nanoseconds of the clock.
     last_check: AtomicU64,
-    /// The time of the last beat of the thread that has been silent for longest.
+    /// The time of the last beat of the thread that has been silent for the longest time.
     oldest_beat: AtomicU64,
 }
 
 impl TrafficThreadHealth {
-    /// Returns the health of threads that are about to start.
+    /// Returns the initial health, for traffic threads that start soon.
     pub fn new(clock: Clock) -> Self {
         let now = || AtomicU64::new(clock.now().as_nanos());
         let (last_check, oldest_beat) = (now(), now());
@@ -318,17 +327,18 @@ impl TrafficThreadHealth {
 
 /// Checks the traffic threads until they have ended.
 pub struct Watchdog {
-    /// The heartbeats of the traffic threads, in the order of their numbers.
+    /// The heartbeats of the traffic threads, in the order of the thread numbers.
     pub heartbeats: Vec<Arc<ThreadHeartbeat>>,
-    /// Receives the results.
+    /// The health value that receives the result of each check.
     pub health: Arc<TrafficThreadHealth>,
-    /// Called after each check while every thread beats, so at most once per [`HEARTBEAT_INTERVAL`].
+    /// The function that the watchdog calls after each check in which every thread has a recent beat.
+    /// The watchdog calls this function at most once per [`HEARTBEAT_INTERVAL`].
     pub on_healthy_check: Box<dyn FnMut() + Send>,
-    /// Called after each check with the time since the previous check.
+    /// The function that the watchdog calls after each check. The argument is the time since the previous check.
     pub on_check: Box<dyn FnMut(Duration) + Send>,
-    /// Reports a hung thread. The watchdog aborts the process when the function returns.
+    /// The function that reports a hung thread. The watchdog aborts the process when this function returns.
     pub on_hang: Box<dyn FnMut(HungThread) + Send>,
-    /// Returns the state of the thread with this kernel thread number.
+    /// The function that returns the state of the thread with this kernel thread id.
     pub read_thread_state: fn(i32) -> Option<ThreadState>,
 }
 
@@ -429,7 +439,7 @@ mod tests {
         let check = trial.after(HEARTBEAT_INTERVAL, &[0], state('S', 0));
         let HeartbeatCheck::Hung(hung) = check else { panic!("{check:?}") };
         assert_eq!((hung.number, hung.activity), (1, ThreadActivity::Identify));
-        assert_eq!(hung.to_string(), "traffic-1 hangs in identify (state S of proc_pid_stat)");
+        assert_eq!(hung.to_string(), "traffic-1 hangs in identify (kernel state S, see proc_pid_stat(5))");
     }
 
     #[test]
@@ -518,7 +528,7 @@ mod tests {
             std::process::Command::new(std::env::current_exe().unwrap()).args(words).output().unwrap();
         assert_eq!(output.status.signal(), Some(nix::libc::SIGABRT), "{output:?}");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("traffic-0 hangs in answer (state S"), "{said}");
+        assert!(said.contains("traffic-0 hangs in answer (kernel state S"), "{said}");
     }
 
     #[test]

@@ -25,17 +25,19 @@ pub struct ProcessCgroup {
     pub version: CgroupVersion,
     /// The directory with the cgroup's files.
     pub directory: String,
-    /// The length of the mount point, with which `directory` begins. The process sees no directory above the mount point.
+    /// The length of the mount point, which is the first part of `directory`. The process sees no directory above the mount
+    /// point.
     mount: usize,
 }
 
-/// The maximum number of directories that [`ProcessCgroup::ancestors`] returns, which limits the reads. Real cgroups are nested
-/// less deeply.
+/// The maximum number of directories that [`ProcessCgroup::ancestors`] returns. This limits the number of reads. Real cgroups
+/// are nested less deeply.
 const DEEPEST: usize = 16;
 
 impl ProcessCgroup {
-    /// Finds the cgroup of a process for a controller, from the texts of its `/proc/PID/cgroup` and `/proc/PID/mountinfo`. If the controller is
-    /// mounted in version 1, this function returns the cgroup of the controller's hierarchy. Otherwise it returns the cgroup of version 2.
+    /// Finds the cgroup of a process for one controller. `memberships` is the text of `/proc/PID/cgroup`, and `mounts` is the
+    /// text of `/proc/PID/mountinfo`. If the controller is mounted in version 1, this function returns the cgroup in the
+    /// controller's hierarchy. Otherwise the function returns the cgroup of version 2.
     #[must_use]
     pub fn find(memberships: &str, mounts: &str, controller: &str) -> Option<Self> {
         Self::find_v1(memberships, mounts, controller).or_else(|| Self::find_v2(memberships, mounts))
@@ -104,7 +106,7 @@ struct Mount<'a> {
 
 impl<'a> Mount<'a> {
     fn parse(line: &'a str) -> Option<Self> {
-        // A variable number of optional fields stands in the middle of the line. A dash ends these fields.
+        // The line has a variable number of optional fields in the middle. A dash ends these fields.
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ').skip(3);
         let (root, point) = (before.next()?, before.next()?);
@@ -123,7 +125,8 @@ fn unescaped(field: &str) -> Cow<'_, str> {
     Cow::Owned(escapes.iter().fold(field.to_owned(), |text, (escape, plain)| text.replace(escape, plain)))
 }
 
-/// The CPU throttling of a cgroup: how often the cgroup used up its CPU quota. Both versions report it in `cpu.stat`.
+/// The CPU throttling of a cgroup, which happens when the cgroup has used up its CPU quota. Both versions report the throttling
+/// in `cpu.stat`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Throttling {
     /// The number of periods in which a task of the cgroup ran.
@@ -135,8 +138,8 @@ pub struct Throttling {
 }
 
 impl Throttling {
-    /// Reads `cpu.stat`. Returns `None` for a cgroup that cannot have a quota: the root of version 2, and a cgroup without the CPU
-    /// controller.
+    /// Reads `cpu.stat`. Returns `None` for a cgroup that cannot have a quota: the root of version 2, and a cgroup without the
+    /// CPU controller.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let stopped = field(text, "throttled_usec")
@@ -186,8 +189,8 @@ impl CpuQuota {
     }
 }
 
-/// The smallest value of `memory.limit_in_bytes` that means "no limit". For a cgroup without a limit, version 1 reports the largest multiple of the
-/// page size that fits into 63 bits.
+/// The smallest value of `memory.limit_in_bytes` that means "no limit". For a cgroup without a limit, version 1 reports the
+/// largest multiple of the page size that fits into 63 bits.
 const NO_LIMIT: u64 = 1 << 62;
 
 /// Reads a memory limit in bytes: `memory.max` or `memory.limit_in_bytes`.
@@ -201,8 +204,9 @@ pub fn parse_memory_limit(text: &str) -> Option<Option<u64>> {
     }
 }
 
-/// Reads from `memory.stat` how many bytes of cached file pages the kernel can reclaim at any moment. The kubelet also subtracts these bytes from a
-/// pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which includes the cgroup's descendants).
+/// Reads from `memory.stat` the size of the cached file pages that the kernel can reclaim at any moment. The kubelet also
+/// subtracts these bytes from a pod's memory use (`inactive_file`; in version 1 `total_inactive_file`, which includes the
+/// cgroup's descendants).
 #[must_use]
 pub fn parse_reclaimable_bytes(text: &str) -> Option<u64> {
     field(text, "total_inactive_file").or_else(|| field(text, "inactive_file"))
@@ -211,10 +215,11 @@ pub fn parse_reclaimable_bytes(text: &str) -> Option<u64> {
 /// The counters of memory shortages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryEvents {
-    /// The number of times that the cgroup reached its memory limit. Each time, the kernel had to reclaim pages before it could grant more
-    /// memory.
+    /// The number of times that the cgroup reached its memory limit. Each time, the kernel had to reclaim pages before it could
+    /// grant more memory.
     pub limit_hits: u64,
-    /// The number of processes that the OOM killer ended. `None` if the kernel does not count them (version 1 before Linux 4.13).
+    /// The number of processes that the OOM killer ended. `None` if the kernel does not count these processes (version 1 before
+    /// Linux 4.13).
     pub oom_kills: Option<u64>,
 }
 

@@ -1,10 +1,10 @@
 //! Reads a YAML or JSON document and reports *every* mistake in it, not only the first one.
 //!
-//! A serde derive would stop at the first wrong field. Here, each read returns a value, or records an error (path, found, expected)
-//! and continues. So an operator can correct all mistakes of a file at once. An unknown key is an error, too. The parsers of the
-//! agent's configuration, the identity file and kubeconfig files use this crate. The crate knows no key of these documents, and
-//! opens only files that a configuration names ([`values`]). The crate is separate from `core`, so that crates without documents do
-//! not compile a YAML parser.
+//! A serde derive would stop at the first wrong field. Here, each read returns a value, or records an error (path, found,
+//! expected) and continues. So an operator can correct all mistakes of a file at once. An unknown key is an error, too. The
+//! parsers of the agent's configuration, the identity file and kubeconfig files use this crate. The crate contains no keys of
+//! these documents. It opens only files that a configuration names ([`values`]). The crate is separate from `core`, so that
+//! crates that read no documents do not compile a YAML parser.
 
 pub mod values;
 
@@ -50,7 +50,8 @@ impl std::error::Error for ValidationErrors {}
 
 type SharedErrors = Rc<RefCell<Vec<ValidationError>>>;
 
-/// Parses a YAML (or JSON) file of another program, such as a kubeconfig. Errors contain none of the file's content, which can be secret.
+/// Parses a YAML (or JSON) file of another program, such as a kubeconfig. Errors contain none of the file's content, which can
+/// be secret.
 ///
 /// # Errors
 /// The text is not YAML. The error gives the line and column, and no content of the file.
@@ -101,7 +102,7 @@ impl Document {
     }
 }
 
-/// A place in the document, with the document's value at that place or with no value.
+/// A place in the document, and the value at that place if there is a value.
 #[derive(Debug, Clone)]
 pub struct DocumentNode<'d> {
     value: Option<&'d Value>,
@@ -110,7 +111,7 @@ pub struct DocumentNode<'d> {
 }
 
 impl<'d> DocumentNode<'d> {
-    /// True if there is a value here. `null` counts as no value.
+    /// True if this place has a value. `null` counts as no value.
     pub fn is_present(&self) -> bool {
         self.value.is_some_and(|value| !value.is_null())
     }
@@ -120,7 +121,7 @@ impl<'d> DocumentNode<'d> {
         self.value.is_some_and(Value::is_object)
     }
 
-    /// Returns the path of this place, as mistakes show it.
+    /// Returns the path of this place, as error messages show it.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -134,8 +135,8 @@ impl<'d> DocumentNode<'d> {
         self.note(found, expected);
     }
 
-    /// True if a mistake is recorded at this place or below it. The unknown keys of a table count only after the table is dropped, because
-    /// the drop records them.
+    /// True if a mistake is recorded at this place or below it. The unknown keys of a table count only after the table is
+    /// dropped, because dropping the table records them.
     pub fn has_errors(&self) -> bool {
         let is_below = |path: &str| {
             path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -191,8 +192,8 @@ impl<'d> DocumentNode<'d> {
         }
     }
 
-    /// Returns the converted text at this place, or `None` if there is no value.
-    /// If `convert` returns `None`, this records a mistake and returns `None`.
+    /// Returns the converted text at this place, or `None` if there is no value. If `convert` returns `None`, the function
+    /// records a mistake and returns `None`.
     pub fn text<T>(&self, expected: &str, convert: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let converted = match self.value {
             None | Some(Value::Null) => return None,
@@ -235,7 +236,7 @@ impl<'d> DocumentNode<'d> {
     }
 }
 
-/// A table that is being read. Dropping it records each key that the program did not read.
+/// A table that is being read. Dropping the table records a mistake for each key that the program did not read.
 #[derive(Debug)]
 pub struct DocumentTable<'d> {
     map: Option<&'d Map<String, Value>>,
@@ -267,8 +268,8 @@ impl<'d> DocumentTable<'d> {
         node
     }
 
-    /// Rejects a key that has moved or is gone; `now` is a sentence for the error that says where the key is now, or that it is gone. Returns true if
-    /// the key is present.
+    /// Rejects a key of an earlier version. `now` is a sentence for the error: it says where the key is now, or that the key no
+    /// longer exists. Returns true if the key is present.
     pub fn reject_moved(&self, key: &'static str, now: &str) -> bool {
         self.moved.borrow_mut().insert(key);
         let node = self.place(key);
@@ -278,7 +279,7 @@ impl<'d> DocumentTable<'d> {
         node.is_present()
     }
 
-    /// Returns every key with its place. This is for tables whose keys the user chooses.
+    /// Returns every key with its place. Use this function for tables whose keys the user chooses.
     pub fn entries(&self) -> Vec<(&'d str, DocumentNode<'d>)> {
         let Some(map) = self.map else { return Vec::new() };
         map.iter()

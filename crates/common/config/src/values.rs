@@ -1,7 +1,7 @@
 //! Converts text of the agent's configuration to checked values, and reads the files that the configuration names.
 //!
-//! The module does not know keys. It returns `None` for an invalid value, and the code that reads the key says what was expected.
-//! All sections of the agent's configuration use this module.
+//! The module contains no configuration keys. It returns `None` for an invalid value. The code that reads the key then reports
+//! what was expected. All sections of the agent's configuration use this module.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use seawall_core::name_syntax::{is_dns_subdomain, is_loopback_host};
 use seawall_core::{ServiceAccount, file};
 use serde::Serializer;
 
-/// The maximum size in bytes of a configuration file and of each file that it names. An identity file has another limit.
-/// All public root certificates together have a quarter of this size.
+/// The maximum size in bytes of a configuration file and of each file that the configuration names. An identity file has
+/// another limit. All public root certificates together have a quarter of this size.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// The maximum length of a name or URL part, in bytes. The clouds' own names are far shorter.
@@ -31,9 +31,8 @@ pub fn path(text: &str, base: &Path) -> Option<PathBuf> {
     (!text.is_empty()).then(|| base.join(text))
 }
 
-/// Parses an upstream's base URL: https, or plain http to a loopback address.
-/// Every request to the upstream contains a Kubernetes token or a cloud credential. Plain http to a loopback address does not leave
-/// the machine.
+/// Parses an upstream's base URL: https, or plain http to a loopback address. Every request to the upstream contains a
+/// Kubernetes token or a cloud credential. Plain http to a loopback address does not leave the machine.
 pub fn parse_secure_url(text: &str) -> Option<String> {
     let is_sealed = |url: &http::Uri| match url.scheme_str() {
         Some("https") => true,
@@ -61,8 +60,8 @@ pub fn is_loopback_url(url: &str) -> bool {
     url.parse::<http::Uri>().is_ok_and(|url| url.host().is_some_and(is_loopback_host))
 }
 
-/// True if the URL leads to one of these listeners.
-/// If an agent were its own upstream, it would send itself a request for each request, until no connection is left.
+/// True if the URL leads to one of these listeners. If an agent were its own upstream, it would send itself another request for
+/// each request, until it has no connections left.
 pub fn is_own_listener(url: &str, listeners: &[SocketAddr]) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let (host, port) = (url.host().unwrap_or_default(), url.port_u16().unwrap_or(80));

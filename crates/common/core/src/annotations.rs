@@ -1,8 +1,8 @@
 //! The annotations of Kubernetes objects that concern a pod. Each cloud selects the keys that the agent keeps.
 //!
-//! The module stores keys and values; each cloud defines their meaning. `cluster` and `static` identity supply the annotations. The types are small
-//! because the agent stores them for each pod of its node. Pods share the annotations of their ServiceAccount or namespace. A pod without selected
-//! annotations uses no heap memory.
+//! The module stores keys and values; each cloud defines their meaning. `cluster` and `static` identity supply the annotations.
+//! The types are small because the agent stores them for each pod of its node. Pods share the annotations of their ServiceAccount
+//! or namespace. A pod without selected annotations uses no heap memory.
 
 use std::sync::Arc;
 
@@ -17,8 +17,9 @@ pub struct AnnotationKeys {
     pub namespace: &'static [&'static str],
 }
 
-/// The maximum length of a stored value in bytes. Kubernetes allows 256 KiB for all annotations of an object. Valid values are shorter: an e-mail
-/// address has at most 254 bytes (RFC 5321), and an AWS role's ARN at most 2048 (IAM API reference, `arnType`).
+/// The maximum length of a stored value in bytes. Kubernetes allows 256 KiB for all annotations of an object. Valid values are
+/// shorter: an e-mail address has at most 254 bytes (RFC 5321), and an AWS role's ARN has at most 2048 bytes (IAM API reference,
+/// `arnType`).
 pub const MAX_VALUE_LENGTH: usize = 2048;
 
 /// The value of an annotation.
@@ -26,8 +27,8 @@ pub const MAX_VALUE_LENGTH: usize = 2048;
 pub enum AnnotationValue {
     /// The complete value.
     Whole(Arc<str>),
-    /// A value longer than [`MAX_VALUE_LENGTH`]. No part of it is stored, so a truncated value cannot be mistaken for a complete
-    /// one.
+    /// A value longer than [`MAX_VALUE_LENGTH`]. The agent stores no part of such a value, so no code can mistake a truncated
+    /// value for a complete value.
     TooLong,
 }
 
@@ -41,7 +42,8 @@ impl From<&str> for AnnotationValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(Option<Arc<AnnotationEntries>>);
 
-/// The entries of [`Annotations`]. They are boxed so that [`Annotations`], which each pod's record contains, is a single thin pointer.
+/// The entries of [`Annotations`]. Because of this box, [`Annotations`] is a single thin pointer, which saves memory in each
+/// pod's record.
 #[derive(Debug, PartialEq, Eq)]
 struct AnnotationEntries(Box<[(&'static str, AnnotationValue)]>);
 
@@ -60,8 +62,8 @@ impl FromIterator<(&'static str, AnnotationValue)> for Annotations {
     }
 }
 
-/// The annotations of a pod's ServiceAccount or namespace. The value is one machine word and cheap to clone. All pods of the ServiceAccount or
-/// namespace share the annotations.
+/// The annotations of a pod's ServiceAccount or namespace. The value is one machine word and cheap to clone. All pods of the
+/// ServiceAccount or namespace share the annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelatedAnnotations {
     /// The agent has not read the object yet, so its annotations are unknown.
@@ -89,7 +91,7 @@ pub struct PodAnnotations {
     pub pod: Annotations,
     /// The annotations of the pod's ServiceAccount.
     pub service_account: RelatedAnnotations,
-    /// The annotations of the pod's namespace. If no namespace keys are selected, the value is known and empty.
+    /// The annotations of the pod's namespace. If no cloud selects keys of namespaces, the value is known and empty.
     pub namespace: RelatedAnnotations,
 }
 

@@ -1,7 +1,8 @@
 //! A rate limiter that keeps its state in one atomic word.
 //!
-//! The limiter implements the generic cell rate algorithm (ITU-T I.371). The word contains the theoretical arrival time of the next conforming event.
-//! The limiter is part of the limited client's record and is dropped with that record, so it needs no map and no timer.
+//! The limiter implements the generic cell rate algorithm (ITU-T I.371). The word contains the theoretical arrival time of the
+//! next conforming event. The limiter is part of the limited client's record and is dropped with that record. So the limiter
+//! needs no map and no timer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

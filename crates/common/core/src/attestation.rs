@@ -1,4 +1,5 @@
-//! The types of attestation that several crates use: connection ends, a pod's attested addresses, and the keys of an identity file.
+//! The types of attestation that several crates use: connection ends, a pod's attested addresses, and the keys of an identity
+//! file.
 //!
 //! `identity` implements the attestation. The server forwards [`ConnectionEnds`], the registry of pods stores
 //! [`AttestedAddresses`], and each cloud defines its [`IdentityFileKey`]s.
@@ -6,17 +7,18 @@
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 
-/// The two ends of a connection, by which attestation identifies the client's pod. All requests of a connection have the same ends.
+/// The two ends of a connection, by which attestation identifies the client's pod. All requests of a connection have the same
+/// ends.
 #[derive(Clone, Copy)]
 pub struct ConnectionEnds<'a> {
     /// The address of the client.
     pub peer: SocketAddr,
-    /// Returns the local address. Each call makes a system call, so callers use it only when needed.
+    /// Returns the local address. Each call makes a system call, so code should call this function only when needed.
     pub local: &'a (dyn Fn() -> Option<SocketAddr> + Sync),
 }
 
-/// The IP addresses by which attestation distinguishes a pod from other pods. The registry of pods does not interpret the addresses. When they
-/// change, the agent repeats all decisions about the pod.
+/// The IP addresses by which attestation distinguishes a pod from other pods. The registry of pods does not interpret the
+/// addresses. When they change, the agent repeats all decisions about the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AttestedAddresses(Box<[IpAddr]>);
 

@@ -1,8 +1,8 @@
-//! Growing waits between retries, with jitter and a maximum.
+//! Computes the growing waits between retries, with jitter and a maximum.
 
 use std::time::Duration;
 
-/// An exponential back-off. Each wait is `factor` times the previous one, up to `ceiling`, with a jitter of ±`spread`.
+/// An exponential back-off. Each wait is `factor` times the previous wait, up to `ceiling`, with a jitter of ±`spread`.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,

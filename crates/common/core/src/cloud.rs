@@ -1,13 +1,13 @@
 //! The names of the clouds and of their dialects, as they appear in configuration, metrics and logs.
 //!
-//! The module also maps each dialect to its cloud and its endpoint. `protocols` and `clouds` implement the dialects. Every crate of
-//! the agent uses these names.
+//! The module also maps each dialect to its cloud and its endpoint. `protocols` and `clouds` implement the dialects. Every crate
+//! of the agent uses these names.
 
 use serde::Serialize;
 
 use crate::endpoint::MetadataEndpoint;
 
-/// The name of a cloud. It is a section of the configuration and a metric label.
+/// The name of a cloud. Configuration sections and metric labels use this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CloudName {
@@ -38,7 +38,8 @@ impl CloudName {
     }
 }
 
-/// The name of a dialect in a listener's configuration. A cloud can have several dialects, for clients with different endpoints.
+/// The name of a dialect in a listener's configuration. A cloud can have several dialects, because its clients use different
+/// endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DialectName {
@@ -59,8 +60,8 @@ impl DialectName {
         match self {
             Self::Google => ("google", CloudName::Google, MetadataEndpoint::Metadata, true),
             Self::AwsImds => ("aws-imds", CloudName::Aws, MetadataEndpoint::Metadata, true),
-            // Only a listener that names this dialect speaks it, because the endpoint has an address of its own: SDKs send a pod's token
-            // unencrypted only there.
+            // A listener speaks this dialect only if the configuration names it, because the endpoint needs a separate address:
+            // SDKs send a pod's token unencrypted only to that address.
             Self::AwsContainers => ("aws-containers", CloudName::Aws, MetadataEndpoint::Containers, false),
         }
     }
@@ -75,7 +76,7 @@ impl DialectName {
         self.about().1
     }
 
-    /// Returns the captured endpoint to which clients of this dialect send requests.
+    /// Returns the metadata endpoint to which clients of this dialect send requests.
     pub fn endpoint(self) -> MetadataEndpoint {
         self.about().2
     }

@@ -1,8 +1,8 @@
 //! Runs disk work on a separate thread, so the calling thread can serve other requests in the meantime.
 //!
-//! If a disk or network file system hangs, the thread that uses it stays blocked in the kernel, and no timeout can end the blocked call.
-//! Therefore [`run_with_timeout`] stops waiting after [`WORK_TIMEOUT`], and the process has at most [`MAX_THREADS`] such threads. The module does
-//! not use tokio's blocking threads, because DNS lookups need those threads.
+//! If a disk or network file system hangs, the thread that uses it stays blocked in the kernel, and no timeout can end the
+//! blocked call. Therefore [`run_with_timeout`] stops waiting after [`WORK_TIMEOUT`], and the process has at most [`MAX_THREADS`]
+//! such threads. The module does not use tokio's blocking threads, because DNS lookups need those threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -37,8 +37,8 @@ impl Drop for ThreadPermit {
 /// Runs `work` on a separate thread and waits for at most [`WORK_TIMEOUT`].
 ///
 /// # Errors
-/// The work takes longer than [`WORK_TIMEOUT`] (its thread continues), [`MAX_THREADS`] threads already work or hang, the thread cannot start, or the work
-/// panics.
+/// The work takes longer than [`WORK_TIMEOUT`] (its thread continues), [`MAX_THREADS`] threads already work or hang, the thread
+/// cannot start, or the work panics.
 pub async fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {

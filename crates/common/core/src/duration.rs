@@ -1,7 +1,8 @@
 //! Durations in the format of Go's `time.ParseDuration`, such as `1h2m3.5s`, `15ms` or `-1.5µs`.
 //!
-//! This is the only parser for durations. The flags and files in Vegeta's format, the emulators' flags and the agent's configuration use it. Each
-//! caller adds its own limits. Only the reports in Vegeta's format print durations in this format.
+//! This is the only parser for durations. The flags and files in Vegeta's format, the emulators' flags and the agent's
+//! configuration use it. Each caller adds its own limits. Seawall prints durations in this format only in reports in Vegeta's
+//! format.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ pub fn parse(text: &str) -> Option<Duration> {
     parse_signed(text).and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos)
 }
 
-/// Parses a signed duration into nanoseconds. The range is that of Go's `time.Duration`, about ±292 years.
+/// Parses a signed duration into nanoseconds. The range equals the range of Go's `time.Duration`, about ±292 years.
 pub fn parse_signed(text: &str) -> Option<i64> {
     let (is_negative, text) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),

@@ -2,8 +2,8 @@
 //! (`redirect/ebpf/capture.bpf.c`, `place4` and `place6`). The network-namespace tests of `redirect` check that the two lists
 //! agree.
 //!
-//! This module contains no dialects: [`crate::cloud`] maps each dialect to an endpoint. `redirect` directs connections for these addresses to the
-//! agent, and `identity` selects the agent's port that answers.
+//! This module contains no dialects: [`crate::cloud`] maps each dialect to an endpoint. `redirect` directs connections for these
+//! addresses to the agent, and `identity` selects the agent's port that answers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,8 +17,8 @@ pub enum MetadataEndpoint {
 }
 
 /// The addresses of the metadata services. Google, AWS and Azure use 169.254.169.254.
-/// Google also uses fd20:ce::254 ("Access VM metadata", Compute Engine). AWS also uses fd00:ec2::254 ("Instance Metadata Service",
-/// IPv6 on Nitro).
+/// Google also uses fd20:ce::254 ("Access VM metadata", Compute Engine). AWS also uses fd00:ec2::254 ("Instance Metadata
+/// Service", IPv6 on Nitro).
 pub const METADATA_ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)),
     IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),

@@ -1,36 +1,38 @@
-//! Shares a pool of places fairly between parties by dynamic thresholds. Source: Choudhury and Hahne, "Dynamic queue length
-//! thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1.
+//! Shares the units of a limited resource fairly between parties, by dynamic thresholds. Source: Choudhury and Hahne, "Dynamic
+//! queue length thresholds for shared-memory packet switches", IEEE/ACM Transactions on Networking 6(2), 1998, with alpha = 1.
 //!
-//! A place is any counted resource: a call in flight, a connection, an upstream request or a byte. The rule has no state, no lock
-//! and no list of parties. The code that counts the places applies the rule before it takes a place.
+//! A unit is anything that code counts: a call in flight, a connection, an upstream request or a byte. The rule has no state, no
+//! lock and no list of parties. The code that counts the units applies the rule before it takes a unit.
 //!
-//! Why the rule is fair: a party may take one more place only while it has fewer places than are free. A greedy party takes every place it
-//! can. It stops at half of the places that the other parties leave. If `n` greedy parties take places in turn, each stops at `1 / (n + 1)`
-//! of all places, and as many places stay free. A new party has no place yet, so the rule always grants it a free place. `n` greedy parties
-//! leave at least one place free if there are more than `n` places.
+//! The rule: a party may take one more unit only while it has fewer units than are free. This rule is fair. A greedy party takes
+//! every unit that it can take. It stops at half of the units that the other parties leave. If `n` greedy parties take units in
+//! turn, each party stops at `1 / (n + 1)` of all units, and the same number of units stays free. A new party has no unit yet, so
+//! the rule always grants a free unit to a new party. `n` greedy parties leave at least one unit free if there are more than `n`
+//! units.
 //!
-//! The rule reserves nothing for absent parties: one party alone can use half of all places. The rule also takes no place back: a share shrinks only
-//! when its party releases places. Parties must therefore hold each place only for a limited time.
+//! The rule reserves nothing for absent parties: one party alone can use half of all units. The rule also takes no unit back: a
+//! share shrinks only when its party releases units. Parties must therefore use each unit only for a limited time.
 
-/// Returns the number of places that are free for parties with many places, if `used` of `most` places are taken. The last quarter is
-/// reserved for parties with few places. A new party therefore finds a place even if all other parties take as many as they can and release
-/// none.
+/// Returns the number of units that are free for parties with many units, if `used` of `most` units are in use.
+/// The last quarter is reserved for parties with few units. A new party therefore finds a unit even if all other parties take as
+/// many units as they can and release no unit.
 pub const fn free_for_large_holders(most: u64, used: u64) -> u64 {
     (most - most / 4).saturating_sub(used)
 }
 
-/// True if a party with `own` places may take one more, while `free` places are free.
+/// True if a party with `own` units may take one more unit, while `free` units are free.
 pub const fn may_take(own: u64, free: u64) -> bool {
     own < free
 }
 
-/// True if a party with `own` places may take one more and keep it for a long time. Use this rule instead of [`may_take`] if parties arrive
-/// one after another.
+/// True if a party with `own` units may take one more unit and keep it for a long time. Use this rule instead of [`may_take`] if
+/// parties arrive one after another.
 ///
-/// A party may take one more place only while it has fewer places than about the *square root* of the free places. Under [`may_take`] each
-/// party takes half of the free places, so the first few parties take nearly all: five parties take all of 26 places. Under this rule, one
-/// party alone gets five of 26 places, or eight of 64. In any order of arrival, ten parties (fifteen with 64 places) get at least one place
-/// each. With 26 places, if one party keeps all it can, each of five other parties still gets three places.
+/// A party may take one more unit only while it has fewer units than about the *square root* of the free units. Under
+/// [`may_take`], each party takes half of the free units, so the first few parties take nearly all units: five parties take all
+/// of 26 units. Under this rule, one party alone gets five of 26 units, or eight of 64. In any order of arrival, ten parties
+/// (fifteen with 64 units) get at least one unit each. With 26 units, if one party keeps all units that it can get, each of five
+/// other parties still gets three units.
 pub const fn may_take_and_keep(own: u64, free: u64) -> bool {
     own.saturating_mul(own.saturating_add(1)) < free
 }

@@ -1,10 +1,11 @@
-//! Reads small regular files, and rejects everything else without blocking. `identity` uses this module for identity files and tokens. `kube` uses it
-//! for the credentials for the API server. The agent uses it for every other file that its configuration names.
+//! Reads small regular files, and rejects everything else without blocking. `identity` uses this module for identity files and
+//! tokens. `kube` uses this module for the credentials for the API server. The agent uses this module for every other file that
+//! its configuration names.
 //!
-//! A path in a configuration can name a FIFO, a device or a directory, by mistake or because a mount is missing. The open call must not block and the
-//! read must end. The file that is read must be the file that was checked. The module therefore opens the file without blocking and then checks the
-//! open descriptor. It follows symbolic links: Kubernetes mounts ConfigMaps, Secrets and tokens as links to regular files, and replaces the links to
-//! renew the files.
+//! A path in a configuration can name a FIFO, a device or a directory, by mistake or because a mount is missing. The open call
+//! must not block, and the read must come to an end. The module must read the same file that it checked. The module therefore
+//! opens the file without blocking and then checks the open descriptor. The module follows symbolic links: Kubernetes mounts
+//! ConfigMaps, Secrets and tokens as links to regular files, and replaces the links to renew the files.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::Read;
@@ -17,7 +18,8 @@ use rustix::fs::{Mode, OFlags};
 /// Reads the text of a regular file with at most `largest` bytes.
 ///
 /// # Errors
-/// The file cannot be read, is not a regular file, is too large, or is not UTF-8. The error contains neither the content nor the path.
+/// The function cannot read the file, or the file is not a regular file, is too large, or is not UTF-8. The error contains
+/// neither the content nor the path.
 pub fn read_text(path: &Path, largest: usize) -> Result<Secret<String>, String> {
     let bytes = read_bytes(path, largest)?;
     let text = std::str::from_utf8(bytes.expose()).map_err(|_| "is not text")?;
@@ -27,7 +29,7 @@ pub fn read_text(path: &Path, largest: usize) -> Result<Secret<String>, String> 
 /// Reads the bytes of a regular file with at most `largest` bytes.
 ///
 /// # Errors
-/// The errors of [`read_text`], except that the content need not be UTF-8.
+/// Returns the same errors as [`read_text`], but accepts content that is not UTF-8.
 pub fn read_bytes(path: &Path, largest: usize) -> Result<Secret<Vec<u8>>, String> {
     let (file, about) = open(path, largest)?;
     // The buffer has the full size from the start. A growing buffer would leave copies of the secret in memory.

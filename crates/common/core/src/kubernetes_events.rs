@@ -6,7 +6,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// The reason for an event, such as a refusal of a pod's credentials. It is the event's `reason` and the value of a metric label.
+/// The reason for an event, such as a refusal of a pod's credentials. The reason is the event's `reason` and the value of a
+/// metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventReason {
     /// The agent's own policy refused the credentials.
@@ -21,7 +22,8 @@ pub enum EventReason {
     FetchedTooOften,
     /// The agent could not renew the pod's credentials in time.
     RenewalFailing,
-    /// The agent refused a new configuration, and the previous one stays in force. This event concerns the agent itself.
+    /// The agent refused a new configuration, and continues with the previous configuration. This event concerns the agent
+    /// itself.
     ConfigReloadFailed,
 }
 
@@ -40,11 +42,12 @@ impl EventReason {
     }
 }
 
-/// Records events on one pod. With identity strategies that use no API server, it has no backend and does nothing.
+/// Records events on one pod. With identity strategies that use no API server, the recorder has no backend and does nothing.
 #[derive(Clone, Debug, Default)]
 pub struct PodEventRecorder(Option<Arc<dyn EventBackend>>);
 
-/// Posts events on one pod. The trait inverts a dependency: `clouds` reports events but does not depend on `cluster`, which posts them.
+/// Posts events on one pod. The trait inverts a dependency: `clouds` reports events but does not depend on `cluster`, which posts
+/// them.
 pub trait EventBackend: Debug + Send + Sync {
     /// Queues an event and returns immediately. Returns false if the queue is full.
     fn record(&self, complaint: EventReason, message: &str) -> bool;

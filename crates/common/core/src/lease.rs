@@ -6,8 +6,8 @@ use crate::clock::Moment;
 
 /// The least remaining lifetime of a credential in a response. Each cloud has its own floor.
 ///
-/// `hard` is the floor: the largest refresh window of any SDK of the cloud, plus a margin. Renewal starts earlier, at `target`. Each cloud defines
-/// its floor as a constant in its module of the broker.
+/// `min_remaining` is the floor: the largest refresh window of any SDK of the cloud, plus a margin. Renewal starts earlier, at
+/// `renew_below`. Each cloud defines its floor as a constant in its module of the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LifetimeFloor {
     /// The least remaining lifetime of a credential in any response.
@@ -16,7 +16,8 @@ pub struct LifetimeFloor {
     pub renew_below: Duration,
 }
 
-/// The lifetime above which the agent renews at half of the lifetime. Microsoft's SDK MSAL uses the same rule.
+/// If a credential's lifetime exceeds this time, the agent renews the credential at half of its lifetime. Microsoft's SDK MSAL
+/// uses the same rule.
 const LONG_LIFE: Duration = Duration::from_secs(2 * 3600);
 
 /// The last part of the wait until a renewal, as a fraction. The agent spreads renewals over this part.
@@ -25,9 +26,10 @@ const SPREAD: f64 = 0.04;
 impl LifetimeFloor {
     /// Returns the moment at which to renew a credential that was issued at `issued` and lives for `lifetime`.
     ///
-    /// `draw` is a random number from 0 to 1. It spreads renewals over the last [`SPREAD`] of the wait, which is two minutes for a lifetime of an
-    /// hour. Credentials that were fetched together are therefore not renewed together. A wider spread would cost more calls. With 4 %, a credential
-    /// of one hour is renewed at most 30 times a day. A credential with a lifetime below twice the target is renewed at half of its lifetime.
+    /// `draw` is a random number from 0 to 1. This number spreads renewals over the last [`SPREAD`] of the wait, which is two
+    /// minutes for a lifetime of an hour. So if the agent fetches several credentials together, it does not renew them together.
+    /// A wider spread would cost more calls. With 4 %, the agent renews a credential of one hour at most 30 times a day. If a
+    /// credential's lifetime is below twice `renew_below`, the agent renews the credential at half of its lifetime.
     pub fn refresh_at(&self, issued: Moment, lifetime: Duration, draw: f64) -> Moment {
         let half = lifetime / 2;
         let ahead = if lifetime > LONG_LIFE { half } else { self.renew_below.min(half) };
@@ -35,14 +37,15 @@ impl LifetimeFloor {
         issued + wait.mul_f64(1.0 - SPREAD * draw.clamp(0.0, 1.0))
     }
 
-    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor. For credentials of one
-    /// hour, at least two minutes remain from that moment to the floor. At one call per second, that is enough for the 110 pods of a full node. If
-    /// the credential cannot stay above the floor, its renewal has priority from `refresh_at` on.
+    /// Returns the moment from which a renewal has priority over all other calls: halfway from `refresh_at` to the floor. For
+    /// credentials of one hour, at least two minutes remain from that moment to the floor. At one call per second, this time is
+    /// enough for the 110 pods of a full node. If the credential cannot stay above the floor, its renewal has priority from
+    /// `refresh_at` on.
     pub fn urgent_at(&self, refresh_at: Moment, expires: Moment) -> Moment {
         refresh_at + expires.saturating_sub_duration(self.min_remaining).since(refresh_at) / 2
     }
 
-    /// True if renewal can keep a credential with this lifetime above the hard floor.
+    /// True if renewal can keep a credential with this lifetime above the floor.
     pub fn is_reachable_with(&self, lifetime: Duration) -> bool {
         lifetime / 2 >= self.min_remaining
     }
@@ -67,10 +70,10 @@ impl<V> Lease<V> {
         self.expires.since(now)
     }
 
-    /// True while a response can carry the credential, which is until one second before its expiry.
+    /// True while a response can contain the credential: until one second before the credential expires.
     ///
-    /// Responses state the remaining lifetime in whole seconds, rounded down. Go's `compute/metadata` and `oauth2/google` treat an `expires_in` of 0
-    /// as an incomplete token. The last second of a credential is therefore unusable.
+    /// Responses state the remaining lifetime in whole seconds, rounded down. Go's `compute/metadata` and `oauth2/google` treat
+    /// an `expires_in` of 0 as an incomplete token. The last second of a credential is therefore unusable.
     pub fn is_valid(&self, now: Moment) -> bool {
         self.remaining(now) >= Duration::from_secs(1)
     }

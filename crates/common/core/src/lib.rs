@@ -1,8 +1,8 @@
 //! The types that all crates share, such as pods, leases, secrets and moments.
 //!
-//! This crate opens no socket. Only three modules use the operating system: [`clock`] reads the time, [`mod@file`] reads files, and `disk_thread`
-//! runs blocking disk work on separate threads. [`mod@file`] is in this crate because several crates must read files with the same checks. This crate
-//! uses the terms of ARCHITECTURE.md.
+//! This crate opens no socket. Only three modules use the operating system: [`clock`] reads the time, [`mod@file`] reads files,
+//! and `disk_thread` runs blocking disk work on separate threads. [`mod@file`] is in this crate because several crates must read
+//! files with the same checks. This crate uses the terms of ARCHITECTURE.md.
 
 pub mod annotations;
 pub mod atomic_rate_limiter;

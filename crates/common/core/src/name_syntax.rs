@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
-/// True for an RFC 1123 label, the format of a namespace (apimachinery `IsDNS1123Label`). It has at most 63 characters of a-z, 0-9 and `-`.
+/// True for an RFC 1123 label, the format of a namespace (apimachinery `IsDNS1123Label`). A label has at most 63 characters of
+/// a-z, 0-9 and `-`.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// True for an RFC 1123 subdomain, the format of pod, node and ServiceAccount names (`IsDNS1123Subdomain`). The name has at most 253 characters.
-/// Unlike the RFC, Kubernetes does not limit the length of the labels in the name.
+/// True for an RFC 1123 subdomain, the format of pod, node and ServiceAccount names (`IsDNS1123Subdomain`). The name has at most
+/// 253 characters. Unlike the RFC, Kubernetes does not limit the length of the labels in the name.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
@@ -21,7 +22,7 @@ fn is_part(text: &str) -> bool {
         && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
 }
 
-/// True if a URL's host is a loopback address. Tokens are sent over plain HTTP only to such a host.
+/// True if a URL's host is a loopback address. Seawall sends tokens over plain HTTP only to such a host.
 pub fn is_loopback_host(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())

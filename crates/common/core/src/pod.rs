@@ -53,7 +53,7 @@ pub type SubjectFuture<'a> =
 
 /// The source of the Kubernetes token (a JWT) by which one pod authenticates at a cloud.
 ///
-/// The trait is narrow on purpose: code that holds such a source can request only this pod's token.
+/// The trait is narrow on purpose: code that has such a source can request only this pod's token.
 pub trait SubjectTokens: Send + Sync + fmt::Debug {
     /// Reads or requests a new token for `audience`, and returns it.
     fn subject_token<'a>(&'a self, audience: &'a str) -> SubjectFuture<'a>;

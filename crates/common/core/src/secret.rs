@@ -1,6 +1,7 @@
-//! A secret value. Its `Debug` output hides the value, it does not implement `Serialize`, and its memory is overwritten on drop.
+//! A secret value. Its `Debug` output hides the value, the type does not implement `Serialize`, and dropping a secret overwrites
+//! its memory.
 //!
-//! Copies inside TLS or socket buffers are not overwritten (see THREAT-MODEL.md).
+//! Dropping a secret does not overwrite copies inside TLS or socket buffers (see THREAT-MODEL.md).
 
 use std::fmt;
 
@@ -16,7 +17,7 @@ impl<T: Zeroize> Secret<T> {
         Self(value)
     }
 
-    /// Returns a reference to the value. Review every use of this method.
+    /// Returns a reference to the value. In code reviews, check each use of this method.
     pub fn expose(&self) -> &T {
         &self.0
     }

@@ -1,5 +1,5 @@
-//! Coordinates the shutdown of threads. A [`Stopper`] begins the shutdown, a [`StopSignal`] reports it to the threads, and a [`ThreadWaitGroup`]
-//! waits for the last thread.
+//! Coordinates the shutdown of threads. A [`Stopper`] begins the shutdown, a [`StopSignal`] reports the shutdown to the threads,
+//! and a [`ThreadWaitGroup`] waits for the last thread.
 //!
 //! The module does not handle OS signals. Each thread decides how it stops. Every part of the agent that runs a thread uses this
 //! module.
@@ -22,7 +22,8 @@ enum Stage {
     IsSucceeded,
 }
 
-/// Begins the shutdown. Dropping the last stopper also begins the shutdown, so a panic of the control thread also stops the traffic threads.
+/// Begins the shutdown. Dropping the last stopper also begins the shutdown, so a panic of the control thread also stops the
+/// traffic threads.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<watch::Sender<Stage>>);
 
@@ -32,8 +33,8 @@ pub fn stop_channel() -> (Stopper, StopSignal) {
     (Stopper(Arc::new(sender)), StopSignal(receiver))
 }
 
-/// A guard that each thread holds while it runs. Dropping a guard, even in a panic, stops all other threads. A restart of the agent is
-/// better than an agent that leaves a listener unserved because one thread is missing.
+/// A guard that each thread keeps while it runs. Dropping a guard, even in a panic, stops all other threads. A restart of the
+/// agent is better than an agent that leaves a listener unserved because one thread is missing.
 #[derive(Debug)]
 pub struct ThreadGuard {
     stopper: Stopper,

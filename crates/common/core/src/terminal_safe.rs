@@ -2,8 +2,8 @@
 
 /// True for a character that a terminal interprets: a control character, a line end, or a directional formatting character.
 ///
-/// Directional formatting characters (Unicode Standard Annex 9, section 2) change the direction of the text around them. With such characters, text
-/// from another source could reorder the tool's own output.
+/// Directional formatting characters (Unicode Standard Annex 9, section 2) change the direction of the text around them. With
+/// such characters, text from another source could reorder the tool's own output.
 #[must_use]
 pub fn is_unsafe(letter: char) -> bool {
     letter.is_control()

@@ -1,6 +1,6 @@
-//! Finds the end of a message body. The end depends on a length, on chunks or on the end of the connection. The agent uses this module to skip
-//! request bodies. The load engine uses it to find the next response. The decoder stores no bytes and does not interpret the body. It checks trailers
-//! and chunk extensions and then drops them.
+//! Finds the end of a message body. The end depends on a length, on chunks or on the end of the connection. The agent uses this
+//! module to skip request bodies. The load engine uses it to find the next response. The decoder stores no bytes and does not
+//! interpret the body. It checks trailers and chunk extensions and then drops them.
 
 use crate::bytes;
 use crate::limits::{MAX_CHUNK_EXTENSION_BYTES, MAX_TRAILER_BYTES};
@@ -25,7 +25,7 @@ pub enum BodyEvent<'b> {
     Data(&'b [u8], usize),
     /// The end of the body, with the number of consumed buffer bytes (trailers included).
     End(usize),
-    /// The decoder needs more bytes. It consumed the whole buffer, whose length is the value.
+    /// The decoder needs more bytes. The value is the length of the buffer, which the decoder has consumed completely.
     NeedMore(usize),
 }
 
@@ -54,8 +54,8 @@ impl BodyDecoder {
 
     /// Creates a decoder at the start of a response's body.
     ///
-    /// This decoder accepts white space between a chunk's size and the end of the line. Some servers write such white space to reserve room for a
-    /// size that they fill in later. The decoder of [`BodyDecoder::new`] refuses such white space.
+    /// This decoder accepts white space between a chunk's size and the end of the line. Some servers write such white space to
+    /// reserve space for a size that they write later. The decoder of [`BodyDecoder::new`] refuses such white space.
     pub fn of_response(framing: Framing) -> Self {
         let mut decoder = Self::new(framing);
         if let State::Chunked(chunked) = &mut decoder.state {
@@ -64,8 +64,8 @@ impl BodyDecoder {
         decoder
     }
 
-    /// Decodes the next bytes. Call it again with the remaining bytes until it returns `End` or `More`.
-    /// After an error every further call fails. After the end every further call returns `End`.
+    /// Decodes the next bytes. Call this function again with the remaining bytes until it returns `End` or `NeedMore`. After an
+    /// error, every further call fails. After the end, every further call returns `End`.
     ///
     /// # Errors
     /// The chunk framing is invalid.
@@ -94,7 +94,7 @@ impl BodyDecoder {
         }
     }
 
-    /// True if the body is complete when the connection closes now, false if the body is then truncated.
+    /// True if the body is complete even if the connection closes now. False if that close would truncate the body.
     pub fn is_complete_at_eof(&self) -> bool {
         matches!(self.state, State::UntilClose | State::Ended)
     }
@@ -109,7 +109,7 @@ enum State {
     Broken,
 }
 
-/// Returns the start of `buf`, at most `left` bytes, and subtracts its length from `left`.
+/// Returns the start of `buf`, at most `left` bytes, and subtracts the length of this part from `left`.
 fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
     let length = usize::try_from(*left).map_or(buf.len(), |left| left.min(buf.len()));
     *left -= length as u64;
@@ -118,12 +118,14 @@ fn take<'b>(buf: &'b [u8], left: &mut u64) -> &'b [u8] {
 
 /// A chunked body (RFC 9112 section 7.1). The decoder handles its framing byte by byte.
 ///
-/// All lines must end with CRLF. If a proxy and this server disagreed on whether a bare LF ends a chunk extension, a client could
-/// smuggle requests. Extensions and trailers have a limit per body, so framing without payload cannot keep a connection busy.
+/// All lines must end with CRLF. If a proxy and this server disagreed on whether a bare LF ends a chunk extension, a client
+/// could smuggle requests. Extensions and trailers have a limit per body, so a client cannot keep a connection busy with
+/// framing alone.
 #[derive(Clone, Debug)]
 struct Chunked {
     at: At,
-    /// The remaining bytes of this chunk. While the decoder reads the chunk size, this field is the value of the digits so far.
+    /// The remaining bytes of this chunk. While the decoder reads the chunk size, this field contains the value of the digits
+    /// so far.
     left: u64,
     extensions: usize,
     trailers: usize,
@@ -195,7 +197,7 @@ impl Chunked {
         }
     }
 
-    /// Adds a digit to the chunk size. The size has at most 16 digits, including leading zeros, so it fits a `u64`.
+    /// Adds a digit to the chunk size. The size has at most 16 digits, including leading zeros, so it fits into a `u64`.
     fn digit(&mut self, digits: u8, byte: u8) -> Result<At, BodyError> {
         let value = char::from(byte).to_digit(16).ok_or(BodyError)?;
         if digits == 16 {

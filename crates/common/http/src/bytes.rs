@@ -1,5 +1,5 @@
-//! The bytes that each part of a head may contain (RFC 9110 section 5, RFC 3986 section 3.2). The parsers, the body decoder and the
-//! writer share these tables, so they cannot disagree.
+//! Defines which bytes each part of a head may contain (RFC 9110 section 5, RFC 3986 section 3.2). The parsers, the body
+//! decoder and the writer share these tables, so they cannot disagree.
 
 /// True if a token may contain this byte. Methods and header names are tokens (RFC 9110 section 5.6.2).
 pub(crate) const fn is_token_byte(byte: u8) -> bool {

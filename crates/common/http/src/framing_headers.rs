@@ -1,5 +1,5 @@
-//! The headers that decide where a message ends and whether the connection stays open. Requests and responses share this code. The
-//! module does not know methods or statuses.
+//! Reads the headers that decide where a message ends and whether the connection stays open. Requests and responses share this
+//! code. The module does not depend on methods or statuses.
 
 use httparse::Header;
 
@@ -19,11 +19,12 @@ pub(crate) struct FramingHeaders<'b> {
     keep_alive: bool,
 }
 
-/// The error for headers by which two servers could disagree about the end of the body.
+/// The error for headers that let two servers disagree about the end of the body.
 pub(crate) struct AmbiguousFraming;
 
 impl<'b> FramingHeaders<'b> {
-    /// Reads the headers. The function compares the length of each name first, which rules out most headers other than the four that it reads.
+    /// Reads four headers and ignores all other headers. The function compares the length of each name first, because this
+    /// comparison excludes most other headers.
     pub(crate) fn read(headers: &[Header<'b>]) -> Result<Self, AmbiguousFraming> {
         let mut fields = Self::default();
         for Header { name, value } in headers {
@@ -40,8 +41,9 @@ impl<'b> FramingHeaders<'b> {
 
     /// Returns the framing that the headers state, or `None` if they state no framing (RFC 9112 section 6.3).
     ///
-    /// A length together with a transfer coding is an error, and so is a transfer coding in HTTP/1.0. The RFC lets each recipient choose how to read
-    /// such a head. Two recipients can choose differently, which allows request smuggling (section 11.2).
+    /// A length together with a transfer coding is an error. A transfer coding in HTTP/1.0 is an error, too. The RFC lets each
+    /// recipient choose how to read such a head. Two recipients can choose differently, which allows request smuggling (section
+    /// 11.2).
     pub(crate) fn framing(&self, version: HttpVersion) -> Result<Option<Framing>, AmbiguousFraming> {
         match (self.chunked, self.length) {
             (true, None) if version == HttpVersion::Http11 => Ok(Some(Framing::Chunked)),
@@ -75,8 +77,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Reads `Content-Length`, which must consist of digits. Two headers with the same length are allowed (RFC 9110 section 8.6). `5,5` is refused,
-    /// because some servers stop reading at the comma.
+    /// Reads `Content-Length`, which must consist of digits. Two headers with the same length are allowed (RFC 9110 section
+    /// 8.6). The function refuses `5,5`, because some servers stop reading at the comma.
     fn content_length(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         let length = decimal(value).ok_or(AmbiguousFraming)?;
         match self.length.replace(length) {
@@ -85,8 +87,8 @@ impl<'b> FramingHeaders<'b> {
         }
     }
 
-    /// Reads `Transfer-Encoding`, which must be `chunked` and occur once. Metadata clients and servers under test do not compress by
-    /// transfer coding, and servers interpret lists of codings differently.
+    /// Reads `Transfer-Encoding`, which must be `chunked` and occur once. Metadata clients and servers under test do not use
+    /// transfer codings for compression, and servers interpret lists of codings differently.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), AmbiguousFraming> {
         if self.chunked || !is(value, b"chunked") {
             return Err(AmbiguousFraming);
@@ -96,8 +98,8 @@ impl<'b> FramingHeaders<'b> {
     }
 }
 
-/// True if two words are equal, ignoring case. The exact comparison comes first, because nearly every server uses the usual case. This order saves a
-/// tenth of the instructions per response.
+/// True if two words are equal, ignoring case. The exact comparison comes first, because nearly every server uses the usual
+/// case. This order saves a tenth of the instructions per response.
 fn is(word: &[u8], usual: &[u8]) -> bool {
     word == usual || word.eq_ignore_ascii_case(usual)
 }

@@ -1,9 +1,9 @@
-//! Writes heads into a reused buffer without formatting machinery, and without allocation once the buffer is large enough. The agent writes responses
-//! with this module. The load engine and the `fetch` crate build requests with it.
+//! Writes heads into a reused buffer. It does not use Rust's formatting functions, and allocates nothing once the buffer is
+//! large enough. The agent writes responses with this module. The load engine and the `fetch` crate build requests with it.
 //!
 //! These functions do not escape text, because HTTP has no escape for line ends. A CR or LF in a value would let another party
-//! inject headers. Text from outside (a flag, a peer or a cloud) must pass [`is_token`] or [`is_header_value`] when it is parsed. A debug
-//! build checks every value again.
+//! inject headers. The code that parses text from outside (a flag, a peer or a cloud) must check this text with [`is_token`] or
+//! [`is_header_value`]. A debug build checks every value again.
 
 use crate::bytes;
 
@@ -79,7 +79,8 @@ pub fn content_length_and_end(out: &mut Vec<u8>, length: u64) {
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// Appends one chunk of a chunked body (RFC 9112 section 7.1). Writes nothing for an empty part, because an empty chunk would end the body.
+/// Appends one chunk of a chunked body (RFC 9112 section 7.1). Writes nothing for an empty part, because an empty chunk would
+/// end the body.
 pub fn chunk(out: &mut Vec<u8>, part: &[u8]) {
     if !part.is_empty() {
         out.extend_from_slice(format!("{:x}\r\n", part.len()).as_bytes());

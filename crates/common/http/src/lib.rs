@@ -1,10 +1,11 @@
-//! Parses and writes HTTP/1.1 heads. The input is a byte buffer. The result is a head, the finding that the head is not complete yet, or an error.
-//! The crate also contains the code that all dialects of the agent share: canonical paths ([`path`]), the common headers of responses
-//! ([`ResponseContext`]), and the [`Refusal`].
+//! Parses and writes HTTP/1.1 heads. The input is a byte buffer. The result is a head, an error, or the information that the
+//! head is not complete yet. The crate also contains the code that all dialects of the agent share: canonical paths ([`path`]),
+//! the common headers of responses ([`ResponseContext`]), and the [`Refusal`].
 //!
-//! The crate uses no sockets and no clock, and its parsers do not allocate. The agent parses requests with it. The load engine and the `fetch` crate
-//! parse responses with it. The crate refuses every request that two parsers could interpret differently (RFC 9112 sections 2.2, 5 and 6), because
-//! the agent protects credentials. The crate refuses every response whose end is uncertain.
+//! The crate uses no sockets and no clock, and its parsers do not allocate. The agent uses this crate to parse requests. The
+//! load engine and the `fetch` crate use it to parse responses. The crate refuses every request that two parsers could
+//! interpret differently (RFC 9112 sections 2.2, 5 and 6), because the agent protects credentials. The crate refuses every
+//! response whose end is uncertain.
 
 pub mod body;
 mod bytes;

@@ -1,12 +1,13 @@
 //! Limits for the sizes of the data that a client or a server sends.
 
-/// The maximum number of headers in one head. Real metadata clients send fewer than ten, browsers fewer than thirty.
+/// The maximum number of headers in one head. Real metadata clients send fewer than ten headers, and browsers send fewer than
+/// thirty.
 pub const MAX_HEADERS: usize = 64;
 
 /// The maximum number of bytes of chunk extensions in one body. Servers do not use extensions. hyper has the same limit.
 pub const MAX_CHUNK_EXTENSION_BYTES: usize = 16 * 1024;
 
-/// The maximum number of bytes of trailers in one body. It equals the limit for a head.
+/// The maximum number of bytes of trailers in one body. This number equals the limit for a head.
 pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
 
 /// The size limits for one head.

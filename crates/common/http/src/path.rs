@@ -1,13 +1,15 @@
 //! Converts each path to one canonical form, before any rule uses it. Every dialect first calls [`canonicalise`] or
 //! [`canonicalise_with`] and never uses the raw path.
 //!
-//! The rules that allow or deny a path rely on this step. They fail if the agent and the server behind it interpret a path differently. So a path
-//! must have only one interpretation: the agent decodes percent escapes once, and each decoded character must be in the dialect's [`PathCharset`].
-//! The agent refuses an encoded slash, percent sign, backslash, NUL, semicolon or question mark. It also refuses bytes outside ASCII. A canonical
-//! path contains no `%`, and no character that a server would decode, split or strip again. So every server interprets it as the same path.
+//! The rules that allow or deny a path rely on this step. These rules fail if the agent and the real server interpret a path
+//! differently. So a path must have only one interpretation: the agent decodes percent escapes once, and each decoded character
+//! must be in the dialect's [`PathCharset`]. The agent refuses an encoded slash, percent sign, backslash, NUL, semicolon or
+//! question mark. It also refuses bytes outside ASCII. A canonical path contains no `%`, and no character that a server would
+//! decode, split or strip again. So every server interprets a canonical path in the same way.
 //!
-//! A charset contains only the characters that its dialect needs. The server behind the agent can interpret a character differently. For example,
-//! some servers read `+` as a space. Only the dialect knows which server is behind the agent.
+//! A charset contains only the characters that its dialect needs. The real server to which the agent forwards a path can
+//! interpret a character differently. For example, some servers read `+` as a space. Only the dialect knows which real server
+//! gets the path.
 
 use std::borrow::Cow;
 
@@ -33,9 +35,8 @@ pub struct RequestTarget<'b> {
     pub query: Option<&'b str>,
 }
 
-/// A canonical path. It starts with a slash and has no empty, `.` or `..` segment.
-/// It contains only characters of the dialect's [`PathCharset`]. If the client sent the canonical form, the value borrows from the
-/// request.
+/// A canonical path. It starts with a slash and has no empty, `.` or `..` segment. It contains only characters of the dialect's
+/// [`PathCharset`]. If the client sent the canonical form, the value borrows from the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CanonicalPath<'b>(Cow<'b, str>);
 
@@ -76,8 +77,8 @@ pub fn canonicalise(target: &str) -> Result<RequestTarget<'_>, Refusal> {
 
 /// Splits a target and canonicalises its path with the given charset.
 ///
-/// The function drops the host of an absolute target (RFC 9112 section 3.2.2). It checks neither that host nor the Host header, because the path
-/// rules are the same for every host name.
+/// The function drops the host of an absolute target (RFC 9112 section 3.2.2). It checks neither that host nor the Host header,
+/// because the path rules are the same for every host name.
 ///
 /// # Errors
 /// [`BAD_TARGET`] or [`BAD_PATH`].
@@ -102,8 +103,8 @@ fn rebuilt<'b>(origin: &'b str, alphabet: &PathCharset) -> Result<RequestTarget<
     Ok(RequestTarget { path: CanonicalPath(path.into()), query })
 }
 
-/// Returns the text after `http://authority`. Other schemes are refused because they would mean another server.
-/// User information is also refused, because it has no purpose here except to disguise the host.
+/// Returns the text after `http://authority`. The function refuses other schemes, because they would mean another server. It
+/// also refuses user information, which could only disguise the host.
 fn after_authority(target: &str) -> Result<&str, Refusal> {
     const SCHEME: &str = "http://";
     let (scheme, rest) = target.split_at_checked(SCHEME.len()).ok_or(BAD_TARGET)?;
@@ -117,11 +118,12 @@ fn after_authority(target: &str) -> Result<&str, Refusal> {
     }
 }
 
-/// Returns the length of a canonical prefix of the target. For nearly every client the prefix is the whole path. The prefix can end too early, at a
-/// segment that begins with a dot, but never too late. An early end is harmless, because the function that rebuilds the path does not change a
-/// canonical path.
+/// Returns the length of a canonical prefix of the target. For nearly every client the prefix is the whole path. The prefix can
+/// end too early, at a segment that begins with a dot, but it never ends too late. An early end is harmless: the caller then
+/// rebuilds the path, and rebuilding does not change a canonical path.
 fn canonical_prefix(origin: &str, PathCharset(kinds): &PathCharset) -> usize {
-    // A table replaces branches per kind of character, because this loop takes a tenth of the time of a response from the cache.
+    // This loop takes a tenth of the time of a response from the cache. So it uses a table instead of a branch for each kind of
+    // character.
     let mut refused = OTHER;
     let mut is_fit = |byte: u8| {
         let kind = kinds[usize::from(byte)];
@@ -149,11 +151,11 @@ pub struct PathCharset([u8; 256]);
 pub static PLAIN_CHARSET: PathCharset = PathCharset::with_extra(b"");
 
 impl PathCharset {
-    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` can contain the sub-delimiters of RFC 3986 except
-    /// the semicolon, at which some servers split a segment.
+    /// Creates a charset of letters, digits, `/ - . _ ~ @ :`, and the characters in `more`. `more` can contain the
+    /// sub-delimiters of RFC 3986 except the semicolon, at which some servers split a segment.
     ///
     /// # Panics
-    /// If `more` contains any other character. For a constant, the compiler reports the panic.
+    /// Panics if `more` contains any other character. For a constant, the compiler reports the panic.
     pub const fn with_extra(more: &[u8]) -> Self {
         let mut kinds = [OTHER; 256];
         let mut byte = 0;
@@ -180,7 +182,8 @@ impl PathCharset {
     }
 }
 
-/// Decodes the path, drops empty and `.` segments, and lets each `..` remove the segment before it. The result never leaves the root.
+/// Decodes the path, drops empty and `.` segments, and lets each `..` remove the segment before it. The result never leaves the
+/// root.
 fn rebuild(raw: &str, alphabet: &PathCharset) -> Result<String, Refusal> {
     let decoded = decode(raw, alphabet)?;
     let mut names = Vec::new();

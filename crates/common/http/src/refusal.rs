@@ -1,15 +1,16 @@
-//! The response to a refused request: a status, a metric label, and one sentence.
+//! Defines the response to a refused request: a status, a metric label, and one sentence.
 
 use crate::RequestError;
 
-/// A refusal. Each dialect defines its own refusals as constants. The agent adds refusals for other causes, such as an unknown pod
-/// or a failed upstream.
+/// A refusal. Each dialect defines its own refusals as constants. The agent adds refusals for other causes, such as an unknown
+/// pod or a failed upstream.
 ///
-/// The message is `&'static str` on purpose. So no text from a client, an upstream or an internal error can reach a response body.
-/// The message needs no escaping and leaks no data.
+/// The message is a `&'static str`, so no text from a client, an upstream or an internal error can reach a response body. The
+/// message needs no escaping and leaks no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The HTTP status. The SDKs retry after a 503 and treat nearly every 4xx status as final, so the status decides whether the SDK retries.
+    /// The HTTP status. The SDKs retry after a 503 and treat nearly every 4xx status as final, so the status decides whether
+    /// the SDK retries.
     pub status: u16,
     /// A short name of the cause, from a fixed set, so it can be the value of a metric label.
     pub code: &'static str,

@@ -10,7 +10,7 @@ use crate::framing_headers::{AmbiguousFraming, FramingHeaders};
 use crate::limits::{HeadLimits, MAX_HEADERS};
 use crate::{HttpVersion, Parsed, bytes};
 
-/// The space for the headers of one head. It is on the stack of the function that parses the head.
+/// The space for the headers of one head. The space is on the stack of the function that parses the head.
 pub type HeaderBuffer<'b> = [MaybeUninit<Header<'b>>; MAX_HEADERS];
 
 /// Returns an empty [`HeaderBuffer`].
@@ -31,7 +31,7 @@ pub struct RequestHead<'h, 'b> {
     pub headers: &'h [Header<'b>],
     /// The framing of the body that follows.
     pub framing: Framing,
-    /// True if the client wants to keep the connection open. The version and the `Connection` header decide this.
+    /// True if the client wants to keep the connection open. This depends on the version and the `Connection` header.
     pub keep_alive: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'b> RequestHead<'_, 'b> {
 /// The reason to refuse a request head. The connection then closes, because the bytes that follow cannot be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The request line is not HTTP/1.x, or the head contains a bare CR or LF, a control character, a folded line or a bad header.
+    /// The head is not valid HTTP/1.x. [`RequestFlaw`] names the broken rule.
     #[error("the request is not valid HTTP/1.1: {0}")]
     Malformed(RequestFlaw),
     /// The head exceeds [`HeadLimits::max_head_bytes`] or has too many headers.
@@ -54,8 +54,8 @@ pub enum RequestError {
     /// The target exceeds [`HeadLimits::max_target_bytes`].
     #[error("the request target is longer than this server accepts")]
     TargetTooLong,
-    /// The request line has only a method and a target, like in HTTP/0.9. RFC 9112 section 3 requires a version, so such a line is invalid
-    /// and not a [`Self::Version`] error.
+    /// The request line has only a method and a target, like in HTTP/0.9. RFC 9112 section 3 requires a version, so such a line
+    /// has this separate error.
     #[error("the request line has no HTTP version")]
     NoVersion,
     /// The request line is valid except for its version, such as HTTP/3, or HTTP/2 with prior knowledge.
@@ -127,12 +127,12 @@ impl RequestError {
 
 /// Parses one request head from the start of `buf`. The parser skips one empty line before the head (RFC 9112 section 2.2).
 ///
-/// Every line must end with CRLF. RFC 9112 section 2.2 would allow a bare LF. But then a server that requires CRLF would see one header where this
-/// parser sees two, which allows request smuggling. For the same reason the parser refuses a space before a colon, folded lines and control
-/// characters.
+/// Every line must end with CRLF. RFC 9112 section 2.2 would allow a bare LF. But then this parser would read two headers where
+/// a server that requires CRLF reads one header. Such a difference allows request smuggling. For the same reason the parser
+/// refuses a space before a colon, folded lines and control characters.
 ///
-/// If a client sends its head in single bytes, each byte costs one vectorised search. The parser runs only after the end of a line,
-/// and the number of lines is limited.
+/// If a client sends its head in single bytes, each byte costs one vectorised search. The parser runs only after the end of a
+/// line, and the number of lines is limited.
 ///
 /// # Errors
 /// The first broken rule. The parser does not wait for the rest of a head that already breaks a rule. Bytes that are not a method
@@ -159,7 +159,7 @@ pub fn parse_request<'h, 'b>(
     }
 }
 
-/// Skips one CRLF. A lone CR can be the start of a CRLF, so the result for it is empty.
+/// Skips one CRLF. A lone CR can be the start of a CRLF, so the function then returns an empty slice.
 fn after_empty_line(buf: &[u8]) -> &[u8] {
     match buf {
         [b'\r'] => &[],
@@ -178,11 +178,12 @@ fn starts_with_method(window: &[u8]) -> Result<(), RequestError> {
     }
 }
 
-/// The number of bytes checked as a method. The longest registered method (IANA), `UPDATEREDIRECTREF`, has 17 letters.
+/// The number of bytes that the parser checks as a method. The longest registered method (IANA), `UPDATEREDIRECTREF`, has 17
+/// letters.
 const METHOD_PROBE: usize = 20;
 
-/// True if a line has just ended or the whole head is in the buffer. Until then, [`unfinished`] checks the limits and the line ends.
-/// Without this function, a head that arrives in single bytes would be parsed once per byte.
+/// True if a line has just ended or the whole head is in the buffer. Until then, [`unfinished`] checks the limits and the line
+/// ends. Without this function, a head that arrives in single bytes would be parsed once per byte.
 fn is_worth_parsing(window: &[u8]) -> bool {
     window.ends_with(b"\n") || memmem::find(window, b"\r\n\r\n").is_some()
 }
@@ -231,14 +232,15 @@ fn checked<'h, 'b>(
     Ok(RequestHead { method, target, version, headers, framing, keep_alive })
 }
 
-/// Checks that every line ends with CRLF. The tokenizer accepts LF as a line end, and CR only before LF.
-/// So every line ends with CRLF if the number of CRs equals the number of lines: the request line, the headers and the empty line.
+/// Checks that every line ends with CRLF. The tokenizer accepts LF as a line end, and CR only before LF. So every line ends
+/// with CRLF if the number of CRs equals the number of lines: the request line, the headers and the empty line.
 fn check_line_ends(head: &[u8], headers: usize) -> Result<(), RequestError> {
     if memchr_iter(b'\r', head).count() == headers + 2 { Ok(()) } else { Err(RequestFlaw::BareLf.into()) }
 }
 
-/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. The forms `*` and `host:port` (CONNECT) are refused. A fragment or
-/// a backslash is also refused, because servers derive different paths from such a target (RFC 9112 section 3.2).
+/// Checks that the target is a path or an `http` or `https` URL in visible ASCII. The function refuses the forms `*` and
+/// `host:port` (CONNECT). It also refuses a fragment or a backslash, because servers derive different paths from such a target
+/// (RFC 9112 section 3.2).
 fn check_target(target: &str, limits: &HeadLimits) -> Result<(), RequestError> {
     if target.len() > limits.max_target_bytes {
         return Err(RequestError::TargetTooLong);
@@ -292,8 +294,9 @@ fn refusal(window: &[u8], error: httparse::Error, limits: &HeadLimits) -> Reques
     }
 }
 
-/// Finds the fault of a request line. A line with two words has no version, like in HTTP/0.9. Only a line that is valid except for its version fails
-/// with the version error (RFC 9110 section 15.6.6), whose status is 505. All other faults are client errors and must not count as server errors.
+/// Finds the fault of a request line. A line with two words has no version, like in HTTP/0.9. Only a line that is valid except
+/// for its version fails with the version error (RFC 9110 section 15.6.6), whose status is 505. All other faults are client
+/// errors and must not count as server errors.
 fn line_refusal(window: &[u8]) -> RequestError {
     let line = window.split(|&byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or(window);
     let mut words = line.split(|&byte| byte == b' ').skip(1);
@@ -422,8 +425,8 @@ mod tests {
         assert_eq!(RequestError::NoVersion.status(), 400);
     }
 
-    /// Regression: a line with another fault than its version got status 505, which is a server error. So any pod could cause any number of
-    /// server errors.
+    /// Regression: a line with another fault than its version got status 505, which is a server error. So any pod could cause
+    /// any number of server errors.
     #[test]
     fn a_version_that_is_spoken_here_is_never_what_is_refused() {
         for (line, flaw) in [

@@ -1,5 +1,5 @@
-//! Parses response heads for the load engine and the `fetch` crate. Both are clients, so the parser checks only where the response ends and whether
-//! the client can reuse the connection.
+//! Parses response heads for the load engine and the `fetch` crate. Both are clients, so the parser checks only where the
+//! response ends and whether the client can reuse the connection.
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
@@ -25,7 +25,7 @@ pub struct ResponseHead<'h, 'b> {
     pub headers: &'h [Header<'b>],
     /// The framing of the body that follows. It depends on the method of the request.
     pub framing: Framing,
-    /// True if the server keeps the connection open. The version, the `Connection` header and the framing decide this.
+    /// True if the server keeps the connection open. This depends on the version, the `Connection` header and the framing.
     pub keep_alive: bool,
 }
 
@@ -77,19 +77,20 @@ impl From<ResponseFlaw> for ResponseError {
 
 /// Parses one response head from the start of `buf`. `method` is the method of the request.
 ///
-/// Some responses have no body (RFC 9112 section 6.3): responses to HEAD, the statuses 1xx, 204 and 304, and 2xx responses to CONNECT. The parser
-/// returns a 1xx head like any other head, and the load engine skips it. A head with more headers than `room` has places is too large.
+/// Some responses have no body (RFC 9112 section 6.3): responses to HEAD, the statuses 1xx, 204 and 304, and 2xx responses to
+/// CONNECT. The parser returns a 1xx head like any other head, and the load engine skips it. A head is too large if it has more
+/// headers than `room` can hold.
 ///
-/// The parser accepts more than [`parse_request`](crate::parse_request), because some servers send the following heads and no credentials
-/// are at risk:
+/// The parser is less strict than [`parse_request`](crate::parse_request). Some servers send the following heads, and accepting
+/// them puts no credentials at risk:
 ///
 /// - A line can end with LF (RFC 9112 section 2.2).
 /// - The reason can be missing or contain bytes outside ASCII (section 4).
-/// - A header can be folded into several lines (section 5.2). [`unfold`] joins them.
+/// - A header can be folded into several lines (section 5.2). [`unfold`] joins these lines.
 /// - Chunked coding overrides a length (section 6.3).
 ///
-/// The parser still refuses two different lengths, and a coding other than chunked. A client that guesses the end of such a body could read the next
-/// response from the wrong position.
+/// The parser still refuses two different lengths, and a coding other than chunked. A client that guesses the end of such a
+/// body could read the next response from the wrong position.
 ///
 /// # Errors
 /// The first broken rule.
@@ -136,7 +137,7 @@ fn checked<'h, 'b>(
     Ok(ResponseHead { status, reason, version, headers, framing, keep_alive })
 }
 
-/// Returns a header value with a space in the place of each fold (RFC 9112 section 5.2).
+/// Returns a header value in which a space replaces each fold (RFC 9112 section 5.2).
 #[must_use]
 pub fn unfold(value: &[u8]) -> Cow<'_, [u8]> {
     if memchr2(b'\r', b'\n', value).is_none() {
@@ -303,7 +304,8 @@ mod tests {
         }
     }
 
-    /// Regression: the parser refused a response with a folded header. RFC 9112 section 5.2 requires a client to read a fold as a space.
+    /// Regression: the parser refused a response with a folded header. RFC 9112 section 5.2 requires a client to read a fold as
+    /// a space.
     #[test]
     fn a_folded_header_is_one_line_with_spaces() {
         let mut room = header_buffer();

@@ -1,9 +1,9 @@
-//! The parts that the responses of all dialects share: the date, the `Connection` header and the framing of the body. Each dialect
-//! writes its other headers itself.
+//! Writes the parts that the responses of all dialects share: the date, the `Connection` header and the framing of the body.
+//! Each dialect writes its other headers itself.
 
 use crate::{HttpVersion, RequestHead, head_writer};
 
-/// The date, and the properties of a request and its connection, that affect the head of the response.
+/// Holds the data for the head of a response: the date, and properties of the request and its connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseContext<'a> {
     /// The value of the `Date` header, in the format IMF-fixdate (RFC 9110 section 5.6.7).
@@ -17,13 +17,13 @@ pub struct ResponseContext<'a> {
 }
 
 impl<'a> ResponseContext<'a> {
-    /// Creates the context of a response to this request. The connection stays open if the client wants that.
+    /// Creates the context of a response to this request. The connection stays open if the client wants to keep it open.
     pub fn for_request(head: &RequestHead<'_, '_>, date: &'a [u8; 29]) -> Self {
         let head_only = head.method == "HEAD";
         Self { date, version: head.version, keep_alive: head.keep_alive, head_only }
     }
 
-    /// Creates the context of a response to bytes that are not a request. The connection closes.
+    /// Creates the context of a response to bytes that are not a request. The agent then closes the connection.
     pub fn for_invalid_request(date: &'a [u8; 29]) -> Self {
         Self { date, version: HttpVersion::Http11, keep_alive: false, head_only: false }
     }
@@ -50,7 +50,8 @@ impl<'a> ResponseContext<'a> {
 
     /// Ends a head and writes a body of `length` bytes by calling `body`.
     ///
-    /// If the lengths of the parts are known at compile time, this function costs about half as much as [`end_with_body`](Self::end_with_body).
+    /// If the lengths of the parts are known at compile time, this function costs about half as much as
+    /// [`end_with_body`](Self::end_with_body).
     pub fn end_with_writer(&self, out: &mut Vec<u8>, length: usize, body: impl FnOnce(&mut Vec<u8>)) {
         head_writer::content_length_and_end(out, length as u64);
         if !self.head_only {
@@ -61,7 +62,7 @@ impl<'a> ResponseContext<'a> {
     }
 }
 
-/// The framing of a response body, by which the client finds the end of the body.
+/// The framing of a response body. The client uses it to find the end of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
     /// A body of known length.
@@ -73,7 +74,7 @@ pub enum ResponseFraming {
 }
 
 impl ResponseFraming {
-    /// Chooses the framing by the client's version, and by the body's length if it is known.
+    /// Chooses the framing from the client's version and, if known, the body's length.
     pub fn choose(length: Option<u64>, version: HttpVersion) -> Self {
         match (length, version) {
             (Some(length), _) => Self::KnownLength(length),

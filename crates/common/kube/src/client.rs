@@ -27,7 +27,7 @@ use crate::transport::{ApiServerTransport, PooledTransport, ResponseBody};
 /// The maximum size of a refusal's body, in bytes. A `Status` object takes a few hundred bytes.
 const LARGEST_REFUSAL: usize = 64 * 1024;
 
-/// A client with its clock and its time limits. Cheap to clone.
+/// Bundles a client with its clock and its time limits. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct TimedKubeClient {
     /// The client that sends the requests.
@@ -38,7 +38,7 @@ pub struct TimedKubeClient {
     pub timeouts: KubeTimeouts,
 }
 
-/// A client with a time limit for each call. Cheap to clone.
+/// Sends requests to the API server, with a time limit for each call. Cloning is cheap.
 #[derive(Clone)]
 pub struct KubeClient {
     carrier: Arc<dyn ApiServerTransport>,
@@ -63,7 +63,7 @@ impl KubeConnector {
     /// Reads the address and the sources of the credentials, without sending a request.
     ///
     /// # Errors
-    /// A part of the access is missing, invalid or not supported; the error names it.
+    /// A part of the access is missing, invalid or not supported; the error names this part.
     pub fn read(
         access: ClientConfigSource,
         provider: Arc<CryptoProvider>,
@@ -73,7 +73,8 @@ impl KubeConnector {
         Ok(Self { access, endpoint, provider })
     }
 
-    /// Creates a client. Use the client on one runtime only, because hyper drives a connection on the runtime that opened it.
+    /// Creates a client. Use the client on one runtime only, because hyper drives a connection on the runtime that opened the
+    /// connection.
     ///
     /// # Errors
     /// A file of the credentials cannot be used.
@@ -161,7 +162,8 @@ pub async fn run_with_timeout<F: Future>(
     }
 }
 
-/// Reads the error in a refused response. Uses the HTTP status, not the code in the body, because a proxy can have written the body.
+/// Reads the error in a refused response. Uses the HTTP status, not the code in the body, because a proxy can have written the
+/// body.
 pub async fn read_error(code: StatusCode, body: ResponseBody) -> KubeError {
     let told = read_body(body, LARGEST_REFUSAL).await.ok();
     let status = told.and_then(|text| serde_json::from_slice::<KubeStatus>(&text).ok()).unwrap_or_default();

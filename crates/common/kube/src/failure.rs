@@ -1,6 +1,6 @@
-//! The errors of calls to the API server, and the delays before a retry.
+//! Defines the errors of calls to the API server, and the delays before a retry.
 //!
-//! Error messages are for operators. Of a response, a message quotes only the text of the `Status` object.
+//! Error messages are for operators. From a response, an error message quotes only the text of the `Status` object.
 
 use std::error::Error;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub enum KubeError {
     /// Status 401 or 403: the server rejects the client's own credentials.
     #[error("the API server denies access: {0}")]
     Forbidden(String),
-    /// Status 404. `kind` is the plural of the missing object's kind, if the server reported it.
+    /// Status 404. `kind` is the missing object's kind in the plural, if the server reported the kind.
     #[error("not found: {message}")]
     NotFound {
         /// The field `details.kind` of the status.
@@ -88,9 +88,9 @@ pub struct KubeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeStatusDetails {
-    /// The plural of the kind of the refused object.
+    /// The kind of the refused object, in the plural, such as `pods`.
     pub kind: String,
-    /// The wait that the server requests, in seconds; 0 for none.
+    /// The wait that the server requests, in seconds; 0 means that the server requests no wait.
     pub retry_after_seconds: u32,
 }
 
@@ -100,8 +100,8 @@ impl KubeError {
         matches!(self, Self::Unreachable(_) | Self::TimedOut(_) | Self::WatchEnded)
     }
 
-    /// True if the API server responds but refuses this client. Status 5xx is not such a refusal, because a server that fails can refuse
-    /// all clients, including the kubelet.
+    /// True if the API server responds but refuses this client. Status 5xx is not such a refusal, because a server that fails
+    /// can refuse all clients, including the kubelet.
     pub fn is_refusal(&self) -> bool {
         !self.is_unreachable() && !matches!(self, Self::Server { .. })
     }
@@ -169,8 +169,9 @@ fn shortened(text: &str) -> String {
 
 /// The delays between retries: one sequence for an unreachable server, and one for a server that refuses.
 ///
-/// After an outage, the API server responds with 403 and 503 for some seconds, while it loads its rules. Because of the second
-/// sequence, the client retries quickly after the first 403 or 503, even after an hour of refused connections.
+/// After an outage, the API server responds with 403 and 503 for some seconds, while it loads its rules. The second sequence
+/// then starts with a short delay. So the client retries quickly after the first 403 or 503, even after an hour of refused
+/// connections.
 #[derive(Debug)]
 pub struct RetryBackoff {
     absent: Backoff,

@@ -8,9 +8,8 @@ use http_body_util::BodyExt;
 use crate::failure::KubeError;
 use crate::transport::ResponseBody;
 
-/// The maximum size of a response and of a watch event, in bytes. No object is larger: etcd limits an object to 1.5 MiB
-/// (`--max-request-bytes`), and JSON writes one byte as at most six bytes. Clients request longer lists in
-/// pages.
+/// The maximum size of a response and of a watch event, in bytes. Every object is smaller: etcd limits an object to 1.5 MiB
+/// (`--max-request-bytes`), and JSON needs at most six bytes for one byte of text. Clients request longer lists in pages.
 pub const MAX_RESPONSE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Reads the lines of a body.
@@ -73,12 +72,12 @@ impl LineSplitter {
         Self { longest, begun: Vec::new(), piece: Bytes::new() }
     }
 
-    /// Takes the next piece. Call it only when [`line`](Self::line) returned `None`.
+    /// Takes the next piece. Call this function only when [`line`](Self::line) has returned `None`.
     fn take(&mut self, piece: Bytes) {
         self.piece = piece;
     }
 
-    /// Returns the next complete line with its line end; `None` if there is none.
+    /// Returns the next complete line with its line end; `None` if the line is not complete yet.
     fn line(&mut self) -> Result<Option<Bytes>, KubeError> {
         let Some(end) = self.piece.iter().position(|&byte| byte == b'\n') else {
             let piece = mem::take(&mut self.piece);

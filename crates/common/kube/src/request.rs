@@ -51,7 +51,7 @@ pub fn build_create(path: &str, object: &Value) -> BuildRequestResult {
     with_body(Method::POST, path, JSON, object)
 }
 
-/// Builds a request to change an object (RFC 6902).
+/// Builds a request to change an object with a JSON patch (RFC 6902).
 pub fn build_patch(path: &str, changes: &Value) -> BuildRequestResult {
     with_body(Method::PATCH, path, JSON_PATCH, changes)
 }
@@ -66,8 +66,8 @@ fn with_body(method: Method, path: &str, kind: &str, body: &Value) -> BuildReque
     request.header(ACCEPT, JSON).header(CONTENT_TYPE, kind).body(body.to_string().into())
 }
 
-/// Builds a request for a page of at most `limit` objects of a collection. Without `next`, requests the first page; otherwise
-/// the page for this `continue` token.
+/// Builds a request for a page of at most `limit` objects of a collection. The request is for the first page or, if `next`
+/// contains a `continue` token, for the page of that token.
 pub fn build_list(
     path: &str,
     form: ObjectRepresentation,

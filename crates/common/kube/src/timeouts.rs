@@ -1,4 +1,4 @@
-//! The time limits for calls to the API server.
+//! Defines the time limits for calls to the API server.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use std::time::Duration;
 pub struct KubeTimeouts {
     /// The maximum wait for a TCP connection.
     pub connect: Duration,
-    /// The maximum wait for the response to a small request, including connection and TLS. For a watch, the limit applies to the head of
-    /// the response.
+    /// The maximum wait for the response to a small request, including connection and TLS. For a watch, the limit applies to
+    /// the head of the response.
     pub response: Duration,
     /// The maximum wait for the response to a token's renewal, while the old token is still valid.
     pub token_renewal: Duration,
     /// The maximum wait for one page of a list.
     pub list_page: Duration,
-    /// The maximum silence of a watch before it counts as dead. It exceeds the interval between bookmarks: the API server sends
-    /// a bookmark about once a minute (kubernetes, apiserver/pkg/storage/cacher).
+    /// The maximum silence of a watch before it counts as dead. This time exceeds the interval between bookmarks: the API
+    /// server sends a bookmark about once a minute (kubernetes, apiserver/pkg/storage/cacher).
     pub watch_idle: Duration,
-    /// The maximum delay between retries while the server is unreachable. It is short, because a refused connection costs almost
-    /// nothing and pods wait for the end of the outage.
+    /// The maximum delay between retries while the server is unreachable. The delay is short, because a refused connection
+    /// costs almost nothing and pods wait for the end of the outage.
     pub max_unreachable_backoff: Duration,
-    /// The maximum delay between retries while the API server responds with errors. It is long, because each retry costs the
-    /// server work.
+    /// The maximum delay between retries while the API server responds with errors. The delay is long, because each retry
+    /// causes work for the server.
     pub max_refused_backoff: Duration,
 }
 

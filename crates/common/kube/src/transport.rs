@@ -1,9 +1,9 @@
 //! Manages the connections to the API server and the credentials for them.
 //!
 //! The token, the CA and the client certificate rotate. So the transport reads them again before a request if the last read was
-//! at least a minute ago, and at once after a 401. The next request uses the new token, and new connections use the new
-//! certificates. If a file cannot be read, the last credentials stay in use: some tools replace files in place, and some
-//! installations remove the files after the start.
+//! at least a minute ago. After a 401, it reads them again at once. The next request uses the new token, and new connections
+//! use the new certificates. If a file cannot be read, the last credentials stay in use. Some tools replace files in place, and
+//! some installations remove the files after the start.
 //!
 //! Threads do not share a transport (`cluster/src/watch_thread.rs` explains why).
 
@@ -37,19 +37,20 @@ pub type ResponseFuture<'a> =
 
 /// Sends requests to an API server, or to a stub in a test.
 pub trait ApiServerTransport: Send + Sync {
-    /// Sends a request for a path. Returns the response, whatever its status. The caller receives the body piece by piece as it
-    /// arrives.
+    /// Sends a request for a path. Returns the response even if its status is an error. The caller receives the body piece by
+    /// piece as it arrives.
     fn send_request(&self, request: Request<Bytes>) -> ResponseFuture<'_>;
 }
 
 /// The maximum age of credentials from files. Source: client-go (transport/token_source.go), one minute for tokens.
 pub const CREDENTIALS_MAX_AGE: Duration = Duration::from_secs(60);
 
-/// The TCP keepalive settings: idle time before the first probe, interval between probes, and number of failed probes. With these values, the client
-/// notices within 25 s that the server's machine no longer responds.
+/// The TCP keepalive settings: idle time before the first probe, interval between probes, and number of failed probes. With
+/// these values, the client notices within 25 s that the server's machine no longer responds.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 
-/// The maximum number of idle connections, and the time for which the client keeps each. A watch's connection is never idle.
+/// The maximum number of idle connections, and the time for which the client keeps each idle connection. A watch's connection
+/// is never idle.
 const IDLE: (usize, Duration) = (1, Duration::from_secs(30));
 
 /// The size of the read buffer, in bytes. By default, hyper's buffer grows to 408 KiB per connection under load. The
@@ -78,7 +79,7 @@ struct CachedPool {
     way: AuthorizedPool,
 }
 
-/// A pool of connections and the `Authorization` header for its requests. Cheap to clone.
+/// Bundles a pool of connections with the `Authorization` header for its requests. Cloning is cheap.
 #[derive(Clone)]
 struct AuthorizedPool {
     pool: Pool,
@@ -89,7 +90,7 @@ impl PooledTransport {
     /// Reads the credentials and creates the transport. Opens no connection yet.
     ///
     /// # Errors
-    /// A file of the endpoint cannot be used; the error names it.
+    /// A file of the endpoint cannot be used; the error names the file.
     pub(crate) fn new(
         endpoint: KubeEndpoint,
         provider: Arc<CryptoProvider>,
@@ -149,7 +150,8 @@ impl PooledTransport {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        // Perhaps the token was replaced within the last minute. Retry only once, and return a second 401 to the caller.
+        // Perhaps another program has replaced the token within the last minute. Retry only once, and return a second 401 to
+        // the caller.
         let renewed = self.way(Duration::ZERO).await;
         if renewed.authorization == way.authorization {
             return Ok(answer);

@@ -1,8 +1,8 @@
-//! Reads how much of the memory limit is left for clients, from the files of the cgroup that has the smallest limit.
+//! Computes how much of the memory limit is left for clients. It reads the files of the cgroup with the smallest limit.
 //!
 //! The agent opens the files at the start, before it gives up its privileges, and reads them while it serves. On cgroup version 1,
-//! the kernel counts the memory of sockets separately, and the agent adds that figure. It is zero unless an administrator has
-//! limited the memory of sockets.
+//! the kernel counts the memory of sockets separately, and the agent adds this number. The number is zero unless an administrator
+//! has limited the memory of sockets.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -16,13 +16,15 @@ use seawall_server::memory_levels::{MemoryGauge, MemoryLevel};
 
 use super::detected_cpu_and_memory::read_file_or_none;
 
-/// The time in nanoseconds for which the agent uses figures of `memory.stat` again. For each read, the kernel adds up all CPUs.
+/// The time in nanoseconds for which the agent reuses the values of `memory.stat`.
+/// A read is expensive, because the kernel adds up the counters of all CPUs.
 const STATISTICS: u64 = 250_000_000;
 
-/// The bytes that the kernel charges for the buffers of a connection whose client sends many requests and reads no answer: one page for
-/// each direction (measured on kernel 6.18). The kernel charges these bytes after the accept, and those of received bytes without any CPU
-/// time of the agent. The agent therefore counts them when it accepts the connection. When it counted only one page, thousands of such
-/// clients took 27.7 MB of a limit of 25 MiB, under a CPU quota of 30m.
+/// The minimum number of bytes that the agent counts for the socket buffers of each open connection.
+/// If a client sends many requests and reads no answer, the kernel charges one page for each direction (measured on kernel 6.18).
+/// The kernel charges these pages only after the accept. It charges the page of received bytes even if the agent gets no CPU
+/// time. Therefore the agent counts both pages when it accepts the connection. When an earlier version counted only one page,
+/// thousands of such clients used 27.7 MB under a limit of 25 MiB and a CPU quota of 30m.
 const SOCKET_BUFFERS: u64 = 8192;
 
 /// The time in nanoseconds for which memory counts as low after the kernel had to reclaim pages.
@@ -33,20 +35,22 @@ const AFTER_RECLAIM: u64 = 1_000_000_000;
 pub(crate) struct CgroupMemory {
     limit: u64,
     used: File,
-    /// The file with the memory of socket buffers in version 1, where `used` does not contain them.
+    /// The file with the memory of socket buffers in cgroup version 1. In this version, `used` does not include this memory.
     sockets: Option<File>,
     statistics: File,
-    /// The file that counts how often the memory reached the limit, with the version that gives its format.
+    /// The file that counts how often the memory use reached the limit. The cgroup version determines the file's format.
     events: Option<(File, CgroupVersion)>,
-    /// The bytes that clients can still make the agent use without a new connection: buffers, requests to the real server, long polls.
+    /// The number of bytes that clients can make the agent use without a new connection.
+    /// These bytes are for buffers, requests to the real server, and long polls.
     promised: u64,
     clock: Clock,
-    /// The bytes of file pages that the kernel can reclaim at once. `socket_bytes` has the bytes of socket buffers that `used` contains,
-    /// and `read_at` the time at which the agent read both.
+    /// The number of bytes in file pages that the kernel can reclaim at once.
+    /// `socket_bytes` is the number of bytes in socket buffers that `used` includes. `read_at` is the time at which the agent
+    /// read both numbers.
     reclaimable: AtomicU64,
     socket_bytes: AtomicU64,
     read_at: AtomicU64,
-    /// The number of times that the memory reached the limit. `reached_at` is the last time at which that number grew.
+    /// The number of times that the memory use reached the limit. `reached_at` is the last time at which this number grew.
     reached: AtomicU64,
     reached_at: AtomicU64,
 }
@@ -88,7 +92,7 @@ impl CgroupMemory {
         Some(memory)
     }
 
-    /// Reads the statistics of the cgroup again if the last figures are too old.
+    /// Reads the statistics of the cgroup again if the last values are too old.
     fn read_statistics(&self, now: Moment) {
         if now.as_nanos().saturating_sub(self.read_at.load(Ordering::Relaxed)) < STATISTICS {
             return;
@@ -119,8 +123,9 @@ impl CgroupMemory {
         is_reached || (self.reached_at.load(Ordering::Relaxed) > 0 && since < AFTER_RECLAIM)
     }
 
-    /// Returns the memory level. `used` has the used bytes without the buffers of sockets, and the kernel can reclaim `reclaimable` bytes
-    /// of them. The buffers take `sockets` bytes now. They count as at least [`SOCKET_BUFFERS`] for each of the `open` connections.
+    /// Returns the memory level.
+    /// `used` is the number of used bytes without socket buffers. The kernel can reclaim `reclaimable` of these bytes. Socket
+    /// buffers use `sockets` bytes now. The function counts at least [`SOCKET_BUFFERS`] bytes for each of the `open` connections.
     fn level_of(&self, used: u64, reclaimable: u64, sockets: u64, open: u32) -> MemoryLevel {
         let buffers = sockets.max(u64::from(open) * SOCKET_BUFFERS);
         let used = used.saturating_sub(reclaimable) + buffers;
@@ -132,7 +137,7 @@ impl MemoryGauge for CgroupMemory {
     fn level(&self, open: u32) -> MemoryLevel {
         let now = self.clock.now();
         self.read_statistics(now);
-        // A file that cannot be read any more must not stop the agent from serving. `limits.connections` still holds.
+        // If the agent can no longer read the file, it must still serve. The limit `limits.connections` still applies.
         let Some(used) = text(&self.used, &mut [0; 64]).and_then(|text| number(&text)) else {
             return MemoryLevel::FreeMemoryLow;
         };
@@ -145,7 +150,8 @@ impl MemoryGauge for CgroupMemory {
     }
 }
 
-/// Returns the bytes of socket buffers that version 2's `memory.stat` reports as part of the used memory.
+/// Returns the number of bytes in socket buffers, from the text of `memory.stat`.
+/// Only cgroup version 2 reports this number. There, the used memory includes these bytes.
 fn socket_bytes(statistics: &str) -> u64 {
     statistics.lines().find_map(|line| number(line.strip_prefix("sock ")?)).unwrap_or_default()
 }

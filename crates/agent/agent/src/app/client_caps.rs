@@ -1,12 +1,12 @@
-//! Computes the caps for clients. With the computed caps, clients can never make the kernel kill the agent for its memory use.
+//! Computes the caps for clients. With these caps, clients cannot make the kernel kill the agent because of its memory use.
 //!
-//! Each cap follows from the memory limit and the limit on open files. The configuration can set smaller caps. For connections it can also set a
-//! larger cap. The agent computes and logs the caps once, at the start.
+//! Each cap follows from the memory limit and the limit on open files. The configuration can set smaller caps. For connections,
+//! the configuration can also set a larger cap. The agent computes and logs the caps once, at the start.
 //!
 //! The kernel kills a process that exceeds its memory limit, and then no pod gets a response. Clients can make the process hold
 //! connections, incomplete request heads, unread responses, and responses of the real server in transit. The memory of the
 //! program itself and the sum of all caps fit into the memory limit. The server's `fairness` module divides each cap among
-//! clients, so that no client can take everything.
+//! clients, so that no client can use up a whole cap.
 
 use seawall_server::listen;
 
@@ -17,55 +17,59 @@ use crate::config;
 const PROGRAM: u64 = 12 << 20;
 
 /// The memory of a connection with an unread request: 8.0 KiB in the kernel and 0.3 KiB in the process (measured with 3,500 connections on
-/// kernel 6.18, which counts the memory of sockets). An idle connection takes 4.1 KiB. The agent uses this constant only if it cannot
-/// follow its memory ([`super::cgroup_memory`]).
+/// kernel 6.18, which counts the memory of sockets). An idle connection takes 4.1 KiB. The agent uses this constant only if it
+/// cannot measure its memory use while it serves ([`super::cgroup_memory`]).
 const CONNECTION: u64 = 8704;
 
-/// The memory of a request to the real server while its response is in transit. It includes two windows of the response (one that the agent forwards,
-/// and one in the connection's buffer) and the kernel's buffers (`upstream`).
+/// The memory of a request to the real server while its response is in transit. This number includes two windows of the response
+/// (one window that the agent forwards, and one window in the connection's buffer) and the kernel's buffers (`upstream`).
 const FORWARD: u64 = 32 << 10;
 
 /// The memory of a long poll: its future and, in `conceal`, a connection to the real server.
 const LONG_POLL: u64 = 12 << 10;
 
-/// The maximum number of connections if memory sets no limit.
+/// The maximum number of connections if there is no memory limit.
 const MOST_CONNECTIONS: u64 = 8192;
 
-/// The maximum number of open guests: connections that end after one answer. Most guests have sent their request before the agent accepts
-/// them, so the agent answers and closes them at once.
+/// The maximum number of open guests. A guest is a connection that ends after one answer.
+/// Most guests have already sent their request when the agent accepts them, so the agent answers and closes them at once.
 const MOST_GUESTS: u64 = 128;
 
-/// The minimum number of connections. A smaller number would refuse pods even on a quiet node.
+/// The minimum number of connections. With a smaller number, the agent would refuse pods even on a quiet node.
 const LEAST_CONNECTIONS: u64 = 64;
 
-/// The minimum number of descriptors for clients: enough for four clients with the eight connections that every client may have.
+/// The minimum number of file descriptors for clients. This number is enough for four clients with eight connections each.
 const LEAST_DESCRIPTORS_FOR_CLIENTS: u64 = 32;
 
-/// The maximum number of bytes held for clients if memory sets no limit. It is enough for hundreds of the largest request heads.
+/// The maximum number of bytes that the agent buffers for clients if there is no memory limit.
+/// This number is enough for hundreds of the largest request heads.
 const MOST_HELD: u64 = 8 << 20;
 
-/// The minimum number of bytes held for clients. It is enough for a few clients, each with the largest request head and a response.
+/// The cap on buffered bytes is at least this number.
+/// This number is enough for a few clients, each with the largest request head and a response.
 const LEAST_HELD: u64 = 512 << 10;
 
-/// The maximum number of listening sockets per address among which the kernel distributes pods (`listen`). It is a power of two.
+/// The maximum number of listening sockets per address. This number is a power of two.
+/// The kernel distributes pods among these sockets (`listen`).
 const MOST_LANES: u64 = 256;
 
-/// The number of descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server take 20. Pollers,
-/// timers, signals and files take the other 36.
+/// The number of file descriptors that are not for pods. The admin port takes 32, and connections to the cloud and the API server
+/// take 20. Pollers, timers, signals and files take the other 36.
 const OTHER_DESCRIPTORS: u64 = 88;
 
-/// The caps in force.
+/// The caps that apply to clients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClientCaps {
     /// The maximum number of open connections of all clients together.
     pub(crate) connections: u32,
-    /// The maximum number of guests: further connections that end after one answer.
+    /// The maximum number of guests. A guest is an additional connection that ends after one answer.
     pub(crate) guest_connections: u32,
     /// The maximum number of open connections of one client, even if there are few other clients.
     pub(crate) connections_per_caller: u32,
     /// The maximum number of bytes in incomplete heads and unread responses, for all clients together.
     pub(crate) buffered_bytes: usize,
-    /// The number of listening sockets for pods at each address. If there are several, one more is for the node's own connections.
+    /// The number of listening sockets for pods at each address. If there are several, one additional socket is for connections
+    /// from the node itself.
     pub(crate) shards_per_address: usize,
     /// The maximum number of concurrent requests to the real metadata server.
     pub(crate) upstream_requests: u32,
@@ -76,8 +80,9 @@ pub(crate) struct ClientCaps {
 }
 
 impl ClientCaps {
-    /// Computes the caps from the machine's limits and the number of available descriptors. `is_followed` is true if the agent follows its
-    /// memory while it serves. In that case, the memory limit does not cap the connections here.
+    /// Computes the caps from the machine's limits and the number of available file descriptors.
+    /// `is_followed` is true if the agent measures its memory use while it serves. In that case, this function does not cap the
+    /// connections by the memory limit.
     pub(crate) fn from_machine_limits(
         machine: &DetectedLimits,
         is_followed: bool,
@@ -87,7 +92,7 @@ impl ClientCaps {
         let limits = &config.limits;
         let memory = machine.memory_limit.map(|limit| limit.saturating_sub(PROGRAM).max(limit / 4));
         let lanes = lanes(descriptors, config.listen.len() as u64);
-        // Connections get half of `room`, held bytes and upstream requests an eighth each, and long polls a sixteenth.
+        // Connections get half of `room`. Buffered bytes and upstream requests each get an eighth. Long polls get a sixteenth.
         let part = |part: u64, cost: u64| memory.map_or(u64::MAX, |room| (room / part / cost).max(4));
         let upstream_requests =
             u64::from(limits.upstream_requests).min(descriptors / 16).min(part(8, FORWARD)).max(1);
@@ -100,7 +105,7 @@ impl ClientCaps {
         let fit = memory.filter(|_| !is_followed).map_or(MOST_CONNECTIONS, |room| {
             (room / 2 / CONNECTION).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS)
         });
-        // Guests get a ninth of the descriptors that are left, at most `MOST_GUESTS`.
+        // Guests get a ninth of the remaining file descriptors, but at most `MOST_GUESTS`.
         let guests = (open / 9).clamp(1, MOST_GUESTS);
         let connections = narrow(limits.connections.map_or(fit, u64::from).min(open - guests.min(open / 2)));
         Self {
@@ -115,8 +120,8 @@ impl ClientCaps {
         }
     }
 
-    /// Returns the smallest limit on open files with which the agent serves under this configuration. With fewer descriptors, four pods
-    /// could use up all of them with the eight connections that every client may have.
+    /// Returns the smallest limit on open files that the agent accepts under this configuration.
+    /// With fewer file descriptors, four pods could use up all descriptors, because every client may have eight connections.
     pub(crate) fn min_open_files(config: &config::AgentConfig) -> u64 {
         let is_enough = |descriptors: &u64| {
             let caps = Self::from_machine_limits(&DetectedLimits::default(), true, *descriptors, config);
@@ -126,7 +131,7 @@ impl ClientCaps {
         (OTHER_DESCRIPTORS..4096).find(is_enough).unwrap_or(4096)
     }
 
-    /// Returns the bytes that clients can make the agent use on connections that are already open.
+    /// Returns the number of bytes that clients can make the agent use without opening new connections.
     pub(crate) fn max_total_bytes_on_open_connections(&self) -> u64 {
         self.buffered_bytes as u64
             + u64::from(self.upstream_requests) * FORWARD
@@ -143,8 +148,8 @@ fn per_caller(limits: &config::LimitsConfig, connections: u32) -> u32 {
     limits.connections_per_pod.unwrap_or(connections).min(connections)
 }
 
-/// Returns the number of listening sockets for pods per address: a power of two. Those of all addresses take at most an eighth of the
-/// descriptors.
+/// Returns the number of listening sockets for pods per address. The number is a power of two.
+/// The sockets of all addresses together take at most an eighth of the file descriptors.
 fn lanes(descriptors: u64, addresses: u64) -> u64 {
     let most = (descriptors / 8 / addresses.max(1)).clamp(1, MOST_LANES);
     1 << most.ilog2()

@@ -1,8 +1,9 @@
 //! Detects the memory limit and the CPU limit of this process when the agent starts.
 //!
-//! `resource_limits` computes the caps for clients from the memory limit, and the server's `cpu_pacer` keeps to the CPU quota.
-//! The container's cgroup and each of its ancestors can have a limit; the smallest limit applies. If the agent cannot read a
-//! limit, it assumes that there is none: a laptop has none, and a guessed limit would refuse clients for no reason.
+//! `client_caps` computes the caps for clients from the memory limit. The server's `cpu_pacer` keeps the CPU use below the CPU
+//! quota. The container's cgroup and each of its ancestors can have a limit; the smallest limit applies. If the agent cannot read
+//! a limit, it assumes that there is no limit. A laptop has no limit, and with a guessed limit the agent would refuse clients for
+//! no reason.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,7 +19,7 @@ const LONGEST: u64 = 4 << 20;
 pub(crate) struct DetectedLimits {
     /// The memory in bytes above which the kernel kills the process.
     pub(crate) memory_limit: Option<u64>,
-    /// The CPU quota in cores: 0.5 for Kubernetes' `500m`.
+    /// The CPU quota as a number of cores. For example, the Kubernetes limit `500m` is 0.5.
     pub(crate) cpu_quota_cores: Option<f64>,
 }
 
@@ -59,7 +60,7 @@ fn cores(read: &dyn Fn(&str) -> Option<String>, version: CgroupVersion, level: &
     }
 }
 
-/// Returns the text of a file, or `None` if it cannot be read.
+/// Returns the text of a file, or `None` if the agent cannot read the file.
 pub(crate) fn read_file_or_none(path: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;

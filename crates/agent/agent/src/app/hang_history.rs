@@ -1,8 +1,9 @@
-//! Remembers across restarts that the watchdog ended the agent.
+//! Records each time that the watchdog ended the agent. The record survives a restart of the container.
 //!
-//! An agent that hangs again and again serves well between two hangs, so its restarts are easy to overlook. The watchdog appends a
-//! line to a file beside the admin socket, in a volume that lives as long as the pod. The next process reads the file. The file is
-//! opened at the start, because the agent can open no file for writing after it has dropped its privileges.
+//! An agent that hangs repeatedly serves well between two hangs, so operators easily overlook its restarts. At each hang, the
+//! watchdog appends a line to a file next to the admin socket. The file is in a volume that exists as long as the pod. The next
+//! agent process reads the file. The agent opens the file at the start, because it cannot open a file for writing after it has
+//! dropped its privileges.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -14,14 +15,15 @@ use nix::libc;
 use seawall_core::Clock;
 use seawall_server::watchdog::HungThread;
 
-/// The end of the file's name, after the whole name of the socket.
+/// The suffix of the file's name. The rest of the file's name is the whole name of the socket.
 const SUFFIX: &str = ".hangs";
 
-/// The flags to open the file. The agent can still be root then, so it follows no symbolic link, which could lead to another program's
-/// file. It also does not wait for the other end of a FIFO.
+/// The flags to open the file.
+/// The agent can be root when it opens the file. Therefore it follows no symbolic link, because a link could lead to another
+/// program's file. If the file is a FIFO, the agent does not wait for the other end.
 const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
-/// The age up to which a hang is recent. An operator should look into a second hang within this time.
+/// The age up to which a hang is recent. An operator should investigate a second hang within this time.
 const RECENT: Duration = Duration::from_secs(600);
 
 /// The maximum number of bytes that the agent reads from the file. A line has about 80 bytes.
@@ -33,7 +35,7 @@ const KEPT: usize = 16;
 /// The hangs of the agents of this pod.
 #[derive(Debug)]
 pub(crate) struct HangHistory {
-    /// The open file. `None` if there is no admin socket, or the file cannot be written.
+    /// The open file, or `None` if there is no admin socket or the agent cannot write the file.
     file: Option<File>,
     past: Vec<PastHang>,
     clock: Clock,
@@ -60,7 +62,7 @@ impl PastHang {
 }
 
 impl HangHistory {
-    /// Reads and opens the file beside this socket. Failures are no errors: the agent serves without its history.
+    /// Reads and opens the file next to this socket. If this fails, the agent serves without the history.
     pub(crate) fn open(socket: Option<&Path>, clock: &Clock) -> Self {
         let path = socket.map(|socket| {
             let mut name = socket.as_os_str().to_owned();
@@ -69,7 +71,7 @@ impl HangHistory {
         });
         let opened = path.as_deref().map(|path| {
             let past = past(path);
-            // Replace the content by the last hangs, so that the file never grows without bound.
+            // Replace the content with the last hangs, so that the file never grows without bound.
             let lines: String = past.iter().map(PastHang::line).collect();
             let opened = OpenOptions::new().append(true).create(true).custom_flags(FLAGS).open(path);
             let written = opened.and_then(|mut file| {
@@ -81,7 +83,7 @@ impl HangHistory {
         let (past, file) = match opened {
             Some((past, Ok(file))) => (past, Some(file)),
             Some((past, Err(error))) => {
-                tracing::warn!(%error, "cannot write the file that records hangs (the path in adminSocket with `.hangs` appended); if this agent hangs, the agent that starts after it cannot report the hang");
+                tracing::warn!(%error, "cannot write the file that records hangs (the path in adminSocket with `.hangs` appended); if this agent hangs, the next agent cannot report the hang");
                 (past, None)
             }
             None => (Vec::new(), None),
@@ -89,7 +91,7 @@ impl HangHistory {
         Self { file, past, clock: clock.clone() }
     }
 
-    /// Appends a line. The watchdog calls this just before it aborts the process.
+    /// Appends a line. The watchdog calls this function just before it aborts the process.
     pub(crate) fn record(&self, hung: &HungThread) {
         let hang = PastHang { at: self.clock.wall_time(), thread: hung.to_string() };
         if let Some(mut file) = self.file.as_ref() {
@@ -107,7 +109,7 @@ impl HangHistory {
     pub(crate) fn warning(&self) -> Option<String> {
         let last = self.recent_hangs().last()?;
         Some(format!(
-            "the agent ended itself {} time(s) in the last {} minutes because a thread hung, last: {}. Report this with the log of the previous container (kubectl logs --previous)",
+            "the agent ended itself {} time(s) in the last {} minutes because a thread hung. The last hang: {}. Report this problem and attach the log of the previous container (kubectl logs --previous)",
             self.recent_hang_count(),
             RECENT.as_secs() / 60,
             last.thread
@@ -120,7 +122,7 @@ impl HangHistory {
     }
 }
 
-/// Returns the last hangs that the file names. Skips lines that are not hangs.
+/// Returns the last hangs that the file records. Skips lines that are not valid.
 fn past(path: &Path) -> Vec<PastHang> {
     let mut text = String::new();
     let opened = OpenOptions::new().read(true).custom_flags(FLAGS).open(path);

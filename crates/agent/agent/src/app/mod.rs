@@ -1,9 +1,9 @@
 //! Builds the parts of the agent from a configuration, connects them and runs the agent.
 //!
 //! The start has a fixed order: read the files that the configuration names, bind all sockets, drop privileges, then serve. The
-//! main thread is the control thread: its runtime renews leases and serves the admin port. Each traffic thread has its own
-//! runtime and reads pods, entitlements and leases as snapshots. With the strategies `source-ip` and `kernel`, another thread
-//! with its own runtime watches the API server (`identity`).
+//! main thread is the control thread: its runtime renews leases and serves the admin port. Each traffic thread has a separate
+//! runtime and reads pods, entitlements and leases as snapshots. With the strategies `source-ip` and `kernel`, one more thread
+//! with a separate runtime watches the API server (`identity`).
 
 mod cgroup_memory;
 pub(crate) mod client_caps;
@@ -67,10 +67,10 @@ use seawall_observe::periodic_pod_checks::PodCountGauge;
 use seawall_observe::readiness::ReadinessChecker;
 use seawall_observe::{excessive_fetch, periodic_pod_checks, pods_page, stale_credentials};
 
-/// The limit on open files that the agent requests from the kernel. The largest caps of `resource_limits` need fewer open files.
+/// The limit on open files that the agent requests from the kernel. The largest caps of `client_caps` need fewer open files.
 const DESCRIPTORS: u64 = 65_536;
 
-/// Runs the agent until a signal stops it.
+/// Runs the agent until a signal stops the agent.
 ///
 /// # Errors
 /// The agent cannot start: for example, the identity file is invalid, a port is in use, or the kernel refuses the sandbox.
@@ -83,7 +83,8 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
     let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
     let control = control_runtime()?;
-    // Install the handlers before the agent reports that it serves. An early signal must drain the agent, not kill it.
+    // Install the handlers before the agent reports that it serves. Without the handlers, an early signal would kill the agent.
+    // With the handlers, the signal starts a drain.
     let signals = control.block_on(async { AgentSignals::new() }).context("cannot listen for signals")?;
     let doors = control.block_on(AdminListeners::open(config.admin, config.admin_socket.as_deref()))?;
     let capture = capture(config, &listeners, &clock)?;
@@ -151,7 +152,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     Ok(())
 }
 
-/// Returns the caps for clients, and the gauge that says how much memory is left for them.
+/// Returns the caps for clients, and the gauge that reports how much memory is left for clients.
 ///
 /// # Errors
 /// The kernel refuses to raise the limit on open files, or the limit is too low to serve several clients.
@@ -171,7 +172,7 @@ fn client_caps(config: &AgentConfig, clock: &Clock) -> anyhow::Result<(ClientCap
     })
 }
 
-/// Checks the files that the configuration names, without serving. Returns warnings about faults that would not prevent serving.
+/// Checks the files that the configuration names. Returns warnings about mistakes with which the agent can still serve.
 ///
 /// # Errors
 /// The identity file has mistakes, or another file cannot be read or used.
@@ -218,7 +219,8 @@ async fn open(
     stop: StopSignal,
 ) {
     const PAUSE: Duration = Duration::from_millis(500);
-    // Some identity strategies use neither the redirect nor the API server. They have no connections to redirect and no taint to remove.
+    // Some identity strategies use neither the redirect nor the API server. With such a strategy, there are no connections to
+    // redirect and there is no taint to remove.
     if capture.is_none() && cluster.is_none() {
         return;
     }
@@ -228,8 +230,8 @@ async fn open(
     if let Some(capture) = &capture {
         capture.redirect_to_this_agent(&stop).await;
     }
-    // The two tasks run concurrently. Removing the taint can take long if the API server refuses. `monitor_target` must not wait for that,
-    // because it makes this agent the redirect's target if the present target is a dead agent.
+    // The two tasks run concurrently. Removing the taint can take long if the API server refuses. `monitor_target` must not wait
+    // for the removal. If the current target of the redirect is a dead agent, `monitor_target` makes this agent the target.
     let untaint = async {
         if let Some(cluster) = cluster {
             cluster.remove_startup_taint().await;
@@ -244,8 +246,8 @@ async fn open(
 }
 
 fn control_runtime() -> anyhow::Result<Runtime> {
-    // The runtime looks up the host names of upstream servers on blocking threads. It has at most four of these threads, because each needs memory
-    // for a stack.
+    // The runtime looks up the host names of upstream servers on blocking threads. The runtime has at most four blocking threads,
+    // because each thread needs memory for a stack.
     Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(4)
@@ -253,8 +255,8 @@ fn control_runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Ends a runtime without waiting for its blocking threads. Dropping the runtime would wait for a name lookup, which takes 30 s
-/// if no name server responds.
+/// Ends a runtime without waiting for its blocking threads. Dropping the runtime would wait for a running name lookup. If no name
+/// server responds, a lookup takes 30 s.
 fn shut_down_runtime(runtime: Runtime) {
     runtime.shutdown_background();
 }
@@ -276,8 +278,8 @@ fn announce(
     );
 }
 
-/// Serves the admin port until a signal arrives or a part of the agent ends, then waits until the traffic threads have ended. A
-/// second signal ends this wait.
+/// Serves the admin port until a signal arrives or a part of the agent ends. Then waits until the traffic threads have ended.
+/// A second signal ends this wait.
 async fn control_thread(
     admin: Arc<AdminServer>,
     doors: AdminListeners,
@@ -370,7 +372,7 @@ impl AgentContext {
         Ok((parts, hearing))
     }
 
-    /// Returns the watch over the traffic threads. [`ThreadWatch::start_watchdog`] begins it.
+    /// Returns the value that connects the watchdog with the agent. [`ThreadWatch::start_watchdog`] starts the watchdog.
     fn thread_watch(&self, metrics: &[Arc<ThreadMetrics>], hangs: HangHistory) -> ThreadWatch {
         let open = (self.open.clone(), self.guests.clone());
         let capacity = TimeAtLimitMeter::new(self.clock.clone(), open, self.memory.clone(), metrics.to_vec());
@@ -454,7 +456,8 @@ impl AgentContext {
         Arc::new(AdminServer::new(sources, own_clock))
     }
 
-    /// Starts two tasks on the control thread. One finds pods that fetch credentials too often; the other finds credentials that the agent could not
+    /// Starts two tasks on the control thread.
+    /// The first task finds pods that fetch credentials too often. The second task finds credentials that the agent could not
     /// renew.
     fn spawn_pod_scans(&self, control: &Runtime, registry: &mut Registry) {
         let (clouds, clock) = (&self.clouds, &self.clock);
@@ -493,8 +496,8 @@ impl AgentContext {
         };
         let runtime =
             Builder::new_current_thread().enable_io().enable_time().max_blocking_threads(1).build()?;
-        // The traffic thread creates its own listeners and dialects in this future: dialects are not `Send`, and listeners belong to the runtime of
-        // their thread.
+        // The traffic thread creates its listeners and dialects in this future, because dialects are not `Send` and listeners
+        // belong to the runtime of their thread.
         let serve = move || async move {
             let (lanes, speaks) =
                 (ListenerShards::new(listeners)?, speak().ok_or(std::io::ErrorKind::InvalidInput)?);
@@ -605,7 +608,7 @@ impl AgentDialectSettings {
     }
 }
 
-/// Returns the limits for one of `threads` traffic threads.
+/// Returns the limits for one traffic thread. `threads` is the number of traffic threads.
 fn bounds(threads: usize, room: &ClientCaps) -> ThreadLimits {
     ThreadLimits {
         max_process_connections: room.connections,

@@ -1,25 +1,25 @@
-//! Handles signals: the signals that stop the agent, the signal that reloads its configuration, and the signals that it ignores.
+//! Handles signals. Some signals stop the agent, one signal reloads the configuration, and the agent ignores some signals.
 //!
 //! The first SIGTERM or SIGINT starts the drain (`app`). A second such signal ends the agent at once. Kubernetes sends SIGTERM, waits for the grace
 //! period and then kills the process. The drain takes at most 4 s, which is shorter than any usual grace period. By default, some other signals would
-//! end the process without a drain, so the agent logs and ignores them. `app` and `uninstall` read the signals.
+//! end the process without a drain, so the agent logs these signals and ignores them. `app` and `uninstall` read the signals.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SignalAction {
-    /// Stop the agent. The value is the signal's name.
+    /// Stops the agent. The value is the signal's name.
     Terminate(&'static str),
-    /// Read the configuration file again now.
+    /// Makes the agent read the configuration file again immediately.
     Reload,
 }
 
 /// The streams of SIGTERM, SIGINT and SIGHUP, and of the signals that the agent ignores: SIGUSR1, SIGUSR2 and SIGQUIT.
 ///
 /// Operators know these signals from other programs: SIGUSR1 and SIGUSR2 make some servers reload their files, and SIGQUIT makes
-/// a Go program print its threads. By default, each of the three would end this process. (Rust's standard library already ignores
-/// SIGPIPE.)
+/// a Go program print its threads. By default, each of these three signals would end this process. (Rust's standard library
+/// already ignores SIGPIPE.)
 #[derive(Debug)]
 pub(crate) struct AgentSignals {
     terminate: Signal,
@@ -67,7 +67,7 @@ impl AgentSignals {
             };
             tracing::warn!(
                 signal = ignored,
-                "the agent ignores this signal; SIGTERM stops the agent, and SIGHUP makes it read its configuration again"
+                "the agent ignores this signal; SIGTERM stops the agent, and SIGHUP reloads the configuration"
             );
         }
     }

@@ -18,7 +18,7 @@ use super::detected_cpu_and_memory::read_file_or_none;
 use super::hang_history::HangHistory;
 use crate::log::AgentLog;
 
-/// The stack of the watchdog's thread in bytes. Formatting a log line needs the most.
+/// The stack size of the watchdog's thread, in bytes. The thread needs most of the stack to format a log line.
 const STACK: usize = 64 * 1024;
 
 /// The heartbeats and the health of the traffic threads, and the inputs of their watchdog.
@@ -39,7 +39,7 @@ impl ThreadWatch {
         }
     }
 
-    /// Starts the watchdog's thread. It ends with the last traffic thread.
+    /// Starts the watchdog's thread. This thread ends when the last traffic thread has ended.
     ///
     /// # Errors
     /// The thread cannot start.
@@ -60,9 +60,9 @@ impl ThreadWatch {
                     thread = hung.number,
                     activity = hung.activity.name(),
                     state = %hung.kernel_state.letter,
-                    "a traffic thread hangs; the agent aborts, so that the kubelet starts it anew"
+                    "a traffic thread hangs; the agent aborts, so that the kubelet restarts the agent"
                 );
-                // Waits for a limited time, even if no program reads the log.
+                // This call waits only for a limited time, even if no program reads the log.
                 log.flush_with_timeout();
             }),
             read_thread_state: |kernel_thread| {
@@ -78,8 +78,7 @@ impl ThreadWatch {
     pub(super) fn metrics_collector(&self) -> Box<dyn Collector> {
         let (capacity, hangs) = (self.capacity.clone(), self.hangs.clone());
         collector_from_fn(move |out| {
-            let help =
-                "Times in the last ten minutes that the agent ended itself because a traffic thread hung";
+            let help = "Number of times in the last ten minutes that the agent ended itself because a traffic thread hung";
             gauge(out, "seawall_recent_hangs", help, hangs.recent_hang_count() as f64)?;
             write_capacity(&capacity, out)
         })
@@ -93,15 +92,15 @@ impl ThreadWatch {
 }
 
 fn write_capacity(capacity: &TimeAtLimitMeter, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Seconds in which pods were at a limit: `connections` (new connections got one answer each) or `memory`";
+    let help = "Seconds during which pods were at a limit: `connections` (each new connection of such a pod ended after one answer) or `memory`";
     let mut family = out.encode_descriptor("seawall_at_capacity_seconds", help, None, MetricType::Counter)?;
     capacity.time_at_limits().try_for_each(|(limit, time)| {
         ConstCounter::new(time.as_secs_f64()).encode(family.encode_family(&[("limit", limit.name())])?)
     })
 }
 
-/// Returns a function that writes the heartbeat for the redirect's programs, every second time that it is called. Without a redirect the
-/// function does nothing. Of several failures in a row, it logs the first.
+/// Returns a function that writes the heartbeat for the redirect's programs at every second call.
+/// Without a redirect, the function does nothing. If several writes fail in a row, the function logs only the first failure.
 fn redirect_heartbeat(redirect: Option<Arc<RedirectHandle>>) -> impl FnMut() + Send + 'static {
     let (mut is_due, mut has_failed) = (false, false);
     move || {
@@ -111,7 +110,7 @@ fn redirect_heartbeat(redirect: Option<Arc<RedirectHandle>>) -> impl FnMut() + S
         if let Err(error) = &result
             && !has_failed
         {
-            tracing::error!(%error, "cannot write the agent's heartbeat; the redirect refuses pods' connects to this agent");
+            tracing::error!(%error, "cannot write the agent's heartbeat; the redirect refuses new connections of pods to this agent");
         }
         has_failed = result.is_err();
     }

@@ -1,4 +1,5 @@
-//! Queries the agent in this pod for `probe` and `status`, at its admin address or its admin socket file.
+//! Queries the agent in this pod for the commands `probe` and `status`.
+//! It connects to the agent's admin address or admin socket file.
 //!
 //! The module sends one request on a new connection, with a time limit and a size limit. The response is text that the agent
 //! wrote.
@@ -14,8 +15,8 @@ use anyhow::Context;
 
 use crate::config::AdminEndpoint;
 
-/// The time limit of the connect, of each write and of each read. It is longer than the agent's own check of a listener (2 s), which precedes the
-/// response of `/readyz`.
+/// The time limit for the connect, for each write and for each read.
+/// Before the agent answers `/readyz`, it checks its listeners for up to 2 s. Therefore this limit is longer than 2 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The maximum number of bytes that the command reads from a response. `/debug/pods` on the fullest node is smaller.
@@ -26,8 +27,8 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 pub(crate) enum ProbeKind {
     /// Checks that the agent can serve a pod now.
     Ready,
-    /// Checks only that the agent answers. The kubelet restarts an agent that fails this check. A restart would not help an agent that is not ready
-    /// because another system fails.
+    /// Checks only that the agent answers. The kubelet restarts an agent that fails this check. This probe ignores failures of
+    /// other systems, because a restart of the agent would not help.
     Live,
 }
 
@@ -43,7 +44,7 @@ impl ProbeKind {
 /// Probes the agent that uses this configuration file.
 ///
 /// # Errors
-/// The probe fails, with the agent's reason, or the agent does not respond.
+/// The agent reports a failure and its reason, or the agent does not respond.
 pub(crate) fn probe(path: &Path, asked: ProbeKind) -> anyhow::Result<()> {
     let (status, body) = get_from_admin_server(&AdminEndpoint::from_file(path)?, asked.path())?;
     anyhow::ensure!(status == 200, "{}", body.trim_end());
@@ -59,7 +60,7 @@ pub(super) fn get_from_admin_server(door: &AdminEndpoint, path: &str) -> anyhow:
         Some(file) => UnixStream::connect(file).map(OwnedFd::from),
         None => TcpStream::connect_timeout(&door.tcp_address, PATIENCE).map(OwnedFd::from),
     };
-    // Reads, writes and timeouts are the same for TCP and Unix sockets, so one type can hold both.
+    // Reads, writes and timeouts are the same for TCP and Unix sockets, so one type can represent both kinds of socket.
     let answered = connected.map(UnixStream::from).and_then(|stream| exchange(stream, path));
     let place = door.socket.as_ref().map_or(door.tcp_address.to_string(), |file| file.display().to_string());
     let answered = answered.with_context(|| format!("the agent does not answer at {place}"))?;

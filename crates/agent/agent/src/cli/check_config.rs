@@ -1,4 +1,4 @@
-//! `seawall-agent check`: prints all mistakes of a configuration, and the effective configuration.
+//! `seawall-agent check`: prints all mistakes of a configuration, or the effective configuration if there is no mistake.
 
 use std::path::Path;
 
@@ -20,13 +20,13 @@ pub(crate) fn check(path: &Path) -> anyhow::Result<(String, String)> {
     Ok((remarks.iter().map(|remark| format!("{remark}\n")).collect(), config::effective_yaml(&config)))
 }
 
-/// Checks only the configuration, for use on any machine. Only the node has the files and credentials that the configuration
-/// needs.
+/// Checks only the configuration. This check works on any machine.
+/// It does not check files and credentials, because only the node has them.
 ///
 /// # Errors
 /// The configuration has mistakes; the error lists all of them.
 pub(crate) fn check_config_only(path: &Path) -> anyhow::Result<(String, String)> {
     let config = AgentConfig::load_with_downward_api(path, &DownwardApi::from_env().with_placeholders())?;
-    let remark = "seawall-agent: the configuration has no mistake; --offline does not check the files that it names, or credentials\n";
+    let remark = "seawall-agent: the configuration has no mistake; --offline does not check the files or the credentials that the configuration needs\n";
     Ok((remark.to_owned(), config::effective_yaml(&config)))
 }

@@ -37,8 +37,8 @@ const COMMANDS: [(&str, &str); 9] = [
     (
         "probe",
         "  seawall-agent probe [--live] [--config FILE]
-                                        ask the agent in this pod whether it is ready; with --live, only whether it answers.
-                                        Exit 1 if it is not ready, or does not answer.
+                                        ask the agent in this pod whether the agent is ready; with --live, only whether the agent answers.
+                                        Exit 1 if the agent is not ready or does not answer.
 ",
     ),
     (
@@ -53,7 +53,7 @@ const COMMANDS: [(&str, &str); 9] = [
     ),
     (
         "import",
-        "                                        translate the flags of all programs of that tool to one configuration; print warnings on
+        "                                        translate the flags of all programs of that tool into one agent configuration; print warnings on
                                         standard error
 ",
     ),
@@ -77,7 +77,7 @@ The agent reads the configuration again when its file changes, and applies it wi
 or changes a key that needs a restart, the agent keeps the old configuration; the log, `status` and a Kubernetes event give the reason.
 `config-default` lists the keys that need a restart.
 
-Signals: after SIGTERM or SIGINT, the agent answers open requests and then ends; a second such signal ends it at once. SIGHUP makes the agent
+Signals: after SIGTERM or SIGINT, the agent answers open requests and then ends; a second such signal ends the agent at once. SIGHUP makes the agent
 read the configuration again at once. The agent ignores SIGUSR1, SIGUSR2 and SIGQUIT.
 Exit codes: 0 stopped by a signal; 1 a bad configuration, a port in use, or another failure; 2 bad usage.
 Example:
@@ -116,8 +116,8 @@ pub(crate) enum AgentCommand {
     PrintText(String),
 }
 
-/// Parses a command line. On failure, returns the error and the command's word. The word is empty if the command line has no command before the
-/// mistake.
+/// Parses a command line. On failure, returns the name of the command and the error.
+/// The name is empty if the command line has no command before the mistake.
 pub(crate) fn parse_command(args: Vec<OsString>) -> Result<AgentCommand, (String, Error)> {
     let mut args = Parser::from_args(args);
     let mut before = Flags::default();

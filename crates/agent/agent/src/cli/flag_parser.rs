@@ -1,4 +1,5 @@
-//! Parses the words and flags of a command strictly: each command declares its flags. The module does not know the commands.
+//! Parses the words and flags of a command. Each command declares its flags, and every other flag is an error.
+//! The module does not depend on the commands.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::str::FromStr;
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::{Error, Parser, ValueExt};
 
-/// The flags that were given to a command.
+/// The flags that the user has given to a command.
 #[derive(Debug, Default)]
 pub(super) struct Flags(Vec<(&'static str, OsString)>);
 
@@ -65,7 +66,7 @@ impl Flags {
         values.map(parse).collect()
     }
 
-    /// Returns the value of a flag; `None` if the flag is absent.
+    /// Returns the value of a flag, or `None` if the flag is absent.
     ///
     /// # Errors
     /// The value cannot be parsed; `wanted` describes the expected value.

@@ -1,4 +1,4 @@
-//! The commands other than serving. Each command has a file or a folder, and `main` runs it.
+//! Implements all commands except the command that serves. Each command has a file or a folder. `main` runs the command.
 
 pub(crate) mod admin_query;
 pub(crate) mod check_config;

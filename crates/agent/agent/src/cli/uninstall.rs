@@ -2,8 +2,8 @@
 //!
 //! The hook pods of `helm uninstall` run this command (the chart's `uninstall-hook.yaml`), or an operator runs it. The command
 //! runs one step at the API server (`uninstall` in the crate `cluster` explains the order of the steps). With `idle`, the command
-//! waits for a signal in a pod whose node is already clean. The module does not know the programs that are attached on nodes;
-//! `redirect detach` detaches them.
+//! waits for a signal in a pod whose node is already clean. The module does not detach the programs on nodes. `redirect detach`
+//! detaches these programs.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -19,23 +19,23 @@ use super::flag_parser::{Flags, next_word};
 use crate::app::signals::AgentSignals;
 
 pub(crate) const HELP: &str = "\
-seawall-agent uninstall: removes the agent from a cluster. `helm uninstall` runs these steps. Each step waits until all nodes
-have done it. On a timeout, the step names the nodes that have not.
+seawall-agent uninstall: removes the agent from a cluster. `helm uninstall` runs these steps. Each step waits until
+it is complete on all nodes. On a timeout, the step lists the nodes on which it is not complete.
 
 Usage:
   seawall-agent uninstall delete-agents --namespace NAME --daemonset NAME [OPTIONS]
                                                    delete the agents' DaemonSet and wait until its pods are gone. From then on, pods' metadata requests fail.
   seawall-agent uninstall wait-for-nodes --namespace NAME [--daemonset NAME] [--taint KEY] [OPTIONS]
-                                                   wait until the pods of that DaemonSet, which run `redirect detach`, are ready on all
-                                                   nodes; then remove that taint from all nodes
-  seawall-agent uninstall idle                     do nothing until SIGTERM. The pods that wait-for-nodes waits for run this after `redirect detach`.
+                                                   wait until the pods of that DaemonSet are ready on all nodes; then remove that taint
+                                                   from all nodes. The pods run `redirect detach` before they become ready.
+  seawall-agent uninstall idle                     do nothing until SIGTERM. The pods of that DaemonSet run this step after `redirect detach`.
 
 Options:
-  --kubeconfig FILE   credentials for the API server (default: those that Kubernetes gives a pod)
+  --kubeconfig FILE   credentials for the API server (default: the credentials of this pod's service account)
   --timeout DURATION  time limit of each step (default 4m)
 
-Exit codes: 0 done; 1 timed out, with the names of the nodes; 2 bad usage. `delete-agents` exits 0 even if agents' pods are left on nodes that do
-not answer; `wait-for-nodes`, the next step, names these nodes again.
+Exit codes: 0 done; 1 timed out, with the names of the nodes; 2 bad usage. `delete-agents` exits 0 even if pods of agents remain on nodes that
+do not answer; `wait-for-nodes`, the next step, lists these nodes again.
 ";
 
 /// The parsed `uninstall` command.
@@ -55,7 +55,7 @@ pub(crate) struct UninstallOptions {
     timeout: Duration,
 }
 
-/// The default time limit. It is shorter than helm's own limit for a hook, which is five minutes.
+/// The default time limit. It is shorter than helm's limit for a hook (five minutes).
 const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The flags that set an [`UninstallOptions`].
@@ -149,15 +149,15 @@ fn runtime() -> anyhow::Result<Runtime> {
         .context("cannot start a runtime")
 }
 
-/// Deletes the agents. If a node does not respond, its agent's pod stays, and this step still succeeds. The next step checks
-/// whether that node is clean. If the node is not clean, the next step fails.
+/// Deletes the agents. If a node does not respond, the agent's pod on that node stays, and this step still succeeds. The next
+/// step checks whether the node is clean, and fails if the node is not clean.
 async fn delete_agents(site: &UninstallOptions, daemonset: &str) -> anyhow::Result<String> {
     match site.uninstaller()?.delete_agents(daemonset).await {
         Ok(()) => Ok("all agents are deleted\n".to_owned()),
         Err(left @ seawall_cluster::UninstallError::UnfinishedNodes { .. }) => {
             Ok(format!("agents are still terminating: {left}\n"))
         }
-        Err(left) => Err(left).context("cannot tell whether agents are left"),
+        Err(left) => Err(left).context("cannot check whether any agents remain"),
     }
 }
 
@@ -177,13 +177,13 @@ async fn wait_for_nodes(
             .remove_taint(taint)
             .await
             .with_context(|| format!("cannot remove the taint {taint} from every node"))?;
-        done += &format!("removed the taint {taint} from {opened} node(s); no node has it now\n");
+        done += &format!("removed the taint {taint} from {opened} node(s); no node has this taint now\n");
     }
     Ok(done)
 }
 
-const DIRTY: &str = "eBPF programs, their pins or netfilter rules can still be on nodes and refuse pods' metadata requests there. Uninstall again \
-                     when each node is back or deleted (`kubectl delete node`); a restart of a node also removes them";
+const DIRTY: &str = "some nodes may still have eBPF programs, their pins or netfilter rules, which refuse pods' metadata requests. Uninstall again \
+                     when each node is reachable or deleted (`kubectl delete node`); a restart of a node also removes these programs and rules";
 
 async fn idle() -> anyhow::Result<String> {
     let mut signals = AgentSignals::new().context("cannot listen for signals")?;

@@ -1,7 +1,7 @@
 //! Finds the admin address of the agent that uses a configuration file, for `probe` and `status`.
 //!
-//! A running agent keeps its configuration when it refuses a changed file. Probes of this agent must not fail because of that file, so this module
-//! ignores mistakes in keys other than `admin` and `adminSocket`.
+//! A running agent keeps its configuration when it refuses a changed file. Probes of this agent must not fail because of the
+//! refused file, so this module ignores mistakes in keys other than `admin` and `adminSocket`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,14 @@
 //! Writes the effective configuration as YAML, for `check`. An agent that reads this YAML has the same configuration.
 //!
-//! Each section serialises itself with serde. This module writes the tables. It writes scalars and lists as JSON, which is valid
-//! YAML.
+//! Each section serialises itself with serde. This module writes the tables. The module writes scalars and lists as JSON, because
+//! JSON is valid YAML.
 
 use std::fmt::Write;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-/// Returns all values in force as YAML, including defaults.
+/// Returns all values of the configuration as YAML, including defaults.
 pub(crate) fn effective_yaml(config: &impl Serialize) -> String {
     // Serialisation cannot fail, because all values were parsed from text.
     format_yaml(&serde_json::to_value(config).unwrap_or_default())
@@ -35,7 +35,7 @@ fn write(value: &Value, depth: usize, out: &mut String) {
     }
 }
 
-/// Serialises a count, or `auto` if it is not set.
+/// Serialises a count, or `auto` if the count is not set.
 pub(super) fn serialize_count_or_auto<S: Serializer>(count: &Option<u32>, to: S) -> Result<S::Ok, S::Error> {
     match count {
         Some(count) => to.serialize_u32(*count),

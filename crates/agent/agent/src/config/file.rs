@@ -15,8 +15,8 @@ pub(crate) enum ConfigFileError {
 }
 
 impl ConfigFileError {
-    /// Returns the error text without the file's content, which can be secret. Use it where people who are not allowed to read
-    /// the file see the error.
+    /// Returns the error text without the file's content, because the content can be secret.
+    /// Use this text where people can see the error but are not allowed to read the file.
     pub(crate) fn redacted(&self) -> String {
         match self {
             Self::Unreadable { .. } => self.to_string(),

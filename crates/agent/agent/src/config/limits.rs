@@ -1,4 +1,4 @@
-//! Reads the section `limits`: how much clients can hold open, and for how long.
+//! Reads the section `limits`: the limits on connections, timeouts, long polls and upstream requests.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Parses the configuration file into checked values, and reports all mistakes at once.
 //!
 //! The values that this module returns need no further check. The module opens only the configuration file: `clouds` and `identity` open the files
-//! that the configuration names. The module resolves no host names. Each cloud's folder in the crate `clouds` reads the cloud's own section.
-//! `default.yaml` documents every key, and `config-default` prints it. A test compares `default.yaml` with the defaults in the code.
+//! that the configuration names. The module resolves no host names. Each cloud's folder in the crate `clouds` reads the section
+//! of that cloud. `default.yaml` documents every key, and `config-default` prints this file. A test compares `default.yaml` with
+//! the defaults in the code.
 
 mod addresses;
 mod admin_address;
@@ -58,7 +59,7 @@ pub(crate) struct AgentConfig {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct ListenConfig {
     pub(crate) address: SocketAddr,
-    /// The dialects, at least one. If there are several, the request path selects the dialect.
+    /// The dialects of this address, at least one. If there are several dialects, the request path selects the dialect.
     pub(crate) dialects: Vec<DialectName>,
 }
 
@@ -103,7 +104,8 @@ impl AgentConfig {
         Self::from_text(&read_text(path)?, path, downward)
     }
 
-    /// Checks a text. Relative paths in it start at `base`. `downward` has the settings that differ on each node.
+    /// Checks the text of a configuration. Relative paths in the text start at `base`. `downward` has the settings that differ on
+    /// each node.
     ///
     /// # Errors
     /// The text has mistakes; the error lists all of them.
@@ -144,21 +146,21 @@ impl AgentConfig {
     }
 }
 
-/// The keys that moved to a cloud's section, each with the text that names its new place.
+/// The keys that have moved to a cloud's section, each with a text that names the new key.
 const MOVED: [(&str, &str); 3] = [
     ("mode", "this key is now google.mode"),
-    ("federate", "its keys are now in the section google itself"),
+    ("federate", "the keys below this key are now directly in the section google"),
     ("conceal", "conceal.upstream is now google.upstreamUrl"),
 ];
 
-/// Rejects each key that has moved, and names its new place. Returns true if the file has such a key.
+/// Rejects each key that has moved, and names the new key. Returns true if the file has such a key.
 fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
     MOVED.iter().filter(|(key, now)| root.reject_moved(key, now)).count() > 0
 }
 
 const LEVEL: &str = "error, warn, info or debug";
 
-/// Returns the listen addresses, each with the part of the document that lists its dialects, if the file has this list.
+/// Returns the listen addresses. Each address comes with its list of dialects, if the file has this list.
 fn addresses<'d>(
     node: &DocumentNode<'d>,
     downward: &DownwardApi,
@@ -191,7 +193,7 @@ fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
             && (own.ip() == admin.ip() || is_all && own.is_ipv4() == admin.is_ipv4())
     };
     if listen.iter().any(is_taken) {
-        node.reject(format!("an address that listen does not use; {admin} is one of its addresses"));
+        node.reject(format!("an address that listen does not use; {admin} is also an address of listen"));
     }
     admin
 }
@@ -226,7 +228,7 @@ fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<Socket
     address
 }
 
-/// Returns a listener. If no dialects are listed, the listener has the default dialects of all configured clouds.
+/// Returns a listener. If the file lists no dialects, the listener has the default dialects of all configured clouds.
 fn listen(
     address: SocketAddr,
     dialects: Option<DocumentNode<'_>>,
@@ -260,8 +262,9 @@ impl AgentConfig {
 }
 
 impl ThreadCount {
-    /// Returns the number of threads to start. For `auto`, the CPU quota (cgroup v1 and v2) and the CPU affinity decide: one
-    /// thread for less than two whole cores, and otherwise two. More threads would only compete for the caches.
+    /// Returns the number of threads to start. For `auto`, the number depends on the CPU quota (cgroup v1 and v2) and the CPU
+    /// affinity: one thread for less than two whole cores, and two threads otherwise. More threads would only compete for the CPU
+    /// caches.
     pub(crate) fn count(self) -> usize {
         match self {
             Self::Fixed(n) => n,

@@ -1,8 +1,9 @@
 //! Defines the keys that a reload can change while the agent runs, and the keys that need a restart.
 //!
 //! If one changed key in a file needs a restart, the agent refuses the whole file. The configuration in force is therefore always one version of the
-//! file, never a mixture of two. Every key has a class: it is reloaded, or it needs a restart. This module and each cloud's section list the keys of
-//! each class. A key that is in no list needs a restart, and a test fails until the key is in a list.
+//! file, never a mixture of two. Each key has one of two classes: a reload can change the key, or the key needs a restart. This
+//! module and each cloud's section list the keys of each class. If a key is missing from the lists, the key needs a restart, and
+//! a test fails until a list contains the key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +13,9 @@ use serde_json::Value;
 
 use super::AgentConfig;
 
-/// The keys outside the clouds' sections that need a restart. Each cloud's section classifies its own keys. The process takes its
-/// sockets, threads, privileges and memory limits once at the start, before it drops privileges. The identity strategy cannot
-/// change, because it has identified the client of each open connection.
+/// The keys outside the clouds' sections that need a restart. Each cloud's section lists the classes of its keys. The process
+/// sets up its sockets, threads, privileges and memory limits only at the start, before it drops privileges. The identity
+/// strategy cannot change, because the strategy has already identified the client of each open connection.
 const OF_THE_PROCESS: &[&str] = &[
     "admin",
     "adminSocket",
@@ -35,7 +36,7 @@ const OF_THE_PROCESS: &[&str] = &[
     "threads",
 ];
 
-/// The keys that a reload can change. A name that ends with a dot stands for all keys below it.
+/// The keys that a reload can change. An entry that ends with a dot matches all keys below that name.
 const RELOADED: &[&str] = &[
     "limits.connectionsPerPod",
     "limits.headerTimeout",

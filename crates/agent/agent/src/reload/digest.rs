@@ -15,7 +15,8 @@ impl Digest {
         Self(bytes)
     }
 
-    /// Returns the first characters of the digest as `sha256sum` prints it. They suffice to distinguish an operator's files.
+    /// Returns the first characters of the digest, as `sha256sum` prints them.
+    /// These characters are enough to distinguish the files of an operator.
     pub(crate) fn short_hex(&self) -> String {
         self.0[..6].iter().map(|byte| format!("{byte:02x}")).collect()
     }

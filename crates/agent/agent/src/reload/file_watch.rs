@@ -1,17 +1,17 @@
-//! Decides when to read the configuration file again, by a `stat` once a second.
+//! Decides when to read the configuration file again. The watcher calls `stat` once per second.
 //!
 //! The watcher intentionally polls instead of using inotify:
 //! - When a mounted ConfigMap changes, the kubelet swaps a link next to the file. Other tools rename a new file over the old
 //!   file, or write into the old file. The path can contain links to other folders. An inotify watcher must watch all these links
 //!   and folders, and follow their changes. `stat` resolves links by itself.
-//! - The kernel limits the number of inotify instances per user (`max_user_instances` is 128), and other programs on the node use
-//!   them up. On some file systems, inotify reports no changes.
+//! - The kernel limits the number of inotify instances per user (`max_user_instances` is 128), and other programs on the node can
+//!   use up these instances. On some file systems, inotify reports no changes.
 //! - A `stat` is one system call of a few microseconds, on a thread that wakes four times a second anyway.
 //!
-//! The agent reads the file only after two successive `stat` calls returned the same stamp. A file that is only half written is
-//! therefore neither applied nor reported as a mistake. A change takes effect after one to two seconds. When the agent reads the
-//! file, the last write is at least one second old. This is longer than the resolution of file systems' clocks, so every later
-//! write changes the stamp.
+//! The agent reads the file only after two successive `stat` calls returned the same stamp. Therefore the agent ignores a
+//! half-written file, and reports no mistake. A change takes effect after one to two seconds. When the agent reads the file, the
+//! last write is at least one second old. One second is longer than the resolution of file systems' clocks, so every later write
+//! changes the stamp.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,12 +20,12 @@ use std::time::Duration;
 /// The interval between two checks.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The identity of a file's version: device, inode, times and size. `None` if the file does not exist.
+/// The identity of a file's version: device, inode, times and size. The value is `None` if the file does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileStamp(Option<[i64; 7]>);
 
 impl FileStamp {
-    /// Returns the present stamp of the file at `path`. Follows all links.
+    /// Returns the current stamp of the file at `path`. Follows all links.
     pub(super) fn at(path: &Path) -> Self {
         let told = std::fs::metadata(path).ok();
         Self(told.map(|told| {
@@ -46,13 +46,13 @@ impl FileStamp {
 /// The stamps from earlier checks.
 #[derive(Debug, Default)]
 pub(super) struct FileWatcher {
-    /// The stamp of the file when it was last read.
+    /// The stamp of the file when the agent last read the file.
     read: Option<FileStamp>,
     last: Option<FileStamp>,
 }
 
 impl FileWatcher {
-    /// True if the file must be read, given its current stamp.
+    /// True if the agent must read the file. `now` is the current stamp of the file.
     pub(super) fn should_read(&mut self, now: FileStamp) -> bool {
         let is_settled = self.last.replace(now) == Some(now);
         is_settled && self.read.replace(now) != Some(now)

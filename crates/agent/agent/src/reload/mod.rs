@@ -1,28 +1,29 @@
-//! Reloads the configuration while the agent runs. No connection ends, no request fails, and a bad file changes nothing.
+//! Reloads the configuration while the agent runs. A reload ends no connection and makes no request fail.
 //!
 //! The reloader runs on the control thread, and only the reloader changes the configuration in force. It checks the file once a
-//! second ([`file_watch`]), and on SIGHUP. It applies a whole file or nothing. It refuses a file for one of these reasons:
+//! second ([`file_watch`]), and on SIGHUP. It applies the whole file or refuses the whole file. It refuses a file for one of
+//! these reasons:
 //! - The file has a mistake.
 //! - A changed key needs a restart ([`AgentConfig::keys_needing_restart`]).
-//! - A file named in the configuration cannot be used.
+//! - The agent cannot use a file that the configuration names.
 //!
 //! After a refusal, the old configuration stays in force. The log, an event (once for each content) and metrics ([`status`])
 //! report the refusal.
 //!
 //! A reload takes these steps in this order ([`seawall_identity::entitlement_swap`] gives the reasons):
-//! 1. Build the clouds of the new configuration. They take over from the old clouds everything that their changed sections leave as it is:
-//!    a broker with all its leases, session token keys, rates, and counters.
+//! 1. Build the clouds of the new configuration. The new clouds take over from the old clouds all parts that the changes do not
+//!    affect: a broker with all its leases, session token keys, rates, and counters.
 //! 2. Fetch the leases that the new configuration needs, while the agent still answers under the old configuration.
 //! 3. Clear the pods' entitlements at the changed clouds. Until step 5 the entitlements are undecided, and requests to these clouds wait.
 //! 4. Switch each traffic thread to the dialects of the new configuration.
 //! 5. Decide the pods' entitlements under the new configuration.
 //!
-//! If a new file removes an entitlement of a pod, the pod loses it in step 3. If the agent must first fetch leases, step 3 begins after at
-//! most [`AHEAD`]. Otherwise it begins at once.
+//! If a new file removes an entitlement of a pod, the pod loses the entitlement in step 3. If the agent must first fetch leases,
+//! step 3 begins after at most [`AHEAD`]. Otherwise step 3 begins at once.
 //!
-//! Reloads run one at a time: if the file changes during a reload, the reloader reads it afterwards. A shutdown ends the checks of the
-//! file, but the reloader completes a reload in progress, because pods' requests wait between its steps. The module does not know the
-//! meaning of keys, and it does not know pods.
+//! Reloads run one at a time: if the file changes during a reload, the reloader reads the new file after the reload. A shutdown
+//! ends the checks of the file, but the reloader completes a reload in progress, because pods' requests wait between its steps.
+//! The module does not depend on pods or on the meaning of keys.
 
 mod digest;
 mod file_watch;
@@ -56,8 +57,9 @@ use seawall_identity::entitlement_swap::{PreSwapFetchTasks, SwapCommand};
 pub(crate) use status::ReloadStatus;
 use status::{RefusedConfig, ReloadOutcome, format_time};
 
-/// The time limit to prefetch credentials that pods hold and that the new configuration replaces. At the initial rate of a broker, 10 s are enough
-/// for all credentials of a full node. The agent fetches the remaining credentials when pods request them.
+/// The time limit to prefetch credentials for pods whose credentials the new configuration replaces. At the initial rate of a
+/// broker, 10 s are enough for all credentials of a full node. The agent fetches the remaining credentials when pods request
+/// them.
 const AHEAD: Duration = Duration::from_secs(10);
 
 /// The time limit for a traffic thread to switch to another configuration. The switch takes microseconds, or longer if the CPU
@@ -112,7 +114,8 @@ pub(crate) struct Reloader {
     /// The annotations that the agent has watched since its start.
     watched: Vec<AnnotationKeys>,
     own_pod: Option<PodUid>,
-    /// The digest of the file that was refused last, and the message of its event until the event is reported.
+    /// The digest of the last refused file, and the message for its event. The message is `None` after the agent has reported the
+    /// event.
     refused: Option<(Digest, Option<String>)>,
 }
 
@@ -156,7 +159,7 @@ impl ReloadError {
 }
 
 impl Reloader {
-    /// Returns a reloader. The configuration that was loaded at the start is in force.
+    /// Returns a reloader. At first, the configuration from the start of the agent is in force.
     pub(crate) fn new(loaded: LoadedConfig, reach: ReloadTargets) -> Self {
         let LoadedConfig { path, digest, config } = loaded;
         let (watched, own_pod) =
@@ -178,7 +181,8 @@ impl Reloader {
                     }
                 }
                 () = asked.notified() => {
-                    // SIGHUP asks for a read at once. A file with a mistake can still be half written, so read such a file again later.
+                    // SIGHUP requests an immediate read. A file with a mistake may be only half written, so read such a file
+                    // again later.
                     if !self.read(true).await {
                         looks.reset();
                     }
@@ -188,8 +192,9 @@ impl Reloader {
         }
     }
 
-    /// Reads the file, and applies or refuses it. Returns false if the file must be read again: the read timed out, or the file
-    /// has a mistake after a SIGHUP (`is_asking`). Such a mistake is not reported yet; every other result is reported.
+    /// Reads the file, and applies or refuses it. Returns false if the agent must read the file again.
+    /// Another read is necessary if the read timed out, or if the file has a mistake after a SIGHUP (`is_asking`). The function
+    /// does not report such a mistake yet. It reports every other result.
     async fn read(&mut self, is_asking: bool) -> bool {
         let path = self.path.clone();
         let loaded = match disk_thread::run_with_timeout(move || load(path)).await {
@@ -197,7 +202,7 @@ impl Reloader {
             Err(slow) => {
                 tracing::warn!(
                     reason = slow,
-                    "cannot check the configuration file; the configuration in force stays"
+                    "cannot check the configuration file; the agent keeps the current configuration"
                 );
                 return false;
             }
@@ -252,11 +257,11 @@ impl Reloader {
         let outcome = refusal.outcome();
         tracing::error!(
             config = ?digest, in_force = ?self.digest, reason = refusal.in_full(),
-            "the agent refuses the changed configuration; the old one stays in force"
+            "the agent refuses the changed configuration; the old configuration stays in force"
         );
         if !self.is_refused(digest) {
             let told = format!(
-                "The agent refused the changed configuration at {}; the old one stays in force. {reason}",
+                "The agent refused the changed configuration at {}; the old configuration stays in force. {reason}",
                 format_time(at)
             );
             self.refused = Some((digest, Some(told)));
@@ -264,8 +269,8 @@ impl Reloader {
         self.reach.status.record_refused(outcome, RefusedConfig { digest, refused_at: at, reason });
     }
 
-    /// Reports the refusal as an event on the agent's own pod or on its node. If the event queue has no room, the next check of the file
-    /// tries to report it again.
+    /// Reports the refusal as a Kubernetes event on the agent's pod or on the agent's node.
+    /// If the event queue is full, the next check of the file tries to report the refusal again.
     fn report_refusal(&mut self) {
         let (Some(cluster), Some((_, Some(message)))) = (&self.reach.cluster_client, &self.refused) else {
             return;
@@ -283,7 +288,7 @@ impl Reloader {
     }
 }
 
-/// Loads the file. On failure it returns the mistakes and a digest that identifies the refused content.
+/// Loads the file. On failure, returns the mistakes and a digest that identifies the refused content.
 fn load(path: PathBuf) -> Result<LoadedConfig, (Digest, ConfigFileError)> {
     let text = config::read_text(&path).map_err(|error| (Digest::of_text(&error.to_string()), error))?;
     let digest = Digest::of_text(&text);
@@ -357,14 +362,14 @@ impl Reloader {
             tracing::info!(
                 pods,
                 fetched,
-                "fetched credentials under the new configuration before it comes into force"
+                "fetched credentials for the new configuration before the agent applies the new configuration"
             );
         }
         Some(())
     }
 
     /// Switches each thread to a configuration. If a thread does not switch in time, all threads return to the configuration in
-    /// force. Meanwhile pods receive no response from the changing clouds.
+    /// force. During the switch, pods receive no response for the changed clouds.
     async fn speak(&self, next: &AgentConfig, clouds: &Arc<Clouds>) -> anyhow::Result<()> {
         let ReloadTargets {
             thread_update_senders: threads, dialect_builder_factory: speaking, clock, ..
@@ -374,17 +379,18 @@ impl Reloader {
         }
         told_all(threads, || speaking(&self.in_force, &self.reach.clouds.current()), clock).await;
         anyhow::bail!(
-            "a traffic thread did not apply the configuration within {} s, so all threads keep the old one",
+            "a traffic thread did not apply the configuration within {} s, so all threads keep the old configuration",
             SPEAKING.as_secs()
         )
     }
 }
 
-/// The error text if the thread that keeps the pods' entitlements has ended.
+/// The error text if the thread that stores the pods' entitlements has ended.
 const STOPPED: &str = "the agent is shutting down";
 
-/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied it. Returns false if the time is up.
-/// Ignores a thread that has ended, because such a thread serves no client. A slow thread later applies all its updates in order.
+/// Sends an update to each thread, and waits at most [`SPEAKING`] until all threads have applied the update. Returns false after
+/// a timeout. Ignores a thread that has ended, because such a thread serves no client. A slow thread later applies all its
+/// updates in order.
 async fn told_all(
     threads: &[mpsc::UnboundedSender<ThreadUpdate<PodEntry>>],
     speaks: impl Fn() -> (BuildDialectsFn<PodEntry>, ClientLimits),

@@ -1,5 +1,5 @@
-//! Keeps the reported state of the configuration: its digest, the time when it came into force, and a refused file. The state
-//! never contains a file's content.
+//! Stores the state of the configuration for reports: the digest, the time when the configuration came into force, and a refused
+//! file. The state never contains the content of a file.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub(super) enum ReloadOutcome {
     Invalid,
     /// The file changes a key that needs a restart.
     NeedsRestart,
-    /// The file needs a resource of this machine that cannot be used.
+    /// The file needs a resource of this machine, and the agent cannot use this resource.
     ApplyFailed,
 }
 
@@ -37,7 +37,7 @@ impl ReloadOutcome {
     }
 }
 
-/// A file that was refused.
+/// A configuration file that the agent refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefusedConfig {
     pub(super) digest: Digest,
@@ -46,7 +46,7 @@ pub(super) struct RefusedConfig {
     pub(super) reason: String,
 }
 
-/// The reported state. The reloader writes it, and the admin port reads it.
+/// The reported state. The reloader writes this state, and the admin port reads it.
 #[derive(Debug)]
 pub(crate) struct ReloadStatus(Mutex<State>);
 
@@ -71,7 +71,7 @@ impl ReloadStatus {
         state.outcomes[ReloadOutcome::Applied as usize] += 1;
     }
 
-    /// Records that this file was refused.
+    /// Records that the agent refused this file.
     pub(super) fn record_refused(&self, outcome: ReloadOutcome, refused: RefusedConfig) {
         let mut state = self.state();
         state.refused = Some(refused);
@@ -83,7 +83,7 @@ impl ReloadStatus {
         self.state().refused = None;
     }
 
-    /// Returns a note for operators if the last file was refused.
+    /// Returns a warning for operators if the agent refused the last file.
     pub(crate) fn remark(&self) -> Option<String> {
         let state = self.state();
         let refused = state.refused.as_ref()?;
@@ -123,13 +123,13 @@ impl ReloadStatus {
         counters(out, "seawall_config_reloads", help, outcomes)
     }
 
-    /// Locks the state. A scrape copies several related values under one lock, so that they match.
+    /// Locks the state. A scrape copies several related values under one lock, so that the values match.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Formats a time for users and tools, to the second.
+/// Formats a time for users and tools. The resolution is one second.
 pub(super) fn format_time(at: SystemTime) -> String {
     let at = jiff::Timestamp::try_from(at).unwrap_or_default();
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

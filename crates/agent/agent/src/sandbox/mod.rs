@@ -1,19 +1,22 @@
 //! Drops privileges before the process serves the first byte.
 //!
-//! The process keeps tokens in memory, and a core dump or a debugger of the same user would copy them. The process therefore
-//! makes itself not dumpable (`prctl(2)`, PR_SET_DUMPABLE), which also restricts `/proc/PID/mem` to root. It can never gain
-//! privileges through a set-user-ID program (PR_SET_NO_NEW_PRIVS). It needs its initial privileges only at the start, to bind
-//! port 80 and to open BPF maps. After the start it drops all capabilities, except those that the redirect needs.
+//! The process keeps tokens in memory, and a core dump or a debugger of the same user could copy these tokens. The process
+//! therefore makes itself not dumpable (`prctl(2)`, PR_SET_DUMPABLE), which also restricts `/proc/PID/mem` to root. The process
+//! can never gain privileges through a set-user-ID program (PR_SET_NO_NEW_PRIVS). It needs its initial privileges only at the
+//! start, to bind port 80 and to open BPF maps. After the start, the process drops all capabilities except the capabilities that
+//! the redirect needs.
 //!
-//! Last, the process installs a seccomp filter ([`seccomp`]) with a list of the system calls that it needs and of their permitted
-//! arguments ([`syscalls`]). Code that an attacker injects into this process can make no other calls. Such code cannot start a
-//! program, write to an existing file, create a namespace, attach a debugger, load anything into the kernel, or make memory
-//! executable. It can create a file only if the configuration makes the agent write one (`aws.imds.tokenKeyFile`).
-//! - Some calls can come only from an attacker's code. If the process makes one, the kernel ends the process at once. An operator sees a
-//!   container that ended by SIGSYS (exit code 159), and the call's number in the kernel's log.
-//! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library can need such a call in a case that no test
-//!   reached. If such a call ended the agent, it could end the agents of all nodes at once. That would harm pods more than it would hinder an
-//!   attacker. The code that made the call reports an ordinary failure ("os error 1"). With `seccomp: log`, the kernel's log names each such call.
+//! Last, the process installs a seccomp filter ([`seccomp`]). The filter lists the system calls that the process needs, and their
+//! permitted arguments ([`syscalls`]). Code that an attacker injects into this process can make no other calls. Such code cannot
+//! start a program, write to an existing file, create a namespace, attach a debugger, load anything into the kernel, or make
+//! memory executable. Such code can create a file only if the configuration requires that the agent writes a file
+//! (`aws.imds.tokenKeyFile`).
+//! - Some calls can come only from an attacker's code. If the process makes such a call, the kernel ends the process at once. An
+//!   operator then sees that SIGSYS ended the container (exit code 159), and finds the call's number in the kernel's log.
+//! - Every other call that is not on the list fails with EPERM, and the agent continues. A C library may need such a call in a
+//!   case that the tests do not cover. If such a call ended the agent, the agents of all nodes could end at once. This would harm
+//!   pods more than it would hinder an attacker. The code that made the call reports an ordinary failure ("os error 1"). With
+//!   `seccomp: log`, the kernel's log names each such call.
 
 mod seccomp;
 mod syscalls;
@@ -52,7 +55,7 @@ impl Seccomp {
         }
     }
 
-    /// Installs the filter for all threads, present and future. Call it after [`harden_process`].
+    /// Installs the filter for all current and future threads. Call this function after [`harden_process`].
     ///
     /// # Errors
     /// The kernel refused the filter. The agent must not serve without the filter, because THREAT-MODEL.md promises the filter.
@@ -67,13 +70,13 @@ impl Seccomp {
     /// Returns a warning for the operator if the kernel does not refuse calls.
     pub(crate) fn warning(self) -> Option<String> {
         (self != Self::Enforce).then(|| {
-            format!("seccomp is {}: the kernel does not refuse system calls that the agent never makes. Set seccomp: enforce", self.as_str())
+            format!("seccomp is {}: the kernel also allows system calls that the agent never needs. Set seccomp: enforce", self.as_str())
         })
     }
 }
 
-/// Drops privileges and makes the process not dumpable. This applies to the calling thread and to the threads that it starts
-/// later.
+/// Drops privileges and makes the process not dumpable. This change applies to the calling thread and to the threads that it
+/// starts later.
 ///
 /// # Errors
 /// The kernel refused a step. The agent must not serve without this step, because THREAT-MODEL.md promises it.
@@ -83,10 +86,10 @@ pub(crate) fn harden_process(kept: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Drops the privileges of the calling thread: all capabilities except `kept`, and the right to gain new ones.
+/// Drops the privileges of the calling thread: all capabilities except `kept`, and the right to gain new capabilities.
 ///
 /// # Errors
-/// The kernel refused.
+/// The kernel refused a step.
 pub(crate) fn drop_privileges(kept: CapabilitySet) -> io::Result<()> {
     set_no_new_privs(true)?;
     let kept = capabilities(None)?.permitted & kept;

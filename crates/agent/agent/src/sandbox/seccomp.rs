@@ -2,7 +2,8 @@
 //!
 //! Only the sandbox uses this module. The module itself names only one system call, `clone3`. A program gives one result to all calls on its list and
 //! another result to all other calls. The agent needs four results, so it installs three programs, and the kernel applies the strictest result
-//! (seccomp(2)). Since Linux 5.11 the kernel runs no program for a call that is allowed with any arguments: it finds such a call in a bitmap.
+//! (seccomp(2)). Since Linux 5.11, the kernel keeps a bitmap of calls that are allowed with any arguments, and runs no program
+//! for these calls.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +18,11 @@ use super::syscalls::{ArgFilter, ArgFilters, FATAL_CALLS, SyscallProfile, Syscal
 
 type Rules = BTreeMap<libc::c_long, Vec<SeccompRule>>;
 
-/// Makes the kernel refuse calls that are not on the list, for every present and future thread. The process cannot undo this.
+/// Makes the kernel refuse calls that are not on the list, for every current and future thread. The process cannot undo this
+/// change.
 ///
 /// # Errors
-/// The kernel has no seccomp filters, or a thread already has its own filter.
+/// The kernel does not support seccomp filters, or a thread already has a different filter.
 pub(super) fn install_enforcing_filter(needs: SyscallProfile) -> anyhow::Result<()> {
     enforced(needs, std::env::consts::ARCH)?.iter().try_for_each(start)
 }
@@ -35,10 +37,10 @@ fn enforced(needs: SyscallProfile, architecture: &str) -> anyhow::Result<[BpfPro
     Ok([unknown, never, list])
 }
 
-/// Makes the kernel log the calls that are not on the list, without refusing them.
+/// Makes the kernel log and allow the calls that are not on the list.
 ///
 /// # Errors
-/// The kernel has no seccomp filters, or a thread already has its own filter.
+/// The kernel does not support seccomp filters, or a thread already has a different filter.
 pub(super) fn install_logging_filter(needs: SyscallProfile) -> anyhow::Result<()> {
     let calls = needs.allowed_syscalls().collect();
     start(&program(calls, SeccompAction::Log, SeccompAction::Allow, std::env::consts::ARCH)?)
@@ -50,11 +52,11 @@ fn refusal(errno: libc::c_int) -> SeccompAction {
 
 fn start(program: &BpfProgram) -> anyhow::Result<()> {
     apply_filter_all_threads(program)
-        .context("the kernel does not accept a seccomp filter; set `seccomp: none` to run without one")
+        .context("the kernel does not accept a seccomp filter; set `seccomp: none` to run without a filter")
 }
 
 /// Returns a program with the result `named` for these calls and the result `other` for all other calls. Calls of another
-/// architecture (32 bits on a 64-bit machine) end the process.
+/// architecture (such as 32-bit calls on a 64-bit machine) end the process.
 fn program(
     calls: Vec<SyscallRule>,
     other: SeccompAction,
@@ -83,8 +85,8 @@ fn condition(arguments: ArgFilters) -> anyhow::Result<SeccompRule> {
 }
 
 fn compared(place: u8, is: ArgFilter) -> anyhow::Result<Vec<SeccompCondition>> {
-    // The kernel reads 32 bits of most arguments and ignores the bits above. For arguments of which the kernel reads 64 bits, the filter checks all
-    // 64.
+    // For most arguments, the kernel reads only the low 32 bits. If the kernel reads 64 bits of an argument, the filter checks
+    // all 64 bits.
     let word = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Dword, op, value);
     let long = |op, value| SeccompCondition::new(place, SeccompCmpArgLen::Qword, op, value);
     let conditions: Result<Vec<_>, _> = match is {

@@ -1,9 +1,9 @@
 //! Lists the system calls that the serving agent makes, by name. The kernel refuses all other system calls.
 //!
-//! Most of the list comes from runs of the whole test suite under `strace`, once built for glibc and once for musl. The source
-//! code of both C libraries showed further calls, for name lookups, a panic and the exit. The numbers of calls differ between
-//! architectures, the names do not. On x86-64, both C libraries still make some calls that newer architectures never had. The
-//! module `seccomp` compiles the list to programs for the kernel.
+//! Most of the list comes from runs of the whole test suite under `strace`, once with glibc and once with musl. The source code
+//! of both C libraries showed more calls, for name lookups, a panic and the exit. The numbers of calls differ between
+//! architectures, but the names are the same. On x86-64, both C libraries still make some old calls that newer architectures do
+//! not have. The module `seccomp` compiles the list to programs for the kernel.
 
 use nix::libc::{self, c_int, c_long};
 
@@ -14,11 +14,11 @@ pub(super) enum ArgFilter {
     Equal(u64),
     /// The argument has none of these values.
     NoneOf(&'static [u64]),
-    /// Of the bits in the first value, exactly the bits of the second value are set.
+    /// The argument, masked with the first value, equals the second value.
     MaskedEqual(u64, u64),
 }
 
-/// The conditions on a call's arguments, each with the argument's position (from 0). The call must meet all of them.
+/// The conditions on a call's arguments, each with the argument's position (from 0). The call must meet all conditions.
 pub(super) type ArgFilters = &'static [(u8, ArgFilter)];
 
 /// A call, and the alternatives for its arguments. One matching alternative is enough. Without alternatives, all arguments are
@@ -47,7 +47,7 @@ impl SyscallProfile {
 /// The calls that are allowed with any arguments. The process's open descriptors and its few capabilities (none, or CAP_BPF for the
 /// redirect) limit the effect of these calls.
 const ALWAYS: &[c_long] = &[
-    // Connections, name lookups, and the admin port, which the agent can open after the start.
+    // These calls serve connections, name lookups, and the admin port. The agent can open the admin port after the start.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -68,7 +68,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_shutdown,
     libc::SYS_close,
     libc::SYS_fcntl,
-    // Waiting for events and time.
+    // These calls wait for events and time.
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_pwait,
@@ -79,7 +79,7 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_clock_nanosleep,
     libc::SYS_clock_gettime,
     libc::SYS_restart_syscall,
-    // Reading files and listing cgroups.
+    // These calls read files and list cgroups.
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_statx,
@@ -87,12 +87,12 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_getdents64,
     libc::SYS_lseek,
     libc::SYS_pread64,
-    // Memory. The calls that could make memory executable are restricted below.
+    // These calls manage memory. A list below restricts the calls that could make memory executable.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
-    // Threads, signals and the exit. Threads can drop capabilities while the agent serves; they can no longer gain any.
+    // These calls manage threads, signals and the exit. Threads can drop capabilities but cannot gain capabilities.
     libc::SYS_capget,
     libc::SYS_capset,
     libc::SYS_set_robust_list,
@@ -107,11 +107,11 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Information about the machine, and random numbers.
+    // These calls return information about the machine, and random numbers.
     libc::SYS_getrandom,
     libc::SYS_uname,
     libc::SYS_sysinfo,
-    // A separate filter answers `clone3` with ENOSYS, because its arguments are in memory, where a filter cannot read them. C
+    // A separate filter answers `clone3` with ENOSYS. The arguments of `clone3` are in memory, and a filter cannot read memory. C
     // libraries then use `clone` instead.
     libc::SYS_clone3,
 ];
@@ -124,7 +124,8 @@ const OLDER: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// The flags to open a file for reading only. They exclude writing and creating. (O_TMPFILE needs O_WRONLY or O_RDWR, too.)
+/// The flags to open a file for reading only. These flags exclude writing and creating.
+/// They also exclude O_TMPFILE, because O_TMPFILE needs O_WRONLY or O_RDWR.
 const FOR_READING: ArgFilter =
     ArgFilter::MaskedEqual((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u64, libc::O_RDONLY as u64);
 
@@ -137,7 +138,7 @@ const MADE_ANEW: ArgFilter = ArgFilter::MaskedEqual(
 /// The protection of memory that is not executable. The agent loads no code after the start.
 const NOT_EXECUTABLE: ArgFilter = ArgFilter::MaskedEqual(libc::PROT_EXEC as u64, 0);
 
-/// The flags to create a thread of this process, in the process's own namespaces.
+/// The flags to create a thread of this process in the same namespaces.
 const A_THREAD: ArgFilter =
     ArgFilter::MaskedEqual((libc::CLONE_THREAD | NAMESPACES) as u64, libc::CLONE_THREAD as u64);
 
@@ -157,7 +158,8 @@ const RAW: ArgFilter = ArgFilter::MaskedEqual(SOCK_TYPE, libc::SOCK_RAW as u64);
 const IPV4: ArgFilter = ArgFilter::Equal(libc::AF_INET as u64);
 const IPV6: ArgFilter = ArgFilter::Equal(libc::AF_INET6 as u64);
 
-/// The `ioctl` requests (Linux, `include/uapi/asm-generic/ioctls.h`). The constants of the C libraries differ in type.
+/// The `ioctl` requests (Linux, `include/uapi/asm-generic/ioctls.h`). The C libraries define these constants with different
+/// types.
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 const FIOCLEX: u64 = 0x5451;
@@ -165,8 +167,8 @@ const FIOCLEX: u64 = 0x5451;
 /// A `prctl` option (Linux, `include/uapi/linux/prctl.h`) that the crate `libc` does not define.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
-/// The calls that are allowed with certain arguments only. Unix sockets are excluded: glibc uses a Unix socket to query a name
-/// cache, and works without this cache.
+/// The calls that are allowed only with certain arguments.
+/// Unix sockets are not allowed. glibc uses a Unix socket to query a name cache, but also works without this cache.
 const IN_A_WAY: &[SyscallRule] = &[
     (libc::SYS_openat, &[&[(2, FOR_READING)]]),
     #[cfg(target_arch = "x86_64")]
@@ -179,7 +181,7 @@ const IN_A_WAY: &[SyscallRule] = &[
         &[
             &[(0, IPV4), (1, STREAM)],
             &[(0, IPV6), (1, STREAM)],
-            // UDP sockets for DNS queries, and for the C library's check which of the found addresses are reachable.
+            // The C library uses UDP sockets for DNS queries, and to check which addresses are reachable.
             &[(0, IPV4), (1, DATAGRAM)],
             &[(0, IPV6), (1, DATAGRAM)],
             &[
@@ -199,7 +201,7 @@ const IN_A_WAY: &[SyscallRule] = &[
             &[(1, ArgFilter::Equal(FIONREAD))],
         ],
     ),
-    // The thread's name, the drop of privileges, and the auxiliary vector.
+    // These options set the thread's name, drop privileges, and read the auxiliary vector.
     (
         libc::SYS_prctl,
         &[
@@ -211,13 +213,13 @@ const IN_A_WAY: &[SyscallRule] = &[
     // The C libraries abort the process with these calls.
     (libc::SYS_tgkill, &[&[(2, ArgFilter::Equal(libc::SIGABRT as u64))]]),
     (libc::SYS_tkill, &[&[(1, ArgFilter::Equal(libc::SIGABRT as u64))]]),
-    // Reading resource limits, not setting them.
+    // This rule allows reading resource limits but not setting them.
     (libc::SYS_prlimit64, &[&[(2, ArgFilter::MaskedEqual(u64::MAX, 0))]]),
 ];
 
 /// The `bpf` commands on open maps (Linux, `enum bpf_cmd` in `include/uapi/linux/bpf.h`): BPF_MAP_LOOKUP_ELEM,
-/// BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and BPF_MAP_GET_NEXT_KEY. The agent creates or opens no map, loads no program and
-/// attaches nothing.
+/// BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM and BPF_MAP_GET_NEXT_KEY. While the agent serves, it does not create or open maps,
+/// and it does not load or attach programs.
 const MAP_COMMANDS: [u64; 4] = [1, 2, 3, 4];
 
 const MAPS: &[SyscallRule] = &[
@@ -234,8 +236,8 @@ const MAPS: &[SyscallRule] = &[
     (libc::SYS_flock, &[]),
 ];
 
-/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`). The crate `libc` does not define it for glibc on
-/// aarch64.
+/// The number of `renameat` (Linux, `include/uapi/asm-generic/unistd.h`). For glibc on aarch64, the crate `libc` does not define
+/// this number.
 #[cfg(target_arch = "aarch64")]
 const RENAMEAT: c_long = 38;
 #[cfg(not(target_arch = "aarch64"))]
@@ -256,11 +258,11 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_rename, &[]),
 ];
 
-/// The calls that the agent never makes, and that an attacker makes first. Such a call ends the process, because an attacker already
-/// controls a process that makes it. Other calls that are not on the list only fail, because a C library can make them in a case that no
-/// test reached.
+/// The calls that the agent never makes, but that an attacker would make first.
+/// Such a call ends the process, because it shows that an attacker controls the process. Other calls that are not on the list
+/// only fail, because a C library may make them in a case that the tests do not cover.
 pub(super) const FATAL_CALLS: &[SyscallRule] = &[
-    // Another program or another process.
+    // These calls start another program or another process.
     (libc::SYS_execve, &[]),
     (libc::SYS_execveat, &[]),
     #[cfg(target_arch = "x86_64")]
@@ -268,13 +270,13 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_vfork, &[]),
     (libc::SYS_clone, &[&[(0, ArgFilter::MaskedEqual(libc::CLONE_THREAD as u64, 0))]]),
-    // Another process's memory and files.
+    // These calls access the memory and the files of another process.
     (libc::SYS_ptrace, &[]),
     (libc::SYS_process_vm_readv, &[]),
     (libc::SYS_process_vm_writev, &[]),
     (libc::SYS_pidfd_getfd, &[]),
     (libc::SYS_kcmp, &[]),
-    // Other namespaces and root directories.
+    // These calls change namespaces, mounts and root directories.
     (libc::SYS_unshare, &[]),
     (libc::SYS_setns, &[]),
     (libc::SYS_chroot, &[]),
@@ -290,7 +292,7 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     (libc::SYS_fsmount, &[]),
     (libc::SYS_name_to_handle_at, &[]),
     (libc::SYS_open_by_handle_at, &[]),
-    // Code in the kernel, and large parts of the kernel's interface.
+    // These calls load code into the kernel, or open large parts of the kernel's interface.
     (libc::SYS_bpf, &[&[(0, ArgFilter::NoneOf(&MAP_COMMANDS))]]),
     (libc::SYS_init_module, &[]),
     (libc::SYS_finit_module, &[]),
@@ -310,7 +312,7 @@ pub(super) const FATAL_CALLS: &[SyscallRule] = &[
     (libc::SYS_iopl, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_ioperm, &[]),
-    // Another user, or the whole machine.
+    // These calls change the user, or affect the whole machine.
     (libc::SYS_setuid, &[]),
     (libc::SYS_setgid, &[]),
     (libc::SYS_setresuid, &[]),

@@ -57,7 +57,7 @@ fn keys_of_the_old_shape_are_refused_with_the_new_key_in_a_sentence() {
         "conceal: found",
         "conceal.upstream is now google.upstreamUrl",
         "federate: found",
-        "its keys are now in the section google itself",
+        "the keys below this key are now directly in the section google",
         "identity.passthrough: found",
         "this key is now google.passthroughServiceAccounts",
     ] {

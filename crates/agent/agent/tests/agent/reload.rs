@@ -246,9 +246,9 @@ fn a_bad_file_keeps_the_one_in_force_and_says_so_once_where_people_look() {
     let bad = good.replace("zone: europe-west1-b", "zone: \"not a zone\"") + "\nnonsense: s3cret-value\n";
     world.files.write("agent.yaml", &bad);
     let lines = || {
-        world
-            .agent
-            .log_lines_with_message("the agent refuses the changed configuration; the old one stays in force")
+        world.agent.log_lines_with_message(
+            "the agent refuses the changed configuration; the old configuration stays in force",
+        )
     };
     // Lines are written by a thread of their own.
     until_true("it is refused", || world.metric(INVALID) == 1.0 && !lines().is_empty());

@@ -21,7 +21,7 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::{HttpsClient, parse_date_header};
 use crate::upstream_bodies::encode_form;
 
-/// A session of a role, and the lifetime that a lease counts from the start of the call.
+/// A session of a role, with its lifetime. The lifetime counts from the start of the call.
 #[derive(Debug)]
 pub(super) struct AssumedSession {
     pub(super) credential: AwsCredential,
@@ -55,8 +55,8 @@ pub(super) struct AwsApiClient<'a> {
 /// The only version of the STS API.
 const VERSION: &str = "2011-06-15";
 
-/// The longest session of any role (IAM API reference, `CreateRole`, `MaxSessionDuration`). The agent applies this limit to EKS Auth, too:
-/// requests to EKS Auth contain no duration, and the reference of EKS Auth states no maximum.
+/// The longest session that a role can allow (IAM API reference, `CreateRole`, `MaxSessionDuration`). The agent applies this
+/// limit to EKS Auth, too. Requests to EKS Auth contain no duration, and the EKS Auth reference states no maximum.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
@@ -104,7 +104,7 @@ impl AwsApiClient<'_> {
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
-    /// Gets a session by a call signed with `keys`.
+    /// Gets a session with a call that is signed with `keys`.
     pub(super) async fn assume_role(
         self,
         place: ServiceEndpoint<'_>,
@@ -126,7 +126,7 @@ impl AwsApiClient<'_> {
         Ok(of_role(&role.arn, ACTION, self.session(ACTION, parts, date, length)?)?)
     }
 
-    /// Gets a session for a Kubernetes token from EKS Auth, by a call signed with `keys`.
+    /// Gets a session from EKS Auth for a Kubernetes token. The call is signed with `keys`.
     pub(super) async fn assume_for_pod_identity(
         self,
         place: ServiceEndpoint<'_>,
@@ -143,9 +143,9 @@ impl AwsApiClient<'_> {
         let (body, date) = self.send(ACTION, AwsCallAuth::Both, request).await?;
         let parts = response_parser::parse_pod_identity_session(ACTION, body.expose(), shown.workload)?;
         let session = self.session(ACTION, parts, date, LONGEST)?;
-        // EKS Auth chooses this role, and pods put its name into a URL path. So the agent checks the name.
+        // EKS Auth chooses this role, and pods put the role's name into a URL path. So the agent checks the name.
         if !is_role_name(session.credential.role_name()) {
-            let detail = "answered with a role that has no valid name";
+            let detail = "answered with a role whose name is invalid";
             return Err(ExchangeError::new(ExchangeFault::Unavailable, ACTION, detail).into());
         }
         Ok(session)
@@ -165,9 +165,9 @@ impl AwsApiClient<'_> {
         Err(error_from_response(step, proof, head.status, &head.headers, body.expose()))
     }
 
-    /// Returns a session that expires at the stated time, but at most `longest` from now.
-    /// The agent never requests a session longer than `longest`. If AWS stated a later expiry by mistake, the broker and the clients would renew too
-    /// late.
+    /// Returns a session that expires at the time that AWS states, but no later than `longest` from now.
+    /// The agent never requests a session longer than `longest`. AWS could state a later expiry by mistake. Without this limit,
+    /// the broker and the clients would then renew too late.
     fn session(
         self,
         step: &'static str,
@@ -188,7 +188,7 @@ impl AwsApiClient<'_> {
     }
 }
 
-/// Returns the session if it belongs to the requested role. STS returns the role's name without its path.
+/// Returns the session if it belongs to the requested role. STS returns the role's name without the role's path.
 /// Role names are unique within an account, whatever their path and letter case (IAM user guide, "IAM and AWS STS quotas").
 fn of_role(
     asked: &RoleArn,
@@ -203,12 +203,13 @@ fn of_role(
     Err(ExchangeError::new(
         ExchangeFault::ExchangeRejected,
         step,
-        "answered with a session of another role than requested",
+        "answered with a session of a role that the agent did not request",
     ))
 }
 
 /// Returns the time from now until `end`.
-/// If the response has a `Date`, both times come from AWS's clock, so the result is correct even if the node's clock is wrong.
+/// If the response has a `Date`, the current time and `end` both come from AWS's clock. So the result is correct even if the
+/// node's clock is wrong.
 pub(super) fn lifetime_until(end: SystemTime, date: Option<SystemTime>, clock: &Clock) -> Duration {
     since(upstream_now(date, clock), end)
 }

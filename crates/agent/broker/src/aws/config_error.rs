@@ -1,4 +1,4 @@
-//! Errors of the AWS configuration. An error states what is wrong; it does not state where the agent read the value.
+//! Errors of the AWS configuration. An error states which value is wrong, but not from where the agent read the value.
 
 use crate::https;
 
@@ -10,7 +10,7 @@ pub enum AwsConfigError {
     Upstream(#[from] https::UpstreamConfigError),
     /// The URL of the metadata service is invalid.
     #[error(
-        "{0}: expected the instance's metadata service, such as http://169.254.169.254, or http to a loopback address"
+        "{0}: expected the URL of the instance's metadata service, such as http://169.254.169.254, or an http URL of a loopback address"
     )]
     MetadataUrl(String),
 }

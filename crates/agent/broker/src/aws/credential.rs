@@ -1,5 +1,5 @@
-//! AWS credentials: a key id, a secret key, a session token and an expiry time. The program checks them once, when it receives
-//! them.
+//! AWS credentials: a key id, a secret key, a session token and an expiry time. The agent checks the credentials once, when it
+//! receives them.
 
 use std::ops::Range;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,8 @@ use seawall_core::name_syntax::needs_no_escape;
 
 /// The credentials of a session.
 ///
-/// All texts are visible ASCII without `"` and `\`, so responses can contain them in JSON without escapes.
+/// All text fields consist of visible ASCII characters except `"` and `\`. So responses can contain the fields in JSON without
+/// escapes.
 #[derive(Debug)]
 pub struct AwsCredential {
     access_key_id: Box<str>,
@@ -42,18 +43,20 @@ pub struct AwsCredentialParts {
 #[error("the upstream's credentials are empty, too long, or contain characters that are not allowed")]
 pub struct AwsCredentialError;
 
-/// The maximum length of a key, in bytes. AWS's key ids have 20 bytes (AWS allows 128), and its secret keys have 40 bytes.
+/// The maximum length of a key, in bytes. Today, AWS's key ids have 20 bytes (AWS allows 128), and AWS's secret keys have 40
+/// bytes.
 const KEY: usize = 128;
 
-/// The maximum length of a session token, in bytes. AWS states no limit; tokens of chained roles with many tags have several thousand
-/// bytes.
+/// The maximum length of a session token, in bytes. AWS states no limit; tokens of chained roles with many tags have several
+/// thousand bytes.
 const TOKEN: usize = 16 * 1024;
 
 /// The maximum length of an ARN, in bytes.
 const ARN: usize = 2048;
 
 impl AwsCredential {
-    /// Checks credentials. The function truncates the expiry time to whole seconds, so responses never state a later time than AWS.
+    /// Checks credentials. The function truncates the expiry time to whole seconds, so responses never state a later time than
+    /// AWS states.
     ///
     /// # Errors
     /// The credentials lack a part, are too long, or contain characters that need escapes.
@@ -76,23 +79,25 @@ impl AwsCredential {
         })
     }
 
-    /// Returns the key id, which begins with `ASIA`. It is not secret: CloudTrail shows it with every action of the credential.
+    /// Returns the key id, which begins with `ASIA`. The key id is not secret: CloudTrail shows it with every action of the
+    /// credential.
     pub fn access_key_id(&self) -> &str {
         &self.access_key_id
     }
 
-    /// Returns the secret key that signs requests. Review each use of this method.
+    /// Returns the secret key that signs requests. In code reviews, check each use of this method.
     pub fn secret_access_key(&self) -> &str {
         self.secret_access_key.expose()
     }
 
-    /// Returns the session token, which requests contain in addition to the signature. Review each use of this method.
+    /// Returns the session token, which requests contain in addition to the signature.
+    /// In code reviews, check each use of this method.
     pub fn session_token(&self) -> &str {
         self.session_token.expose()
     }
 
-    /// Returns the expiry time that AWS states, or the end of the longest possible session if that is earlier.
-    /// The time is a time of AWS's clock, not of the node's clock, in whole seconds.
+    /// Returns the expiry time that AWS states, or the end of the longest possible session if that end is earlier.
+    /// The time comes from AWS's clock and not from the node's clock. The time has no fraction of a second.
     pub fn expires(&self) -> SystemTime {
         self.expires
     }
@@ -113,7 +118,7 @@ impl AwsCredential {
     }
 }
 
-/// Returns the range of the account in an ARN, which is between the fourth and the fifth colon.
+/// Returns the position of the account in an ARN: between the fourth and the fifth colon.
 fn account(role: &str) -> Range<usize> {
     let mut colons = role.match_indices(':').map(|(at, _)| at).skip(3);
     let start = colons.next().map_or(role.len(), |at| at + 1);

@@ -6,7 +6,7 @@ use super::validated_names::Region;
 /// The kind of STS endpoint to call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StsEndpointKind {
-    /// The region's own STS. It is nearer and does not depend on other regions.
+    /// The STS of the region. The regional STS is nearer and does not depend on other regions.
     #[default]
     Regional,
     /// The global STS at `sts.amazonaws.com` in `us-east-1`, for configurations that require it.
@@ -17,8 +17,8 @@ pub enum StsEndpointKind {
 /// The region for signatures at the global STS.
 const GLOBAL: &str = "us-east-1";
 
-/// The prefixes of regions, with the names and domains of their partitions. Each partition has separate accounts.
-/// A region without such a prefix belongs to the public partition.
+/// The prefixes of region names, each with the name and the domain of its partition. Each partition has separate accounts.
+/// A region without any of these prefixes belongs to the public partition.
 const PARTITIONS: [(&str, &str, &str); 7] = [
     ("cn-", "aws-cn", "amazonaws.com.cn"),
     ("us-iso-", "aws-iso", "c2s.ic.gov"),

@@ -1,5 +1,6 @@
-//! Parsers of AWS's responses for tests with arbitrary bytes. The parsers make no call. Only `seawall-invariants` uses them, and it
-//! checks their properties.
+//! Gives tests access to the parsers of AWS's responses, so that the tests can parse arbitrary bytes. The parsers do not call
+//! AWS.
+//! Only `seawall-invariants` uses this module. It checks properties of the parsers.
 
 use http::{HeaderMap, StatusCode};
 use seawall_core::{Secret, ServiceAccount};
@@ -9,7 +10,7 @@ use super::refusal::{AwsCallAuth, error_from_response as refused};
 use super::{response_parser, xml};
 use crate::failure::ExchangeError;
 
-/// The name of the step in error messages.
+/// The name that the error messages of these parsers give to the failed call.
 pub const STEP_NAME: &str = "rehearsal";
 
 /// Parses the body of a successful STS response.
@@ -23,18 +24,20 @@ pub fn parse_sts_session(action: &str, body: &[u8]) -> Result<AwsCredentialParts
 /// Parses the body of a successful EKS Auth response to a request for `shop/cart`.
 ///
 /// # Errors
-/// The body is not a response of EKS Auth, or the response is for another ServiceAccount ([`crate::ExchangeFault::ExchangeRejected`]).
+/// The body is not a response of EKS Auth, or the response is for another ServiceAccount
+/// ([`crate::ExchangeFault::ExchangeRejected`]).
 pub fn parse_pod_identity_session(body: &[u8]) -> Result<AwsCredentialParts, ExchangeError> {
     let workload = ServiceAccount { namespace: "shop".into(), name: "cart".into() };
     response_parser::parse_pod_identity_session(STEP_NAME, body, &workload)
 }
 
-/// Returns the error for the body of a call that failed with status 400, which is the usual status of failed STS calls.
+/// Returns the error for a response with this body and with status 400, the usual status of a failed STS call.
 pub fn parse_refusal(body: &[u8]) -> ExchangeError {
     refused(STEP_NAME, AwsCallAuth::Token, StatusCode::BAD_REQUEST, &HeaderMap::new(), body).into()
 }
 
-/// Returns the texts at these paths of a document, parsed like STS's responses. Returns `None` if the document is invalid.
+/// Returns the texts of the elements at these paths of an XML document, or `None` if the document is invalid.
+/// The parser is the parser for STS's responses.
 pub fn parse_element_texts<const N: usize>(
     document: &[u8],
     places: [&str; N],

@@ -30,7 +30,7 @@ const CREDENTIALS: &str = "latest/meta-data/iam/security-credentials/";
 /// The token's lifetime in seconds. The client uses the token only for the next two requests.
 const TTL: &str = "60";
 
-/// True if `url` is an instance's metadata service, or a service on loopback.
+/// True if `url` names an instance's metadata service, or a service on loopback.
 fn is_metadata_url(url: &str) -> bool {
     let Ok(uri) = url.parse::<Uri>() else { return false };
     let host = uri.host().unwrap_or_default();
@@ -99,13 +99,13 @@ impl ImdsClient {
 
 fn header(token: &Secret<Vec<u8>>) -> Result<HeaderValue, ExchangeError> {
     let mut value = HeaderValue::from_bytes(token.expose())
-        .map_err(|_| nonsense(&"the session token contains characters that an HTTP header cannot hold"))?;
+        .map_err(|_| nonsense(&"the session token contains characters that an HTTP header cannot contain"))?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// Returns the role's name from the first line, if the name is valid in a path. A valid name consists of IAM's word characters, which need no
-/// escapes.
+/// Returns the role's name from the first line, if the name is valid.
+/// A valid name contains only IAM's word characters, which need no escapes in a URL path.
 fn first_line(listing: &Secret<Vec<u8>>) -> Result<&str, ExchangeError> {
     let line = std::str::from_utf8(listing.expose()).ok().and_then(|text| text.lines().next()).map(str::trim);
     line.filter(|name| is_role_name(name))

@@ -1,5 +1,6 @@
-//! Remembers roles that allow only shorter sessions than requested. The agent learns the limit of a role from a refused call. So AWS
-//! refuses one or two calls per role and day, and not a call at each renewal.
+//! Remembers the longest session of each role that refused a longer session. The agent learns the limit of a role from refused
+//! calls.
+//! So AWS refuses one or two calls per role and day. Without this memory, AWS would refuse a call at each renewal.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,8 @@ use seawall_core::Moment;
 
 use super::validated_names::RoleArn;
 
-/// The durations to request after a refusal: the duration that every AWS role allows (1 h), and the shortest that STS issues (15 min).
+/// The durations to request after a refusal: the duration that every AWS role allows (1 h), and the shortest duration that STS
+/// issues (15 min).
 const SHORTER: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(900)];
 
 /// The time after which the agent forgets a limit, because an operator may have changed the role.
@@ -22,7 +24,7 @@ const MOST: usize = 1024;
 pub(super) struct LearnedSessionLimits(Mutex<HashMap<RoleArn, (Duration, Moment)>>);
 
 impl LearnedSessionLimits {
-    /// Returns the duration to request: `wanted`, or the role's known limit if that is shorter.
+    /// Returns the duration to request: `wanted`, or the role's known limit if the limit is shorter.
     pub(super) fn clamp(&self, role: &RoleArn, wanted: Duration, now: Moment) -> Duration {
         let roles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let learnt = roles.get(role).filter(|(_, since)| now.since(*since) < FORGET);

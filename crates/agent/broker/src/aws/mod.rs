@@ -1,13 +1,13 @@
 //! Exchanges a Kubernetes token, or a request signed by the node, for a session of an AWS role.
 //!
-//! Each principal uses one of three calls (`principal`): STS's `AssumeRoleWithWebIdentity` with the pod's token, STS's `AssumeRole`
-//! signed with the node's keys, or EKS Auth's `AssumeRoleForPodIdentity`. With the first two calls, the agent can assume an
-//! intermediate role before the pod's role. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and
+//! Each principal uses one of three calls (see `principal`): STS's `AssumeRoleWithWebIdentity` with the pod's token, STS's
+//! `AssumeRole` signed with the node's keys, or EKS Auth's `AssumeRoleForPodIdentity`. With the first two calls, the agent can
+//! assume an intermediate role before the pod's role. Formats: botocore `botocore/data/sts/2011-06-15/service-2.json` and
 //! `botocore/data/eks-auth/2023-11-26/service-2.json`. Every response has a size limit and is parsed into a type. An unexpected
 //! response is an [`ExchangeError`] that names the call. The agent caches an intermediate session only if the node's own keys
-//! created it (`signing_key_cache`).
+//! signed the call for it (see `node_key_cache`).
 //!
-//! This module does not know pods, their requests or their annotations. The crate `clouds` decides which pod gets which role.
+//! This module does not know pods, requests of pods or annotations of pods. The crate `clouds` decides which pod gets which role.
 
 mod assume_role;
 mod config_error;
@@ -61,10 +61,10 @@ pub type AwsBroker = crate::Broker<AwsExchange>;
 /// A pod's client for AWS credentials.
 pub type AwsPodLeaseClient = crate::PodLeaseClient<AwsExchange>;
 
-/// A pod that is allowed to get AWS credentials, and its access to a role, if it has a role.
+/// A pod that is allowed to get AWS credentials, and the pod's access to a role, if the pod has a role.
 pub type AwsPodClientInput = crate::PodCredentialsSpec<Option<Arc<RoleAccess>>>;
 
-/// The operators' view of one principal.
+/// The state of one principal, as operators see it.
 pub type AwsPrincipalDebugView = crate::PrincipalView<AwsPrincipal>;
 
 /// The default `aud` of tokens for [`AssumeMethod::WebIdentity`], as in IRSA.
@@ -84,14 +84,14 @@ pub struct AwsExchangeConfig {
     pub eks_auth_url: Option<String>,
     /// Additional root certificates in PEM format. The public roots are trusted, too.
     pub extra_roots: Option<String>,
-    /// The proxy for STS and EKS Auth (`http://HOST:PORT`), which the agent uses with CONNECT.
+    /// The proxy for STS and EKS Auth (`http://HOST:PORT`). The agent sends CONNECT requests to the proxy.
     pub proxy: Option<String>,
 }
 
-/// The longest session of a role that is assumed by another role (STS API reference, `AssumeRole`).
+/// The longest session of a role that another role assumes (STS API reference, `AssumeRole`).
 const CHAINED: Duration = Duration::from_secs(3600);
 
-/// The exchange with STS and EKS Auth.
+/// The [`TokenExchange`] for AWS. It calls STS and EKS Auth.
 #[derive(Debug)]
 pub struct AwsExchange {
     sts_url: Option<String>,
@@ -104,11 +104,11 @@ pub struct AwsExchange {
 }
 
 impl AwsExchange {
-    /// Returns an exchange. It connects at the first call.
+    /// Returns an exchange. The exchange opens its first connection at the first call.
     ///
     /// # Errors
-    /// An STS or EKS Auth URL is not https (or http on loopback), the metadata URL is not a metadata service, or the root certificates or
-    /// the proxy are unusable.
+    /// A URL of STS or EKS Auth is not https (or http on loopback), or the metadata URL is not the URL of a metadata service. Or
+    /// the root certificates or the proxy are unusable.
     pub fn new(config: AwsExchangeConfig, clock: Clock) -> Result<Self, AwsConfigError> {
         let urls: Vec<&str> =
             [&config.sts_url, &config.eks_auth_url].into_iter().flatten().map(String::as_str).collect();
@@ -154,8 +154,8 @@ impl AwsExchange {
         }
     }
 
-    /// Makes a call signed with the node's keys. If AWS rejects the keys, the function fetches newer keys and tries once more.
-    /// AWS may have revoked the cached keys of the instance or of a base role before their expiry.
+    /// Makes a call that is signed with the node's keys. If AWS rejects the keys, the function fetches newer keys and tries once
+    /// more. AWS may have revoked the cached keys of the instance or of a base role before the keys expired.
     async fn with_node_keys(
         &self,
         access: &RoleAccess,
@@ -300,7 +300,7 @@ impl AwsExchange {
     }
 }
 
-/// The name of the step in which the node assumes the base role, which is allowed to assume the pods' roles.
+/// The name of the call by which the node assumes the base role. The base role is allowed to assume the pods' roles.
 const OF_THE_BASE: &str = "AssumeRole of the base role";
 
 /// A call that is signed with the node's keys.

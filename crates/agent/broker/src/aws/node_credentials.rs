@@ -1,4 +1,4 @@
-//! Provides the node's own keys from any source.
+//! Provides the node's signing keys from the configured source.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::node_key_cache::{KeyOwner, NodeKeyCache};
 use super::node_signing_keys::{self, NodeKeySource, SigningKeys};
 use crate::failure::{ExchangeError, ExchangeFault};
 
-/// The source of the node's keys, ready for use.
+/// The configured source of the node's keys. The source `Instance` contains the client for the metadata service.
 #[derive(Debug)]
 pub(super) enum NodeKeyProvider {
     Unset,
@@ -31,7 +31,8 @@ impl NodeKeyProvider {
         })
     }
 
-    /// Returns the keys. The agent caches the instance's keys until shortly before their expiry, and reads a key file at each call.
+    /// Returns the keys. The agent caches the instance's keys until shortly before their expiry, and reads a key file at each
+    /// call.
     pub(super) async fn keys(
         &self,
         shelf: &NodeKeyCache,

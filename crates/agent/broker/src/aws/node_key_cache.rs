@@ -1,8 +1,8 @@
-//! The cache of signing keys that many principals share. One request fetches the keys while the other requests wait. The keys stay
-//! cached until shortly before their expiry.
+//! The cache of signing keys that many principals share. One request fetches the keys while the other requests wait. The keys
+//! stay cached until shortly before their expiry.
 //!
-//! The cache contains only the keys of the instance's role, and of base roles that the node assumed. It never contains a session that STS
-//! issued for a pod's token.
+//! The cache contains only the keys of the instance's role, and of base roles that the node assumed. It never contains a session
+//! that STS issued for a pod's token.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +16,7 @@ use super::principal::KeySignedRole;
 use super::validated_names::Region;
 use crate::failure::ExchangeError;
 
-/// The time before the expiry of keys at which the agent stops using them. EC2 provides new keys at least five minutes before the
-/// expiry.
+/// The agent stops using keys this long before they expire. EC2 provides new keys at least five minutes before the expiry.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The maximum number of owners with cached keys. Owners are the instance, and base roles from the configuration.
@@ -45,7 +44,8 @@ type KeyCell = Arc<tokio::sync::Mutex<Option<CachedKeys>>>;
 pub(super) struct NodeKeyCache(Mutex<HashMap<KeyOwner, KeyCell>>);
 
 impl NodeKeyCache {
-    /// Returns the cached keys, or calls `fetch`. `fetch` returns keys with their lifetime, counted from the start of the fetch.
+    /// Returns the cached keys, or calls `fetch` if no valid keys are cached.
+    /// `fetch` returns keys and their lifetime, which counts from the start of the fetch.
     pub(super) async fn get_or_fetch<F>(
         &self,
         whose: &KeyOwner,
@@ -68,7 +68,7 @@ impl NodeKeyCache {
     }
 
     /// Drops rejected keys, so that the next request fetches new keys. If another request has already replaced the keys, the new
-    /// keys stay.
+    /// keys stay in the cache.
     pub(super) async fn forget_rejected(&self, whose: &KeyOwner, refused: &SigningKeys) {
         let place = self.place(whose);
         place.lock().await.take_if(|held| held.keys.access_key_id == refused.access_key_id);

@@ -1,4 +1,4 @@
-//! The node's own keys for signing calls. They come from the configuration, a file, or the instance's role.
+//! The node's own keys, which sign calls. The keys come from the configuration, a file, or the instance's role.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +16,13 @@ pub struct SigningKeys {
     pub access_key_id: Box<str>,
     /// The secret key that signs requests.
     pub secret_access_key: Secret<String>,
-    /// The session token, if the keys belong to a session. Requests contain it in addition to the signature.
+    /// The session token, if the keys belong to a session. Requests contain the token in addition to the signature.
     pub session_token: Option<Secret<String>>,
 }
 
 impl SigningKeys {
-    /// True if the keys belong to a role's session. If the agent assumes a role with a session's keys, AWS limits the new session to one hour.
+    /// True if the keys belong to a role's session. If the agent assumes a role with a session's keys, AWS limits the new session
+    /// to one hour.
     pub(super) fn are_session_keys(&self) -> bool {
         self.session_token.is_some()
     }
@@ -48,14 +49,15 @@ pub enum NodeKeySource {
         /// The section of the file. AWS's default section is `default`.
         profile: String,
     },
-    /// The role of the instance, whose keys come from the metadata service (version 2 only).
+    /// The role of the instance. The role's keys come from the metadata service (version 2 only).
     Instance {
         /// The URL of the metadata service: `http://169.254.169.254`, or an address that bypasses the agent's own listener.
         url: String,
     },
 }
 
-/// Compares sources. Two [`NodeKeySource::Static`] are equal only if they share one allocation, because this code does not compare secret values.
+/// Compares sources. Two [`NodeKeySource::Static`] sources are equal only if they share one allocation, because this code does
+/// not compare secret values.
 impl PartialEq for NodeKeySource {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

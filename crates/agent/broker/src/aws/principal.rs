@@ -1,4 +1,5 @@
-//! The cache key of AWS credentials: a ServiceAccount, its role, and every setting that affects how it gets the role.
+//! The cache key of AWS credentials: a ServiceAccount, its role, and every setting that affects how the agent gets the role's
+//! credentials.
 
 use std::sync::Arc;
 
@@ -14,38 +15,40 @@ use crate::throttle_key::ThrottledAccountOrWorkload;
 /// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AwsPrincipal {
-    /// The Kubernetes ServiceAccount that authenticates at AWS, or for which the node authenticates.
+    /// The pod's Kubernetes ServiceAccount.
+    /// Either the ServiceAccount's token authenticates at AWS, or the node authenticates on behalf of the ServiceAccount.
     pub workload: ServiceAccount,
-    /// The role and the method to get it.
+    /// The role, and the method by which the agent assumes the role.
     pub role_access: Arc<RoleAccess>,
 }
 
-/// The access of a workload to its role. Workloads whose access differs in any field have separate credentials.
+/// The access of a workload to its role. If any field of two workloads' access differs, the workloads have separate credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleAccess {
-    /// The method by which the workload's role is assumed.
+    /// The method by which the agent assumes the workload's role.
     pub method: AssumeMethod,
     /// The region of the STS or EKS Auth endpoint.
     pub region: Region,
     /// The kind of STS endpoint.
     pub sts_endpoint_kind: StsEndpointKind,
-    /// The requested duration of a session. For a role that another role assumes, it is at most one hour. With [`AssumeMethod::PodIdentity`] this
-    /// field has no effect, because EKS Auth chooses the duration.
+    /// The requested duration of a session. If another role assumes the role, the agent requests at most one hour. With
+    /// [`AssumeMethod::PodIdentity`] this field has no effect, because EKS Auth chooses the duration.
     pub session_duration: SessionDuration,
 }
 
-/// The method by which a workload's role is assumed.
+/// The method by which the agent assumes a workload's role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AssumeMethod {
-    /// The agent sends the pod's own Kubernetes token to STS (`AssumeRoleWithWebIdentity`), as in IRSA. This method needs no key of
-    /// the node.
+    /// The agent sends the pod's own Kubernetes token to STS (`AssumeRoleWithWebIdentity`), as in IRSA. This method needs no key
+    /// of the node.
     WebIdentity {
         /// The audience (`aud`) that the role's identity provider expects in the token.
         audience: Arc<str>,
-        /// The role that the token assumes. [`TokenRole`] has no tags, because the token contains the tags. It has no external id, because
-        /// this call accepts none.
+        /// The role that the token assumes. [`TokenRole`] has no tags, because the token contains the tags. [`TokenRole`] has no
+        /// external id, because this call accepts no external id.
         first: TokenRole,
-        /// The pod's role, if the first role assumes it. The pod's role can be in another account.
+        /// The pod's role, if the first role is an intermediate role that assumes the pod's role.
+        /// The pod's role can be in another account.
         then: Option<KeySignedRole>,
     },
     /// The node's key signs `AssumeRole`, as in KIAM and kube2iam.
@@ -100,11 +103,11 @@ impl RoleAccess {
         }
     }
 
-    /// Returns the account and region to which AWS counts a call.
+    /// Returns the account and the region whose quota limits a call.
     /// STS has a quota per calling account and region. For a call with a token, the calling account is the role's account. For a
-    /// call with the keys of a base role, it is the base role's account. For a call with the node's own keys, it is the node's
-    /// account. EKS Auth has its own quota. So a throttled role in one account slows down no other account, and all calls of one
-    /// account share one rate.
+    /// call with the keys of a base role, the calling account is the base role's account. For a call with the node's own keys, it
+    /// is the node's account. EKS Auth has its own quota. So if AWS throttles a role in one account, other accounts stay fast.
+    /// All calls of one account share one rate.
     fn counted_to(&self) -> String {
         let region = self.region.as_str();
         match &self.method {
@@ -117,9 +120,9 @@ impl RoleAccess {
 }
 
 impl crate::principal::Principal for AwsPrincipal {
-    /// The empty request. A pod has one role, so a request selects nothing.
+    /// The type of a request. The type is empty, because a pod has one role and a request has nothing to select.
     type Want<'a> = ();
-    /// The pod's access to its role, if it has one.
+    /// The pod's access to its role, if the pod has a role.
     type Entitlement = Option<Arc<RoleAccess>>;
 
     fn of(workload: &ServiceAccount, access: &Option<Arc<RoleAccess>>, (): ()) -> Result<Self, LeaseError> {

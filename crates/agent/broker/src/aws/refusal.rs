@@ -1,5 +1,5 @@
-//! Classifies failed calls to AWS by the error code and not only by the status. STS uses status 400 for wrong requests, but also
-//! for throttling and temporary errors.
+//! Classifies failed calls to AWS by the status and the error code. The status alone is not enough: STS uses status 400 for wrong
+//! requests, for throttling and for temporary errors.
 
 use std::fmt;
 
@@ -12,14 +12,14 @@ use crate::failure::{ExchangeError, ExchangeFault};
 use crate::https::parse_retry_after;
 use crate::upstream_bodies::redact_long_words;
 
-/// A failed call, and the change with which another try may succeed.
+/// A failed call, and what the agent must change before a retry can succeed.
 #[derive(Debug)]
 pub(super) enum AwsCallError {
     /// The signing keys have expired or are unknown to AWS. Newer keys may work.
     KeysRejected(ExchangeError),
     /// The requested session is longer than the role allows.
     SessionTooLong(ExchangeError),
-    /// The agent cannot change anything for another try.
+    /// Other keys or a shorter session would not help.
     Final(ExchangeError),
 }
 
@@ -39,15 +39,15 @@ impl From<ExchangeError> for AwsCallError {
     }
 }
 
-/// The authentication of a call. It determines who must act when the token or the keys have expired.
+/// The authentication of a call. If the call fails because a token or keys have expired, this value determines who must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AwsCallAuth {
     /// The pod's Kubernetes token.
     Token,
     /// A signature with keys.
     Keys,
-    /// A Kubernetes token in a signed request to EKS Auth. EKS Auth answers 403 if the signature is wrong, so the agent attributes only a
-    /// 403 to the keys.
+    /// A Kubernetes token in a signed request to EKS Auth. EKS Auth answers 403 if the signature is wrong. So only status 403
+    /// means that the keys are wrong.
     Both,
 }
 
@@ -69,7 +69,8 @@ const THROTTLING: [&str; 13] = [
     "EC2ThrottledException",
 ];
 
-/// Error codes of temporary errors, whatever the status. `IDPCommunicationError` means that STS could not fetch the cluster's keys.
+/// Error codes of temporary errors, whatever the status. `IDPCommunicationError` means that STS could not fetch the cluster's
+/// keys.
 const PASSING: [&str; 8] = [
     "IDPCommunicationError",
     "ServiceUnavailable",
@@ -96,20 +97,22 @@ const DENIED: [&str; 5] = [
     "IDPRejectedClaimException",
 ];
 
-/// Error codes for a rejected token. STS uses the same code for a single bad token and for an account that accepts no token of this cluster.
+/// Error codes for a rejected token. STS uses the same code for a single bad token and for an account that accepts no token of
+/// this cluster.
 const BAD_TOKEN: [&str; 2] = ["InvalidIdentityToken", "InvalidTokenException"];
 
-/// Lower-case parts of STS's messages for [`BAD_TOKEN`] codes if the account has no identity provider for this cluster or audience.
-/// No reference lists the messages. For an unknown message, the agent assumes a bad token and tries again.
+/// Lower-case parts of the messages that STS sends with a [`BAD_TOKEN`] code in one special case.
+/// The case is that the account has no identity provider for this cluster or audience. No reference lists the messages. For an
+/// unknown message, the agent assumes a bad token and tries again.
 const NOT_SET_UP: [&str; 2] = ["no openidconnect provider", "incorrect token audience"];
 
-/// A lower-case part of the message with which STS reports that it could not fetch the cluster's keys.
+/// A lower-case part of STS's message for this error: STS could not fetch the cluster's keys.
 const KEYS_NOT_FETCHED: &str = "retrieve verification key";
 
 /// The error code of EKS Auth for a ServiceAccount without an association, or for an unknown cluster.
 const UNASSIGNED: &str = "ResourceNotFoundException";
 
-/// Returns the error for a response with a failed status.
+/// Returns the error for a response with an error status.
 pub(super) fn error_from_response(
     step: &'static str,
     proof: AwsCallAuth,
@@ -137,7 +140,7 @@ pub(super) fn error_from_response(
     }
 }
 
-/// Returns the fault of an error code. The fault determines who must act.
+/// Returns the fault for an error code. The fault determines who must act.
 fn fault(status: StatusCode, says_when: bool, is_signed: bool, code: &str) -> ExchangeFault {
     match code {
         code if THROTTLING.contains(&code) => ExchangeFault::Throttled,
@@ -162,8 +165,7 @@ fn by_status(status: StatusCode, says_when: bool) -> ExchangeFault {
 }
 
 /// The error code and message of AWS, if the body has a known format.
-/// For any other body, the code is empty and the message is a fixed text, because the body of an unknown server must not enter the
-/// log.
+/// For any other body, the code is empty and the message is a fixed text. The body of an unknown server must not enter the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ProviderError {
     code: String,
@@ -209,16 +211,17 @@ impl ProviderError {
 
     /// True if the error concerns the session's duration.
     /// STS has one code for all invalid parameters, so this function checks the message. The known messages are "The requested
-    /// DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1 hour session limit for roles assumed
-    /// by role chaining". After a wrong match, the agent only makes one or two more calls, with shorter durations.
+    /// DurationSeconds exceeds the MaxSessionDuration set for this role" and "… exceeds the 1 hour session limit for roles
+    /// assumed by role chaining". If a message matches by mistake, the agent only makes one or two more calls, with shorter
+    /// durations.
     fn is_about_length(&self) -> bool {
         self.message.to_ascii_lowercase().contains("durationseconds")
     }
 
     /// Returns the fault of a rejected token.
-    /// Usually a retry can succeed: another pod of the same ServiceAccount may have a token that STS accepts, and this pod may soon get a new token.
-    /// aws-sdk-go-v2 retries, too (`credentials/stscreds/web_identity_provider.go`). If the message contains a text of [`NOT_SET_UP`], STS accepts no
-    /// token of this cluster, and an operator must act.
+    /// Usually a retry can succeed: another pod of the same ServiceAccount may have a token that STS accepts, and this pod may
+    /// soon get a new token. aws-sdk-go-v2 retries, too (`credentials/stscreds/web_identity_provider.go`). If the message
+    /// contains a text of [`NOT_SET_UP`], STS accepts no token of this cluster, and an operator must act.
     fn fault_of_a_token(&self) -> ExchangeFault {
         let message = self.message.to_ascii_lowercase();
         if NOT_SET_UP.iter().any(|sentence| message.contains(sentence)) {
@@ -238,8 +241,9 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word that errors quote from a message, in bytes. Longer words are replaced, because a token in a message is one long word.
-/// A role's ARN that is longer than this limit is replaced, too.
+/// The longest word, in bytes, that the agent's errors quote from AWS's message.
+/// The agent replaces longer words, because a token in a message is one long word. The agent also replaces a role's ARN if the
+/// ARN is longer than this limit.
 const LONGEST_WORD: usize = 160;
 
 #[cfg(test)]
@@ -290,8 +294,8 @@ mod tests {
         }
     }
 
-    /// Regression: these errors counted as permanent. The agent posted an event, paused for half a minute and tried no other pod's
-    /// token.
+    /// Regression: these errors counted as permanent. The agent posted an event, paused for half a minute and tried no other
+    /// pod's token.
     #[test]
     fn a_token_that_is_not_taken_is_the_tokens_fault_unless_the_sentence_says_that_none_will_be() {
         let code = "InvalidIdentityToken";

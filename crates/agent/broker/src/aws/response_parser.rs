@@ -33,7 +33,7 @@ pub(super) fn parse_sts_session(
         return Err(nonsense("incomplete credentials"));
     };
     let end: jiff::Timestamp =
-        end.expose().trim().parse().map_err(|_| nonsense("credentials without a readable expiry"))?;
+        end.expose().trim().parse().map_err(|_| nonsense("credentials whose expiry is unreadable"))?;
     Ok(AwsCredentialParts {
         access_key_id: id.expose().clone(),
         secret_access_key: secret,
@@ -91,16 +91,16 @@ impl Instant {
     }
 }
 
-/// Parses a successful response of EKS Auth, and checks that it is for this ServiceAccount.
-/// EKS reads the ServiceAccount from the token. Without the check, a token of another workload would give this workload the role of
-/// that other workload.
+/// Parses a successful response of EKS Auth, and checks that the response is for this ServiceAccount.
+/// EKS reads the ServiceAccount from the token. Without the check, a token of another workload would give the other workload's
+/// role to this workload.
 pub(super) fn parse_pod_identity_session(
     step: &'static str,
     body: &[u8],
     workload: &ServiceAccount,
 ) -> Result<AwsCredentialParts, ExchangeError> {
     let PodIdentity { subject, assumed_role_user, credentials } = upstream_bodies::parse_json(step, body)?;
-    // This code wraps both values in `Secret` before a later step can fail, so that their memory is overwritten even after a failure.
+    // A dropped `Secret` overwrites its memory. So this code wraps both values in `Secret` before a later step can fail.
     let secret_access_key = Secret::new(credentials.secret_access_key);
     let session_token = Secret::new(credentials.session_token);
     if *subject.namespace != *workload.namespace || *subject.service_account != *workload.name {
@@ -114,7 +114,7 @@ pub(super) fn parse_pod_identity_session(
         ExchangeError::new(
             ExchangeFault::Unavailable,
             step,
-            "answered with credentials without a readable expiry",
+            "answered with credentials whose expiry is unreadable",
         )
     };
     Ok(AwsCredentialParts {

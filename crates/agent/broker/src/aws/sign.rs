@@ -1,4 +1,4 @@
-//! Signs requests with AWS Signature Version 4, by AWS's own library.
+//! Signs requests with AWS Signature Version 4. AWS's own library computes the signature.
 
 use std::time::SystemTime;
 
@@ -37,7 +37,7 @@ pub(super) fn sign_request(
     Ok(request)
 }
 
-/// The error for a failed signature. It contains no detail, because the library's text may quote its input.
+/// The error for a failed signature. The error contains no detail, because the library's error text may quote the input.
 struct Unsignable;
 
 impl From<SigningError> for Unsignable {

@@ -1,5 +1,6 @@
-//! AWS names, which the program checks once, when it receives them. A checked name contains no character with a special meaning in
-//! a URL, a form or a header. The limits come from the API references (STS `AssumeRole`, EKS Auth `AssumeRoleForPodIdentity`).
+//! Types for AWS names. The agent checks each name once, when it receives the name. A checked name contains no character with a
+//! special meaning in a URL, a form or a header. The limits come from the API references (STS `AssumeRole`, EKS Auth
+//! `AssumeRoleForPodIdentity`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ impl RoleArn {
     }
 }
 
-/// The name of a session. CloudTrail shows it together with the role.
+/// The name of a session. CloudTrail shows the name together with the role.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionName(Arc<str>);
 
@@ -63,7 +64,7 @@ impl SessionName {
     /// Checks a session name.
     ///
     /// # Errors
-    /// The text is not 2 to 64 letters, digits and `_+=,.@-`.
+    /// The text does not consist of 2 to 64 letters, digits and characters of `_+=,.@-`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         if (2..=SESSION_NAME).contains(&text.len()) && text.bytes().all(is_word) {
             return Ok(Self(text.into()));
@@ -71,7 +72,8 @@ impl SessionName {
         Err(NameError("expected the name of a session: 2 to 64 letters, digits and _+=,.@-"))
     }
 
-    /// Returns a valid name for any text. It replaces invalid characters by `-`, truncates long text and pads short text.
+    /// Returns a valid name for any text. The function replaces invalid characters by `-`, truncates long text and pads short
+    /// text.
     pub fn sanitized(text: &str) -> Self {
         let plain = |c: char| if u8::try_from(c).is_ok_and(is_word) { c } else { '-' };
         let mut name: String = text.chars().take(SESSION_NAME).map(plain).collect();
@@ -95,7 +97,7 @@ impl ExternalId {
     /// Checks an external id.
     ///
     /// # Errors
-    /// The text is not 2 to 1224 letters, digits and `_+=,.@:/-`.
+    /// The text does not consist of 2 to 1224 letters, digits and characters of `_+=,.@:/-`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_in = |b| is_word(b) || b == b':' || b == b'/';
         if (2..=1224).contains(&text.len()) && text.bytes().all(is_in) {
@@ -139,7 +141,7 @@ impl SessionTags {
             return Ok(Self(tags.into()));
         }
         Err(NameError(
-            "expected at most 50 tags with different keys; a key has 1 to 128, a value 0 to 256 letters, digits, spaces and _.:/=+-@",
+            "expected at most 50 tags with different keys. A key has 1 to 128 characters and a value has 0 to 256 characters: letters, digits, spaces and _.:/=+-@",
         ))
     }
 
@@ -159,7 +161,7 @@ impl SessionTag {
     }
 }
 
-/// An AWS region, such as `eu-west-1`. It is part of host names.
+/// An AWS region, such as `eu-west-1`. The host names of AWS's services contain the region.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Region(Arc<str>);
 
@@ -167,7 +169,8 @@ impl Region {
     /// Checks a region's format. The agent has no list of regions, because AWS adds regions each year.
     ///
     /// # Errors
-    /// The text is not 3 to 32 lower-case letters, digits and hyphens, has no hyphen, or begins or ends with a hyphen.
+    /// The text does not consist of 3 to 32 lower-case letters, digits and hyphens. Or it has no hyphen, or begins or ends with a
+    /// hyphen.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_region = text.contains('-') && text.bytes().all(is_of_host);
         if is_region && (3..=32).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-') {
@@ -190,7 +193,7 @@ impl ClusterName {
     /// Checks a cluster name.
     ///
     /// # Errors
-    /// The text is not 1 to 100 letters, digits, `-` and `_`.
+    /// The text does not consist of 1 to 100 letters, digits, `-` and `_`.
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let is_in = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         if (1..=100).contains(&text.len()) && text.bytes().all(is_in) {
@@ -210,20 +213,20 @@ impl ClusterName {
 pub struct SessionDuration(Duration);
 
 impl SessionDuration {
-    /// A duration of one hour. Every role allows this duration. For a role that another role assumes, it is the maximum.
+    /// A duration of one hour. Every role allows this duration. For a role that another role assumes, one hour is the maximum.
     pub const HOUR: Self = Self(Duration::from_secs(3600));
 
-    /// Checks a session duration, which is truncated to whole seconds.
+    /// Checks a session duration, and truncates it to whole seconds.
     ///
     /// # Errors
-    /// The duration is below one hour or above twelve hours. AWS also issues sessions of 15 minutes. But clients refresh credentials that have less
-    /// than 15 minutes left, so with such sessions they would fetch credentials on every call.
+    /// The duration is below one hour or above twelve hours. AWS also issues sessions of 15 minutes. But clients refresh
+    /// credentials that have less than 15 minutes left, so with such sessions they would fetch credentials on every call.
     pub fn new(length: Duration) -> Result<Self, NameError> {
         if (3600..=12 * 3600).contains(&length.as_secs()) {
             return Ok(Self(Duration::from_secs(length.as_secs())));
         }
         Err(NameError(
-            "expected a session of 1h to 12h, because SDKs refresh credentials with less than 15m left: with shorter sessions they would fetch on every call",
+            "expected a session of 1h to 12h. SDKs refresh credentials that have less than 15m left, so SDKs would refresh shorter sessions on every call",
         ))
     }
 
@@ -244,8 +247,8 @@ fn is_word(b: u8) -> bool {
     b.is_ascii_alphanumeric() || b"_+=,.@-".contains(&b)
 }
 
-/// True if `text` is a role name without its path (IAM API reference, `roleNameType`). `.` and `..` are invalid, because they would
-/// change a URL path.
+/// True if `text` is a role name without its path (IAM API reference, `roleNameType`). The names `.` and `..` are invalid,
+/// because they would change a URL path.
 pub(super) fn is_role_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(is_word) && !matches!(text, "." | "..")
 }

@@ -1,8 +1,9 @@
 //! Extracts texts from a small XML document by their paths.
 //!
-//! The parser is strict. The document must be well-formed UTF-8 with at most [`DEPTH`] levels of elements. The document must not have a DOCTYPE, so
-//! no entity expands. The parser ignores prefixes of names, because STS uses only one namespace. It skips attributes, and elements that the caller
-//! did not request. A requested element that occurs twice is an error, because the parser cannot know which of the two elements is meant.
+//! The parser is strict. The document must be well-formed UTF-8 with at most [`DEPTH`] levels of elements. The document must not
+//! have a DOCTYPE, so no entity expands. The parser ignores prefixes of names, because STS uses only one namespace. The parser
+//! skips attributes, and elements that the caller did not request. A requested element that occurs twice is an error, because the
+//! parser cannot know which of the two elements is meant.
 
 use quick_xml::events::{BytesRef, Event};
 use quick_xml::reader::Reader;
@@ -11,12 +12,12 @@ use seawall_core::Secret;
 /// The maximum depth of elements. STS's responses have four levels.
 const DEPTH: usize = 16;
 
-/// The error for an invalid document. It contains no part of the text, which may contain a secret.
+/// The error for an invalid document. The error contains no part of the document, because the document may contain a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MalformedXml;
 
-/// Returns the texts at these paths, or `None` for a missing element. A path consists of element names from the root, separated by
-/// `/`.
+/// Returns the texts at these paths, or `None` for a missing element. A path consists of element names from the root, separated
+/// by `/`.
 pub(super) fn element_texts<const N: usize>(
     document: &[u8],
     places: [&str; N],
@@ -42,7 +43,8 @@ pub(super) fn element_texts<const N: usize>(
     }
 }
 
-/// Resolves the five predefined XML entities and numeric character references. Other entities would need declarations in a DOCTYPE.
+/// Resolves the five predefined XML entities and numeric character references. Other entities would need declarations in a
+/// DOCTYPE.
 fn character(entity: &BytesRef<'_>) -> Result<char, MalformedXml> {
     match &**entity {
         "lt" => Ok('<'),
@@ -59,7 +61,7 @@ struct Walk<'p, const N: usize> {
     found: [Option<Secret<String>>; N],
     /// The path of the current element.
     place: String,
-    /// The lengths of `place` before each open element.
+    /// For each open element: the length of `place` before the parser entered the element.
     ends: Vec<usize>,
     has_root: bool,
 }

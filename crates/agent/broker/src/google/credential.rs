@@ -1,11 +1,12 @@
-//! Google credentials. They are texts that the program checks once, when it receives them.
+//! Google credentials, which are tokens. The agent checks each token once, when it receives the token.
 
 use seawall_core::Secret;
 use seawall_core::name_syntax::needs_no_escape;
 
 /// An access token or an identity token.
 ///
-/// The text is visible ASCII without `"` and `\`, so responses can contain it in JSON and in headers without escapes.
+/// The text consists of visible ASCII characters except `"` and `\`. So responses can contain it in JSON and in headers without
+/// escapes.
 #[derive(Debug)]
 pub struct GoogleCredential(Secret<String>);
 
@@ -15,8 +16,8 @@ pub struct GoogleCredential(Secret<String>);
 #[error("the upstream's token is empty, too long, or contains characters that are not allowed")]
 pub struct GoogleCredentialError;
 
-/// The maximum length of a token in bytes. Google's federated tokens have several thousand bytes, and their limit is reported to be
-/// 16 KiB.
+/// The maximum length of a token in bytes. Google's federated tokens have several thousand bytes, and their limit is reported to
+/// be 16 KiB.
 const LONGEST: usize = 16 * 1024;
 
 impl GoogleCredential {
@@ -31,7 +32,7 @@ impl GoogleCredential {
         Ok(Self(text))
     }
 
-    /// Returns the token, which is a secret. Review each use of this method.
+    /// Returns the token, which is a secret. In code reviews, check each use of this method.
     pub fn text(&self) -> &str {
         self.0.expose()
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// The credential that a request names.
+/// The credential that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CredentialRequest {
     /// An OAuth 2 access token.

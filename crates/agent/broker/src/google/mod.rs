@@ -1,11 +1,11 @@
-//! Exchanges a Kubernetes token for a Google federated token. If the pod impersonates a service account, a second call exchanges the
-//! federated token for the account's token.
+//! Exchanges a Kubernetes token for a Google federated token. If the pod impersonates a service account, a second call exchanges
+//! the federated token for the account's token.
 //!
-//! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or `generateIdToken` at IAM
-//! Credentials. The formats are those of google-auth-library-python (`google/oauth2/sts.py`, `google/auth/iam.py`,
-//! `google/auth/impersonated_credentials.py`). A cached federated token would be one more secret in memory and would save only one call per hour, so
-//! the agent does not cache it. Every response has a size limit and is parsed into a type. An unexpected response is an [`ExchangeError`] that names
-//! the step.
+//! An exchange takes at most two POST requests: the token exchange of RFC 8693 at STS, then `generateAccessToken` or
+//! `generateIdToken` at IAM Credentials. The library google-auth-library-python uses the same formats (`google/oauth2/sts.py`,
+//! `google/auth/iam.py`, `google/auth/impersonated_credentials.py`). The agent does not cache federated tokens. A cached token
+//! would be one more secret in memory and would save only one call per hour. Every response has a size limit and is parsed into a
+//! type. An unexpected response is an [`ExchangeError`] that names the step.
 
 mod credential;
 mod credential_request;
@@ -37,10 +37,10 @@ pub type GoogleBroker = crate::Broker<GoogleExchange>;
 /// A pod's client for Google credentials.
 pub type GooglePodLeaseClient = crate::PodLeaseClient<GoogleExchange>;
 
-/// A pod that is allowed to get Google credentials, and the service account that it impersonates, if any.
+/// A pod that is allowed to get Google credentials, and the service account that the pod impersonates, if any.
 pub type GooglePodCredentialsSpec = crate::PodCredentialsSpec<Option<Arc<str>>>;
 
-/// The operators' view of one principal.
+/// The state of one principal, as operators see it.
 pub type GooglePrincipalView = crate::PrincipalView<GooglePrincipal>;
 
 /// The configuration of the exchange with Google.
@@ -49,17 +49,18 @@ pub struct GoogleExchangeConfig {
     /// The API that exchanges a Kubernetes token for a federated token.
     pub exchange_api: GoogleExchangeApi,
     /// The URL of STS: `https://sts.googleapis.com`, or http on loopback.
-    /// For [`GoogleExchangeApi::IdentityBindingToken`] it is `https://securetoken.googleapis.com`.
+    /// For [`GoogleExchangeApi::IdentityBindingToken`], the URL is `https://securetoken.googleapis.com`.
     pub sts_url: String,
     /// The URL of IAM Credentials: `https://iamcredentials.googleapis.com`, or http on loopback.
     pub iam_url: String,
-    /// The `audience` of the token exchange: the full name of the workload identity pool provider, or `identitynamespace:POOL:CLUSTER`.
+    /// The `audience` of the token exchange: the full name of the workload identity pool provider, or
+    /// `identitynamespace:POOL:CLUSTER`.
     pub workload_identity_provider: String,
     /// The `aud` that the provider expects in Kubernetes tokens.
     pub token_audience: String,
     /// Additional root certificates in PEM format. The public roots are trusted, too.
     pub extra_roots: Option<String>,
-    /// The proxy for both URLs (`http://HOST:PORT`), which the agent uses with CONNECT.
+    /// The proxy for both URLs (`http://HOST:PORT`). The agent sends CONNECT requests to the proxy.
     pub proxy: Option<String>,
 }
 
@@ -71,7 +72,7 @@ pub enum GoogleExchangeApi {
     /// The JSON API with the same members at `/v1/identitybindingtoken`, which GKE's own pools use.
     /// Google does not document it. The requests follow existing clients: secrets-store-csi-driver-provider-gcp `auth/auth.go`,
     /// istio `security/pkg/nodeagent/plugin/providers/google/stsclient`. These clients request only the scope cloud-platform and
-    /// never name an account in the exchange. It is unknown whether the API grants other scopes.
+    /// never name an account in the exchange. Google does not document whether the API grants other scopes.
     IdentityBindingToken,
 }
 
@@ -79,13 +80,13 @@ pub enum GoogleExchangeApi {
 const CLOUD_PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 
 /// The lifetime that the agent requests from IAM Credentials.
-/// It is the maximum unless an organisation policy raises the maximum. Every identity token has this lifetime, too.
+/// This lifetime is the maximum, unless an organisation policy raises the maximum. Every identity token has this lifetime, too.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
 /// The plausible lifetimes in seconds. Any other lifetime is an error of the upstream.
 const PLAUSIBLE: std::ops::RangeInclusive<u64> = 1..=12 * 3600;
 
-/// Google's token service and IAM Credentials.
+/// The [`TokenExchange`] for Google. It calls Google's token service and IAM Credentials.
 #[derive(Debug)]
 pub struct GoogleExchange {
     config: GoogleExchangeConfig,
@@ -94,7 +95,7 @@ pub struct GoogleExchange {
 }
 
 impl GoogleExchange {
-    /// Returns an exchange. It connects at the first call.
+    /// Returns an exchange. The exchange opens its first connection at the first call.
     ///
     /// # Errors
     /// A URL is not https (or http on loopback), or the root certificates or the proxy are unusable.
@@ -179,8 +180,8 @@ impl GoogleExchange {
             post_request::send_post(&self.https, step, &url, "application/json", Some(federated), &body)
                 .await?;
         // The expiry time and `date` both come from Google's clock. So the remaining lifetime is correct even if the node's clock
-        // is wrong. `date` is truncated to seconds, so the code adds one second; otherwise the lifetime could be too long. Without
-        // `date`, the code uses the node's clock, and `LIFETIME` limits the error.
+        // is wrong. `date` is truncated to seconds, so the code adds one second; otherwise the lifetime could be too long.
+        // Without `date`, the code uses the node's clock, and `LIFETIME` limits the error.
         let now =
             answer.server_time.map_or_else(|| self.clock.wall_time(), |date| date + Duration::from_secs(1));
         let token = match want {
@@ -198,8 +199,8 @@ fn json(members: &[(&str, &str)]) -> Secret<String> {
 }
 
 /// Checks that the account can be part of a URL path.
-/// The agent has already checked the configuration. This function repeats the check, because a slash in the account would make the
-/// URL name another account's method.
+/// The agent has already checked the configuration. This function repeats the check, because a slash in the account would make
+/// the URL name another account's method.
 fn email<'a>(step: &'static str, account: &'a str) -> Result<&'a str, ExchangeError> {
     if account.bytes().all(|b| b.is_ascii_alphanumeric() || b"@.-_".contains(&b)) {
         return Ok(account);

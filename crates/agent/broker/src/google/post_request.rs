@@ -14,7 +14,7 @@ use crate::https::{HttpsClient, parse_date_header, parse_retry_after};
 
 pub(super) struct GoogleResponse {
     pub(super) body: Secret<Vec<u8>>,
-    /// The upstream's time, if its response states one.
+    /// The upstream's time, if the response states a time.
     pub(super) server_time: Option<SystemTime>,
 }
 
@@ -47,7 +47,7 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
         ExchangeError::new(
             ExchangeFault::Unavailable,
             step,
-            "the federated token contains characters that an HTTP header cannot hold",
+            "the federated token contains characters that an HTTP header cannot contain",
         )
     })?;
     value.set_sensitive(true);
@@ -55,9 +55,9 @@ fn authorization(step: &'static str, token: &Secret<String>) -> Result<HeaderVal
 }
 
 /// Returns the error for a failed status.
-/// Statuses 401 and 403 mean that a policy denied the call. STS answers 400 with `invalid_grant` if it rejects the Kubernetes
-/// token, and this counts as denied, too. Status 429, and status 503 with `Retry-After`, mean throttling. The remaining 4xx statuses except
-/// 408 mean a wrong configuration. All other statuses are errors of the upstream.
+/// Statuses 401 and 403 mean that a policy denied the call. Status 400 with `invalid_grant` counts as denied, too: STS sends it
+/// when it rejects the Kubernetes token. Status 429, and status 503 with `Retry-After`, mean throttling. The remaining 4xx
+/// statuses except 408 mean a wrong configuration. All other statuses are errors of the upstream.
 fn refusal(step: &'static str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> ExchangeError {
     let provider = response_parser::ProviderError::parse(body);
     let retry_after = parse_retry_after(headers);

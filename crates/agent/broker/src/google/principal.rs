@@ -13,7 +13,7 @@ use crate::throttle_key::ThrottledAccountOrWorkload;
 /// The fields that determine a credential. Two requests share a credential only if all fields are equal.
 ///
 /// The ServiceAccount is one of the fields, even if two ServiceAccounts impersonate the same Google account. Google decides for
-/// each ServiceAccount whether it is allowed to impersonate the account.
+/// each ServiceAccount whether the ServiceAccount is allowed to impersonate the account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GooglePrincipal {
     /// The Kubernetes ServiceAccount that authenticates at Google.

@@ -1,9 +1,9 @@
-//! The renewal times of Google credentials, and the time for which a credential stays fresh, by its kind.
+//! The renewal times of Google credentials, and the time for which a credential of each kind stays fresh.
 //!
-//! The broker answers with a cached access token while the token is valid. The response states the remaining lifetime, and renewal
-//! keeps the remaining lifetime above the floor. Some clients do not read the lifetime of an identity token. So identity tokens
-//! have a higher floor, and a cached identity token falls below this floor after a few minutes. The next request then triggers a
-//! new fetch. The request gets the old token if the fetch fails or is late.
+//! The broker answers with a cached access token while the token is valid. The response states the remaining lifetime, and
+//! renewal keeps the remaining lifetime above the floor. Some clients do not read the lifetime of an identity token. So identity
+//! tokens have a higher floor, and a cached identity token falls below this floor after a few minutes. The next request then
+//! triggers a new fetch. The request gets the old token if the fetch fails or is late.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use seawall_core::LifetimeFloor;
 use super::credential_request::CredentialRequest;
 use crate::settings::BrokerSettings;
 
-/// The floor is a remaining lifetime of 6 minutes, and renewal starts at 10 minutes. Of Google's libraries, the library for Node refreshes earliest:
-/// with 300 s left (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
+/// The floor is a remaining lifetime of 6 minutes, and renewal starts when 10 minutes are left. Of all Google libraries, the
+/// library for Node refreshes earliest: when 300 s are left (google-auth-library-nodejs, `eagerRefreshThresholdMillis`).
 pub const LIFETIME_FLOOR: LifetimeFloor =
     LifetimeFloor { min_remaining: Duration::from_secs(6 * 60), renew_below: Duration::from_secs(10 * 60) };
 
@@ -25,12 +25,14 @@ pub const BROKER_SETTINGS: BrokerSettings = BrokerSettings::for_cloud(LIFETIME_F
 /// The least remaining lifetime of an identity token while the cloud is available.
 /// Go's clients assume that every identity token lives for an hour from its receipt, whatever its `exp` says. They request a new
 /// token 5 minutes before the end of that hour (cloud.google.com/go/auth, credentials/idtoken/compute.go;
-/// google.golang.org/api/idtoken). If the token had less than 55 minutes left, they would use it after its expiry.
+/// google.golang.org/api/idtoken). If the token had less than 55 minutes left, these clients would use the token after its
+/// expiry.
 const IDENTITY_FLOOR: Duration = Duration::from_secs(55 * 60);
 
-/// The agent caches a token until it reaches [`IDENTITY_FLOOR`] if the token's lifetime exceeds that floor by at least this time.
-/// The agent caches a token with a shorter lifetime for [`SHARED`], but at most for half of its lifetime. Google's identity tokens live for
-/// an hour, minus the duration of the call and a second of rounding. So these tokens exceed the floor by almost 5 minutes.
+/// If a token's lifetime exceeds [`IDENTITY_FLOOR`] by at least this time, the agent caches the token until it reaches that
+/// floor. The agent caches a token with a shorter lifetime for [`SHARED`], but at most for half of the token's lifetime. Google's
+/// identity tokens live for an hour, minus the duration of the call and a second of rounding. So these tokens exceed the floor by
+/// almost 5 minutes.
 const LEAST_SHARED: Duration = Duration::from_secs(4 * 60);
 
 /// The age up to which the agent answers with a cached, short-lived identity token.
@@ -45,7 +47,8 @@ pub(super) fn min_lifetime(want: &CredentialRequest, floor: LifetimeFloor) -> Du
     }
 }
 
-/// Returns the age up to which the agent answers with a cached credential. `None` means: at any age, while the credential is valid.
+/// Returns the age up to which the agent answers with a cached credential. `None` means: at any age, while the credential is
+/// valid.
 pub(super) fn max_cache_age(want: &CredentialRequest, lifetime: Duration) -> Option<Duration> {
     match want {
         CredentialRequest::AccessToken { .. } => None,

@@ -66,7 +66,7 @@ pub(super) fn parse_id_token(body: &Secret<Vec<u8>>, now: SystemTime) -> Result<
         ExchangeError::new(
             ExchangeFault::Unavailable,
             "generateIdToken",
-            "answered with a token without a readable expiry",
+            "answered with a token whose expiry is unreadable",
         )
     })?;
     Ok(GoogleToken { token, lifetime: until(expires, now) })
@@ -96,8 +96,7 @@ fn base64url(text: &str) -> Option<Vec<u8>> {
 }
 
 /// The error code and message of the provider, if the body has a known format.
-/// For any other body, the code is empty and the message is a fixed text, because the body of an unknown server must not enter the
-/// log.
+/// For any other body, the code is empty and the message is a fixed text. The body of an unknown server must not enter the log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ProviderError {
     pub(super) code: String,
@@ -137,7 +136,8 @@ impl fmt::Display for ProviderError {
     }
 }
 
-/// The longest word that errors quote from a provider's message, in bytes. Longer words are replaced, because a token in a message is one long word.
+/// The longest word, in bytes, that the agent's errors quote from Google's message.
+/// The agent replaces longer words, because a token in a message is one long word.
 const LONGEST_WORD: usize = 100;
 
 #[cfg(test)]

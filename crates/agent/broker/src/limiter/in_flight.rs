@@ -1,4 +1,4 @@
-//! The limited number of places for calls in flight. Pods share the places by dynamic thresholds ([`fair_share`]).
+//! Limits the number of calls in flight. Pods share this capacity by dynamic thresholds ([`fair_share`]).
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(super) struct InFlightCalls {
 }
 
 impl InFlightCalls {
-    /// Returns an empty set with a capacity of `places` calls, at least 1.
+    /// Returns an empty set of calls. Its capacity is `places` calls, but at least one call.
     pub(super) fn with_max_calls(places: usize) -> Self {
         let places = u64::try_from(places.max(1)).unwrap_or(u64::MAX);
         Self { places, total: 0, ahead: 0, per_requester: HashMap::new() }
@@ -26,8 +26,8 @@ impl InFlightCalls {
         self.per_requester.get(&holder).copied().unwrap_or(0)
     }
 
-    /// True if a call of this pod can start now. Calls without a waiting request get at most half of the places.
-    /// Otherwise slow renewals of many pods could leave no place for a pod without a credential.
+    /// True if a call of this pod can start now. Calls without a waiting request use at most half of the capacity.
+    /// Otherwise slow renewals of many pods could leave no capacity for a pod without a credential.
     pub(super) fn has_room(&self, holder: RequesterId, is_waited_for: bool) -> bool {
         let may_fly = is_waited_for || self.ahead < (self.places / 2).max(1);
         may_fly

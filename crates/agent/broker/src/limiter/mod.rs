@@ -1,17 +1,17 @@
 //! The limiter for all calls to a cloud, with fair shares per pod.
 //!
-//! A fetch makes a chain of upstream calls. One rate, which all pods share, limits how many chains start per second ([`rate`]). An
-//! account that the cloud throttles has its own rate ([`throttle_tracker`]). A chain that cannot start yet waits in a [`queue`]
-//! without a fixed start time. The limiter chooses the next chain when one can start. So when a low rate has recovered, the waiting
-//! chains start at the recovered rate.
+//! A fetch makes a chain of upstream calls. One rate, which all pods share, limits how many chains start per second ([`rate`]).
+//! An account that the cloud throttles has its own rate ([`throttle_tracker`]). A chain that cannot start yet waits in a
+//! [`queue`] without a fixed start time. The limiter chooses the next chain at the moment when a chain can start. So when a low
+//! rate recovers, the waiting chains start at the recovered rate.
 //!
 //! Each pod gets a fair share. Each pod client counts as one pod, so two pods of one ServiceAccount have two shares. Pods take
-//! turns in the queue, and each pod has a limit of queued calls. Pods share the places for calls in flight by dynamic thresholds
-//! ([`in_flight`], [`seawall_core::fair_share`]). So a pod whose calls all hang keeps at most half of the places. Dropping the
-//! [`QueueTicket`] of a waiting call cancels the call.
+//! turns in the queue, and each pod has a limit of queued calls. Pods share the capacity for calls in flight by dynamic
+//! thresholds ([`in_flight`], [`seawall_core::fair_share`]). So even if all calls of a pod hang, they use at most half of the
+//! capacity. Dropping the [`QueueTicket`] of a waiting call cancels the call.
 //!
-//! This file contains the lock and the task; [`state`] decides which call is next. Each file uses only the files before it in this
-//! list: `rate`, `throttle_tracker`, `queue`, `in_flight`, `state`.
+//! This file contains the lock and the task; [`state`] decides which call is next. Each file uses only the files before it in
+//! this list: `rate`, `throttle_tracker`, `queue`, `in_flight`, `state`.
 
 mod in_flight;
 mod queue;
@@ -38,11 +38,11 @@ type Waiter = oneshot::Sender<CallPermit>;
 #[derive(Debug)]
 pub(crate) struct Limiter {
     state: Mutex<LimiterState<Waiter>>,
-    /// The signal for the dispatcher: a call arrived or got a higher priority, a call in flight ended, or the limiter was dropped.
+    /// Wakes the dispatcher when a call arrives or gets a higher priority, a call in flight ends, or the limiter is dropped.
     changed: Arc<Notify>,
 }
 
-/// The permit for one chain of calls. Dropping it makes room for the next chain.
+/// The permit for one chain of calls. Dropping the permit makes room for the next chain.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
     limiter: Arc<Limiter>,
@@ -103,7 +103,7 @@ impl Limiter {
     }
 
     /// Checks whether a request of this pod can queue a call.
-    /// The caller checks this before it allocates anything, so a refusal costs almost nothing.
+    /// The caller runs this check before it allocates anything, so a refusal costs almost nothing.
     pub(crate) fn check_may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         self.state().check_may_queue(party, now)
     }
@@ -124,12 +124,13 @@ impl Limiter {
     /// Raises the priority of a queued call, because a request of this pod now also waits for the call.
     pub(crate) fn raise_priority(&self, id: u64, party: &CallOwner, holds_nothing: bool) {
         self.state().raise_priority(id, party, holds_nothing);
-        // Calls without a waiting request get at most half of the places. This call now has a waiting request, so it may get a place at once.
+        // Calls without a waiting request use at most half of the capacity. This call now has a waiting request, so the call may
+        // start at once.
         self.changed.notify_one();
     }
 
-    /// Returns the pod of `holders` with the fewest queued calls. The holders share a lease, and its renewal counts as a call of the
-    /// returned pod.
+    /// Returns the pod of `holders` with the fewest queued calls.
+    /// The holders share a lease. The lease's renewal counts as a call of the returned pod.
     pub(crate) fn requester_with_fewest_queued(&self, holders: &[RequesterId]) -> Option<RequesterId> {
         let state = self.state();
         holders.iter().copied().min_by_key(|holder| state.queue.pod_queued_call_count(*holder))
@@ -169,7 +170,7 @@ impl Drop for Limiter {
 fn start(limiter: &Weak<Limiter>, entry: QueueEntry<Waiter>) {
     if let Some(limiter) = limiter.upgrade() {
         let QueueEntry { requester_id: holder, is_waited_for, waiter, .. } = entry;
-        // If the waiting fetch has just ended, `send` returns the permit. Dropping the permit releases its place.
+        // If the waiting fetch has just ended, `send` returns the permit. Dropping the permit makes room for another call.
         drop(waiter.send(CallPermit { limiter, holder, is_waited_for }));
     }
 }

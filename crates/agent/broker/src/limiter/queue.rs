@@ -1,9 +1,10 @@
 //! The queue of waiting upstream calls, and their order.
 //!
-//! There are three priorities. Within a priority, pods take turns. So if a pod requests sixty principals, it needs sixty turns, and other pods get
-//! their turns in between. Within a pod, calls with a waiting request go before other calls, and older calls go before newer calls. Calls of a higher
-//! priority go first, but only for a limited number of turns in a row. After these turns, one call of a lower priority goes first. Otherwise pods
-//! that always have calls of one priority would block the lower priorities forever.
+//! There are three priorities. Within a priority, pods take turns. So a pod that requests sixty principals needs sixty turns.
+//! Between these turns, other pods get their turns. Within a pod, calls with a waiting request go before other calls, and older
+//! calls go before newer calls. Calls of a higher priority go first, but only for a limited number of turns in a row. After these
+//! turns, one call of a lower priority goes first. Otherwise pods that always have calls of one priority would block the lower
+//! priorities forever.
 //!
 //! The queue keeps only the order of calls. It knows neither the rate limit nor the limit of calls in flight. The limiter decides
 //! which calls can start, and supplies the channel (`W`) that notifies the waiting fetch.
@@ -14,24 +15,26 @@ use seawall_core::Moment;
 
 use crate::throttle_key::ThrottledAccountOrWorkload;
 
-/// The id of a pod client, which stands for its pod in the queue.
+/// The id of a pod client. In the queue, this id identifies the client's pod.
 pub(crate) type RequesterId = u64;
 
 /// The priority of a call. The first variant is the highest priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CallPriority {
-    /// A renewal of a lease that will soon be below its floor. The renewal goes before calls for new credentials, because pods already use the lease.
+    /// A renewal of a lease that will soon be below its floor. The renewal goes before calls for new credentials, because pods
+    /// already use the lease.
     Urgent,
-    /// The only call, queued or in flight, of a pod that has no lease.
+    /// A call of a pod that has no lease and no other call in the queue or in flight.
     Newcomer,
     /// All other calls: additional credentials of a pod, and renewals that are not urgent.
     Ordinary,
 }
 
 /// The maximum numbers of turns in a row for urgent calls and for newcomers, while calls of a lower priority wait.
-/// A pod whose calls the cloud denies has no lease, so it stays a newcomer. While newcomers wait, ordinary calls get one turn in four. So pods
-/// without a lease cannot block pods that request a second credential. While urgent renewals wait, lower priorities get one turn in eight. Each
-/// cached lease has at most one renewal, so urgent renewals wait for long only if the rate is too low for all of them.
+/// If the cloud denies all calls of a pod, the pod has no lease and stays a newcomer. While newcomers wait, ordinary calls get
+/// one turn in four. So pods without a lease cannot block pods that request a second credential. While urgent renewals wait,
+/// lower priorities get one turn in eight. Each cached lease has at most one renewal, so urgent renewals wait for long only if
+/// the rate is too low for all of them.
 const IN_A_ROW: [u32; 2] = [7, 3];
 
 #[derive(Debug)]
@@ -47,8 +50,8 @@ pub(super) struct QueueEntry<W> {
     pub(super) waiter: W,
 }
 
-/// The calls that wait for a permit. Their number is limited: each pod has a limit for calls of requests, and each cached lease has
-/// at most one renewal.
+/// The calls that wait for a permit. Their number is limited: each pod has a limit for calls of requests, and each cached lease
+/// has at most one renewal.
 #[derive(Debug)]
 pub(super) struct CallQueue<W> {
     ranks: [RoundRobin<W>; 3],
@@ -83,8 +86,9 @@ impl<W> CallQueue<W> {
     }
 
     /// Raises the priority of a queued call, because a request of the pod `holder` now also waits for the call.
-    /// The call gets the priority `rank` if that is higher. The call moves to the queue of `holder` if the call's turn comes sooner in that
-    /// queue. So if two pods share a credential, many requests of one pod do not delay the other pod.
+    /// The call gets the priority `rank` if `rank` is higher than the call's present priority. The call moves to the queue of
+    /// `holder` if the call's turn comes sooner in that queue. So if two pods share a credential, many requests of one pod do not
+    /// delay the other pod.
     pub(super) fn raise_priority(&mut self, id: u64, holder: RequesterId, rank: CallPriority) {
         let Some(&(was, owner)) = self.standing.get(&id) else { return };
         let to = rank.min(was);
@@ -166,7 +170,7 @@ impl<W> CallQueue<W> {
     }
 }
 
-/// The queues of one priority, one per pod, and the order of turns.
+/// The queues of one priority: one queue per pod, and the order in which the pods take turns.
 #[derive(Debug)]
 struct RoundRobin<W> {
     turns: VecDeque<RequesterId>,
@@ -189,7 +193,7 @@ impl<W> RoundRobin<W> {
         line.insert(at, entry);
     }
 
-    /// Moves a call ahead of those calls of its pod for which no request waits, because a request now waits for the call.
+    /// Moves a call ahead of its pod's calls that have no waiting request. A request now waits for the moved call.
     /// The pod keeps its turn.
     fn move_up(&mut self, holder: RequesterId, id: u64) {
         let Some(line) = self.lines.get_mut(&holder) else { return };
@@ -236,7 +240,7 @@ impl<W> RoundRobin<W> {
     }
 }
 
-/// Returns the number of calls with a waiting request. Such calls are at the front of a queue.
+/// Returns the number of calls with a waiting request. Such calls are at the front of each queue.
 fn waited_for<W>(line: &VecDeque<QueueEntry<W>>) -> usize {
     line.partition_point(|entry| entry.is_waited_for)
 }

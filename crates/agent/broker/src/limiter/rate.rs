@@ -1,12 +1,12 @@
-//! A rate that adapts to an unknown capacity. The rate halves when the cloud throttles a call, and grows with successful calls. Several agents that
-//! follow this rule share the cloud's capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one such rate, and each throttled account
-//! also has its own rate.
+//! A rate that adapts to an unknown capacity. The rate halves when the cloud throttles a call, and grows with successful calls.
+//! Several agents that follow this rule share the cloud's capacity fairly (Chiu and Jain, 1989). All calls to a cloud share one
+//! such rate, and each throttled account also has its own rate.
 
 use std::time::Duration;
 
 use seawall_core::Moment;
 
-/// The time within which throttled calls count as one signal, because calls of one burst are throttled together.
+/// Throttled calls within this time count as one signal, because the cloud throttles the calls of one burst together.
 const ONE_SIGN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -47,9 +47,10 @@ impl AdaptiveRate {
         self.next = now + self.pause();
     }
 
-    /// Raises the rate with each success, so that the rate grows by one call per second each second.
-    /// If each success added one call per second, the rate would double each second, and the cloud would throttle half of all calls. Below one call
-    /// per second, one success at most doubles the rate. Otherwise one success would raise a rate of 0.1 calls per second to 10.1.
+    /// Raises the rate after a success. In total, the rate grows by one call per second in each second.
+    /// A success must not add a whole call per second. Otherwise the rate would double each second, and the cloud would throttle
+    /// half of all calls. Below one call per second, one success at most doubles the rate. Otherwise one success would raise a
+    /// rate of 0.1 calls per second to 10.1.
     pub(super) fn record_success(&mut self) {
         let more = self.per_second.recip().min(self.per_second);
         self.per_second = (self.per_second + more).min(self.most);

@@ -1,4 +1,4 @@
-//! The limiter's state, which decides which call is next. This file contains no lock, no task and no clock.
+//! The limiter's state. It decides which call starts next. This file contains no lock, no task and no clock.
 
 use std::time::Duration;
 
@@ -11,12 +11,13 @@ use super::throttle_tracker::ThrottleTracker;
 use crate::settings::BrokerSettings;
 use crate::throttle_key::ThrottledAccountOrWorkload;
 
-/// The lowest shared rate, in call chains per second. One chain every two seconds is enough to notice that the cloud has recovered.
+/// The lowest shared rate, in call chains per second. One chain every two seconds is enough to notice that the cloud has
+/// recovered.
 pub(super) const MIN_CALLS_PER_SECOND: f64 = 0.5;
 
 /// The longest time for which throttled accounts wait for another account's urgent renewal.
-/// A quota that the cloud counts per second is free again after this time. An account at the lowest rate makes a call every 15 s. So its urgent
-/// renewals stop the other throttled accounts for at most 2 of 15 s.
+/// A quota that the cloud counts per second is free again after this time. An account at the lowest rate makes a call every 15 s.
+/// So the urgent renewals of this account block the other throttled accounts for at most 2 of 15 s.
 const HUSH: Duration = Duration::from_secs(2);
 
 /// The pause between two calls that bypass the reduced shared rate, because their accounts are not throttled.
@@ -27,7 +28,7 @@ const UNTROUBLED: Duration = Duration::from_millis(250);
 pub(crate) enum CallReason {
     /// A request waits for the credential.
     Request {
-        /// True if the request's pod holds no lease at all.
+        /// True if the request's pod has no lease.
         holds_nothing: bool,
     },
     /// The call renews a valid credential before it expires.
@@ -37,7 +38,7 @@ pub(crate) enum CallReason {
     },
 }
 
-/// The pod and the cloud account to which the limiter counts a chain of calls.
+/// The pod and the cloud account for which a chain of calls counts.
 #[derive(Clone, Debug)]
 pub(crate) struct CallOwner {
     pub(crate) requester_id: RequesterId,
@@ -94,7 +95,8 @@ impl<W> LimiterState<W> {
     /// Checks whether a request of this pod can queue a call.
     pub(super) fn check_may_queue(&self, party: &CallOwner, now: Moment) -> Result<(), QueueRefusal> {
         match self.accounts.next_start_at(&party.throttle_key) {
-            // The call could start only after the request's deadline. An SDK handles an immediate error better than a hanging request.
+            // The call could start only after the request's deadline. An SDK handles an immediate error better than a hanging
+            // request.
             Some(next) if next > now + self.max_wait => Err(QueueRefusal::Throttled(next)),
             _ if self.queue.pod_waited_for_call_count(party.requester_id) >= self.queued_per_holder => {
                 Err(QueueRefusal::Full)
@@ -180,8 +182,8 @@ impl<W> LimiterState<W> {
     }
 
     /// Returns the priority of a call. A pod without a lease is a newcomer while it has no other call in the queue or in flight.
-    /// A pod whose account is throttled repeatedly is not a newcomer. Otherwise it would always go before pods that the cloud
-    /// serves.
+    /// If the cloud throttles a pod's account repeatedly, the pod is not a newcomer. Otherwise such a pod would always go before
+    /// pods that the cloud serves.
     fn rank(&self, party: &CallOwner, lane: CallReason) -> CallPriority {
         let is_first = self.queue.pod_queued_call_count(party.requester_id) == 0
             && self.in_flight.count_for_requester(party.requester_id) == 0;
@@ -196,7 +198,8 @@ impl<W> LimiterState<W> {
     }
 
     /// Returns the id of the next call that can start now, among the calls for which `is_meant` is true.
-    /// If there is none, returns the earliest start time among the calls that wait only because their accounts are throttled.
+    /// If no such call can start now, the function returns an earliest start time. It considers only calls that wait because
+    /// their accounts are throttled.
     fn choose(
         &self,
         now: Moment,
@@ -222,8 +225,8 @@ impl<W> LimiterState<W> {
 
     /// Returns the next call for an account that is not throttled, while the shared rate is reduced.
     /// The limiter inferred the reduced rate from calls of other accounts. If only a few other accounts are in use, this evidence
-    /// is weak. So a call for an account that the cloud may serve does not wait for the shared rate. If all accounts share one quota after
-    /// all, the cloud throttles this call, and the limiter then slows down the call's account, too.
+    /// is weak. So a call for an account that the cloud may serve does not wait for the shared rate. If all accounts share one
+    /// quota after all, the cloud throttles this call, and the limiter then slows down the call's account, too.
     fn choose_unthrottled(&self, now: Moment) -> Option<u64> {
         let is_untroubled = |entry: &QueueEntry<W>| {
             entry.is_waited_for && !self.accounts.is_recently_throttled(&entry.throttle_key)

@@ -1,11 +1,12 @@
 //! Tracks throttled accounts. The tracker distinguishes one throttled account from a cloud that throttles all accounts.
 //!
-//! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response does not state which
-//! quota was exceeded. So the tracker infers the quota from the accounts whose calls are throttled. A throttled account immediately gets its own
-//! rate. The shared rate changes only if the cloud seems to throttle all accounts. The tracker assumes this if several accounts are throttled within
-//! a short time, and if they are a considerable part of all recently used accounts. An account that is throttled at every call soon has a low rate
-//! and counts as slow. While the cloud serves other accounts, a slow account is no evidence that the cloud throttles all accounts. The tracker limits
-//! the number of rates and outcomes that it stores.
+//! A cloud has several kinds of quotas: per project (shared by all accounts), per service account, or per principal. A response
+//! does not state which quota was exceeded. So the tracker infers the quota from the accounts whose calls are throttled. A
+//! throttled account immediately gets its own rate. The shared rate changes only if the cloud seems to throttle all accounts. The
+//! tracker draws this conclusion if two conditions hold. Several accounts are throttled within a short time, and these accounts
+//! are a considerable part of all recently used accounts. An account that is throttled at every call soon has a low rate and
+//! counts as slow. While the cloud serves other accounts, a slow account is no evidence that the cloud throttles all accounts.
+//! The tracker limits the number of rates and outcomes that it stores.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -15,12 +16,12 @@ use seawall_core::Moment;
 use super::rate::AdaptiveRate;
 use crate::throttle_key::ThrottledAccountOrWorkload;
 
-/// The lowest rate of a throttled account, in calls per second. It allows several tries from the time when a renewal is due until the lease reaches
-/// its floor.
+/// The lowest rate of a throttled account, in calls per second. It allows several tries from the time when a renewal is due until
+/// the lease reaches its floor.
 const SLOWEST: f64 = 1.0 / 15.0;
 
-/// The rate below which an account is slow, in calls per second. The cloud throttled such an account about six times and rarely or never served it in
-/// between.
+/// An account whose rate is below this limit is slow. The limit is in calls per second.
+/// The cloud throttled a slow account about six times, and rarely or never served the account in between.
 const SLOW: f64 = 0.75;
 
 /// The random part of an account's pauses, as a fraction.
@@ -33,22 +34,23 @@ const FORGET: Duration = Duration::from_secs(600);
 /// The maximum number of stored account rates. It exceeds the number of pods on any node.
 const PACES: usize = 1024;
 
-/// The number of accounts whose last outcome is stored. It equals the calls of two seconds at the default rate.
+/// The tracker stores the last outcome of at most this many accounts. At the default rate, the agent makes this many calls in two
+/// seconds.
 const REMEMBERED: usize = 64;
 
-/// The time for which a served call is evidence that the cloud serves its account.
+/// The time for which a served call is evidence that the cloud serves the call's account.
 const LATELY: Duration = Duration::from_secs(120);
 
-/// The time within which throttled accounts count as throttled together.
+/// Accounts that the cloud throttled within this time count as throttled together.
 const TOGETHER: Duration = Duration::from_secs(10);
 
 /// The least number of throttled accounts from which the tracker can conclude that the cloud throttles all accounts.
 /// One or two accounts may have exceeded only their own quotas.
 const SEVERAL: usize = 3;
 
-/// If at least one in this many recently used accounts is throttled, the tracker assumes that the cloud throttles all accounts.
-/// If the calls of all accounts exceed a project's quota by a third, the cloud throttles a quarter of the calls, whatever their accounts. If only a
-/// sixth of the accounts is throttled (8 of 48), the tracker slows down only those accounts.
+/// If at least one in four recently used accounts is throttled, the tracker assumes that the cloud throttles all accounts. If the
+/// calls of all accounts exceed a project's quota by a third, the cloud throttles a quarter of the calls, whatever their
+/// accounts. If only a sixth of the accounts is throttled (8 of 48), the tracker slows down only those accounts.
 const ONE_IN: usize = 4;
 
 #[derive(Debug)]
@@ -112,8 +114,9 @@ impl ThrottleTracker {
     }
 
     /// Slows the account down. Returns true if the cloud seems to throttle all accounts.
-    /// The account's rate starts at the highest shared rate. So an account stays fast if the cloud throttles it only occasionally, because
-    /// of a quota that it shares with other accounts. An account that is throttled at every call is slow after about six calls.
+    /// The account's rate starts at the highest shared rate. So an account stays fast if the cloud throttles it only
+    /// occasionally, because of a quota that several accounts share. An account that is throttled at every call is slow after
+    /// about six calls.
     pub(super) fn record_throttled(
         &mut self,
         account: &ThrottledAccountOrWorkload,

@@ -15,7 +15,7 @@ fn no_token_and_no_key_is_logged_and_a_cut_is_told_once() {
     let of = |what: &str| lines.iter().filter(|line| line.contains(what)).count();
     assert_eq!(of("credential issued"), 3, "{lines:#?}");
     assert_eq!(of("shorter lifetime than requested"), 1);
-    assert_eq!(of("too short-lived to keep responses above the floor"), 1);
+    assert_eq!(of("too short-lived to keep the remaining lifetime in responses above the floor"), 1);
     // The library writes bodies as lists of numbers, in which no text is found: none of its lines may be there.
     assert_eq!(of("signing") + of("SignableRequest") + of("canonical"), 0);
     for secret in secrets {

@@ -375,11 +375,11 @@ async fn wrong_answers_of_iam_are_named_and_never_repeated() {
         (access(), with("2026-01-01T01:00:00Z", "soon"), "not the expected JSON"),
         (access(), with("accessToken", "token"), "not the expected JSON"),
         (access(), with("ya29.account", "ya29 account"), "characters that are not allowed"),
-        (identity(), ok(r#"{"token":"ya29.account"}"#), "without a readable expiry"),
-        (identity(), ok(&jwt("ya29account")), "without a readable expiry"),
+        (identity(), ok(r#"{"token":"ya29.account"}"#), "whose expiry is unreadable"),
+        (identity(), ok(&jwt("ya29account")), "whose expiry is unreadable"),
         // {"exp":"ya29.account"}, {"exp":-1}, {"exp":1}
-        (identity(), ok(&jwt("eyJleHAiOiJ5YTI5LmFjY291bnQifQ")), "without a readable expiry"),
-        (identity(), ok(&jwt("eyJleHAiOi0xfQ")), "without a readable expiry"),
+        (identity(), ok(&jwt("eyJleHAiOiJ5YTI5LmFjY291bnQifQ")), "whose expiry is unreadable"),
+        (identity(), ok(&jwt("eyJleHAiOi0xfQ")), "whose expiry is unreadable"),
         (identity(), ok(&jwt("eyJleHAiOjF9")), "implausible lifetime"),
     ] {
         let error = iam(want, reply.clone()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Handles requests for credentials that are not cached. The wait of each request ends shortly before its client's timeout.
+//! Handles requests for credentials that are not cached. Each request waits at most until shortly before its client's timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,10 @@ use crate::entitlements::EntitlementState;
 use crate::kubernetes_events;
 use crate::pod::PodEntry;
 
-/// The longest time that a request waits for credentials. It must be shorter than the client's own timeout.
+/// The longest time that a request waits for credentials. This time must be shorter than the client's own timeout.
 ///
-/// Most SDKs wait one second. The SDK for Go waits half a second. These times are from the SDKs' sources and were measured.
+/// Most SDKs wait one second. The SDK for Go waits half a second. These times come from the SDKs' sources, and measurements
+/// confirmed them.
 pub(super) const CREDENTIALS_WAIT_TIMEOUT: Duration = Duration::from_millis(850);
 
 /// The longest time that a request of the SDK for Go waits for credentials. See [`CREDENTIALS_WAIT_TIMEOUT`].
@@ -24,8 +25,8 @@ pub(super) const GO_SDK_WAIT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// The longest time that a request for a session token waits for the attestation of its pod.
 ///
-/// The request waits only if a pod is expected at the client's address. Attestation normally takes milliseconds. If it takes longer, the client still
-/// gets a token.
+/// The request waits only if the agent expects a pod at the client's address. Attestation normally takes milliseconds. If
+/// attestation takes longer, the client still gets a token.
 pub(super) const TOKEN_WAIT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The time limit for the answer to a request.
@@ -38,12 +39,13 @@ pub(super) struct AnswerDeadline {
     pub(super) timeout: Duration,
 }
 
-/// Waits for a lease of the pod's current role, and returns both.
+/// Waits for a lease of the pod's current role. Returns the role and the lease.
 ///
 /// The fetch continues after the time limit, so the client's next try can find the credentials in the cache.
 ///
 /// # Errors
-/// The time limit is reached, the pod may have no role, or the fetch fails. If the fetch fails, the pod's owner also gets an event.
+/// The request reaches the time limit, the pod is not allowed to have a role, or the fetch fails. If the fetch fails, the pod's
+/// owner also gets an event.
 pub(super) async fn await_lease(
     pod: &PodEntry,
     deadline: AnswerDeadline,
@@ -53,9 +55,10 @@ pub(super) async fn await_lease(
     fetched.map_err(|_| refusals::REFUSALS.upstream_timeout)?
 }
 
-/// Fetches a lease of the pod's current role. The function starts again whenever the pod's entitlements are replaced.
+/// Fetches a lease of the pod's current role. The function starts again whenever the agent replaces the pod's entitlements.
 ///
-/// The pod can lose the role during the fetch. Without the restart, waiting requests would still get credentials of the lost role.
+/// The pod can lose the role during the fetch. Without the restart, waiting requests would still get credentials of the lost
+/// role.
 async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<AwsCredential>>), Refusal> {
     loop {
         let replaced = pod.next_entitlements_change();
@@ -75,7 +78,8 @@ async fn current(pod: &PodEntry, came: Moment) -> Result<(PodRole, Arc<Lease<Aws
     }
 }
 
-/// Returns the role that the pod may have now, or `None` while its entitlement is pending or the cloud is disabled.
+/// Returns the role that the pod is allowed to have now. Returns `None` while the entitlement is pending or the cloud is
+/// disabled.
 fn own(pod: &PodEntry) -> Result<Option<PodRole>, Refusal> {
     match pod.entitlements().aws() {
         EntitlementState::Decided(entitlement) => entitlement.role().cloned().map(Some),

@@ -1,4 +1,6 @@
-//! The `aws` section of the configuration: the roles of pods, the method to assume them, and the settings of both endpoints.
+//! Reads and writes the `aws` section of the configuration.
+//! The section contains the roles of pods, the method to assume these roles, and the settings of the agent's two AWS endpoints
+//! (the metadata service and the containers' endpoint).
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -25,7 +27,7 @@ use super::policy::role_arn::{BaseRoleArn, NamedRole};
 use super::policy::session::PodTag;
 use super::policy::{RolePolicy, namespace, role_arn, session};
 
-/// The `aws` section: the configuration of AWS's endpoints.
+/// The `aws` section of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AwsConfig {
     pub(super) role_policy: RolePolicy,
@@ -35,8 +37,8 @@ pub struct AwsConfig {
     pub(super) containers: ContainersConfig,
 }
 
-/// The settings of the endpoints from which the agent gets the credentials of roles, and of the credentials with which it calls these
-/// endpoints.
+/// The settings for sessions of roles: the AWS endpoints that issue the sessions, and the credentials with which the agent calls
+/// these endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RoleSessionConfig {
     pub(super) region: String,
@@ -54,7 +56,8 @@ pub(super) struct RoleSessionConfig {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BaseCredentials {
     pub(super) source: BaseCredentialSource,
-    /// The base role, if any. The agent assumes the base role first and uses its credentials to assume the pods' roles.
+    /// The base role, if any. The agent assumes the base role first. With the base role's credentials, it assumes the pods'
+    /// roles.
     pub(super) role: Option<NamedRole>,
 }
 
@@ -75,11 +78,12 @@ pub(super) struct ImdsConfig {
     pub(super) http_tokens: TokenRequirement,
     /// The longest lifetime of a session token.
     pub(super) max_token_lifetime: Duration,
-    /// The file that stores the keys of session tokens. If it is set, the tokens survive a restart of the agent.
+    /// The file that stores the keys of session tokens. With such a file, the tokens survive a restart of the agent.
     pub(super) token_key_file: Option<PathBuf>,
     /// Regular expressions for the paths that the agent forwards to the real service.
     pub(super) passthrough_paths: Vec<String>,
-    /// The URL of the real service. Passthrough requests and the node's own credentials come from it.
+    /// The URL of the real service. The agent sends passthrough requests to this URL, and gets the node's own credentials from
+    /// it.
     pub(super) upstream_url: String,
 }
 
@@ -92,8 +96,8 @@ pub(super) struct ContainersConfig {
     pub(super) hosts: Vec<IpAddr>,
 }
 
-/// The reloadable keys of this section. `imds.tokenKeyFile` needs a restart, because the present keys signed the tokens of running
-/// pods.
+/// The reloadable keys of this section. A change of `imds.tokenKeyFile` needs a restart, because the current keys signed the
+/// tokens of running pods.
 pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
     reloadable: &[
         "account",
@@ -159,7 +163,7 @@ impl AwsConfig {
         read
     }
 
-    /// True if the agent assumes roles with its own credentials under this configuration.
+    /// True if the agent uses its base credentials for any pod under this configuration.
     pub(super) fn assumes_roles(&self) -> bool {
         let RolePolicy {
             pod_role_rules: by_pod,
@@ -261,7 +265,7 @@ fn role_sources(node: &DocumentNode<'_>) -> Vec<&'static str> {
     node.list().iter().filter_map(|item| item.text("irsa, kiam, kube2iam or pod-identity", known)).collect()
 }
 
-/// Reads the name of the EKS cluster whose role associations the agent uses. Returns `None` if pod-identity is off.
+/// Reads the name of the EKS cluster that associates roles with ServiceAccounts. Returns `None` if pod-identity is off.
 fn cluster(node: &DocumentNode<'_>, is_on: bool) -> Option<ClusterName> {
     if is_on && !node.is_present() {
         node.reject("the name of the EKS cluster, because roleSources has pod-identity");
@@ -342,8 +346,8 @@ fn exchange(
 const STS_ENDPOINTS: [(StsEndpointKind, &str); 2] =
     [(StsEndpointKind::Regional, "regional"), (StsEndpointKind::Global, "global")];
 
-/// Reads the proxy. If one of `urls` is an http URL, the function rejects a remote proxy, because the proxy could read plain HTTP. HTTPS
-/// passes through the proxy in a tunnel.
+/// Reads the proxy. If one of `urls` is an http URL, the function rejects a remote proxy, because the proxy could read plain
+/// HTTP. HTTPS passes through the proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, urls: [Option<&str>; 2]) -> Option<String> {
     let key = table.key("proxy");
     let form = "an http URL without a path, such as http://proxy.example:3128";
@@ -388,7 +392,7 @@ fn base_keys(table: &DocumentTable<'_>, base: &Path, rules: &RolePolicy) -> Base
     BaseCredentials { source, role: role_arn }
 }
 
-/// Reads those facts about the node that are visible to pods. A fact without a configured value is absent.
+/// Reads the facts about the node that pods can see. A fact without a configured value is absent.
 fn facts(table: &DocumentTable<'_>, account: Option<String>, region: &str) -> InstanceMetadata {
     let instance = table.key("instance").as_table();
     let name = |key: &'static str| {
@@ -419,8 +423,8 @@ fn imds(table: &DocumentTable<'_>, base: &Path) -> ImdsConfig {
     let expression = "a regular expression that matches whole paths, such as /latest/meta-data/ami-id";
     let token_key_file =
         table.key("tokenKeyFile").text("the path of a file", |text| values::path(text, base));
-    // Without a key file, the agent has other keys after a restart. The SDK for Rust keeps using a refused token until the token's granted lifetime
-    // ends, so the default lifetime is short without a key file.
+    // Without a key file, a restart gives the agent new keys. The SDK for Rust keeps using a refused token until the token's
+    // granted lifetime ends, so the default lifetime is short without a key file.
     let longest = if token_key_file.is_some() { MAX_TTL } else { UNKNOWN_POD_MAX_TTL };
     ImdsConfig {
         http_tokens: table
@@ -447,8 +451,8 @@ const HTTP_TOKENS: [(TokenRequirement, &str); 2] =
 
 /// Reads the configuration of the containers' credentials endpoint.
 ///
-/// The endpoint accepts two kinds of addresses in the Host header of a request: those that SDKs know, and those at which the agent listens. It
-/// refuses a DNS name, even if the name resolves to such an address.
+/// The endpoint accepts two kinds of addresses in the Host header of a request: addresses that SDKs know, and addresses at which
+/// the agent listens. The endpoint refuses a DNS name, even if the name resolves to such an address.
 fn containers_of(table: &DocumentTable<'_>, listen: &[SocketAddr]) -> ContainersConfig {
     let own = listen.iter().map(SocketAddr::ip).filter(|ip| !ip.is_unspecified());
     let mut hosts: Vec<IpAddr> = containers::ADDRESSES.into_iter().chain(own).collect();

@@ -1,6 +1,6 @@
-//! The containers' credentials endpoint on one traffic thread.
+//! Answers the requests to the containers' credentials endpoint on one traffic thread.
 //!
-//! The endpoint answers soon even if AWS does not respond, because five of AWS's clients wait without a timeout.
+//! The endpoint answers soon even if AWS does not respond, because five of AWS's SDKs wait without a timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     expected_header: "content-type: application/json",
 };
 
-/// The dialect on one traffic thread.
+/// The dialect of this endpoint, as one traffic thread uses it.
 #[derive(Debug)]
 pub(super) struct ContainersDialect {
     endpoint: ContainerCredentialsEndpoint,
@@ -102,7 +102,7 @@ impl ContainersDialect {
         Self { endpoint, audience, clock }
     }
 
-    /// Answers a pod. The function checks the token before the role, because a bad token is an error for every role.
+    /// Answers a pod's request. The function checks the token before the role, because a bad token is an error for every role.
     fn of_pod(
         &self,
         pod: &Arc<PodEntry>,
@@ -177,7 +177,7 @@ impl ReadyResponse for AwaitedCredentialsResponse {
     }
 }
 
-/// A recorded request for credentials. The replay cache answers it when the same bytes arrive again.
+/// A recorded request for credentials. The replay cache uses the record to answer when the same bytes arrive again.
 #[derive(Debug)]
 struct CredentialsReplay {
     clock: Clock,
@@ -186,8 +186,8 @@ struct CredentialsReplay {
 }
 
 impl ReplayableQuery<PodEntry> for CredentialsReplay {
-    /// Answers with the pod's current credentials. The function checks only the token's expiry time, because the thread recorded the request only for
-    /// this pod, after a full check of the token.
+    /// Answers with the pod's current credentials. The function checks only the token's expiry time. The thread fully checked the
+    /// token before it recorded the request, and the record is only for this pod.
     fn answer(
         &self,
         caller: &PodClient,

@@ -22,7 +22,7 @@ impl AwsEntitlement {
         }
     }
 
-    /// Returns a task that fetches again all leases that `before` held.
+    /// Returns a task that fetches all leases of `before` again, with the lease client of `self`.
     ///
     /// Returns `None` if either entitlement has no role, or if both share one client for leases.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {
@@ -47,8 +47,8 @@ impl AwsEntitlement {
 
 /// Returns the ARN of the pod's role.
 ///
-/// If EKS chooses the role, the result is only the role's name, because EKS reports the ARN of the role's session, which omits the role's
-/// path. In that case the result is `None` while no credentials are cached, because only the credentials name the role.
+/// If EKS chooses the role, the result is only the role's name: EKS reports the ARN of the role's session, and this ARN omits the
+/// role's path. While no credentials are cached, the result is then `None`, because only the credentials name the role.
 fn role(own: &PodRole) -> Option<String> {
     let named = own.role_access.role().map(|role| role.as_str().to_owned());
     named.or_else(|| Some(own.credentials.peek(())?.value.role_name().to_owned()))

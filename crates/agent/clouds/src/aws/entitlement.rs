@@ -1,6 +1,7 @@
 //! A pod's AWS entitlement: what the pod may get from AWS.
 //!
-//! `Aws::decide_entitlement` decides the entitlement, the pod's entry stores it, and both dialects read it for each request.
+//! `RunningAws::decide_entitlement` decides the entitlement, the pod's entry stores it, and both dialects read it for each
+//! request.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct AwsEntitlement {
     pub(super) imds_passthrough_rate_limit: Option<passthrough::PodRateLimit>,
 }
 
-/// The role of a pod, or the reason why it has none.
+/// The role of a pod, or the reason why the pod has no role.
 #[derive(Clone, Debug)]
 pub(crate) enum RoleState {
     /// The pod has this role.

@@ -1,7 +1,7 @@
 //! The upstream load of a full node on AWS, for each method to assume a role.
 //!
-//! 110 pods with 20 ServiceAccounts and roles send requests over a day of a manual clock. The tests count the calls to STS and EKS
-//! Auth.
+//! 110 pods with 20 ServiceAccounts and roles send requests over a day of a manual clock. The tests count the calls to STS and
+//! EKS Auth.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! The EC2 metadata service (IMDS) on one traffic thread.
+//! Answers the requests to the EC2 metadata service (IMDS) on one traffic thread.
 //!
-//! The order of the checks follows from how clients react to each status. Every client gets a session token, even if its pod is unknown.
-//! After a refusal, the client would send its requests without a token, in some cases until its process ends. If a pod is expected at the
-//! client's address, the dialect first waits briefly for the pod's attestation. The dialect refuses a pod, or makes it wait for
-//! credentials, at the *listing* of roles. The listing names a role only if the dialect can then answer the request for the role's
-//! document, which contains the credentials.
+//! The order of the checks follows from how clients react to each status. Every client gets a session token, even if the agent
+//! does not know the client's pod. After a refusal, the client would send its requests without a token, in some cases until its
+//! process ends. If the agent expects a pod at the client's address, the dialect first waits briefly for the pod's attestation.
+//! If a pod gets a refusal or must wait for credentials, this happens at the pod's request for the *listing* of roles. The
+//! listing names a role only if the dialect can then answer the request for the role's document, which contains the credentials.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::entitlements::EntitlementState;
 use crate::pod::{PodClient, PodEntry, PodHandlerOutcome};
 use crate::self_test_request::ReadinessRequest;
 
-/// The readiness request. It requests a session token, as each library does first.
+/// The readiness request. Like the first request of each library, it requests a session token.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     method: "PUT",
     target: "/latest/api/token",
@@ -45,7 +45,7 @@ pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     expected_header: "x-aws-ec2-metadata-token-ttl-seconds: ",
 };
 
-/// The state that all threads share for this dialect.
+/// The state of this dialect that all threads share.
 #[derive(Debug)]
 pub(super) struct ImdsService {
     imds: Imds,
@@ -57,7 +57,7 @@ pub(super) struct ImdsService {
     pub(super) tokenless_requests: Counter,
 }
 
-/// The dialect on one traffic thread.
+/// The dialect of this service, as one traffic thread uses it.
 #[derive(Debug)]
 pub(super) struct ImdsDialect {
     service: Arc<ImdsService>,
@@ -71,7 +71,7 @@ const READINESS_PROBE: Refusal =
     Refusal::new(403, "readiness_probe", "The readiness probe has no credentials.");
 
 impl ImdsService {
-    /// Creates the service from this section.
+    /// Creates the service from the `aws` section of the configuration.
     ///
     /// # Errors
     /// An expression does not compile, although the configuration accepted it.
@@ -102,7 +102,8 @@ impl ImdsService {
         UnixTime::from(self.clock.wall_time())
     }
 
-    /// Converts `end` to the monotonic clock. The result can be slightly early, because the caller read `now` earlier.
+    /// Converts `end` to the monotonic clock. The result can be slightly early, because the caller read `now` a little before
+    /// this call.
     fn moment(&self, end: UnixTime, now: Moment) -> Moment {
         now + end.time_left(self.clock.wall_time())
     }
@@ -117,8 +118,8 @@ impl ImdsService {
         self.imds.parse_request(asked.head, &sessions, visitor, self.now())
     }
 
-    /// Counts the request if it has no session token. Call this function only when the dialect answers the request, because the dialect handles a
-    /// waiting request twice.
+    /// Counts the request if it has no session token.
+    /// The dialect handles a waiting request twice. So call this function only when the dialect answers the request.
     fn note(&self, wanted: &Result<ImdsRequest<'_, '_>, Refusal>) {
         let is_without = match wanted {
             Ok(ImdsRequest::Read(query)) => query.token_expires_at.is_none(),
@@ -173,8 +174,8 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
                 // This case does not occur, because no listener speaks a dialect of a disabled cloud.
                 EntitlementState::CloudDisabled => Err(ANYONE),
             },
-            // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours, and a token for an address
-            // only for minutes. The wait is too short for a client to notice.
+            // Wait for the attestation before issuing a token, because a token for an attested pod is valid for hours. A token
+            // for an address is valid only for minutes. The wait is too short for a client to notice.
             PodClient::Unidentified if asked.has_likely_pod && asked.head.method == "PUT" => {
                 Ok(PodHandlerOutcome::AwaitIdentity)
             }
@@ -205,7 +206,8 @@ impl MetadataDialect<PodEntry> for ImdsDialect {
     }
 }
 
-/// The result for a read by a client without a decided entitlement: a refusal, or the outcome that makes the request wait.
+/// The result of a read request from a client without a decided entitlement: a refusal, or the outcome that makes the request
+/// wait.
 type Fallback = Result<Refusal, PodHandlerOutcome>;
 
 impl ImdsDialect {
@@ -213,7 +215,8 @@ impl ImdsDialect {
         Self { service, passthrough }
     }
 
-    /// Answers a client without a decided entitlement: a token if the client requests one, and the result `instead` for every read.
+    /// Answers a client without a decided entitlement. A token request gets a token, and every read request gets the result
+    /// `instead`.
     fn of_nobody(
         &self,
         visitor: TokenClient,
@@ -305,7 +308,8 @@ impl ImdsDialect {
         self.passthrough.forward(&errand).map(PodHandlerOutcome::Deferred)
     }
 
-    /// Answers with a role's document, which contains the credentials: immediately if a lease is cached, otherwise when the broker has a lease.
+    /// Answers with a role's document, which contains the credentials.
+    /// If a lease is cached, the answer comes at once, otherwise when the broker has a lease.
     fn document(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -339,8 +343,8 @@ impl ImdsDialect {
         Ok(PodHandlerOutcome::CacheHit { route: &routes::CREDENTIALS, question })
     }
 
-    /// Answers with the role's account and name. If EKS chooses the role, only the credentials name it. In that case the answer waits until the agent
-    /// has credentials.
+    /// Answers with the role's account and name. If EKS chooses the role, only the credentials name the role. In that case the
+    /// answer waits until the agent has credentials.
     fn info(
         &self,
         PodAndRole { pod, own }: PodAndRole<'_>,
@@ -405,8 +409,8 @@ fn list(
     }
 }
 
-/// Returns the longest time that a request waits for credentials. This time is shorter than the SDK's own timeout, because few SDKs retry. The SDK
-/// for Go waits half a second for the head of an answer, and most other SDKs wait one second.
+/// Returns the longest time that a request waits for credentials. This time is shorter than the SDK's own timeout, because few
+/// SDKs retry. The SDK for Go waits half a second for the head of an answer, and most other SDKs wait one second.
 fn patience(head: &RequestHead<'_, '_>) -> Duration {
     const GO: &[u8] = b"aws-sdk-go-v2/";
     if head.method == "PUT" {
@@ -479,7 +483,7 @@ impl ReadyResponse for AwaitedImdsResponse {
     }
 }
 
-/// A recorded request for a document. The replay cache answers it when the same bytes arrive again.
+/// A recorded request for a document. The replay cache uses the record to answer when the same bytes arrive again.
 #[derive(Debug)]
 struct DocumentReplay {
     service: Arc<ImdsService>,
@@ -488,8 +492,8 @@ struct DocumentReplay {
     shape: DocumentFormat,
     /// The expiry time of the request's session token, on the monotonic clock.
     ///
-    /// Each request already has a monotonic time, so the check does not read the wall clock. If the wall clock changes later, the token still expires
-    /// at this moment.
+    /// Each request already has a monotonic time, so the check does not read the wall clock. If the wall clock changes later, the
+    /// token still expires at this moment.
     session: Option<Moment>,
     dates: FormattedDateCache,
 }
@@ -497,7 +501,8 @@ struct DocumentReplay {
 impl ReplayableQuery<PodEntry> for DocumentReplay {
     /// Answers with the pod's current credentials. Returns `None` if the pod's role changed or the token expired.
     ///
-    /// After `None`, the thread parses the request again. The token needs no other check, because the thread records the request only for this pod.
+    /// After `None`, the thread parses the request again. The token needs no other check, because the thread records the request
+    /// only for this pod.
     fn answer(
         &self,
         caller: &PodClient,
@@ -559,8 +564,8 @@ mod tests {
         assert!(fact.ends_with("\r\n\r\neu-central-1"), "{fact}");
     }
 
-    /// Regression: the agent issued a token for the address instead of the pod. The token lived only for minutes, and the next pod at that address
-    /// could have used it.
+    /// Regression: the agent issued a token for the address instead of the pod. The token lived only for minutes, and the next
+    /// pod at that address could have used it.
     #[tokio::test]
     async fn a_pod_that_is_expected_at_its_address_is_proven_there_before_its_token_is_made() {
         let mut world = PodFixture::with_sections(SECTION);

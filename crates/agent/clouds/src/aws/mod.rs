@@ -1,8 +1,8 @@
-//! AWS: its configuration, the entitlements of pods, and its dialects on each traffic thread.
+//! The AWS part of the agent: its configuration, the entitlements of pods, and the AWS dialects on each traffic thread.
 //!
-//! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint (`container_handler`). A client can
-//! switch between the endpoints, so both endpoints give the pod the same credentials from one lease. `policy` decides the role, and `role_chain`
-//! decides how the agent assumes it.
+//! A pod has one identity at both endpoints: the metadata service (`imds_handler`) and the containers' endpoint
+//! (`container_handler`). A client can switch between the endpoints, so both endpoints give the pod the same credentials from one
+//! lease. `policy` decides the role, and `role_chain` decides how the agent assumes the role.
 
 mod awaited_credentials;
 mod config;
@@ -68,7 +68,7 @@ pub(super) use sdk_refresh_times::ALL as CLIENTS;
 pub(crate) struct RunningAws {
     rules: RolePolicy,
     accesses: RoleAccessBuilder,
-    /// The configuration of the broker's exchange. If it changes, the agent fetches new leases instead of using the old ones.
+    /// The configuration of the broker's exchange. If this configuration changes, the agent replaces all leases by new leases.
     broker_config: AwsExchangeConfig,
     broker: AwsBroker,
     prefetcher: Prefetcher<AwsPrefetchJob>,
@@ -76,7 +76,7 @@ pub(crate) struct RunningAws {
     containers: ContainerCredentialsEndpoint,
     container_audience: Arc<str>,
     upstream: String,
-    /// True if the configuration forwards any path to the real service.
+    /// True if the configuration allows passthrough, which forwards some paths to the real service.
     allows_passthrough: bool,
     /// The warning about session tokens that a restart of the agent invalidates, if any.
     remark: Option<String>,
@@ -95,14 +95,14 @@ impl AwsConfig {
         )
     }
 
-    /// True if the section names a file that the agent writes while it serves.
+    /// True if the section names a file that the agent writes while it serves requests.
     pub(super) fn writes_files(&self) -> bool {
         self.imds.token_key_file.is_some()
     }
 
     /// Starts the AWS part without a network call. Its background tasks run on `runtime`.
     ///
-    /// The function reuses each component of `before` whose configuration is unchanged, with its leases and counters.
+    /// The function reuses each component of `before` whose configuration is unchanged, with the component's leases and counters.
     ///
     /// # Errors
     /// The agent cannot read or use a file that the section names.
@@ -147,8 +147,8 @@ impl AwsConfig {
 
     /// Builds the state of the metadata service that all threads share.
     ///
-    /// The function reuses the keys and the counter of `before`, so issued session tokens stay valid. A change of the key file's path needs a restart
-    /// of the agent.
+    /// The function reuses the keys and the counter of `before`, so issued session tokens stay valid. A change of the key file's
+    /// path needs a restart of the agent.
     fn service(
         &self,
         clock: &Clock,
@@ -174,10 +174,11 @@ pub(super) fn readiness_request(name: DialectName) -> ReadinessRequest {
 }
 
 impl RunningAws {
-    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide
-    /// the entitlement.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations
+    /// that decide the entitlement.
     ///
-    /// The pod keeps its leases if its access (the role and how to assume it) is unchanged and the leases come from the current broker.
+    /// The pod keeps its leases if its access (the role and how to assume it) is unchanged and the leases come from the current
+    /// broker.
     pub(super) fn decide_entitlement(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -240,7 +241,8 @@ impl RunningAws {
 
 /// Returns the rate limit for the pod's passthrough requests: the limit in `before`, or a new limit.
 ///
-/// If each new entitlement had a new limit, a user who can change the pod's annotations would get a full burst of requests with each change.
+/// If each new entitlement had a new limit, a user who can change the pod's annotations would get a full burst of requests with
+/// each change.
 fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit {
     match before {
         EntitlementState::Decided(before) => before.imds_passthrough_rate_limit.clone().unwrap_or_default(),
@@ -249,7 +251,8 @@ fn share(before: EntitlementState<&AwsEntitlement>) -> passthrough::PodRateLimit
 }
 
 impl RunningAws {
-    /// Returns the pod's role. If the access and the broker are unchanged, it is the role from `before` with its leases; otherwise it is a new role.
+    /// Returns the pod's role: the role in `before` with its leases if the access and the broker are unchanged, otherwise a new
+    /// role.
     fn own(
         &self,
         applicant: &EntitlementRequest<'_>,
@@ -274,8 +277,8 @@ impl RunningAws {
             AllowedRole::Granted(grant) => Some(grant.role.name().clone()),
             AllowedRole::Associated(_) => None,
         };
-        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. If only EKS
-        // knows whether the pod has a role, the agent does not prefetch, because most of these pods have none.
+        // The agent prefetches only once per pod, because otherwise each change of the pod's annotations would cause calls. If
+        // only EKS knows whether the pod has a role, the agent does not prefetch, because most such pods have no role.
         if applicant.should_prefetch && role.is_some() && matches!(before, EntitlementState::Pending) {
             self.prefetcher.enqueue(AwsPrefetchJob::new(&holder, &complainer));
         }

@@ -1,12 +1,12 @@
-//! Forwards requests to the instance's real metadata service, for paths that an operator's expression allows. Paths to credentials
-//! are never allowed.
+//! Forwards requests to the instance's real metadata service, for paths that an operator's expression allows. The agent never
+//! forwards a path to credentials.
 //!
-//! The dialect builds each upstream request itself, from a canonical path and a session token of the agent. The pod never sees that token, its
-//! lifetime or a 401. The pod's client would treat a 401 as an error of the client's own token.
+//! The dialect builds each upstream request itself, from a canonical path and a session token of the agent. The pod never sees
+//! that token, the token's lifetime or a status 401. The pod's client would treat a 401 as an error of the client's own token.
 //!
-//! Pods must not exhaust the real service, because AWS limits its rate for the whole instance, and the node's own credentials come from it. Therefore
-//! the agent normally makes one call to the real service for each request. The rate of calls is limited per pod ([`PodRateLimit`]) and per node
-//! ([`NodeRateLimit`]).
+//! Pods must not exhaust the real service, because AWS limits the service's rate for the whole instance, and the node's own
+//! credentials come from the service. Therefore the agent normally makes one call to the real service for each request. The rate
+//! of calls is limited per pod ([`PodRateLimit`]) and per node ([`NodeRateLimit`]).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub(super) struct ImdsPassthrough {
 /// The rate limit for calls of all pods to the real service, on all threads: 100 calls per second, with bursts of 200.
 ///
 /// AWS allows an instance 1,024 packets per second to its link-local services: DNS, time and metadata (EC2 user guide, "Query
-/// limits"). A call takes about three packets, so two thirds remain for other traffic. A burst of 200 suffices for pods that start
-/// together and read one or two facts each.
+/// limits"). A call takes about three packets, so two thirds remain for other traffic. A burst of 200 suffices for pods that
+/// start together and read one or two facts each.
 #[derive(Debug)]
 pub(super) struct NodeRateLimit(Gcra);
 
@@ -54,8 +54,8 @@ impl NodeRateLimit {
 
 /// The rate limit for calls of one pod to the real service: 10 calls per second, with bursts of 40.
 ///
-/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`]. It therefore takes the bursts of
-/// five pods, or ten pods that read all the time, to exhaust the limit of the node.
+/// With a burst of 40, a tool can read all facts of an instance. The rate is a tenth of [`NodeRateLimit`]. So only the bursts of
+/// five pods, or ten pods that read all the time, exhaust the limit of the node.
 #[derive(Clone, Debug)]
 pub(super) struct PodRateLimit(Arc<Gcra>);
 
@@ -84,12 +84,12 @@ const TOO_FAST_TOGETHER: Refusal = Refusal::new(
 const NO_TOKEN: Refusal = Refusal::new(
     503,
     "imds_token_unavailable",
-    "The real metadata service gives the agent no session token, or rejects the token that it gave; try again shortly.",
+    "The real metadata service gives the agent no session token, or rejects a token that the service issued; try again shortly.",
 );
 const TOO_LONG: Refusal = Refusal::new(
     502,
     "upstream_too_large",
-    "The real metadata service's answer is larger than the agent forwards.",
+    "The real metadata service's answer exceeds the maximum size that the agent forwards.",
 );
 
 /// A pod's request to the real service, and the remaining timeout of its client.
@@ -97,7 +97,7 @@ const TOO_LONG: Refusal = Refusal::new(
 pub(super) struct PassthroughRequest<'a> {
     /// The pod's rate limit. `None` if the configuration allows no passthrough.
     pub(super) rate_limit: Option<&'a PodRateLimit>,
-    /// The request takes its upstream permits from the share of this client.
+    /// The request uses upstream permits from the share of this client.
     pub(super) client: ClientId,
     /// The canonical path.
     pub(super) path: &'a str,
@@ -127,7 +127,8 @@ impl ImdsPassthrough {
         }))
     }
 
-    /// Sends the request. If the service rejects the cached token, for example after its restart, repeats the request once with a new token.
+    /// Sends the request. If the service rejects the cached token, for example after a restart of the service, the function
+    /// repeats the request once with a new token.
     async fn answer(
         &self,
         client: ClientId,
@@ -163,7 +164,7 @@ impl ImdsPassthrough {
         self.forwarder.forward_non_long_poll(client, &forward)?.await
     }
 
-    /// Returns the cached token. Fetches a new token if none is cached, or if the cached token expires soon or is `refused`.
+    /// Returns the cached token. Fetches a new token if no token is cached, or if the cached token expires soon or is `refused`.
     ///
     /// Only one call for a token runs at a time on this thread; other requests wait for its result.
     async fn token(&self, refused: Option<&Token>, patience: Duration) -> Result<Token, Refusal> {
@@ -190,7 +191,7 @@ impl ImdsPassthrough {
 
 const TTL: &str = "x-aws-ec2-metadata-token-ttl-seconds";
 
-/// The requested lifetime of a token in seconds. It is the longest that the service grants.
+/// The requested lifetime of a token in seconds: the longest lifetime that the service grants.
 const ASKED: &str = "21600";
 
 /// A session token of the agent, which several requests can use at the same time.
@@ -201,8 +202,8 @@ type Token = Rc<Secret<String>>;
 struct Session {
     /// The cached token. A request holds this Tokio lock while it fetches the next token.
     kept: Mutex<Option<CachedImdsToken>>,
-    /// The client id for the token calls' upstream permits. It is separate from the pods' ids, so a pod that has used all its permits cannot block
-    /// these calls.
+    /// The client id with which calls for a token take upstream permits. This id differs from the ids of pods. So a pod that has
+    /// used all its permits cannot block the calls for a token.
     id: ClientId,
 }
 
@@ -222,7 +223,8 @@ impl CachedImdsToken {
         if status != 200 || rest.is_some() || !is_text(token.expose()) {
             return Err(NO_TOKEN);
         }
-        // The agent renews the token after nine tenths of its lifetime. Requests that still use the old token finish in the last tenth.
+        // The agent renews the token after nine tenths of its lifetime. Requests that still use the old token finish in the last
+        // tenth.
         let renew_at = now + life(&headers) / 10 * 9;
         Ok(Self { token: Rc::new(token), renew_at })
     }
@@ -232,7 +234,7 @@ impl CachedImdsToken {
     }
 }
 
-/// Returns the lifetime of a token: the requested one, or a shorter one that the service states.
+/// Returns the lifetime of a token: the requested lifetime, or a shorter lifetime that the service states.
 fn life(headers: &HeaderMap) -> Duration {
     let seconds = |text: &str| text.parse::<u64>().ok();
     let told = headers.get(TTL).and_then(|value| value.to_str().ok()).and_then(seconds);
@@ -246,7 +248,8 @@ struct PassthroughResponse(Result<UpstreamResponse, Refusal>);
 
 impl ReadyResponse for PassthroughResponse {
     fn write(self: Box<Self>, writing: &WriteContext<'_>, out: &mut Vec<u8>) -> WriteOutcome {
-        // The answers of allowed paths are short. An answer with a `rest` does not fit into the forwarder's window of 8 KiB.
+        // The answers of allowed paths are short. An answer with a `remaining_body` does not fit into the forwarder's window of 8
+        // KiB.
         let answer = self
             .0
             .and_then(|answer| if answer.remaining_body.is_none() { Ok(answer) } else { Err(TOO_LONG) });

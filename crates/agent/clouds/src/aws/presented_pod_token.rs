@@ -1,11 +1,14 @@
-//! Checks the Kubernetes token that a pod sends to the containers' credentials endpoint: its pod, its audience and its expiry time.
+//! Checks the Kubernetes token that a pod sends to the containers' credentials endpoint.
+//! The module checks the token's pod, audience and expiry time.
 //!
-//! The agent identifies the pod by its connection. The token cannot select another pod: a pod gets its own credentials or none. The token protects
-//! against an attacker who can make a pod *send* a request but cannot set its headers. Such a request has no `Authorization` header.
+//! The agent identifies the pod by its connection. The token cannot select another pod: a pod gets its own credentials or no
+//! credentials. The token protects against an attacker who can make a pod *send* a request but cannot set the request's headers.
+//! Such a request has no `Authorization` header.
 //!
 //! The agent does not check the signature. A signature check would need a call to the API server per token, and pods would get no
-//! credentials while the API server is down. A forged token gains a pod nothing, because the pod can get the same credentials from the
-//! metadata service. But the agent refuses a token that was copied from another pod, so that the pod's owner sees the mistake.
+//! credentials while the API server is down. A pod gains nothing with a forged token, because the pod can get the same
+//! credentials from the metadata service. But the agent refuses a token that was copied from another pod, so that the pod's owner
+//! sees the mistake.
 
 use std::time::Duration;
 
@@ -30,7 +33,7 @@ const TOKEN_AUDIENCE_MISMATCH: Refusal = Refusal::new(
 const EXPIRED: Refusal = Refusal::new(
     401,
     "expired_token",
-    "The token in the Authorization header has expired; read its file again.",
+    "The token in the Authorization header has expired; read the token's file again.",
 );
 
 const TOKEN_NOT_YET_VALID: Refusal = Refusal::new(
@@ -39,7 +42,8 @@ const TOKEN_NOT_YET_VALID: Refusal = Refusal::new(
     "The token in the Authorization header is not valid yet: the node's clock is behind, or the issuer's clock is ahead.",
 );
 
-/// The tolerance for a clock of the API server that is ahead of the node's clock. Common JWT libraries use the same value.
+/// The agent tolerates it if the API server's clock is ahead of the node's clock by up to this time. Common JWT libraries use the
+/// same value.
 const LEEWAY: Duration = Duration::from_secs(60);
 
 /// The claims that the agent reads. Source: Kubernetes documentation, "Managing Service Accounts", schema of bound tokens.
@@ -47,8 +51,8 @@ const LEEWAY: Duration = Duration::from_secs(60);
 struct Claims {
     aud: Audiences,
     exp: u64,
-    /// The time at which the token becomes valid. The API server always sets this time. A token without it is valid as soon as it
-    /// is issued (RFC 7519 section 4.1.5).
+    /// The time at which the token becomes valid. The API server always sets this time. A token without this time is valid as
+    /// soon as it is issued (RFC 7519 section 4.1.5).
     nbf: Option<u64>,
     #[serde(rename = "kubernetes.io")]
     kubernetes: Kubernetes,
@@ -101,8 +105,8 @@ fn read(token: &str) -> Option<Claims> {
 }
 
 impl Kubernetes {
-    /// True if the token belongs to `pod`. The function compares UIDs because names can be reused. For pods from an identity file (`static`), which
-    /// have no UID from an API server, the function compares only names.
+    /// True if the token belongs to `pod`. The function compares UIDs because names can be reused. Pods from an identity file
+    /// (`static`) have no UID from an API server. For these pods, the function compares only names.
     fn is_of(&self, pod: &Pod) -> bool {
         let account = &pod.service_account;
         let is_same = *self.namespace == *account.namespace

@@ -26,7 +26,7 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     access_denied: Refusal::new(
         403,
         "access_denied",
-        "AWS denies this role to this pod: the role's trust policy, or a policy of the principal that assumes the role for the pod, does not allow it.",
+        "AWS denies this role to this pod. Check the role's trust policy, and the policies of the principal that assumes the role for the pod.",
     ),
     exchange_rejected: Refusal::new(
         403,
@@ -37,7 +37,7 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
         403,
         "node_credentials_denied",
         "AWS rejects the node's own credentials (aws.credentials), which the agent needs to assume this pod's role. The operator of the \
-         cluster must correct that.",
+         cluster must correct these credentials.",
     ),
     no_association: Refusal::new(
         404,
@@ -48,7 +48,7 @@ pub(super) const REFUSALS: CloudRefusals = CloudRefusals {
     pod_token_unavailable: Refusal::new(
         503,
         "pod_token_unavailable",
-        "The agent cannot get this pod's Kubernetes token, or AWS does not accept it; try again shortly.",
+        "The agent cannot get this pod's Kubernetes token, or AWS does not accept this token; try again shortly.",
     ),
     throttled: Refusal::new(
         503,

@@ -7,18 +7,19 @@ use seawall_broker::aws::AwsCredential;
 use seawall_core::{Lease, Moment};
 use seawall_protocols::aws::{CredentialsDocument, Iso8601Time, UnixTime};
 
-/// The least remaining lifetime that credentials need for the listing to name their role.
+/// The listing names a role only if the role's credentials have at least this remaining lifetime.
 ///
-/// Clients request the role's document after the listing. If the credentials expire in between and the agent refuses the document, a client that uses
-/// the AWS CRT aborts its process.
+/// Clients request the role's document after the listing. If the credentials expire in between and the agent refuses the
+/// document, a client that uses the AWS CRT aborts its process.
 pub(super) const MIN_LISTED_LIFETIME: Duration = Duration::from_secs(10);
 
-/// Returns the document of a lease.
+/// Returns the credentials document of a lease.
 pub(super) fn credentials_document(lease: &Lease<AwsCredential>) -> CredentialsDocument<'_> {
     FormattedDateCache::default().credentials_document(lease)
 }
 
-/// The formatted dates of the last written lease. Formatting both dates takes a tenth of the time of an answer with cached credentials.
+/// The formatted dates of the last written lease. Formatting both dates takes a tenth of the time of an answer with cached
+/// credentials.
 #[derive(Debug, Default)]
 pub(super) struct FormattedDateCache(RefCell<Option<LeaseDates>>);
 
@@ -34,8 +35,8 @@ struct LeaseDates {
 type Span = (SystemTime, Moment, Moment);
 
 impl FormattedDateCache {
-    /// Returns the document of this lease. The function formats the dates only if the lease's times differ from those of the previous
-    /// lease.
+    /// Returns the document of this lease. The function formats the dates only if the lease's times differ from those of the
+    /// previous lease.
     pub(super) fn credentials_document<'a>(
         &self,
         lease: &'a Lease<AwsCredential>,
@@ -61,8 +62,8 @@ impl FormattedDateCache {
 impl LeaseDates {
     /// Formats the dates of a lease. The expiry is the date that AWS stated.
     ///
-    /// The agent counts the lifetime from the end of the second in which AWS answered. `LastUpdated` is the beginning of that second. Otherwise
-    /// `LastUpdated` would be later than the `Date` header of AWS's answer.
+    /// The agent counts the lifetime from the end of the second in which AWS answered. `LastUpdated` is the beginning of that
+    /// second. Otherwise `LastUpdated` would be later than the `Date` header of AWS's answer.
     fn new(of: Span) -> Self {
         let (end, issued, expires) = of;
         let end = UnixTime::from(end);
@@ -89,8 +90,8 @@ mod tests {
         let at = |after: Duration| {
             Iso8601Time::from_unix_time(UnixTime::from(SystemTime::UNIX_EPOCH + start + after))
         };
-        // AWS answers in the middle of a second, and the `Date` header of its answer omits the fraction. Without `Date`, the lifetime counts from the
-        // agent's own clock.
+        // AWS answers in the middle of a second, and the `Date` header of its answer omits the fraction. Without `Date`, the
+        // lifetime counts from the agent's own clock.
         for (answered, life) in [
             (Duration::from_millis(100), Duration::from_secs(3599)),
             (Duration::from_millis(100), Duration::from_millis(3_599_900)),

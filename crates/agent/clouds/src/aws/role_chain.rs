@@ -1,7 +1,7 @@
 //! The chain of roles through which the agent assumes a pod's role.
 //!
-//! The module combines the policy's decision for a pod with the configuration. The result is a [`RoleAccess`], with which the broker fetches
-//! credentials.
+//! The module combines the policy's decision for a pod with the configuration. The result is a [`RoleAccess`], with which the
+//! broker fetches credentials.
 
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ pub(super) struct RoleAccessBuilder {
 /// The identity with which the agent assumes the roles of pods.
 #[derive(Debug)]
 enum BaseIdentity {
-    /// The agent itself. If there is a base role, the agent assumes it first.
+    /// The agent itself. If there is a base role, the agent assumes the base role first.
     Agent(Option<KeySignedRole>),
-    /// The pod's identity: the pod's own token for this audience first assumes this role.
+    /// The pod's identity. The pod's own token for this audience first assumes this role.
     Pod { audience: Arc<str>, role: RoleArn },
 }
 

@@ -1,7 +1,8 @@
-//! The AWS SDKs by User-Agent, with the remaining lifetime at which each SDK refreshes its credentials.
+//! Lists the AWS SDKs by User-Agent, with the remaining lifetime at which each SDK refreshes its credentials.
 //!
-//! The values were measured with the real clients. If a client refreshes at different lifetimes at the two endpoints, the larger value counts. The
-//! SDKs for JavaScript send no User-Agent to the metadata service. Some SDKs send none to the containers' endpoint.
+//! The values were measured with the real clients. If a client refreshes at different lifetimes at the two endpoints, the larger
+//! value counts. The SDKs for JavaScript send no User-Agent to the metadata service. Some SDKs send no User-Agent to the
+//! containers' endpoint.
 
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) const ALL: SdkProfiles = SdkProfiles {
     profiles: KNOWN,
     // The SDK for C++ fetches every five minutes: thirteen times in an hour, including both ends of the hour.
     normal_fetches_per_hour: 13,
-    no_user_agent_description: "unknown (it sends no User-Agent; neither do the AWS SDKs for JavaScript)",
+    no_user_agent_description: "unknown (it sends no User-Agent, and the AWS SDKs for JavaScript do not send one either)",
     lifetime_advice: "Raise the role's MaxSessionDuration and aws.session.duration, or use a newer SDK release.",
     earliest_affected: Some(FirstExpiringSdks {
         remaining_lifetime: Duration::from_secs(15 * 60),
@@ -75,8 +76,8 @@ mod tests {
         [Some(family.imds), family.container].into_iter().flatten()
     }
 
-    /// Each client family is in the list of this module and in the list of the testkit. If several releases send the same name, the profile has their
-    /// largest window, in minutes.
+    /// Each client family is in the list of this module and in the list of the testkit. If several releases send the same name,
+    /// the profile has their largest window, in minutes.
     #[test]
     fn each_family_is_found_by_what_it_sends_with_the_larger_of_its_windows_or_said_to_send_nothing() {
         for family in all() {

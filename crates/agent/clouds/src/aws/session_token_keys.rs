@@ -1,11 +1,11 @@
-//! Stores the keys with which all traffic threads sign session tokens. The module rotates the keys, and saves them in a file so that tokens survive a
-//! restart.
+//! Stores the keys with which all traffic threads sign session tokens. The module rotates the keys, and saves them in a file so
+//! that tokens survive a restart.
 //!
 //! The agent writes the file only after it has signed a token, so a check of the configuration writes no file.
 //!
-//! Without a writable file, a restart invalidates all tokens. The SDK for Rust then fails until the granted lifetime of its token ends. To prevent
-//! this, set `aws.imds.tokenKeyFile`. Without this setting, tokens live only for minutes by default. If the wall clock jumps forward beyond a token's
-//! expiry time, the token also becomes invalid, with or without the file.
+//! Without a writable file, a restart invalidates all tokens. The SDK for Rust then fails until the granted lifetime of its token
+//! ends. To prevent this, set `aws.imds.tokenKeyFile`. Without this setting, tokens live only for minutes by default. If the wall
+//! clock jumps forward beyond a token's expiry time, the token also becomes invalid, with or without the file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ impl TokenKeyStore {
     /// Loads the keys from the file. Creates new keys if the file does not exist or contains no valid keys.
     ///
     /// # Errors
-    /// The file exists but cannot be read, or the kernel provides no random bytes.
+    /// The agent cannot read the existing file, or the kernel provides no random bytes.
     pub(super) fn open(file: Option<&Path>, clock: &Clock) -> anyhow::Result<Self> {
         let kept = file.map(read).transpose()?.flatten();
         let is_used = kept.is_some();
@@ -67,7 +67,7 @@ impl TokenKeyStore {
         self.keys.load()
     }
 
-    /// Records that a token was signed. After the first call, [`Self::run`] writes the keys to the file.
+    /// Records that the agent has signed a token. After the first call, [`Self::run`] writes the keys to the file.
     pub(super) fn mark_used(&self) {
         if !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed) {
             self.used.notify_one();
@@ -88,11 +88,13 @@ impl TokenKeyStore {
         }
     }
 
-    /// Rotates the keys if a rotation is due. Returns true if a rotation was due, even if it failed because no random bytes were available.
+    /// Rotates the keys if a rotation is due. Returns true if a rotation was due, even if the rotation failed because no random
+    /// bytes were available.
     fn replace_in_time(&self) -> bool {
         let now = UnixTime::from(self.clock.wall_time());
         let kept = self.keys.load().to_bytes();
-        // The function rotates a copy, because threads sign with the current keys until the new keys are stored.
+        // The function rotates a copy of the keys, because threads sign with the current keys until the function has stored the
+        // new keys.
         let Ok(keys) = TokenSigningKeys::from_bytes(kept.expose()) else { return false };
         if !keys.is_rotation_due(now) {
             return false;
@@ -106,7 +108,8 @@ impl TokenKeyStore {
         true
     }
 
-    /// Writes the file on a separate thread. The control thread must not wait for the disk, because it renews the credentials of all pods.
+    /// Writes the file on a separate thread. The control thread must not wait for the disk, because it renews the credentials of
+    /// all pods.
     async fn write(&self) {
         let Some(path) = self.file.clone() else { return };
         let keys = self.keys.load_full();
@@ -130,15 +133,15 @@ fn read(path: &Path) -> anyhow::Result<Option<TokenSigningKeys>> {
         .context("aws.imds.tokenKeyFile")?;
     let keys = TokenSigningKeys::from_bytes(bytes.expose());
     if keys.is_err() {
-        tracing::warn!(path = %path.display(), "aws.imds.tokenKeyFile has no valid session token keys; the agent writes new ones");
+        tracing::warn!(path = %path.display(), "aws.imds.tokenKeyFile has no valid session token keys; the agent writes new keys");
     }
     Ok(keys.ok())
 }
 
 /// Writes the keys to a temporary file and renames it to `path`, so readers always see a complete file.
 ///
-/// The function creates the file with permissions for its owner only. The temporary name is unique, because two agents can write at the
-/// same time during an upgrade.
+/// The function creates the file with permissions for its owner only. The temporary name is unique, because two agents can write
+/// at the same time during an upgrade.
 fn write(path: &Path, keys: &TokenSigningKeys) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", name_of_its_own()?));
     let written = write_new(&beside, keys).and_then(|()| fs::rename(&beside, path));

@@ -21,8 +21,8 @@ async fn a_days_documents_have_sixteen_minutes_left_though_sts_is_away_for_nine(
     world.wait_for_first_credentials().await;
     let mut least = Duration::MAX;
     for minute in 0..24 * 60 {
-        // STS is down for nine minutes of every 35. The agent renews a lease about once in 35 minutes too, so during the day renewals are
-        // due at many different minutes of an outage.
+        // STS is down for nine minutes of every 35. The agent renews a lease about once in 35 minutes too, so during the day
+        // renewals are due at many different minutes of an outage.
         let is_away = minute % 35 >= 26;
         let faults = Faults { error_rate: f64::from(u8::from(is_away)), ..Faults::default() };
         sts.set_faults(&faults);

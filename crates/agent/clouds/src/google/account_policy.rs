@@ -1,7 +1,7 @@
 //! Determines the Google service account that a pod impersonates, from GKE's annotation on the pod's ServiceAccount.
 //!
-//! The module reads only this annotation. A malformed value is an error and does not count as "no account", because a pod without an account gets the
-//! credentials of its own identity.
+//! The module reads only this annotation. A malformed value is an error and does not count as "no account", because a pod without
+//! an account gets the credentials of its own identity.
 
 use std::sync::Arc;
 
@@ -26,14 +26,15 @@ pub(crate) const IDENTITY_FILE_KEYS: &[IdentityFileKey] = &[IdentityFileKey {
     is_valid: is_google_account,
 }];
 
-/// The reason why a pod's Google account cannot be determined.
+/// The reason why the agent cannot determine a pod's Google account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccountError {
     /// The agent has not read the pod's ServiceAccount yet.
     NotRead,
     /// The pod's ServiceAccount does not exist.
     Missing,
-    /// The annotation is not a service account's e-mail address. The agent must refuse the pod, and must not use the pod's own identity instead.
+    /// The annotation is not a service account's e-mail address. The agent must refuse the pod, and must not use the pod's own
+    /// identity instead.
     Malformed,
 }
 
@@ -56,8 +57,9 @@ pub(super) fn resolve_account(facts: &PodAnnotations) -> Result<Option<Arc<str>>
 /// The maximum length of an e-mail address (RFC 5321, section 4.5.3.1.3, without the angle brackets).
 const LONGEST_EMAIL: usize = 254;
 
-/// The domain suffix of every Google service account. Source: Google Cloud documentation, "Types of service accounts". Before the suffix, the domain
-/// of a user-made account has `PROJECT.iam`. The domain of a built-in account has `developer`, `appspot` or `cloudservices`.
+/// The domain suffix of every Google service account. Source: Google Cloud documentation, "Types of service accounts". Before the
+/// suffix, the domain of a user-made account has `PROJECT.iam`. The domain of a built-in account has `developer`, `appspot` or
+/// `cloudservices`.
 const GOOGLE_DOMAIN: &str = ".gserviceaccount.com";
 
 /// True if `value` is the e-mail address of a Google service account.

@@ -19,8 +19,8 @@ pub struct GoogleConfig {
     pub mode: GoogleMode,
     /// The URL of the real metadata server, for `conceal` mode and for `passthrough_service_accounts`.
     pub upstream_url: String,
-    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, the agent filters the requests of these
-    /// pods, and the pods get the node's credentials.
+    /// The ServiceAccounts whose pods use the real metadata server in `federate` mode. As in `conceal` mode, the agent filters
+    /// the requests of these pods, and the pods get the node's credentials.
     pub passthrough_service_accounts: Vec<ServiceAccount>,
 }
 
@@ -79,7 +79,8 @@ pub(crate) const RELOADABLE_KEYS: ReloadableKeys = ReloadableKeys {
 const REAL: &str = "http://169.254.169.254";
 
 impl GoogleConfig {
-    /// Reads the section. If the section has keys of both modes, the function checks all of them, even the keys of the mode that is off.
+    /// Reads the section. If the section has keys of both modes, the function checks all of them, even the keys of the mode that
+    /// is off.
     pub fn read(section: &DocumentNode<'_>, base: &Path, listen: &[SocketAddr]) -> Self {
         let table = section.as_table();
         let mode = GoogleMode::read(&table, base);
@@ -184,7 +185,7 @@ fn node(table: &DocumentTable<'_>) -> google::NodeMetadata {
     let cluster = table.key("cluster").as_table();
     let number = "the project's number, such as 123456789012";
     let name = name_or(&instance, "name", "node");
-    let uid = cluster.key("uid").text("a name or nothing", |text| {
+    let uid = cluster.key("uid").text("a name or an empty text", |text| {
         if text.is_empty() { Some(String::new()) } else { values::name(text) }
     });
     google::NodeMetadata {
@@ -247,7 +248,7 @@ fn default_audience(shape: GoogleExchangeApi, provider: &str, pool: &str) -> Str
     }
 }
 
-/// Reads the exchange's `audience` from the key `workloadIdentityProvider`. Its format depends on the exchange API.
+/// Reads the exchange's `audience` from the key `workloadIdentityProvider`. The format of the value depends on the exchange API.
 fn workload_identity_provider(shape: GoogleExchangeApi, table: &DocumentTable<'_>) -> String {
     let (form, start) = match shape {
         GoogleExchangeApi::Sts => (
@@ -285,8 +286,8 @@ fn url(table: &DocumentTable<'_>, key: &'static str, default: &str) -> String {
     table.key(key).text(form, values::parse_secure_url).unwrap_or_else(|| default.to_owned())
 }
 
-/// Reads the proxy. If one of `upstreams` is an http URL, the function rejects a remote proxy, because the proxy could read plain HTTP.
-/// HTTPS passes through the proxy in a tunnel.
+/// Reads the proxy. If one of `upstreams` is an http URL, the function rejects a remote proxy, because the proxy could read plain
+/// HTTP. HTTPS passes through the proxy in a tunnel.
 fn proxy(table: &DocumentTable<'_>, upstreams: &[&str]) -> Option<String> {
     let key = table.key("proxy");
     let proxy =

@@ -23,7 +23,7 @@ impl GoogleEntitlement {
         })
     }
 
-    /// Returns a task that fetches again the credentials that `before` held.
+    /// Returns a task that fetches all credentials of `before` again, with the lease client of `self`.
     ///
     /// Returns `None` if either entitlement has no credentials, or if both share one client for leases.
     pub(crate) fn refetch_task(&self, before: EntitlementState<&Self>) -> Option<RefetchTask> {

@@ -1,6 +1,7 @@
 //! A pod's Google entitlement: what the pod may get from Google.
 //!
-//! `Google::decide_entitlement` decides the entitlement, the pod's entry stores it, and the dialect reads it for each request.
+//! `RunningGoogle::decide_entitlement` decides the entitlement, the pod's entry stores it, and the dialect reads it for each
+//! request.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Answers one request in Google's dialect.
 //!
-//! Some answers are public: those by which libraries detect a metadata server ([`DetectionResponder`]). Refused and unidentified clients also get
-//! them. All other answers depend on the pod's own [`GoogleEntitlement`]. The client resolver finds the pod by the connection, so no
-//! request can select the entitlement of another pod.
+//! Libraries detect a metadata server by certain answers ([`DetectionResponder`]). These answers are public: refused and
+//! unidentified clients also get them. All other answers depend on the pod's own [`GoogleEntitlement`]. The client resolver finds
+//! the pod by the connection, so no request can select the entitlement of another pod.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,8 @@ pub(super) struct GoogleDialect {
     detection: DetectionResponder,
     serves: GoogleDialectMode,
     waits: LongPollAnswerer,
-    /// Forwards requests to the real metadata server: in `conceal` mode those of every client, otherwise those of pods with a
-    /// ServiceAccount in `passthroughServiceAccounts`.
+    /// Forwards requests to the real metadata server: in `conceal` mode the requests of every client, otherwise the requests of
+    /// pods with a ServiceAccount in `passthroughServiceAccounts`.
     passthrough: GooglePassthrough,
 }
 
@@ -63,8 +63,8 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
         CloudName::Google
     }
 
-    /// Claims the paths of the metadata server's versions and the paths above them. Libraries request `/` to detect a metadata
-    /// server.
+    /// True for the paths of the metadata server's API versions, and for the paths above them. Libraries request `/` to detect a
+    /// metadata server.
     fn serves_path(&self, path: &str) -> bool {
         matches!(path, "/" | "/computeMetadata")
             || path.starts_with("/computeMetadata/")
@@ -77,10 +77,12 @@ impl MetadataDialect<PodEntry> for GoogleDialect {
 
     /// Returns the longest wait for an identity: 400 ms for Go's clients and 500 ms for others.
     ///
-    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5 and 1.5 s.
-    /// If the agent waited longer, Node's client would give up during its third try and report a timeout instead of the agent's refusal.
+    /// The strictest of Go's clients gives up after 500 ms. Node's client allows 3 s for all its tries, with pauses of 0.1, 0.5
+    /// and 1.5 s. If the agent waited longer, Node's client would give up during its third try and report a timeout instead of
+    /// the agent's refusal.
     fn identity_timeout(&self, head: &RequestHead<'_, '_>) -> Duration {
-        // The package cloud.google.com/go/compute/metadata sends `gcloud-golang/0.1`. The package net/http sends `Go-http-client/`.
+        // The package cloud.google.com/go/compute/metadata sends `gcloud-golang/0.1`. The package net/http sends
+        // `Go-http-client/`.
         let is_go = |agent: &[u8]| {
             ["Go-http-client/", "gcloud-golang/"].iter().any(|known| agent.starts_with(known.as_bytes()))
         };
@@ -132,7 +134,7 @@ impl GoogleDialect {
         Self { detection: DetectionResponder::default(), serves, waits, passthrough }
     }
 
-    /// Returns the kind of server whose headers the answers carry.
+    /// Returns the kind of metadata server that the answers imitate. The kind determines the headers.
     fn server(&self) -> MetadataServerKind {
         match self.serves {
             GoogleDialectMode::Federate { .. } => MetadataServerKind::Gke,
@@ -142,8 +144,8 @@ impl GoogleDialect {
 
     /// Answers a detection request of any client. The answer confirms that this is a metadata server.
     ///
-    /// A library that gets a refusal here concludes permanently that there is no metadata server, and hides the reason. A library that gets this
-    /// answer requests a token and then shows the agent's refusal to its user.
+    /// A library that gets a refusal here concludes permanently that there is no metadata server, and hides the reason. A library
+    /// that gets this answer requests a token and then shows the agent's refusal to its user.
     fn detect(&self, asked: RequestContext<'_, '_, '_>, out: &mut Vec<u8>) -> Option<PodHandlerOutcome> {
         let status = self.write_text(&self.detection.answer(asked.head)?, asked.response_context, out);
         Some(PodHandlerOutcome::Answered { route: &route::PROBE, status })
@@ -297,7 +299,7 @@ fn wanted<'a>(credential: &'a CredentialQuery<'_, '_>) -> FormattedCredentialReq
     }
 }
 
-/// Answers with a credential: immediately if a lease is cached, otherwise when the broker has a lease.
+/// Answers with a credential. If a lease is cached, the answer comes at once, otherwise when the broker has a lease.
 fn credential(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,
@@ -333,7 +335,7 @@ fn lend(
     Some(routes::route_of_request(wanted.credential_request))
 }
 
-/// A recorded credential request. The replay cache answers it when the same bytes arrive again.
+/// A recorded credential request. The replay cache uses the record to answer when the same bytes arrive again.
 #[derive(Debug)]
 struct CredentialReplay {
     /// The tree with which the request was parsed.
@@ -343,9 +345,10 @@ struct CredentialReplay {
 }
 
 impl ReplayableQuery<PodEntry> for CredentialReplay {
-    /// Answers with the client's current credentials, if its tree is still the same.
+    /// Answers with the pod's current credentials, if the pod's tree is still the same.
     ///
-    /// Another tree can interpret the same path differently, because the tree decides which account the path names and which scopes are the default.
+    /// Another tree can interpret the same path differently, because the tree decides which account the path names and which
+    /// scopes are the default.
     fn answer(
         &self,
         caller: &PodClient,

@@ -1,4 +1,5 @@
-//! Handles requests that wait for a credential that is not cached, or for a change of a credential or of the metadata tree.
+//! Handles requests that must wait. They wait for a credential that is not cached, or for a change of a credential or the
+//! metadata tree.
 //!
 //! Every wait has a time limit. [`LongPollLimit`] also limits the number of long polls.
 
@@ -45,8 +46,8 @@ impl LongPollAnswerer {
         self.0.try_acquire(shares.long_poll_counter)
     }
 
-    /// Waits until the tree's text differs from the text that the client knows, and returns the new text. At the timeout it returns
-    /// the known text.
+    /// Waits until the tree's text differs from the text that the client knows, and returns the new text. At the timeout, the
+    /// function returns the known text.
     ///
     /// The text can change when the annotations of the pod's ServiceAccount change.
     pub(super) fn await_text_change(
@@ -70,8 +71,8 @@ impl LongPollAnswerer {
         })
     }
 
-    /// Waits until the credential differs from the client's credential, and returns the new credential. At the timeout it returns the current
-    /// credential.
+    /// Waits until the credential differs from the client's credential, and returns the new credential. At the timeout, the
+    /// function returns the current credential.
     pub(super) fn await_lease_change(
         &self,
         pod: &Arc<PodEntry>,
@@ -124,9 +125,10 @@ fn look_again(pod: &PodEntry, look: &LongPollTarget) -> Option<Result<TreeText<'
 /// The longest time that an ended long poll waits for a pending decision about the pod's entitlement.
 const CHANGING: Duration = Duration::from_secs(1);
 
-/// Waits for a lease whose ETag differs from the one that the client has seen.
+/// Waits for a lease whose ETag differs from the ETag that the client has seen.
 ///
-/// The function looks up the lease again after the wait, because during the wait the lease can expire or the pod's account can change.
+/// The function looks up the lease again after the wait, because during the wait the lease can expire or the pod's account can
+/// change.
 async fn next_lease(
     pod: &PodEntry,
     want: CredentialRequestRef<'_>,
@@ -166,8 +168,8 @@ fn federated(pod: &PodEntry) -> Result<FederatedPod, Refusal> {
 
 /// Ends a long poll at the real server when the pod is no longer allowed to use that server.
 ///
-/// A long poll can last for hours, and its answer can contain the node's own credentials. The function returns a request that is not a long poll
-/// unchanged, because it ends soon.
+/// A long poll can last for hours, and its answer can contain the node's own credentials. If `later` is not a long poll, the
+/// function returns it unchanged, because its request ends soon.
 pub(super) fn cancel_on_revocation(
     pod: &Arc<PodEntry>,
     later: DeferredResponse,
@@ -210,7 +212,8 @@ impl ReadyResponse for RevokedResponse {
 const NO_MORE: Refusal =
     Refusal::new(503, "account_changed", "The account of this pod has just changed; try again.");
 
-/// Defers the response until the broker has the credential or the fetch fails. `came` is the time when the agent received the request.
+/// Defers the response until the broker has the credential or the fetch fails. `came` is the time when the agent received the
+/// request.
 pub(super) fn await_lease(
     own: &FederatedPod,
     wanted: FormattedCredentialRequest<'_>,

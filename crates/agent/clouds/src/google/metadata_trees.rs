@@ -1,4 +1,5 @@
-//! The metadata trees in `federate` mode: the node's facts, and one tree per account, which all pods with that account share.
+//! The metadata trees in `federate` mode: the node's facts, and one tree per account. All pods with the same account share a
+//! tree.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,8 +18,8 @@ pub(super) struct MetadataTreeCache {
     scopes: google::AccountScopes,
     /// The trees with an account, by e-mail address.
     ///
-    /// The map needs a lock because the agent adds trees while it runs. Pods share trees, because a tree takes one KiB and a hundred pods often use
-    /// only a few accounts.
+    /// The map needs a lock because the agent adds trees while it runs. Pods share trees, because a tree takes one KiB and a
+    /// hundred pods often use only a few accounts.
     of_accounts: Mutex<HashMap<Arc<str>, Weak<google::MetadataTree>>>,
 }
 
@@ -36,7 +37,8 @@ impl MetadataTreeCache {
         self.bare.clone()
     }
 
-    /// Returns the tree for pods that impersonate this Google service account, or for pods with their own identity if it is `None`.
+    /// Returns the tree for pods that impersonate this Google service account, or the tree for pods with their own identity if
+    /// `account` is `None`.
     pub(super) fn for_account(&self, account: Option<&Arc<str>>) -> Arc<google::MetadataTree> {
         let email = account.unwrap_or(&self.pool);
         let mut trees = self.of_accounts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Google: its configuration section, the entitlements of pods, and its dialect on each traffic thread.
+//! The Google part of the agent: its configuration section, the entitlements of pods, and Google's dialect on each traffic
+//! thread.
 
 mod account_policy;
 mod config;
@@ -52,7 +53,7 @@ pub(crate) use config::{GoogleConfig, RELOADABLE_KEYS};
 pub(super) use routes::ALL as ROUTES;
 pub(super) use sdk_refresh_times::ALL as CLIENTS;
 
-/// The readiness request. It requests the project ID, which is not secret, as a library would.
+/// The readiness request. Like a library, it requests the project ID, which is not secret.
 pub(super) const READINESS_REQUEST: ReadinessRequest = ReadinessRequest {
     method: "GET",
     target: "/computeMetadata/v1/project/project-id",
@@ -88,8 +89,8 @@ enum GoogleModeState {
 struct Federation {
     /// The exchange configuration of the broker.
     ///
-    /// If this configuration changes, the agent replaces all leases by new ones, because the workload identity provider decides a pod's
-    /// identity and permissions.
+    /// If this configuration changes, the agent replaces all leases by new leases, because the workload identity provider decides
+    /// a pod's identity and permissions.
     asks: GoogleExchangeConfig,
     broker: GoogleBroker,
     trees: MetadataTreeCache,
@@ -110,7 +111,7 @@ impl GoogleConfig {
 
     /// Starts the Google part without a network call. Its background tasks run on `runtime`.
     ///
-    /// The function reuses each component of `before` whose configuration is unchanged, with its leases and counters.
+    /// The function reuses each component of `before` whose configuration is unchanged, with the component's leases and counters.
     ///
     /// # Errors
     /// The agent cannot read or use a file that the section names.
@@ -147,8 +148,8 @@ impl RunningGoogle {
         }
     }
 
-    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations that decide the
-    /// entitlement.
+    /// Decides the entitlement of a pod whose entitlement was `before`. Returns `None` until the agent has read the annotations
+    /// that decide the entitlement.
     ///
     /// The pod keeps its leases if its Google account and the exchange configuration are unchanged.
     pub(super) fn decide_entitlement(
@@ -252,7 +253,8 @@ impl Federation {
         };
         let (tree, holder) = (self.trees.for_account(account.as_ref()), self.broker.new_pod_client(spec));
         let complainer = applicant.event_recorder.clone();
-        // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a call to Google.
+        // The agent prefetches only once per pod, because otherwise each change of the ServiceAccount's annotation would cause a
+        // call to Google.
         if applicant.should_prefetch && matches!(before, EntitlementState::Pending) {
             self.ahead.enqueue(GooglePrefetchJob::new(&tree, &holder, &complainer));
         }

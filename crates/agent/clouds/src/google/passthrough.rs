@@ -1,11 +1,11 @@
 //! Forwards requests through a filter to Google's real metadata server.
 //!
-//! In `conceal` mode the agent forwards the requests of all pods. In `federate` mode the agent forwards only requests of pods with a ServiceAccount
-//! in `passthroughServiceAccounts`.
+//! In `conceal` mode the agent forwards the requests of all pods. In `federate` mode the agent forwards only requests of pods
+//! with a ServiceAccount in `passthroughServiceAccounts`.
 //!
-//! The agent builds each upstream request itself, from the parsed path and query, and adds one header, `Metadata-Flavor`. The upstream request
-//! contains no raw bytes of the client. The agent and the real server therefore cannot interpret a request differently. Attackers use such
-//! differences to bypass filters.
+//! The agent builds each upstream request itself, from the parsed path and query, and adds one header, `Metadata-Flavor`. The
+//! upstream request contains no raw bytes of the client. The agent and the real server therefore cannot interpret a request
+//! differently. Attackers use such differences to bypass filters.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ pub(super) struct GooglePassthrough {
 
 /// The timeout of a request to the real server.
 ///
-/// The timeout is longer than one try of Google's libraries (3 s for Python and Node), so the agent never gives up before its client.
+/// The timeout is longer than one try of Google's libraries (3 s for Python and Node), so the agent never gives up before its
+/// client.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl GooglePassthrough {
@@ -39,7 +40,7 @@ impl GooglePassthrough {
     /// Forwards the request if the rules allow it, and returns the deferred response.
     ///
     /// # Errors
-    /// Returns the refusal of the rule that forbids the request, or a refusal because too many long polls are open.
+    /// A rule forbids the request, or too many long polls are open.
     pub(super) fn forward(
         &self,
         shares: UpstreamChargedClient<'_>,
@@ -48,7 +49,8 @@ impl GooglePassthrough {
         let admitted = google::admit_request(head)?;
         let forward = UpstreamRequest {
             target: &admitted.target,
-            // The agent sends GET even for a HEAD request, to know the length of the response. `ResponseContext` then omits the body.
+            // The agent sends GET even for a HEAD request, to know the length of the response. `ResponseContext` then omits the
+            // body.
             method: Method::GET,
             headers: &[("metadata-flavor", "Google")],
             timeout: PATIENCE,

@@ -8,7 +8,8 @@ use seawall_http::{Refusal, ResponseContext};
 use seawall_protocols::google::{AccessTokenBody, ETag, MetadataServerKind, ResponseFormat, TreeText};
 use seawall_server::response::{ReadyResponse, WriteContext, WriteOutcome};
 
-/// The kind of server whose headers the agent's own answers carry. Forwarded answers can carry other headers.
+/// The kind of server that the agent's own answers imitate, which determines their headers. Forwarded answers can contain other
+/// headers.
 const SERVER: MetadataServerKind = MetadataServerKind::Gke;
 
 /// The response that a request waited for.
@@ -95,8 +96,8 @@ pub(super) fn write_id_token(
 
 /// Returns the ETag of a token's text.
 ///
-/// The hash has 64 bits and a token has more than a thousand secret bits, so the hash reveals nothing useful. Only the pod with the
-/// token gets the ETag.
+/// The hash has 64 bits and a token has more than a thousand secret bits, so the hash reveals nothing useful. Only the pod with
+/// the token gets the ETag.
 pub(super) fn token_etag(lease: &Lease<GoogleCredential>) -> ETag {
     ETag::of_content(lease.value.text().as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Google's SDKs that send a User-Agent with a token request, with the remaining lifetime at which each SDK refreshes.
+//! Lists Google's SDKs that send a User-Agent in token requests, and the remaining lifetime at which each SDK refreshes a token.
 
 use std::time::Duration;
 

@@ -33,8 +33,8 @@ use crate::{Clouds, CloudsConfig, CurrentClouds, DialectResources, EntitlementRe
 pub const BOTH_CLOUDS_CONFIG: &str =
     "google: { mode: conceal }\naws: { region: eu-central-1, imds: { httpTokens: optional } }\n";
 
-/// A configuration in which both clouds give pods their own credentials. AWS decides by the pod's annotations, Google by the annotations of the
-/// ServiceAccount.
+/// A configuration in which both clouds give pods their own credentials. AWS decides by the pod's annotations, Google by the
+/// annotations of the ServiceAccount.
 pub const BOTH_CLOUDS_BROKERED_CONFIG: &str = "google: { projectId: p, numericProjectId: 1, zone: z, cluster: { name: c, location: l }, \
     workloadIdentityProvider: \"//iam.googleapis.com/x\" }\naws: { region: eu-central-1, roleSources: [kube2iam], imds: { httpTokens: optional } }\n";
 
@@ -200,8 +200,8 @@ impl PodFixture {
         resident(pod, entitlements)
     }
 
-    /// Creates another pod of the same ServiceAccount, for which the agent prefetches credentials. The ServiceAccount's annotations are
-    /// `known`.
+    /// Creates another pod of the same ServiceAccount, for which the agent prefetches credentials. The ServiceAccount's
+    /// annotations are `known`.
     pub fn another_prefetching_pod(&self, name: &str, known: RelatedAnnotations) -> Arc<PodEntry> {
         let pod = Pod { uid: PodUid(name.into()), name: name.into(), ..self.pod().pod.clone() };
         let facts = PodAnnotations {
@@ -230,8 +230,8 @@ impl PodFixture {
         self.send_as_client(caller, bytes.as_bytes()).await.0
     }
 
-    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. The function counts credential fetches as
-    /// the server does.
+    /// Sends these bytes as a client. Returns the answer, and whether the answer was immediate. The function counts credential
+    /// fetches as the server does.
     pub async fn send_as_client(&self, caller: &PodClient, bytes: &[u8]) -> (String, bool) {
         let mut room = header_buffer();
         let Ok(Parsed::Complete(head, _)) = parse_request(bytes, &mut room, &HeadLimits::default()) else {

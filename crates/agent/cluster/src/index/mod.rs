@@ -4,45 +4,45 @@
 //! updates the index with methods such as [`PodIndex::apply_pod`], [`PodIndex::remove_pod`] and [`PodIndex::replace_pods`], and
 //! creates a snapshot with [`PodIndex::build_snapshot`].
 //!
-//! **Which pod has an address?** The answer decides which pod gets credentials. In case of doubt, the following rules name no
-//! pod:
+//! **Which pod has an address?** The answer decides which pod gets credentials. If the answer is uncertain, the address
+//! identifies no pod. The rules:
 //!
-//! - A pod *claims* the addresses in its status. An address names a pod only if exactly one live pod claims the address. If two
-//!   live pods claim it, the lookup fails with [`PodLookupError::Ambiguous`].
+//! - A pod *claims* the addresses in its status. An address identifies a pod only if exactly one live pod claims the address.
+//!   If two live pods claim the address, the lookup fails with [`PodLookupError::Ambiguous`].
 //! - A hostNetwork pod claims no address, because it shares the node's address with other processes on the node.
 //! - A pod in a terminal phase (Succeeded or Failed) counts as gone. The kubelet reports a terminal phase after the pod's last
 //!   container has ended, so the pod sends no more requests. Another pod can get the address before the API server deletes the
 //!   object of the ended pod.
-//! - A pod that is being deleted **keeps** its identity until it is gone, because its graceful shutdown needs credentials,
-//!   usually to flush data to a bucket. But the kubelet frees the pod's address before it reports the pod's end. The kubelet
-//!   reports the next pod's address up to a second after the next pod started. So while the status of any pod on the node has
-//!   no address, that pod could already have the address of the ending pod. During this time, the ending pod's address names no
-//!   pod. The cost: while a pod starts, new connections of a pod that shuts down get 503 for about a second. The gain: the new
-//!   pod never gets the old pod's credentials. A pod without an address has this effect only for the time [`SETTING_UP`].
-//!   Otherwise a pod that never gets an address would withhold the addresses of all pods that shut down later. The rule affects
-//!   only new decisions ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the address
-//!   ([`PodSnapshot::claimant`]), and its open connections keep their identity. A connection belongs to the network namespace
-//!   in which it began, so the next pod at the address does not inherit the old pod's connections.
-//! - A pod that is being deleted loses its address 60 s after its deletion time ([`DELETION_LEEWAY`]), by the node's wall clock.
-//!   The API server sets the deletion time to the time of the delete request plus the grace period. This rule ends the claim of a
-//!   pod whose end the agent cannot learn, because the API server is unreachable. If the node's clock runs ahead by more than the
-//!   leeway, the agent stops serving the pod during its graceful shutdown; nothing worse happens.
-//! - An address belongs to a pod sandbox. [`SandboxCondition::Absent`] means that the pod has no sandbox, or that the kubelet will
-//!   create another sandbox. The address in such a status belonged to the previous sandbox. Runtimes and kubelets report such
-//!   an address for a while, but another pod could already have it. The address names no pod until the kubelet reports the next
-//!   sandbox together with its address.
-//! - A reboot ends every sandbox, but the API server still reports the statuses from before the reboot. So for an hour after the
-//!   machine's start, an address counts only if the pod's status contains a time after that start
-//!   ([`crate::object::PodStatus::earliest_write_time`]). The rule ends after an hour for two reasons. By then, a kubelet that starts
-//!   pods has reported all of them. And a changed clock or a suspended machine must not take a healthy pod's credentials away
-//!   permanently.
-//! - A pod without ServiceAccount (a mirror pod) has no identity, but it occupies its address like any other pod.
+//! - A pod that is being deleted **keeps** its identity until it is gone. The pod needs credentials during its graceful
+//!   shutdown, usually to flush data to a bucket. But the kubelet frees the pod's address before it reports the pod's end. The
+//!   kubelet reports the next pod's address up to a second after the next pod started. So while the status of any pod on the
+//!   node has no address, that pod could already have the address of the ending pod. During this time, the ending pod's address
+//!   identifies no pod. The rule has a cost: while a pod starts, new connections of a pod that shuts down get 503 for about a
+//!   second. In return, the new pod never gets the old pod's credentials. A pod without an address has this effect only for the
+//!   time [`SETTING_UP`]. Otherwise one pod that never gets an address would block the address of every pod that shuts down
+//!   later. The rule affects only new decisions ([`PodSnapshot::pod_at`]). The ending pod stays the last known holder of the
+//!   address ([`PodSnapshot::claimant`]), and its open connections keep their identity. A connection belongs to the network
+//!   namespace in which it began, so the next pod at the address does not inherit the old pod's connections.
+//! - A pod that is being deleted loses its address 60 s after its deletion time ([`DELETION_LEEWAY`]), by the node's wall
+//!   clock. The API server sets the deletion time to the time of the delete request plus the grace period. Without this rule,
+//!   the claim of an ended pod would last as long as the API server is unreachable. If the node's clock runs ahead by more than
+//!   the leeway, the agent stops serving the pod during its graceful shutdown; nothing worse happens.
+//! - An address belongs to a pod sandbox. [`SandboxCondition::Absent`] means that the pod has no sandbox, or that the kubelet
+//!   will create another sandbox. The address in such a status belonged to the previous sandbox. Runtimes and kubelets report
+//!   such an address for a while, but another pod could already have the address. The address identifies no pod until the
+//!   kubelet reports the next sandbox and its address together.
+//! - A reboot ends every sandbox, but the API server still reports the statuses from before the reboot. So for an hour after
+//!   the machine's start, an address counts only if the pod's status contains a time after that start
+//!   ([`crate::object::PodStatus::earliest_write_time`]). The rule ends after an hour for two reasons. First, by then a working
+//!   kubelet has reported all its pods. Second, a clock change or a suspended machine must not take a healthy pod's credentials
+//!   away permanently.
+//! - A pod without a ServiceAccount (a mirror pod) has no identity, but it claims its address like any other pod.
 //!
 //! **Remaining gap, which only kernel attestation closes:** when a pod ends *by itself*, its address is free before the API
 //! server reports the pod's end. The gap lasts some tens of milliseconds, or as long as the API server is unreachable. In this
-//! gap, the network plugin could give the same address to the next pod. Then the agent takes the next pod for the old pod until
-//! the report arrives. Network plugins avoid such reuse unless their address range is exhausted: host-local first assigns the
-//! rest of its range, and the AWS plugin waits 30 s.
+//! gap, the network plugin could give the same address to the next pod. Then the agent treats the next pod as the old pod until
+//! the report arrives. Network plugins avoid such reuse unless their address range is exhausted. The plugin host-local first
+//! assigns the rest of its range. The AWS plugin waits 30 s before it reuses an address.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -67,12 +67,12 @@ pub const DELETION_LEEWAY: Duration = Duration::from_secs(60);
 /// The time during which a pod without an address in its status could already have the address of an ending pod. The time
 /// starts with the first snapshot that shows the pod without an address.
 ///
-/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. The creation takes seconds, or tens of seconds on
-/// a node where many pods start at once. A pod that has no sandbox after [`SETTING_UP`] waits for something else, such as a
-/// volume, a network plugin or free resources. Such a pod does not wait for the ending pod's address. If it gets this address
-/// later, only the gap that the module documentation names remains, because the kubelet reports the end of a pod before it can
-/// create the next sandbox (pkg/kubelet/kubelet.go, `SyncTerminatingPod`: stop the sandbox, then set the terminal phase, since
-/// 1.27). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
+/// A kubelet starts to create a pod's sandbox as soon as it learns of the pod. The creation takes seconds, or tens of seconds
+/// on a node where many pods start at once. A pod that has no sandbox after [`SETTING_UP`] waits for something else, such as a
+/// volume, a network plugin or free resources. Such a pod does not wait for the ending pod's address. If the pod gets this
+/// address later, only the remaining gap in the module documentation applies. The kubelet reports the end of a pod before it
+/// can create the next sandbox. Since 1.27, it stops the sandbox and then sets the terminal phase (pkg/kubelet/kubelet.go,
+/// `SyncTerminatingPod`). The agent measures [`SETTING_UP`] by the wall clock, like deletion times.
 const SETTING_UP: Duration = Duration::from_secs(60);
 
 /// One pod of this node, as readers see it. A record is immutable; each change creates a new record.
@@ -80,15 +80,15 @@ const SETTING_UP: Duration = Duration::from_secs(60);
 pub struct PodRecord {
     /// The pod's UID, name and ServiceAccount.
     pub pod: Pod,
-    /// The pod's own addresses, canonical and sorted. The node's addresses are left out.
+    /// The pod's own addresses, canonical and sorted. The list omits the node's addresses.
     pub addresses: Box<[IpAddr]>,
     /// True if the pod shares the node's network, so that its address does not identify the pod.
     pub uses_host_network: bool,
-    /// True if the API server was asked to delete the pod.
+    /// True if a client has asked the API server to delete the pod.
     pub is_terminating: bool,
     /// The selected annotations of the pod, its ServiceAccount and its namespace.
     pub annotations: PodAnnotations,
-    /// The pod's cached tokens. They survive a change of the record and are dropped with the pod.
+    /// The pod's cached tokens. A new record of the pod shares the tokens. The agent drops the tokens when the pod is gone.
     pub(crate) token_cache: Arc<TokenCache>,
 }
 
@@ -114,8 +114,8 @@ pub enum PodLookupError {
     Ambiguous,
 }
 
-/// The known pods of this node at one moment. The snapshot uses sorted slices, because maps would be three times as large and
-/// most pod events create a new snapshot.
+/// Holds the known pods of this node at one moment. The snapshot uses sorted slices, because maps would be three times as large
+/// and most pod events create a new snapshot.
 #[derive(Debug, Default)]
 pub struct PodSnapshot {
     version: u64,
@@ -142,8 +142,8 @@ impl PodSnapshot {
         self.version
     }
 
-    /// True if the API server has listed the node's pods at least once. Before that, a pod that is missing from the snapshot
-    /// can exist.
+    /// True if the API server has listed the node's pods at least once. Before that, the node can have pods that the snapshot
+    /// lacks.
     pub fn has_complete_pod_list(&self) -> bool {
         self.complete
     }
@@ -151,7 +151,7 @@ impl PodSnapshot {
     /// Returns the only pod that has `address`. IPv4-mapped IPv6 addresses count as IPv4.
     ///
     /// # Errors
-    /// No known pod has the address, or more than one pod may have it.
+    /// No known pod has the address, or more than one pod may have the address.
     pub fn pod_at(&self, address: IpAddr) -> Result<&Arc<PodRecord>, PodLookupError> {
         match self.claim(address) {
             Some(Claim::One(record)) => Ok(record),
@@ -169,7 +169,7 @@ impl PodSnapshot {
         }
     }
 
-    /// Returns the live pod with this UID, including hostNetwork pods.
+    /// Returns the live pod with this UID. The function also finds hostNetwork pods.
     pub fn pod_by_uid(&self, uid: &str) -> Option<&Arc<PodRecord>> {
         let at = self.pods.binary_search_by(|record| (*record.pod.uid.0).cmp(uid)).ok()?;
         self.pods.get(at)
@@ -200,9 +200,9 @@ pub(crate) struct PodIndex {
     version: u64,
     complete: bool,
     pods: HashMap<Arc<str>, Entry>,
-    /// The end of each pod that is being deleted: its deletion time plus [`DELETION_LEEWAY`].
+    /// Maps the UID of each pod that is being deleted to the pod's end: the deletion time plus [`DELETION_LEEWAY`].
     ends: HashMap<Arc<str>, SystemTime>,
-    /// The pods without an address, each with the time of the first snapshot that showed the pod without an address.
+    /// Maps the UID of each pod without an address to the time of the first snapshot that showed this state.
     setting_up: HashMap<Arc<str>, SystemTime>,
     /// The time of the machine's start; `None` if the start is more than an hour ago.
     boot: Option<SystemTime>,
@@ -212,7 +212,8 @@ pub(crate) struct PodIndex {
 
 #[derive(Debug)]
 enum Namespaces {
-    /// No cloud selects annotation keys of namespaces. All pods share this value, which has no annotations and counts as read.
+    /// No cloud selects annotation keys of namespaces. All pods share this value. It has no annotations, and the code treats it
+    /// as already read.
     NotWatched(RelatedAnnotations),
     Watched(ObjectCache<Arc<str>>),
 }
@@ -260,7 +261,7 @@ impl PodIndex {
         Self { namespaces: Namespaces::Watched(ObjectCache::default()), ..Self::default() }
     }
 
-    /// Replaces all pods of this node by the given pods.
+    /// Replaces all pods of this node with the given pods.
     pub(crate) fn replace_pods(&mut self, pods: Vec<PodObject>) {
         let present: HashSet<String> = pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
         self.pods.retain(|uid, _| present.contains(uid.as_ref()));
@@ -287,7 +288,7 @@ impl PodIndex {
         let ends = pod.metadata.deletion_timestamp.map(|end| end.0 + DELETION_LEEWAY);
         // A pod that is being deleted can lack an address too, because the kubelet may still be creating its sandbox.
         let lacks_address = addresses.is_empty() && !pod.spec.host_network;
-        // A status without any time does not come from a kubelet, and the index cannot tell its age.
+        // A status without any time does not come from a kubelet, and the index cannot know the status's age.
         let told = pod.status.earliest_write_time().filter(|_| !pod.spec.host_network);
         let is_from_before = told.zip(self.boot).is_some_and(|(told, boot)| told < boot);
         let occupant = if pod.spec.service_account_name.is_empty() {
@@ -359,8 +360,8 @@ impl PodIndex {
         is_news
     }
 
-    /// Applies the result of a fetch, unless its ticket is void. Returns `true` if the result changes the record of a pod of
-    /// this node.
+    /// Applies the result of a fetch if the fetch's ticket is still valid. Returns `true` if the result changes the record of a
+    /// pod of this node.
     pub(crate) fn apply_fetched(
         &mut self,
         ObjectFetch { object, ticket }: &ObjectFetch,
@@ -403,7 +404,7 @@ impl PodIndex {
         }
     }
 
-    /// Returns the objects to fetch now. Each fetch is returned once.
+    /// Returns the objects to fetch now, each only once.
     pub(crate) fn take_related_object_fetches(&mut self) -> Vec<ObjectFetch> {
         let accounts = self.accounts.take_fetches();
         let accounts =

@@ -1,8 +1,9 @@
 //! Caches the annotations of the ServiceAccounts or of the namespaces of this node's pods, and selects the objects to fetch.
 //!
 //! A watch reports only changes after its start, so the agent also fetches each object once. The result of a fetch can arrive
-//! before or after a watch event about the same object. This table decides which of the two counts. The table does not know
-//! pods or the content of annotations. [`super::PodIndex`] has one table for ServiceAccounts and one for namespaces.
+//! before or after a watch event about the same object. This table decides which of the two the agent uses. The table does not
+//! depend on pods or on the content of annotations. [`super::PodIndex`] has one table for ServiceAccounts and one for
+//! namespaces.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,8 +11,8 @@ use std::sync::{Arc, Weak};
 
 use seawall_core::annotations::RelatedAnnotations;
 
-/// The ticket of a fetch. The cache uses the result of the fetch only while it holds the `Arc` to which this ticket points. The
-/// cache drops the `Arc`, and the ticket becomes void, in three cases:
+/// The ticket of a fetch. The ticket is valid while the cache holds the `Arc` to which the ticket points. The cache uses the
+/// result of a fetch only if the ticket is valid. The cache drops the `Arc` in three cases:
 /// - A watch event about the object arrives. The event is newer than the start of the watch, and the watch reports all later
 ///   changes, so the fetch is not needed.
 /// - The watch restarts. The object may have changed after the fetch read it, and the restarted watch does not report that
@@ -27,7 +28,7 @@ pub(super) struct ObjectCache<K> {
     is_watched: bool,
 }
 
-/// The known annotations of an object that a pod uses, and the progress of its fetch.
+/// Holds the known annotations of an object that a pod uses, and the progress of the object's fetch.
 #[derive(Debug)]
 struct CachedObject {
     told: RelatedAnnotations,
@@ -49,7 +50,7 @@ impl<K> Default for ObjectCache<K> {
 
 impl<K: Clone + Eq + Hash> ObjectCache<K> {
     /// Returns the known annotations of an object. Requests a fetch if the object is new. Also returns the stored key, so that
-    /// all pods of the object share its strings.
+    /// all pods that use the object share the key's strings.
     pub(super) fn get_or_request(&mut self, wanted: K) -> (K, RelatedAnnotations) {
         if let Some((key, reading)) = self.all.get_key_value(&wanted) {
             return (key.clone(), reading.told.clone());
@@ -67,7 +68,7 @@ impl<K: Clone + Eq + Hash> ObjectCache<K> {
         self.all.get_mut(key).is_some_and(|reading| reading.learn(told))
     }
 
-    /// Applies the result of a fetch, unless its ticket is void. Returns `true` if the annotations changed.
+    /// Applies the result of a fetch if the fetch's ticket is still valid. Returns `true` if the annotations changed.
     pub(super) fn apply_fetched(&mut self, key: &K, ticket: &FetchTicket, told: &RelatedAnnotations) -> bool {
         self.all.get_mut(key).is_some_and(|reading| reading.awaits(ticket) && reading.learn(told))
     }
@@ -79,7 +80,7 @@ impl<K: Clone + Eq + Hash> ObjectCache<K> {
         self.all.values_mut().for_each(|reading| reading.state = FetchProgress::Wanted);
     }
 
-    /// Returns the objects to fetch now. Each fetch is returned once.
+    /// Returns the objects to fetch now, each only once.
     pub(super) fn take_fetches(&mut self) -> impl Iterator<Item = (K, FetchTicket)> {
         let is_watched = self.is_watched;
         let wanted =

@@ -1,12 +1,12 @@
 //! Requests, caches and renews a pod's own Kubernetes token for one audience.
 //!
-//! Each token is bound to the pod (`boundObjectRef` with its UID). After the pod is deleted, the API server rejects the token,
-//! and so does every cloud that validates tokens at the API server. At such a cloud, a stolen token is worthless once the pod
-//! is deleted. No background task renews tokens: the agent renews a token when the token is requested after its renewal time. A
-//! pod that needs no token causes no token requests.
+//! Each token is bound to the pod (`boundObjectRef` with its UID). After the pod is deleted, the API server rejects the token.
+//! A cloud that validates tokens at the API server then rejects the token too, so a stolen token is worthless there. No
+//! background task renews tokens. The agent renews a token only when it needs the token and the token's renewal time has
+//! passed. A pod that needs no token causes no token requests.
 //!
 //! Source of the request: Kubernetes API reference, TokenRequest authentication.k8s.io/v1. Source of the renewal rule:
-//! kubernetes, pkg/kubelet/token/token_manager.go (after 80 % of the token's life or after a day, less up to 10 s of jitter).
+//! kubernetes, pkg/kubelet/token/token_manager.go (after 80 % of the token's life or after a day, minus up to 10 s of jitter).
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tracing::warn;
 /// The reason why a token request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
-    #[error("the API server denies the agent a token for {0}: {1}")]
+    #[error("the API server does not allow the agent to request a token for {0}: {1}")]
     Forbidden(String, String),
     #[error("the ServiceAccount {0} does not exist")]
     AccountGone(String),
@@ -69,11 +69,11 @@ impl From<TokenError> for SubjectTokenError {
     }
 }
 
-/// The tokens of one pod, by audience. All records of the pod share the cache.
+/// Caches the tokens of one pod, by audience. All records of the pod share the cache.
 ///
 /// A list is enough: each configured cloud has one audience, and a pod cannot choose an audience. A task holds the outer lock
 /// only for a lookup, and the inner lock for a whole token request. So the agent sends one request at a time for each pod and
-/// audience, and the result serves all tasks that wait for the inner lock.
+/// audience. All tasks that wait for the inner lock use the result of this request.
 #[derive(Debug, Default)]
 pub(crate) struct TokenCache(Mutex<Vec<(Box<str>, Arc<TokenCell>)>>);
 
@@ -83,8 +83,8 @@ impl TokenCache {
     /// Returns the cache entry of this audience, and drops expired entries of other audiences.
     fn slot(&self, audience: &str, now: Moment) -> Arc<TokenCell> {
         let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A reload of the configuration can remove an audience. No task then asks for that audience, so this code drops its
-        // entry once the token has expired.
+        // A reload of the configuration can remove an audience. No task then asks for that audience, so this code drops the
+        // audience's entry once the entry's token has expired.
         let is_good = |slot: &Arc<TokenCell>| {
             // Keep the entry if a task uses it or if its token is still valid.
             let holds = |held: tokio::sync::MutexGuard<'_, Option<CachedToken>>| {
@@ -97,7 +97,7 @@ impl TokenCache {
             return slot.clone();
         }
         let slot = Arc::<TokenCell>::default();
-        // Most pods have one audience. By default, the list would reserve room for four.
+        // Most pods have one audience. By default, the list would reserve space for four entries.
         slots.reserve_exact(1);
         slots.push((audience.into(), slot.clone()));
         slot
@@ -112,8 +112,8 @@ struct CachedToken {
     pauses: RetryBackoff,
 }
 
-/// The remaining life at which the agent stops using a cached token. The cloud must receive and check a token while it is
-/// valid.
+/// The remaining life at which the agent stops using a cached token. The cloud must receive and check the token while the token
+/// is valid.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// Requests and caches the tokens of one pod.
@@ -121,7 +121,7 @@ const MARGIN: Duration = Duration::from_secs(10);
 pub(crate) struct PodTokenSource {
     pub(crate) pod: Pod,
     pub(crate) cache: Arc<TokenCache>,
-    /// The client, which all pods share. A client takes several hundred bytes, and each pod has its own `PodTokens`.
+    /// The client that all pods share. Each pod has its own `PodTokenSource`, and a client takes several hundred bytes.
     pub(crate) kube_client: Arc<TimedKubeClient>,
     pub(crate) lifetime: Duration,
 }
@@ -170,8 +170,8 @@ impl PodTokenSource {
         }
     }
 
-    /// Creates the cache entry. The token's times count from the start of the request (`asked`). The API server issued the
-    /// token later, so these times are never too late.
+    /// Creates the cache entry. The renewal time and the expiry time count from the start of the request (`asked`). The API
+    /// server issued the token after that start, so both times are early enough.
     fn hold(&self, answer: TokenResponse, asked: Moment) -> CachedToken {
         let life = Duration::from_secs(answer.spec.expiration_seconds);
         CachedToken {
@@ -198,7 +198,7 @@ impl PodTokenSource {
     }
 }
 
-/// The maximum time from a token's issue to its renewal. It applies to long-lived tokens.
+/// The maximum time from a token's issue to its renewal. Only long-lived tokens reach this maximum.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// The maximum random time by which the agent renews a token earlier.

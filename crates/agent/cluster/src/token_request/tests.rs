@@ -175,7 +175,7 @@ async fn a_pod_or_account_that_is_gone_takes_its_valid_tokens_along() {
 #[tokio::test]
 async fn each_failure_says_what_it_is_and_whether_to_try_again() {
     for (code, details, retryable, says) in [
-        (403, json!({}), false, "denies the agent a token for reef/coral"),
+        (403, json!({}), false, "does not allow the agent to request a token for reef/coral"),
         (404, json!({"kind": "serviceaccounts"}), false, "the ServiceAccount reef/coral does not exist"),
         (404, json!({"kind": "pods"}), false, "the pod web-0 is gone"),
         (409, json!({}), false, "the pod web-0 is gone"),

@@ -346,7 +346,7 @@ async fn forbids(tokens: &dyn SubjectTokens) -> bool {
     match tokens.subject_token(&fresh).await {
         Ok(_) => false,
         Err(error) => {
-            assert!(!error.is_retryable && error.reason.contains("denies the agent"), "{error:?}");
+            assert!(!error.is_retryable && error.reason.contains("does not allow the agent"), "{error:?}");
             true
         }
     }

@@ -1,25 +1,28 @@
 //! Implements the `kernel` attestation: the kernel records which pod opens a connection, before the connection's first packet.
 //!
-//! Two sources must name the same pod. The API server says which pod has the source address. The kernel's record says that a process of the same pod
-//! opened the connection. The agent looks the record up by that pod's cgroup and the connection's two ends.
+//! Two sources must name the same pod. The API server says which pod has the source address. The kernel's record says that a
+//! process of the same pod opened the connection. The agent looks up the record by that pod's cgroup and the connection's two
+//! ends.
 //!
 //! Neither source alone is enough:
 //!
 //! - A new pod can get the address of an earlier pod before the API server reports the new pod.
-//! - A pod can create a network namespace in which it uses any address. Then the records of that pod's connections can contain any address.
+//! - A pod can create a network namespace in which it uses any address. Then the records of that pod's connections can contain
+//!   any address.
 //!
-//! But the kernel stores the records of a pod's connections only under the pod's own cgroup. If the API server still names the previous owner of an
-//! address, the agent finds no record under the previous owner's cgroup, and assigns the connection to no pod. So, unlike `source-ip`, this strategy
-//! needs no proof that the view of pods is current.
+//! But the kernel stores the records of a pod's connections only under the pod's own cgroup. Suppose that the API server still
+//! names the previous owner of an address. Then the agent finds no record under the previous owner's cgroup, and assigns the
+//! connection to no pod. So, unlike `source-ip`, this strategy needs no proof that the view of pods is current.
 //!
-//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node, and each
-//! record names the pod. The redirect's eBPF programs write such records only for sockets in the node's own network namespace. In one
-//! namespace, two connections never have the same two ends at the same time, so a record names the pod of exactly one connection. In
-//! addition, the API server must list this pod as a hostNetwork pod.
+//! Pods on the node's own network share the node's address. The kernel stores the records of their connections under the node,
+//! and each record names the pod. The redirect's eBPF programs write such records only for sockets in the node's own network
+//! namespace. In one namespace, two connections never have the same two ends at the same time, so a record names the pod of
+//! exactly one connection. In addition, the API server must list this pod as a hostNetwork pod.
 //!
-//! The agent assigns a connection without a record to no pod. A record is missing if it was evicted from a full table, if the redirect did not
-//! capture the connection, or if the client did not use a socket of the kernel. A record under another pod's cgroup proves nothing, even if no other
-//! record has these two ends, because a flood of records can evict the true record.
+//! If a connection has no record, the agent assigns the connection to no pod. A record can be missing for three reasons: a full
+//! table evicted the record, the redirect did not capture the connection, or the client did not use a socket of the kernel. A
+//! record under another pod's cgroup proves nothing, even if it is the only record with these two ends. A flood of records can
+//! have evicted the true record.
 //!
 //! This module does not know how the agent reads the kernel's records ([`ConnectionRecords`]) or where the pods come from
 //! ([`PodsByAddress`]).
@@ -60,14 +63,15 @@ pub(crate) trait ConnectionRecords: Debug + Send + Sync {
     /// Deletes the record of this connection, so that no later connection with the same two ends can use it.
     fn forget(&self, owner: RecordOwner<'_>, pair: SocketPair);
 
-    /// Counts a connection that comes from a pod's address but has no matching record. Called once per connection.
+    /// Counts a connection that comes from a pod's address but has no matching record. The strategy calls this function once
+    /// per connection.
     fn count_missed(&self) {}
 }
 
-/// The cluster's view of pods, including pods on the node's network.
+/// Looks up the node's pods, including pods on the node's network.
 pub(crate) trait PodAddressClaims: PodsByAddress {
-    /// Returns the only pod that claims this address. If this pod is shutting down, another pod can already have the address. The kernel's
-    /// record then shows which of the two pods opened a connection.
+    /// Returns the only pod that claims this address. If this pod is shutting down, another pod can already have the address.
+    /// The kernel's record then shows which of the two pods opened a connection.
     fn claimant_at(&self, address: IpAddr) -> Option<PodUid>;
 
     /// True if the pod with this UID is alive and uses the node's network.
@@ -102,19 +106,21 @@ impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
         let ip = pair.peer.ip();
         match self.pods.claimant_at(ip) {
             Some(uid) => Ok(uid),
-            // If `uid_at` returns a pod here, the pod appeared between the two lookups. It counts as unknown until the next attempt.
+            // If `uid_at` returns a pod here, the pod appeared between the two lookups. The pod counts as unknown until the
+            // next attempt.
             None => Err(self.pods.uid_at(ip).err().unwrap_or(AddressLookupError::Absent).into()),
         }
     }
 }
 
-/// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. `None` for a connection that has ended.
+/// Returns both ends, with IPv4-mapped IPv6 addresses converted to IPv4. Returns `None` if the connection has ended.
 pub(crate) fn canonical_socket_pair(ends: &ConnectionEnds<'_>) -> Option<SocketPair> {
     let canonical = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     Some(SocketPair { peer: canonical(ends.peer), local: canonical((ends.local)()?) })
 }
 
-/// True if the client runs on this machine: its address is a loopback address or the address that it connects to.
+/// True if the client runs on this machine. The client's address is then a loopback address, or it equals the address of the
+/// listener.
 pub(crate) fn is_from_node(pair: SocketPair) -> bool {
     pair.peer.ip().is_loopback() || pair.peer.ip() == pair.local.ip()
 }
@@ -122,8 +128,9 @@ pub(crate) fn is_from_node(pair: SocketPair) -> bool {
 impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestation<P, N> {
     /// Returns the pod if the API server and the kernel's record name the same pod.
     ///
-    /// A connection from the node's own address without a record is rejected, because its client is not in a pod. Every other connection
-    /// without a pod is pending, because its client can be a new pod that the API server has not reported yet.
+    /// The agent rejects a connection from the node's own address if the connection has no record, because the client is not in
+    /// a pod. Every other connection without a pod is pending, because the client can be a new pod that the API server has not
+    /// reported yet.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict {
         match self.named(ends) {
             Ok(uid) => AttestationVerdict::Pod(uid),
@@ -156,8 +163,8 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
         }
     }
 
-    /// True if the basis contains the connection's source address. For a connection from the node's network, the basis must be empty, because no
-    /// address identifies its pod.
+    /// True if the basis contains the connection's source address. For a connection from the node's network, the basis must be
+    /// empty, because no address identifies the connection's pod.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         let is_the_nodes = canonical_socket_pair(ends).is_some_and(is_from_node);
         if is_the_nodes {
@@ -173,7 +180,7 @@ impl<P: PodAddressClaims, N: ConnectionRecords> Attestation for KernelAttestatio
 }
 
 impl<P: PodAddressClaims, N: ConnectionRecords> KernelAttestation<P, N> {
-    /// Returns the addresses that only this pod claims; empty for a pod on the node's network.
+    /// Returns the addresses that only this pod claims. The result is empty for a pod on the node's network.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = pod
             .addresses

@@ -1,10 +1,10 @@
 //! Identifies the pod at the other end of a connection.
 //!
-//! Each attestation strategy has one file in this folder. For each connection, a strategy returns an [`AttestationVerdict`]. The
-//! configuration selects one strategy; the agent never falls back to another strategy. If the strategy does not know an address, the agent
-//! refuses every request from that address. The agent never assumes a default pod or the node's identity, because a wrong credential is
-//! worse than none. This module knows neither the credentials that a pod is allowed to get nor the texts of refusals. The agent attests
-//! each connection once.
+//! Each attestation strategy has one file in this folder. For each connection, a strategy returns an [`AttestationVerdict`].
+//! The configuration selects one strategy; the agent never falls back to another strategy. If the strategy does not know an
+//! address, the agent refuses every request from that address. The agent never assumes a default pod or the node's identity,
+//! because a wrong credential is worse than no credential. This module does not decide which credentials a pod is allowed to
+//! get, and contains no texts of refusals. The agent attests each connection once.
 
 mod kernel;
 mod source_ip;
@@ -33,7 +33,7 @@ pub(crate) enum AttestationVerdict {
     Rejected(RejectionReason),
 }
 
-/// The reason why attestation names no pod.
+/// The reason why attestation finds no pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RejectionReason {
     /// No pod has this address, and that will not change.
@@ -57,28 +57,29 @@ pub(crate) trait Attestation: Debug + Send + Sync {
     /// Identifies the pod without waiting.
     fn verdict(&self, ends: &ConnectionEnds<'_>) -> AttestationVerdict;
 
-    /// Returns the likely pod of a connection whose verdict is [`AttestationVerdict::Pending`]. The result comes from the latest view of
-    /// pods, even if that view is outdated. Use the result to divide capacity among pods and to explain refusals, never to give
-    /// credentials.
+    /// Returns the likely pod of a connection whose verdict is [`AttestationVerdict::Pending`]. The result comes from the
+    /// latest view of pods, even if that view is outdated. Use the result to divide capacity among pods and to explain
+    /// refusals, never to give credentials.
     ///
     /// # Errors
-    /// The reason why no pod is named.
+    /// Attestation finds no pod; the error is the reason.
     fn guess(&self, ends: &ConnectionEnds<'_>) -> Result<PodUid, RejectionReason>;
 
-    /// Identifies the pod of a connection whose verdict is [`AttestationVerdict::Pending`]. If the strategy needs a proof that its view of pods is
-    /// current, the returned future waits for the proof. Set a timeout, because this wait can be long.
+    /// Identifies the pod of a connection whose verdict is [`AttestationVerdict::Pending`]. If the strategy needs a proof that
+    /// its view of pods is current, the returned future waits for the proof. The caller must set a timeout, because this wait
+    /// can be long.
     ///
     /// # Errors
-    /// No pod can be named at present; the error is the reason. Call again when [`Self::wait_for_change`] returns.
+    /// Attestation finds no pod at present; the error is the reason. Call again when [`Self::wait_for_change`] returns.
     fn attest<'a>(&'a self, ends: ConnectionEnds<'a>) -> AttestFuture<'a, Result<PodUid, RejectionReason>>;
 
-    /// Waits until [`Self::attest`] could return another result than at the time of this call. If the result can never change, the future never ends.
-    /// Create the future before you call `attest`, so that no change is missed. The future does not end when a pod's entitlements are decided; the
-    /// resolver waits for that decision separately.
+    /// Waits until the result of [`Self::attest`] may have changed since this call. If the result can never change, the future
+    /// never completes. Create the future before you call `attest`, so that the future reports every later change. The future
+    /// does not wait for decisions about a pod's entitlements; the resolver waits for these decisions separately.
     fn wait_for_change(&self) -> AttestFuture<'_, ()>;
 
-    /// Deletes the kernel's record of this connection, after the agent has assigned the connection to this pod. Strategies without records do
-    /// nothing.
+    /// Deletes the kernel's record of this connection, after the agent has assigned the connection to this pod. Strategies
+    /// without records do nothing.
     fn discard_evidence(&self, _uid: &PodUid, _ends: &ConnectionEnds<'_>) {}
 
     /// True if `basis`, the addresses by which a pod was attested, covers this connection. Check this for each connection,
@@ -95,6 +96,6 @@ pub(crate) struct PodNetwork<'a> {
     pub(crate) addresses: &'a [IpAddr],
     /// True if the pod shares the node's network.
     pub(crate) uses_host_network: bool,
-    /// Returns true if this pod, and no other pod in the snapshot, claims the address.
+    /// Returns true if this pod claims the address and no other pod in the snapshot does.
     pub(crate) is_only_claimant_of: &'a dyn Fn(IpAddr) -> bool,
 }

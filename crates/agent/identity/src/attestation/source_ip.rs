@@ -1,12 +1,12 @@
 //! Implements the `source-ip` attestation: the API server reports which pod of this node has which address.
 //!
-//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address identifies the pod
-//! while the API server's report is *current*. But addresses are reused, and an outdated copy of the report can name the previous pod at an
-//! address that now belongs to another pod. So this strategy names a pod only after a proof that the agent's copy contains every change
-//! that had reached this machine. For an unknown address, waiting helps: the API server reports a pod's address at about the time when its
-//! first container starts.
+//! A pod cannot choose the source address of its connections, because the responses would not reach it. So the address
+//! identifies the pod while the API server's report is *current*. But addresses are reused, and an outdated copy of the report
+//! can name the previous pod at an address that now belongs to another pod. So this strategy names a pod only after a proof
+//! that the agent's copy contains every change that had reached this machine. For an unknown address, waiting helps: the API
+//! server reports a pod's address at about the time when the pod's first container starts.
 //!
-//! This module does not know how the agent reads the report. It looks pods up by [`PodsByAddress`].
+//! This module does not know how the agent reads the report. It looks up pods through the trait [`PodsByAddress`].
 
 use std::fmt::Debug;
 use std::net::{IpAddr, SocketAddr};
@@ -16,12 +16,12 @@ use seawall_core::attestation::{AttestFuture, AttestedAddresses, ConnectionEnds}
 
 use super::{Attestation, AttestationVerdict, PodNetwork, RejectionReason};
 
-/// The pods of this node by their addresses, as the API server last reported them.
+/// Looks up the pods of this node by their addresses, as the API server last reported them.
 pub(crate) trait PodsByAddress: Debug + Send + Sync {
     /// Returns the only pod that has this address. Use the result for credentials only while [`Self::is_current`] is true.
     ///
     /// # Errors
-    /// No known pod has the address, or more than one pod may have it.
+    /// No known pod has the address, or more than one pod may have the address.
     fn uid_at(&self, address: IpAddr) -> Result<PodUid, AddressLookupError>;
 
     /// True if the view contains every change that had reached this machine shortly before this call. Costs one atomic read.
@@ -101,9 +101,9 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 
     /// True if the basis contains this source address.
     ///
-    /// The pod's registry entry can be older or newer than the view that named the pod. Then the basis of the entry can lack the address,
-    /// and the agent must not assign the connection to the entry. The agent closes an entry's connections only when the basis changes, so
-    /// this connection would stay open after the pod loses the address.
+    /// The pod's registry entry can be older or newer than the view that named the pod. Then the basis of the entry can lack
+    /// the address, and the agent must not assign the connection to the entry. The agent closes an entry's connections only
+    /// when the basis changes, so this connection would stay open after the pod loses the address.
     fn covers(&self, basis: &AttestedAddresses, ends: &ConnectionEnds<'_>) -> bool {
         basis.addresses().contains(&ends.peer.ip().to_canonical())
     }
@@ -114,12 +114,14 @@ impl<P: PodsByAddress> Attestation for SourceIpAttestation<P> {
 }
 
 impl<P: PodsByAddress> SourceIpAttestation<P> {
-    /// Returns the addresses that only this pod claims. `None` for a pod on the node's own network, which no address identifies.
+    /// Returns the addresses that only this pod claims. Returns `None` for a pod on the node's own network, because no address
+    /// identifies such a pod.
     ///
-    /// The result also includes the address of a pod that shuts down while the API server has not yet reported the address of another,
-    /// starting pod. The starting pod can already have the first pod's address, so [`Attestation::verdict`] names neither pod for a new
-    /// connection. But connections that the agent accepted earlier belong to the pod that shuts down. They end when that pod ends or when
-    /// another pod claims the address.
+    /// Suppose that this pod shuts down while another pod starts, and that the API server has not reported the starting pod's
+    /// address yet. The result still contains the address of the pod that shuts down. The starting pod can already have this
+    /// address, so [`Attestation::verdict`] names neither pod for a new connection. But connections that the agent accepted
+    /// earlier belong to the pod that shuts down. These connections end when that pod ends or when another pod claims the
+    /// address.
     pub(crate) fn attested_addresses(&self, pod: &PodNetwork<'_>) -> Option<AttestedAddresses> {
         let own = || pod.addresses.iter().copied().filter(|ip| (pod.is_only_claimant_of)(*ip));
         (!pod.uses_host_network).then(|| AttestedAddresses::from_addresses(own()))

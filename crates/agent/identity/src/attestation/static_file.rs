@@ -1,8 +1,8 @@
 //! Implements the `static` identity: a file lists the address of each pod.
 //!
-//! This strategy is for laptops, tests and the demo, and for nodes whose pods are placed by hand. A pod cannot freely choose
-//! the source address of its connections, because the responses would not reach it. So the address identifies the pod if the
-//! file is correct. An address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid.
+//! This strategy is for laptops, tests and the demo, and for nodes whose pods an operator places by hand. A pod cannot freely
+//! choose the source address of its connections, because the responses would not reach it. So the address identifies the pod if
+//! the file is correct. An address that is not in the file belongs to no pod. A duplicate address makes the whole file invalid.
 //! Otherwise the agent would have to guess the pod, and a wrong guess would give a pod another pod's credential.
 
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ use seawall_core::{Pod, PodAnnotations, PodUid, ServiceAccount, file};
 
 use super::{Attestation, AttestationVerdict, RejectionReason, TokenFile};
 
-/// The maximum size of an identity file, in bytes. It is enough for several thousand pods.
+/// The maximum size of an identity file, in bytes. This size is enough for several thousand pods.
 const LARGEST: usize = 4 * 1024 * 1024;
 
 /// A pod of the identity file, with its annotations and its token.
@@ -35,7 +35,7 @@ pub(crate) struct StaticPod {
     pub(crate) subject_token_source: Arc<dyn SubjectTokens>,
 }
 
-/// The pods of an identity file, by address. Immutable.
+/// Holds the pods of an identity file, by address. The table is immutable.
 #[derive(Debug, Default)]
 pub(crate) struct StaticPodsByAddress {
     pods: HashMap<IpAddr, Arc<StaticPod>>,
@@ -63,8 +63,8 @@ pub(crate) enum IdentityFileError {
 }
 
 impl StaticPodsByAddress {
-    /// Reads a file and resolves relative token paths against the file's folder. `keys` are the keys that replace annotations, such as
-    /// `googleServiceAccount`.
+    /// Reads a file and resolves relative token paths against the file's folder. `keys` are the keys that replace annotations,
+    /// such as `googleServiceAccount`.
     ///
     /// # Errors
     /// The file cannot be read or is larger than 4 MiB, or it has mistakes; the error lists all of them.
@@ -75,8 +75,8 @@ impl StaticPodsByAddress {
             .map_err(|mistakes| IdentityFileError::Invalid { path: path.into(), mistakes })
     }
 
-    /// Parses the content of an identity file. `base` is the folder for relative token paths. `keys` are the keys that replace annotations, such as
-    /// `googleServiceAccount`.
+    /// Parses the content of an identity file. `base` is the folder for relative token paths. `keys` are the keys that replace
+    /// annotations, such as `googleServiceAccount`.
     ///
     /// # Errors
     /// The content has mistakes; the error lists all of them.
@@ -107,7 +107,8 @@ impl StaticPodsByAddress {
     }
 }
 
-/// Identifies pods by their source addresses, which the identity file lists. The agent reads the file only at its start, so waiting never helps.
+/// Identifies pods by their source addresses, which the identity file lists. The agent reads the file only when the agent
+/// starts, so a request does not wait for an unknown address.
 #[derive(Debug)]
 pub(crate) struct StaticAttestation(HashMap<IpAddr, PodUid>);
 
@@ -137,7 +138,8 @@ impl Attestation for StaticAttestation {
     }
 }
 
-/// Reads the address of an entry. Rejects the address if an earlier entry has it, even if the earlier entry has other mistakes.
+/// Reads the address of an entry. Rejects the address if an earlier entry has the same address, even if the earlier entry has
+/// other mistakes.
 fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAddr> {
     let address = place.text(ADDRESS, |text| {
         let address = text.parse::<IpAddr>().ok()?.to_canonical();
@@ -150,7 +152,7 @@ fn address(place: &DocumentNode<'_>, taken: &mut HashSet<IpAddr>) -> Option<IpAd
     None
 }
 
-/// Reads the value of this key, which replaces an annotation. Returns `None` if the entry has no valid value.
+/// Reads the value of a key that replaces an annotation. Returns `None` if the entry has no valid value.
 fn annotation(table: &DocumentTable<'_>, key: &IdentityFileKey) -> Option<AnnotationValue> {
     table.key(key.name).text(key.expected, |text| (key.is_valid)(text).then(|| text.into()))
 }
@@ -178,7 +180,7 @@ fn attested(
     };
     let service_account = ServiceAccount { namespace: namespace?, name: account? };
     let name = name?;
-    // No API server provides a UID, so the agent builds one. The address makes the UID unique in this file.
+    // No API server provides a UID, so the agent builds a UID. The address makes the UID unique in this file.
     let uid = PodUid(format!("static:{}/{name}@{}", service_account.namespace, address?).into());
     let pod = Pod { uid, name, service_account };
     let facts = PodAnnotations {

@@ -1,7 +1,7 @@
 //! Reads a pod's Kubernetes token from a file that the kubelet projects.
 //!
-//! The kubelet replaces the file when it renews the token. So the agent reads the file again for each token exchange, about
-//! once an hour. The agent reads only regular files of limited size, because a read from a FIFO or a device could block.
+//! The kubelet replaces the file when the kubelet renews the token. So the agent reads the file again for each token exchange,
+//! about once an hour. The agent reads only regular files of limited size, because a read from a FIFO or a device could block.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use seawall_core::{Secret, disk_thread, file};
 /// The maximum size of a token file, in bytes. A Kubernetes token has one to two thousand bytes.
 const LARGEST: usize = 64 * 1024;
 
-/// Reads one pod's token.
+/// Reads one pod's token from a file.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,

@@ -1,5 +1,5 @@
-//! Tests of the reconciler. Each test reports the node's pods to the reconciler, and sends the traffic threads' signals during a swap of
-//! entitlements.
+//! Tests of the reconciler. Each test reports the node's pods to the reconciler, and sends the traffic threads' signals during
+//! a swap of entitlements.
 
 use std::net::SocketAddr;
 
@@ -120,7 +120,8 @@ impl World {
     }
 }
 
-/// Regression: while a traffic thread was late, the deleted pod kept its connections and got the entitlements of the new configuration.
+/// Regression: while a traffic thread was late, the deleted pod kept its connections and got the entitlements of the new
+/// configuration.
 #[tokio::test]
 async fn a_pod_that_is_deleted_or_loses_its_address_while_a_swap_waits_is_refused_at_once() {
     let mut world = World::start(&[pod("cart", CART), pod("search", OTHER)]).await;

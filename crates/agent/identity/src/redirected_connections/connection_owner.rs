@@ -1,8 +1,8 @@
-//! Finds the pod that owns a captured connection, by the kernel's records and the pods' cgroups.
+//! Finds the pod that owns a captured connection, from the kernel's records and the pods' cgroups.
 //!
-//! The agent lists the cgroups again in two cases: a cgroup or UID is unknown, or a connection has no record under its pod's cgroup. In the second
-//! case, the kubelet may have recreated the cgroup. Pods can cause both cases, so the agent limits the rate of listings. Each listing contains the
-//! cgroups of all pods, so a pod that exhausts the limit does not harm other pods.
+//! The agent lists the cgroups again in two cases: a cgroup or UID is unknown, or a connection has no record under its pod's
+//! cgroup. In the second case, the kubelet may have recreated the cgroup. Pods can cause both cases, so the agent limits the
+//! rate of listings. Each listing contains the cgroups of all pods, so a pod that exhausts the limit does not harm other pods.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,14 @@ const RENEWALS_PER_SECOND: u32 = 1;
 /// The maximum number of failures per second that the agent logs.
 const COMPLAINTS_PER_SECOND: u32 = 1;
 
-/// The kernel's connection records, for attestation. Clones share one table.
+/// Reads the kernel's connection records for attestation. Clones share one table.
 #[derive(Clone, Debug)]
 pub struct KernelRecords(Arc<RecordTable>);
 
 #[derive(Debug)]
 struct RecordTable {
-    /// The connection map. The lock is needed because deleting a record needs a mutable map. Each use is one system call of about
-    /// 1 µs.
+    /// The connection map. The map needs a lock because deleting a record requires a mutable map. Each use is one system call
+    /// of about 1 µs.
     callers: Mutex<ConnectionMap>,
     site: PodsParentCgroup,
     groups: ArcSwap<PodCgroups>,
@@ -96,7 +96,8 @@ impl RecordTable {
         Some(pods)
     }
 
-    /// Returns the value, or `None` for an error. The callers treat `None` like a missing record. Logs errors at a limited rate.
+    /// Returns the value, or `None` for an error. The calling code treats `None` like a missing record. Logs errors at a
+    /// limited rate.
     fn told<T>(&self, result: Result<T, Error>) -> Option<T> {
         result
             .inspect_err(|error| {

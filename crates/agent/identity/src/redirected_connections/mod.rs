@@ -1,12 +1,14 @@
-//! Connects an agent with `kernel` identity to the redirect: the eBPF programs that bring pods' metadata connections to the agent.
+//! Connects an agent with `kernel` identity to the redirect: the eBPF programs that bring pods' metadata connections to the
+//! agent.
 //!
-//! The agent opens the redirect's maps while the process still has its privileges. Once the agent can serve pods, it makes itself the *target*: the
-//! redirect then sends captured connections to this agent. The agent reads the kernel's records to find the pod that opened each connection.
+//! The agent opens the redirect's maps while the process still has its privileges. Once the agent can serve pods, it makes
+//! itself the *target*: the redirect then sends captured connections to this agent. The agent reads the kernel's records to
+//! find the pod that opened each connection.
 //!
-//! An operator attaches and removes the redirect (`seawall-agent redirect`). If the redirect is not attached, the agent does not start,
-//! because pods would reach the real metadata server. When an agent ends, the redirect's programs still send connections to its port, so
-//! these connections fail until the next agent is ready. The crate `seawall-redirect` knows how the kernel stores the records, and the
-//! module `attestation` identifies pods by them.
+//! An operator attaches and removes the redirect (`seawall-agent redirect`). If the redirect is not attached, the agent does
+//! not start, because pods would reach the real metadata server. When an agent ends, the redirect's programs still send
+//! connections to the agent's port. These connections fail until the next agent is ready. The crate `seawall-redirect` reads
+//! the kernel's records, and the module `attestation` identifies pods with these records.
 
 mod connection_owner;
 
@@ -30,32 +32,32 @@ use super::config::KernelIdentityConfig;
 use super::redirect_target::agent_address;
 pub use connection_owner::KernelRecords;
 
-/// The interval at which the agent checks the target: the agent to which the redirect sends captured connections. If the target crashes
-/// while another agent is ready, pods have an outage of about this length.
+/// The pause between two checks of the target. The target is the agent to which the redirect sends captured connections. If the
+/// target crashes while another agent is ready, pods have an outage of about this length.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause after a check of the target that failed unexpectedly.
+/// The pause before the next check of the target, after a check has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
-/// The message if the redirect that this agent opened was removed.
-const GONE: &str = "the redirect that this agent opened was removed. Run `seawall-agent redirect attach`; until then pods reach the real metadata server, or are refused if another version is attached";
-const ANOTHER: &str = "the redirect was removed and attached again, and this agent cannot open the new one; the agent must restart";
+/// Explains to the operator that the redirect that this agent opened was removed.
+const GONE: &str = "the redirect that this agent opened was removed. Run `seawall-agent redirect attach`. Until then, pods reach the real metadata server; if another version of the redirect is attached, that version refuses the pods' connections";
+const ANOTHER: &str = "the redirect was removed and attached again; the agent must restart, because it cannot open the new redirect";
 
-/// The redirect as this agent opened it, with the redirect's maps.
+/// Gives access to the attached redirect and its maps.
 #[derive(Debug)]
 pub struct RedirectHandle {
     /// The address and ports of this agent.
     agent: AgentAddress,
-    /// The map with the target of captured connections. The lock is needed because a write takes several steps. The agent takes
-    /// the lock once a second and for each metrics request.
+    /// The map that contains the target of captured connections. The map needs a lock because a write takes several steps. The
+    /// agent takes the lock once a second and for each metrics request.
     gate: Mutex<TargetMap>,
-    /// The heartbeat of this agent. Without it, the redirect's programs refuse pods' connections to this agent.
+    /// The heartbeat of this agent. Without a recent heartbeat, the redirect's programs refuse pods' connections to this agent.
     heartbeat: Mutex<AgentHeartbeat>,
     /// The counters of the redirect's programs.
     pub ebpf_counters: CounterMap,
     /// The programs' records of connections.
     pub records: KernelRecords,
-    /// The attachment that was present when this handle was opened.
+    /// The redirect's attachment at the time when the agent opened this handle.
     pub attachment: AttachmentSnapshot,
     has_claimed_target: AtomicBool,
     /// True if the redirect was attached again after this agent opened it.
@@ -65,9 +67,9 @@ pub struct RedirectHandle {
 impl RedirectHandle {
     /// Opens the attached redirect for an agent with these listeners.
     ///
-    /// Writes two facts into the programs' maps: the agent's own pod, which is allowed to reach the real metadata server, and the node's network
-    /// namespace. Also registers a listening socket, by which the programs see whether the agent is alive. `socket` returns the socket of the first
-    /// listener at a port.
+    /// Writes two values into the programs' maps: the agent's own pod, which is allowed to reach the real metadata server, and
+    /// the node's network namespace. Also registers a listening socket. The programs use this socket to check whether the agent
+    /// is alive. `socket` returns the first listening socket at a given port.
     ///
     /// # Errors
     /// The redirect is not attached, this process lacks the privileges, or the process is not in the configured pod.
@@ -131,8 +133,8 @@ impl RedirectHandle {
         if seawall_redirect::maps_need_capability() { CapabilitySet::BPF } else { CapabilitySet::empty() }
     }
 
-    /// Returns the reason why this agent serves no pod: the attachment was removed or replaced, the attachment's state cannot be read, or
-    /// this agent has not made itself the target yet.
+    /// Returns the reason why this agent cannot serve pods, or `None` if it can serve them. Possible reasons: the attachment
+    /// was removed or replaced, its state cannot be read, or this agent has not made itself the target yet.
     pub fn unready_reason(&self) -> Option<String> {
         match self.attachment.check_pins() {
             Ok(AttachmentState::Unchanged) => {}
@@ -146,9 +148,9 @@ impl RedirectHandle {
 
     /// Monitors the redirect's attachment until shutdown begins, and starts a shutdown if the redirect is attached again.
     ///
-    /// The agent cannot open the new attachment, because it has dropped its privileges and reads the node's data only at start. After the shutdown,
-    /// Kubernetes restarts the agent. If the redirect is removed and not attached again, the agent keeps running but is not ready, because a
-    /// restarted agent would find no redirect either.
+    /// The agent cannot open the new attachment, because it has dropped its privileges and reads the node's data only at start.
+    /// After the shutdown, Kubernetes restarts the agent. If the redirect is removed and not attached again, the agent keeps
+    /// running but is not ready. A restart would not help, because the new process would find no redirect either.
     pub async fn monitor_attachment(&self, stopper: Stopper, mut stop: StopSignal) {
         let mut last = AttachmentState::Unchanged;
         while !stop.has_begun() {
@@ -181,7 +183,8 @@ impl RedirectHandle {
         Ok(())
     }
 
-    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves its own connections.
+    /// Returns a warning for the operator if captured connections go to another agent. This agent still serves its own
+    /// connections.
     pub fn warning(&self) -> Option<String> {
         self.is_replaced().then(|| "the redirect sends captured connections to another agent".to_owned())
     }
@@ -191,8 +194,8 @@ impl RedirectHandle {
         self.unready_reason().is_none() && matches!(self.is_target(), Ok(false))
     }
 
-    /// Makes this agent the target of captured connections. Call this once the agent can serve pods. Retries until it succeeds
-    /// or shutdown begins.
+    /// Makes this agent the target of captured connections. Call this function once the agent can serve pods. Retries until it
+    /// succeeds or shutdown begins.
     pub async fn redirect_to_this_agent(&self, stop: &StopSignal) {
         while !stop.has_begun() {
             let pointed = self.gate().set_target(self.agent);
@@ -210,8 +213,8 @@ impl RedirectHandle {
         }
     }
 
-    /// Writes this agent's heartbeat. If an agent writes no heartbeat for 3 s, the redirect's programs refuse pods' connections to it.
-    /// Returns false after this agent's listener has closed.
+    /// Writes this agent's heartbeat. If an agent writes no heartbeat for 3 s, the redirect's programs refuse pods' connections
+    /// to that agent. Returns false after this agent's listener has closed.
     ///
     /// # Errors
     /// The kernel refuses to read or to write the maps.
@@ -224,7 +227,7 @@ impl RedirectHandle {
     pub async fn monitor_target(&self, mut stop: StopSignal) {
         loop {
             let pause = match self.look() {
-                // Another process is updating the redirect. The next check finds its result.
+                // Another process is updating the redirect. The next check finds the result of the update.
                 Ok(()) | Err(Error::PinsLocked { .. }) => LOOK,
                 Err(error) => {
                     tracing::error!(%error, "cannot check where the redirect sends captured connections; the agent tries again");
@@ -248,7 +251,7 @@ impl RedirectHandle {
         let answers = gate.target()?.map(|target| target.agent);
         let Some(last) = other(answers, self.agent) else { return Ok(()) };
         if !gate.is_listening(last)? && gate.take_over_from(last, self.agent)? {
-            tracing::warn!(agent = ?last, "the agent that received captured connections is dead; the redirect sends them to this agent now");
+            tracing::warn!(agent = ?last, "the agent that received captured connections is dead; the redirect now sends captured connections to this agent");
         }
         Ok(())
     }
@@ -263,14 +266,14 @@ impl RedirectHandle {
     }
 }
 
-/// Returns the target of captured connections if the target is another agent. This agent becomes the target instead only if that agent is
-/// dead.
+/// Returns the target of captured connections if the target is another agent. The caller makes this agent the target only if
+/// the other agent is dead.
 ///
-/// Two live agents never compete for the target. Each agent writes the target once, when it becomes ready. Later an agent writes the target
-/// only if the kernel reports that the other agent no longer listens ([`TargetMap::is_listening`]). So a process that reuses the port does
-/// not count as an agent, and an agent that is too busy to respond counts as alive. [`TargetMap::take_over_from`] writes only if the target
-/// has not changed meanwhile, so only one of two agents replaces a dead third agent. If an operator cleared the target, no agent that is
-/// already ready writes a new target.
+/// Two live agents never compete for the target. Each agent writes the target once, when it becomes ready. Later, an agent
+/// writes the target only if the kernel reports that the target no longer listens ([`TargetMap::is_listening`]). So a process
+/// that reuses the port does not count as an agent, and an agent that is too busy to respond counts as alive.
+/// [`TargetMap::take_over_from`] writes only if the target has not changed meanwhile, so if two agents find a third agent dead,
+/// only one of them replaces it. If an operator clears the target, agents that are already ready do not write a new target.
 fn other(answers: Option<AgentAddress>, own: AgentAddress) -> Option<AgentAddress> {
     answers.filter(|last| *last != own && last.metadata_port.or(last.containers_port).is_some())
 }

@@ -1,9 +1,10 @@
 //! Limits the admin port's connections and still accepts every new connection.
 //!
-//! If the agent refused connections at the limit, one client could lock out the kubelet's probes. The kubelet would then kill the agent. So at the
-//! limit the agent evicts an open connection to make room for the new connection. It chooses among the connections of the address with the most
-//! connections, and evicts the connection that has been idle for the longest time. A client loses nothing when its idle keep-alive connection is
-//! closed. The agent evicts a busy connection only if all connections of that address are busy. This module does not know HTTP.
+//! If the agent refused connections at the limit, one client could lock out the kubelet's probes. The kubelet would then kill the
+//! agent. So at the limit the agent evicts an open connection to make room for the new connection. The agent selects the client
+//! address with the most connections. Of this address's connections, it evicts the connection that has been idle for the longest
+//! time. A client loses nothing when the agent closes its idle keep-alive connection. The agent evicts a busy connection only if
+//! all connections of that address are busy. This module does not know HTTP.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use seawall_core::{Clock, Moment};
 use tokio::sync::Notify;
 
-/// The maximum number of open connections. Scrapers and probes are few. Each connection can hold a copy of a page such as `/metrics`, and about 16
-/// KiB of buffers.
+/// The maximum number of open connections. There are only a few scrapers and probes. Each connection can need memory for a copy
+/// of a page such as `/metrics`, and for about 16 KiB of buffers.
 const PLACES: usize = 32;
 
 /// The number of open connections above which each connection closes after its response.
@@ -55,7 +56,7 @@ impl AdminConnectionLimit {
         Self { clock, taken: Arc::default() }
     }
 
-    /// Returns a permit for a connection from this address. At the limit, evicts another connection.
+    /// Returns a permit for a connection from this address. At the limit, the function evicts another connection.
     pub(super) fn take(&self, address: IpAddr) -> AdminPermit {
         let (since, ending) = (self.clock.now(), Arc::new(Notify::new()));
         let mut taken = self.taken();
@@ -69,7 +70,7 @@ impl AdminConnectionLimit {
         AdminPermit { number, places: self.clone(), ending }
     }
 
-    /// Evicts one connection, chosen as [`Self::take`] chooses it at the limit.
+    /// Evicts the connection that [`Self::take`] would evict at the limit.
     pub(super) fn evict_one(&self) {
         self.taken().end_one();
     }

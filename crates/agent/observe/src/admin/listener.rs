@@ -1,8 +1,9 @@
 //! Binds the listeners of the admin port: a TCP address and, if configured, a Unix socket file in the agent's own pod.
 //!
-//! The kubelet's exec probe and operators inside the pod use the socket file. During an upgrade two agents run at once. Both use the node's network,
-//! so only one of them can bind the TCP address. But their pods do not share files, so a probe at the socket file never reaches the other agent. If a
-//! socket file is configured, the agent therefore starts without the TCP address and binds it later, when another process has released it.
+//! The kubelet's exec probe and operators inside the pod use the socket file. During an upgrade two agents run at once. Both use
+//! the node's network, so only one of them can bind the TCP address. But their pods do not share files, so a probe at the socket
+//! file never reaches the other agent. If a socket file is configured, the agent therefore starts even if another process uses
+//! the TCP address. The agent binds the address when the other process has released it.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -59,7 +60,7 @@ impl AdminListeners {
     /// Binds the listeners. Call this function on the runtime that will serve them.
     ///
     /// # Errors
-    /// A listener cannot be bound. If a socket file is given, a TCP address in use is not an error.
+    /// The agent cannot bind a listener. If `file` is given, it is not an error that another process uses the TCP address.
     pub async fn open(address: SocketAddr, file: Option<&Path>) -> anyhow::Result<Self> {
         let unix = file.map(bind).transpose()?;
         let tcp = match TcpListener::bind(address).await {
@@ -74,18 +75,18 @@ impl AdminListeners {
         self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok()).unwrap_or(self.address)
     }
 
-    /// Returns the Unix listener, if there is one, and a future of the TCP listener that resolves once the address is bound.
+    /// Returns the Unix listener, if there is one, and a future that resolves to the TCP listener when the address is bound.
     pub(super) fn into_listeners(self) -> (Option<UnixListener>, impl Future<Output = TcpListener>) {
         (self.unix, opened(self.address, self.tcp))
     }
 }
 
-/// Binds the address, and retries until it is free.
+/// Binds the address. If the address is in use, the function retries until it is free.
 async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
     if let Some(tcp) = tcp {
         return tcp;
     }
-    tracing::info!(%address, "another process uses the admin address; the agent waits for the address and serves at adminSocket meanwhile");
+    tracing::info!(%address, "another process uses the admin address; until the address is free, the agent serves the admin pages only at adminSocket");
     loop {
         tokio::time::sleep(TRY_AGAIN).await;
         if let Ok(tcp) = TcpListener::bind(address).await {
@@ -95,7 +96,7 @@ async fn opened(address: SocketAddr, tcp: Option<TcpListener>) -> TcpListener {
     }
 }
 
-/// Binds the socket file. First removes a socket that a dead process left there.
+/// Binds the socket file. The function first removes a socket file that a dead process left behind.
 fn bind(file: &Path) -> anyhow::Result<UnixListener> {
     let told = || format!("cannot listen on {} (adminSocket)", file.display());
     if is_left_behind(file) {

@@ -1,10 +1,11 @@
 //! The admin port: `/metrics`, `/healthz`, `/readyz`, `/debug/pods`.
 //!
-//! The admin port runs on the control thread, so that a slow scrape never delays a response to a pod. The HTTP library hyper serves it,
-//! because correctness matters here and speed does not. One client cannot prevent the responses to other clients:
+//! The admin port runs on the control thread, so that a slow scrape never delays a response to a pod. The HTTP library hyper
+//! serves the port, because correctness matters here and speed does not. One client cannot prevent the responses to other
+//! clients:
 //!
-//! - A new connection is always accepted ([`connection_limit`]).
-//! - A costly page is created once for all waiting clients ([`single_flight`]).
+//! - The agent accepts every new connection ([`connection_limit`]).
+//! - The agent creates a costly page once for all waiting clients ([`single_flight`]).
 //! - `/healthz` is cheap: it only reads two numbers.
 //!
 //! The port refuses requests that web pages cause ([`rebinding_guard`]). Its pages contain no credentials; `/debug/pods` shows
@@ -43,7 +44,7 @@ use single_flight::SingleFlight;
 /// The time limit for a request head, and for the idle time between two requests of a connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The maximum age of a connection. After that, a scraper opens a new connection.
+/// The maximum age of a connection. After this time, a scraper must open a new connection.
 const CONNECTION_LIFE: Duration = Duration::from_secs(60);
 
 /// The time limit for the last response after [`CONNECTION_LIFE`].
@@ -55,8 +56,9 @@ const DEBUG_READERS: usize = 2;
 
 /// The maximum number of connections that the agent accepts per second. [`ACCEPTED_AT_ONCE`] is the size of a burst.
 ///
-/// An evicted client can reconnect at once. A measured client reconnected 22,000 times per second and used up the CPU quota that requests of pods
-/// need. At the limit of 2,000, the kernel's accept queue (1,024 connections) drains in half a second, which a kubelet's probe tolerates.
+/// An evicted client can reconnect at once. In a measurement, an evicted client reconnected 22,000 times per second and used up
+/// the CPU quota that requests of pods need. At the limit of 2,000, the kernel's accept queue (1,024 connections) drains in half
+/// a second, which a kubelet's probe tolerates.
 const ACCEPTED_PER_SECOND: u32 = 2000;
 const ACCEPTED_AT_ONCE: u32 = 64;
 
@@ -70,7 +72,7 @@ pub struct AdminSources {
     pub dead_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Returns the reason why the agent is not ready although its listeners respond.
     pub unready_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
-    /// Returns the reason why pods do not reach this agent although it could serve them.
+    /// Returns the reason why pods do not reach this agent although the agent could serve them.
     pub unreachable_reason: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Returns warnings for the operator that do not make the agent unready.
     pub warnings: Box<dyn Fn() -> Vec<String> + Send + Sync>,
@@ -95,7 +97,7 @@ struct ReadyReport {
     warnings: String,
 }
 
-/// A page of `/debug/pods`. It holds a reader's permit until the client has read the page.
+/// A page of `/debug/pods`. The page keeps a reader's permit until the client has read the page.
 struct DebugPage {
     text: String,
     _permit: OwnedSemaphorePermit,
@@ -154,8 +156,8 @@ impl AdminServer {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-            // The new connection's task runs before the next accept. Otherwise a flood could evict a probe's connection before the agent reads the
-            // probe's request.
+            // The new connection's task runs before the next accept. Otherwise a flood could evict a probe's connection before
+            // the agent reads the probe's request.
             tokio::task::yield_now().await;
             while let Err(wait) = pace.take(self.clock.now()) {
                 tokio::time::sleep(wait).await;
@@ -209,8 +211,8 @@ impl AdminServer {
         let _ = tokio::time::timeout(LAST_ANSWER, connection).await;
     }
 
-    /// Responds to a request. `/healthz` and `/readyz` accept any Host header, because a kubelet sends the Host that the probe in the pod's manifest
-    /// names.
+    /// Responds to a request. `/healthz` and `/readyz` accept any Host header, because a kubelet sends the Host that the probe in
+    /// the pod's manifest names.
     async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
         if request.method() != Method::GET && request.method() != Method::HEAD {
             return text(StatusCode::METHOD_NOT_ALLOWED, "the admin port accepts GET and HEAD only\n");
@@ -274,7 +276,7 @@ impl AdminServer {
     /// Checks that the agent could serve a pod that sends a request now.
     ///
     /// # Errors
-    /// The reason why the agent could not serve the pod.
+    /// The error is the reason why the agent could not serve the pod.
     pub async fn check_serving(&self) -> Result<(), String> {
         match (self.sources.unready_reason)() {
             Some(obstacle) => Err(obstacle),
@@ -282,8 +284,8 @@ impl AdminServer {
         }
     }
 
-    /// Returns the result of `/readyz`. If the request cannot come from a web page (`for_operators`), the response also has the reason and the
-    /// warnings.
+    /// Returns the result of `/readyz`. If the request cannot come from a web page (`for_operators`), the response also contains
+    /// the reason and the warnings.
     async fn ready(&self, for_operators: bool) -> Response<Full<Bytes>> {
         let look = async {
             let warnings =
@@ -302,15 +304,17 @@ impl AdminServer {
     }
 }
 
-/// Refuses a request that a web page could have caused. Status 421 means that this server is not the host in the request (RFC 9110 section 15.5.20).
+/// Refuses a request that a web page could have caused. Status 421 means that this server is not the host in the request (RFC
+/// 9110 section 15.5.20).
 fn refused(trick: BrowserAttack) -> Response<Full<Bytes>> {
     match trick {
         BrowserAttack::DnsRebinding => {
             text(StatusCode::MISDIRECTED_REQUEST, "the Host header must be an IP address or localhost\n")
         }
-        BrowserAttack::CrossSite => {
-            text(StatusCode::FORBIDDEN, "the admin port does not answer requests from pages of other sites\n")
-        }
+        BrowserAttack::CrossSite => text(
+            StatusCode::FORBIDDEN,
+            "the admin port does not answer requests from web pages of other sites\n",
+        ),
     }
 }
 

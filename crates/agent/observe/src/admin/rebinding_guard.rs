@@ -1,12 +1,12 @@
 //! Detects requests that a web page could have caused through a browser.
 //!
-//! The admin port has no password. Its protection is that few clients can reach it. But a web page can misuse a browser that can
-//! reach the port. The page's owner can make the page's own host name resolve to the admin port's address (DNS rebinding). Then
-//! the page could read the responses. So the port refuses requests whose Host is a host name.
+//! The admin port has no password. The port is protected because few clients can reach it. But a web page can misuse a browser
+//! that can reach the port. The page's owner can make the page's own host name resolve to the admin port's address (DNS
+//! rebinding). Then the page could read the responses. So the port refuses requests whose Host is a host name.
 //!
-//! The port accepts IP addresses in the Host header, because kubelets and Prometheus send them. A page that uses the admin port's address makes a
-//! cross-site request, and the browser does not let the page read the response. The port refuses cross-site requests too, so that it does no work for
-//! them.
+//! The port accepts IP addresses in the Host header, because kubelets and Prometheus send them. A page that uses the admin port's
+//! address makes a cross-site request, and the browser does not let the page read the response. The port refuses cross-site
+//! requests too, so that it does no work for them.
 
 use http::header::{HOST, ORIGIN};
 use http::{HeaderMap, Request};
@@ -14,7 +14,7 @@ use http::{HeaderMap, Request};
 /// The kind of attack that a refused request could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BrowserAttack {
-    /// The request names a host name instead of an address.
+    /// The Host of the request is a host name instead of an IP address.
     DnsRebinding,
     /// A page of another site sent the request.
     CrossSite,
@@ -24,7 +24,7 @@ impl BrowserAttack {
     /// Checks the request's host and the headers that browsers add.
     ///
     /// # Errors
-    /// The request could be an attack; the error is the kind of attack.
+    /// The request could be an attack. The error states the kind of attack.
     pub(super) fn check<B>(request: &Request<B>) -> Result<(), Self> {
         let headers = request.headers();
         let mut hosts = headers.get_all(HOST).iter();
@@ -39,7 +39,7 @@ impl BrowserAttack {
     }
 }
 
-/// True for `localhost` or an address, with or without a port. A missing host is allowed, too (HTTP/1.0).
+/// True for `localhost` or an IP address, with or without a port. Also true if the host is missing (HTTP/1.0).
 fn is_address(host: &str) -> bool {
     let bare = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((bare, port)) => return is_port(port) && bare.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -61,7 +61,8 @@ fn is_port(text: &str) -> bool {
 
 /// True if the browser says that a page of another site made the request (Fetch Metadata Request Headers).
 ///
-/// False if a user followed a link, which is harmless: a request to the admin port changes nothing, and the page with the link sees no response.
+/// False if a user followed a link. A followed link is harmless: the request changes nothing, and the page with the link sees no
+/// response.
 fn is_cross_site(headers: &HeaderMap) -> bool {
     let is = |name: &str, wanted: &str| headers.get(name).is_some_and(|value| value == wanted);
     (is("sec-fetch-site", "cross-site") || is("sec-fetch-site", "same-site"))

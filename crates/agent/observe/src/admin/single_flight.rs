@@ -1,8 +1,9 @@
-//! Creates a page once for all waiting clients, and limits its share of the thread's time.
+//! Creates a page once for all waiting clients, and limits the share of the thread's time that pages use.
 //!
-//! A page or a probe costs more on a node with many pods, and clients of the admin port decide how often they request it. So only one run (the
-//! creation of one page) is in progress at a time. All clients that asked before the run began get its result. A client therefore never gets a result
-//! that is older than its request. After each run, the next run waits for a pause in proportion to the duration of the last run.
+//! A page or a probe costs more on a node with many pods. Clients of the admin port decide how often they request a page or a
+//! probe. So only one run (the creation of one page) is in progress at a time. All clients whose request arrived before the run
+//! began get the run's result. A client therefore never gets a result that is older than the client's request. After each run,
+//! the next run waits for a pause in proportion to the duration of the last run.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,10 +11,11 @@ use std::time::Duration;
 use seawall_core::{Clock, Moment};
 use tokio::sync::Mutex;
 
-/// The length of the pause as a multiple of the run's duration. With a factor of 9, runs use at most a tenth of the thread's time.
+/// The length of the pause as a multiple of the run's duration. With a factor of 9, runs use at most a tenth of the thread's
+/// time.
 const PAUSE: u32 = 9;
 
-/// The maximum pause. It is short, because a long run mostly waits and uses little of the thread's time.
+/// The maximum pause. The maximum is short, because a long run mostly waits and uses little of the thread's time.
 const LONGEST: Duration = Duration::from_millis(500);
 
 /// A result that is created on demand and shared by all clients that wait for it.
@@ -22,14 +24,16 @@ pub(super) struct SingleFlight<T> {
     clock: Clock,
     /// The number of requests so far. A request's number is the count when the request arrives.
     asked: AtomicU64,
-    /// The last result. The lock is held across awaits, so it is async. The lock is fair: requests get it in the order of their numbers.
+    /// The last result. Tasks hold this lock across awaits, so the lock is async. The lock is fair: requests get the lock in the
+    /// order of their numbers.
     turn: Mutex<LastResult<T>>,
 }
 
 #[derive(Debug)]
 struct LastResult<T> {
     next: Moment,
-    /// The last result, and the highest request number that can use it. `None` if no waiting request needs the result.
+    /// The last result, and the highest number of a request that can use this result. `None` if no waiting request needs the
+    /// result.
     made: Option<(u64, T)>,
 }
 

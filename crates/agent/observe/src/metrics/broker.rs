@@ -29,7 +29,7 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
             .iter()
             .map(|(step, count)| ([("cloud", figures.cloud), ("outcome", *step)], *count))
     });
-    let help = "Credential fetches (each of one or more upstream calls), by outcome";
+    let help = "Credential fetches by outcome; a fetch makes one or more upstream calls";
     counters(out, "seawall_credential_fetches", help, calls)?;
     for (place, (name, help, _)) in all.first().iter().flat_map(|first| first.counters.iter().enumerate()) {
         counters(out, name, help, all.iter().map(|figures| (of(figures), figures.counters[place].2)))?;
@@ -39,12 +39,12 @@ fn write(all: &[BrokerSnapshot], out: &mut DescriptorEncoder<'_>) -> fmt::Result
     };
     gauge(
         "seawall_upstream_rate_limit_per_second",
-        "Credential fetches (each of one or more upstream calls) that may start per second",
+        "Maximum number of credential fetches that start per second; a fetch makes one or more upstream calls",
         |figures| Some(figures.upstream_rate),
     )?;
     gauge(
         "seawall_principals",
-        "Different cloud identities that pods of this node have credentials for or request",
+        "Different cloud identities whose credentials pods of this node use or request",
         |figures| Some(figures.principal_count as f64),
     )?;
     gauge("seawall_cached_credentials", "Credentials in the cache", |figures| {

@@ -1,4 +1,4 @@
-//! Writes the metric that shows for each cloud whether its credentials can stay above their floor.
+//! Writes the metric that shows for each cloud whether the cloud's credentials can stay above their floor.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Writes the redirect's counters as metrics. The eBPF programs' counters begin when the programs are attached, and continue across agent restarts.
+//! Writes the redirect's counters as metrics. The counters of the eBPF programs start when the agent attaches the programs. They
+//! continue across agent restarts.
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ pub fn write(capture: &RedirectHandle, out: &mut DescriptorEncoder<'_>) -> fmt::
         let is_attached = standing == AttachmentState::Unchanged;
         gauge(out, "seawall_redirect_attached", help, if is_attached { 1.0 } else { 0.0 })?;
     }
-    let help = "Connections from pods' addresses without an eBPF connection record; the agent refuses them, because it cannot prove their pod";
+    let help = "Connections from pod addresses without an eBPF connection record; the agent refuses these connections, because it cannot prove which pod opened them";
     counter(out, "seawall_redirect_connections_without_record", help, capture.records.missed_count())?;
     capture.ebpf_counters.read().map_or(Ok(()), |counts| counted(out, &counts))
 }
@@ -41,7 +42,7 @@ fn counted(out: &mut DescriptorEncoder<'_>, counts: &RedirectCounts) -> fmt::Res
         ("unresponsive_agent", four.unresponsive_agent + six.unresponsive_agent),
         ("no_family", four.no_family + six.no_family),
     ];
-    let help = "Connects of this node's pods to metadata addresses, by outcome; all but captured, direct, exempt and node_network were refused";
+    let help = "Connects of this node's pods to metadata addresses, by outcome; the kernel refused all connects except captured, direct, exempt and node_network";
     counters(out, "seawall_redirect_connects", help, connects.map(of_outcome))?;
     let records =
         [("stored", counts.recorded), ("closed_early", counts.closed_early), ("dropped", counts.unrecorded)];

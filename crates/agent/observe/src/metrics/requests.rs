@@ -28,8 +28,8 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Creates the metrics of these threads. `open` counts their connections; `long_polls` counts their requests that wait for a
-    /// change.
+    /// Creates the metrics of these threads.
+    /// `open` counts the threads' connections; `long_polls` counts the threads' requests that wait for a change.
     pub fn new(
         threads: Vec<Arc<ThreadMetrics>>,
         open: Arc<PermitCounter>,
@@ -116,12 +116,12 @@ impl RequestMetrics {
             ),
             (
                 "seawall_connections_guests",
-                "Connections closed after one response, because their client was at its share of connections",
+                "Connections closed after one response, because their client had reached its limit of connections",
                 count(|counts| &counts.guest_connections),
             ),
             (
                 "seawall_connections_evicted_idle",
-                "Idle connections closed because memory or descriptors were short",
+                "Idle connections closed because memory or file descriptors ran low",
                 count(|counts| &counts.evicted_idle),
             ),
             (
@@ -134,7 +134,11 @@ impl RequestMetrics {
                 "Connections closed because their pod was deleted",
                 count(|c| &c.closed_pod_deleted),
             ),
-            ("seawall_connections_accept_errors", "Failed accepts", count(|counts| &counts.accept_errors)),
+            (
+                "seawall_connections_accept_errors",
+                "Failed attempts to accept a connection",
+                count(|counts| &counts.accept_errors),
+            ),
         ];
         for (name, help, value) in rows {
             counter(encoder, name, help, value)?;

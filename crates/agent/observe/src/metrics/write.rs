@@ -1,4 +1,4 @@
-//! Writes values that other crates count as Prometheus metrics, at each scrape.
+//! Writes Prometheus metrics at each scrape. Other crates count the values.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Creates a collector from one function.
+/// Creates a collector that calls `write` at each scrape.
 pub fn collector_from_fn(
     write: impl Fn(&mut DescriptorEncoder<'_>) -> fmt::Result + Send + Sync + 'static,
 ) -> Box<dyn Collector> {
@@ -41,7 +41,7 @@ pub fn counters<L: EncodeLabelSet>(
     samples.try_for_each(|(labels, count)| ConstCounter::new(count).encode(family.encode_family(&labels)?))
 }
 
-/// Writes a family of gauges with one sample for each set of labels. Without samples it writes nothing.
+/// Writes a family of gauges with one sample for each set of labels. Without samples, the function writes nothing.
 pub fn gauges<L: EncodeLabelSet>(
     out: &mut DescriptorEncoder<'_>,
     name: &str,

@@ -1,8 +1,9 @@
-//! The container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
+//! Implements the container credentials endpoint of EKS: `GET /v1/credentials` with a Kubernetes token in `Authorization`.
 //!
-//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry time. The
-//! agent identifies the client by its connection, and not by the token. An attacker's host name can resolve to the endpoint's address (DNS
-//! rebinding), and a browser then sends that name in the Host header. So the endpoint also checks the Host header.
+//! This module only extracts the token and limits its length. The `clouds` crate checks the token's pod, audience and expiry
+//! time. The agent identifies the client by its connection, not by the token. An attacker's host name can resolve to the
+//! endpoint's address (DNS rebinding), and a browser then sends that name in the Host header. So the endpoint also checks the
+//! Host header.
 
 use std::net::IpAddr;
 
@@ -14,8 +15,8 @@ use crate::request_head_rules::require_no_body;
 use seawall_http::path::{self, BAD_TARGET};
 use seawall_http::{Refusal, ResponseContext};
 
-/// The addresses to which SDKs send a token even over plain HTTP, according to their sources. EKS uses 169.254.170.23 and the IPv6 address,
-/// and ECS uses 169.254.170.2.
+/// The addresses to which SDKs send a token even over plain HTTP, according to the SDKs' source code. EKS uses 169.254.170.23
+/// and the IPv6 address, and ECS uses 169.254.170.2.
 pub const ADDRESSES: [IpAddr; 3] = [
     IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 170, 23)),
     IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23)),
@@ -34,8 +35,8 @@ pub const METHOD_NOT_ALLOWED: Refusal =
 /// The refusal for a Host header that is not one of the endpoint's addresses.
 pub const INVALID_HOST: Refusal =
     Refusal::new(403, "invalid_host", "The Host header is not an address of this credentials endpoint.");
-/// The refusal for a request without a token. After this refusal, the second generation of the Java SDK asks the metadata service for
-/// credentials.
+/// The refusal for a request without a token. After this refusal, the second generation of the Java SDK asks the metadata
+/// service for credentials.
 pub const NO_AUTHORIZATION: Refusal = Refusal::new(
     401,
     "no_authorization",
@@ -63,7 +64,8 @@ pub struct ContainerCredentialsQuery<'b> {
     pub token: &'b str,
 }
 
-/// True if a canonical path belongs to this endpoint. The agent selects the endpoint by this check, because several endpoints can share an address.
+/// True if a canonical path belongs to this endpoint. The agent selects the endpoint with this check, because several endpoints
+/// can share an address.
 pub fn is_endpoint_path(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == PATH
 }
@@ -132,7 +134,8 @@ fn is_port(port: &str) -> bool {
 
 /// Checks that the header contains exactly the content of the token file.
 ///
-/// A token consists of three base64url parts with dots between (RFC 7515 section 7.1). No scheme such as `Bearer` precedes the token.
+/// A token consists of three base64url parts, separated by dots (RFC 7515 section 7.1). No scheme such as `Bearer` precedes the
+/// token.
 fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(value).map_err(|_| BAD_AUTHORIZATION)?;
     if text.is_empty() {
@@ -149,7 +152,7 @@ fn jwt(value: &[u8]) -> Result<&str, Refusal> {
     }
 }
 
-/// This endpoint sends no constant headers, because clients do not check the server's name here.
+/// The constant headers of every response. There are none, because clients of this endpoint do not check the server's name.
 const ALWAYS: &[u8] = b"";
 
 /// Writes the credentials of the pod. The response has `Cache-Control: no-store`.

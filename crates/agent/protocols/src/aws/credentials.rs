@@ -1,10 +1,11 @@
-//! Writes credentials as JSON, in the formats of the metadata service and of the container endpoint. The code uses no serializer and avoids copies,
-//! because nearly every response contains credentials.
+//! Writes credentials as JSON, in the formats of the metadata service and of the container endpoint. The code uses no
+//! serializer and avoids copies, because nearly every response contains credentials.
 
 use super::time::Iso8601Time;
 use seawall_http::ResponseContext;
 
-/// Credentials to write. Their texts contain no character that JSON escapes. The broker checks this when it receives the credentials.
+/// Credentials to write. Their texts contain no character that needs an escape in JSON. The broker checks the texts when it
+/// receives the credentials.
 ///
 /// The type has no `Debug`, because two of its members are secrets.
 #[derive(Clone, Copy)]
@@ -17,14 +18,14 @@ pub struct CredentialsDocument<'a> {
     pub session_token: &'a str,
     /// The time when the credentials expire.
     ///
-    /// The document always contains this time. Without the time, the SDKs for Go and Ruby would fetch credentials for each call, and most
-    /// other clients would fail.
+    /// The document always contains this time. Without the time, the SDKs for Go and Ruby would fetch credentials for each
+    /// call, and most other clients would fail.
     pub expiration: Iso8601Time,
     /// The time when the credentials were issued.
     pub last_updated: Iso8601Time,
     /// The account of the role: twelve digits.
     pub account_id: Option<&'a str>,
-    /// The role's ARN. Only the container endpoint writes it.
+    /// The role's ARN. Only the container endpoint writes this ARN.
     pub role_arn: Option<&'a str>,
 }
 
@@ -40,7 +41,7 @@ pub enum DocumentFormat {
 impl CredentialsDocument<'_> {
     /// Ends the response head and writes the metadata service's document.
     ///
-    /// The layout is that of the real document, because shell scripts parse its lines.
+    /// The lines are the same as in the real document, because shell scripts parse them.
     pub(super) fn write_imds_document(
         &self,
         out: &mut Vec<u8>,

@@ -1,9 +1,9 @@
-//! An operator's regular expression that must match a whole text. It selects the node metadata paths that pods can read, or the roles that pods of a
-//! namespace can have.
+//! Matches whole texts against an operator's regular expression. The expression selects the node metadata paths that pods can
+//! read, or the roles that pods of a namespace can have.
 //!
-//! The engine's time is linear in the length of the text for any expression, and the size of an expression is limited. So an expression
-//! from an annotation cannot keep the agent busy. If a partial match were enough, an expression would allow every path that contains a
-//! matching part.
+//! For every expression, the engine's time is linear in the length of the text, and the size of an expression is limited. So an
+//! expression in an annotation cannot keep the agent busy. If a partial match were enough, an expression would allow every path
+//! that contains a matching part.
 
 use regex_lite::{Regex, RegexBuilder};
 
@@ -31,7 +31,8 @@ impl Pattern {
         if expression.len() > MAX_EXPRESSION {
             return Err(PatternError(format!("longer than {MAX_EXPRESSION} bytes")));
         }
-        // The expression must be valid alone. For example, `a)|(b` is valid only inside the parentheses below, where it would escape the anchors.
+        // The expression must be valid alone. For example, `a)|(b` is valid only inside the parentheses below, where it would
+        // escape the anchors.
         compile(expression)?;
         compile(&format!(r"\A(?:{expression})\z")).map(Self)
     }

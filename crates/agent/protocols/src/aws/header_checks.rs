@@ -6,8 +6,8 @@ use super::REPEATED_HEADER;
 use crate::request_head_rules::{PROXIED_REQUEST, is_proxy_header};
 use seawall_http::Refusal;
 
-/// Returns the value of a header that a request may contain only once. The comparison of names ignores letter case, because the SDK for C++
-/// sends lower-case names.
+/// Returns the value of a header that a request may contain only once. The comparison of names ignores letter case, because the
+/// SDK for C++ sends lower-case names.
 ///
 /// # Errors
 /// [`REPEATED_HEADER`].

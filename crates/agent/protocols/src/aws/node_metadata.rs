@@ -1,14 +1,14 @@
-//! The node's metadata, which is the same for all its pods: placement, instance, identity document.
+//! Builds the node's metadata, which is the same for all its pods: placement, instance, identity document.
 //!
-//! [`super::imds`] uses this module, which does not know requests or roles. No value comes from the real service: pods read only values
-//! that an operator configured.
+//! [`super::imds`] uses this module. The module contains no code for requests or roles. No value comes from the real service:
+//! pods read only values that an operator has configured.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::json::write_string;
 
-/// The node's metadata from the configuration. The agent answers 404 for a value of `None`.
+/// The node's metadata from the configuration. The agent answers 404 for each value that is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceMetadata {
     /// Region, for example `eu-central-1`.
@@ -37,7 +37,7 @@ pub struct InstanceMetadata {
     pub partition_domain: Option<String>,
 }
 
-/// The node's metadata as texts by path, with the directory listings. The agent builds it once.
+/// Holds the node's metadata as texts by path, and the directory listings. The agent builds this table once.
 #[derive(Debug)]
 pub(super) struct InstanceMetadataByPath {
     /// The texts and their paths below the version, without slashes at either end. They are sorted by path.
@@ -65,7 +65,8 @@ impl InstanceMetadataByPath {
 
     /// Returns the text at a path below the version, with or without a final slash.
     ///
-    /// boto3 requests the availability zone with a slash, the SDK for C++ requests directories without a slash, and few clients follow a redirect.
+    /// boto3 requests the availability zone with a slash, the SDK for C++ requests directories without a slash, and few clients
+    /// follow a redirect.
     pub(super) fn find(&self, path: &str) -> Option<&str> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let place = self.texts.binary_search_by(|(known, _)| known.as_str().cmp(path)).ok()?;
@@ -104,8 +105,8 @@ fn leaves(node: &InstanceMetadata) -> impl Iterator<Item = (&'static str, Cow<'s
 
 /// Returns the identity document if the region is known. The SDKs for Go and Java read the region from this document.
 ///
-/// Its members are those of the real document (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). The document has no
-/// signature, because the agent cannot create AWS's signature.
+/// The members are those of the real document (EC2 user guide, "Instance identity documents for Amazon EC2 instances"). The
+/// document has no signature, because the agent cannot create AWS's signature.
 fn identity_document(node: &InstanceMetadata) -> Option<String> {
     node.region.as_ref()?;
     let members = [

@@ -1,7 +1,7 @@
 //! Writes refusals in a format that AWS's clients parse: JSON with `code` and `message`.
 //!
-//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client parses. The
-//! first generation of the Java SDK parses this JSON even in responses of the metadata service.
+//! The SDKs for Go, Python and Java include both values in their errors. The real metadata service sends HTML, which no client
+//! parses. The first generation of the Java SDK parses this JSON even in responses of the metadata service.
 
 use crate::hex::format_hex;
 use crate::json::write_string;
@@ -9,8 +9,9 @@ use seawall_http::{Refusal, ResponseContext};
 
 /// Writes a refusal. The response repeats no part of the request.
 ///
-/// The response has no `Retry-After` header, because five clients would wait for the stated time and delay their programs. Like the real service, the
-/// agent sends a 401 without a `WWW-Authenticate` header, because HTTP libraries would start an authentication for that header.
+/// The response has no `Retry-After` header, because five clients would wait for the stated time and delay their programs. Like
+/// the real service, the agent sends a 401 without a `WWW-Authenticate` header, because that header would make HTTP libraries
+/// start an authentication.
 pub(super) fn write_refusal(
     out: &mut Vec<u8>,
     frame: &ResponseContext<'_>,
@@ -27,8 +28,8 @@ pub(super) fn write_refusal(
     frame.end_with_body(out, &[body(refusal, request).as_bytes()]);
 }
 
-/// Returns the JSON body. It contains the name of the refusing program (`seawall`), the message, the code, the request's id in the agent's log, and
-/// whether a retry can help.
+/// Returns the JSON body. The body contains the program's name (`seawall`), the message, the code, the request's id in the
+/// agent's log, and whether a retry can help.
 fn body(refusal: &Refusal, request: u64) -> String {
     let request = format_hex(request).map(char::from);
     let mut body = format!("{{\"code\":\"{}\",\"message\":", refusal.code);

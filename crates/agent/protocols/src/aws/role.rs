@@ -1,4 +1,5 @@
-//! The name of a role. The metadata service lists it, and clients insert it into the path of the next request.
+//! Defines the name of a role. The metadata service lists the name, and clients insert the name into the path of the next
+//! request.
 
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ pub const MAX_ROLE_NAME_LENGTH: usize = 64;
 
 /// A role's name. It consists of 1 to 64 letters, digits and `+ = , . @ _ -`, and is the last part of the role's ARN.
 ///
-/// No character of the name ends a line or has a special meaning in a URL's path. Two clients abort if a listed name does not form a valid URL.
+/// No character of the name ends a line or has a special meaning in a URL's path. Two clients abort if a listed name does not
+/// form a valid URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RoleName(Arc<str>);
 

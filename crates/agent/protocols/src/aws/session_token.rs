@@ -1,19 +1,20 @@
-//! Session tokens of the metadata service (IMDSv2). A client requests a token with PUT and sends it with each GET.
+//! Grants and verifies session tokens of the metadata service (IMDSv2). A client requests a token with PUT and sends the token
+//! with each GET.
 //!
-//! A token contains its subject and its expiry time, and one of this node's keys signs the token. The agent stores no tokens, so a pod cannot exhaust
-//! the agent's memory with token requests.
+//! A token contains its subject and its expiry time, and one of this node's keys signs the token. The agent stores no tokens,
+//! so a pod cannot exhaust the agent's memory with token requests.
 //!
-//! The security argument: the token does not prove an identity, because the agent identifies the client by its connection. The token prevents *other
-//! parties* from sending requests in a pod's name. An attacker can misuse a URL fetcher in a pod (SSRF), but such a fetcher can send neither a PUT
-//! nor an arbitrary header. A token has three properties:
+//! The security argument: the token does not prove an identity, because the agent identifies the client by its connection. The
+//! token prevents *other parties* from sending requests in a pod's name. An attacker can misuse a URL fetcher in a pod (SSRF),
+//! but such a fetcher can send neither a PUT nor an arbitrary header. A token has three properties:
 //! - It cannot be guessed: HMAC-SHA256 covers the whole token, and the comparison takes constant time.
-//! - It is useless to another pod.
+//! - Another pod cannot use it.
 //! - It expires.
 //!
-//! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with other keys, the agent
-//! refuses the old tokens. The SDK for Rust uses a refused token until the token's granted lifetime is over, which can take six hours. So an agent
-//! that does not store its keys grants short lifetimes ([`TtlLimit`]). A wall clock that jumps forward has the same effect: tokens expire before the
-//! granted lifetime is over.
+//! The keys can be stored so that they survive a restart of the agent ([`TokenSigningKeys::to_bytes`]). After a restart with
+//! other keys, the agent refuses the old tokens. The SDK for Rust uses a refused token until the token's granted lifetime is
+//! over, which can take six hours. So an agent that does not store its keys grants short lifetimes ([`TtlLimit`]). If the wall
+//! clock jumps forward, tokens also expire before the granted lifetime is over.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,15 +31,17 @@ use seawall_http::Refusal;
 /// The longest lifetime of a token. Clients may request 1 to 21600 seconds (EC2 user guide, "Use IMDSv2").
 pub const MAX_TTL: Duration = Duration::from_secs(21_600);
 
-/// The longest lifetime of a token that the agent grants before it knows the pod. It is also the smallest [`TtlLimit`].
+/// The longest lifetime of a token that the agent grants before it knows the pod. This value is also the smallest [`TtlLimit`].
 ///
-/// The SDK for Rust renews its token two minutes before the token expires. With a much shorter lifetime, that SDK would request tokens continuously.
+/// The SDK for Rust renews its token two minutes before the token expires. With a much shorter lifetime, that SDK would request
+/// tokens continuously.
 pub const UNKNOWN_POD_MAX_TTL: Duration = Duration::from_secs(300);
 
 /// The number of characters of a token.
 pub const TOKEN_LENGTH: usize = 76;
 
-/// The refusal for a token that this node did not sign. The SDKs for Go, C++ and Ruby request a new token at once only after a 401.
+/// The refusal for a token that this node did not sign. The SDKs for Go, C++ and Ruby request a new token at once only after a
+/// 401.
 pub const BAD_TOKEN: Refusal = Refusal::new(
     401,
     "bad_token",
@@ -82,8 +85,8 @@ impl TokenSubject {
 
     /// Hashes the identity with SHA-256 and keeps the first half of the hash.
     ///
-    /// The token contains the hash, so that it does not reveal the UID and has a fixed length. A UID from the API server has 36 characters,
-    /// but other identity strategies use UIDs of any length.
+    /// The token contains this hash instead of the identity. So the token does not reveal the UID and has a fixed length. A UID
+    /// from the API server has 36 characters, but other identity strategies use UIDs of any length.
     fn new(kind: u8, identity: &[u8]) -> Self {
         let mut bytes = [kind; BEARER];
         bytes[1..].copy_from_slice(&digest::digest(&digest::SHA256, identity).as_ref()[..BEARER - 1]);
@@ -101,7 +104,7 @@ impl fmt::Debug for TokenSubject {
     }
 }
 
-/// The client of a connection, described by the two values that the token checks use: its pod and its address.
+/// Describes the client of a connection for the token checks: the client's pod and the client's address.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenClient {
     pod: Option<TokenSubject>,
@@ -116,8 +119,8 @@ impl TokenClient {
 
     /// Creates a client whose pod is unknown.
     ///
-    /// The agent grants a token even to this client. Otherwise the client would continue without a token; the SDK for C++ would use no token until
-    /// its process ends.
+    /// The agent grants a token even to this client. Otherwise the client would continue without a token; the SDK for C++ would
+    /// use no token until its process ends.
     pub fn with_unknown_pod(address: IpAddr) -> Self {
         Self { pod: None, address }
     }
@@ -128,8 +131,9 @@ impl TokenClient {
 
     /// True if this client is allowed to use a token of this subject.
     ///
-    /// A known pod is allowed to use a token that the agent granted to its address before the agent knew the pod. An unknown client is allowed to use
-    /// any pod's token for now, because the agent checks the token again after it has identified the client.
+    /// A known pod is allowed to use a token that the agent granted to its address before the agent knew the pod. An unknown
+    /// client is allowed to use any pod's token for now, because the agent checks the token again after it has identified the
+    /// client.
     fn may_show(&self, bearer: TokenSubject) -> bool {
         if bearer.is_address() {
             return bearer == TokenSubject::address(self.address);
@@ -150,9 +154,10 @@ impl TtlLimit {
 
     /// Returns the lifetime to grant for a requested lifetime.
     ///
-    /// The granted lifetime can be shorter than the requested lifetime. The response states the granted lifetime, and every client accepts it. If the
-    /// client requests at least [`UNKNOWN_POD_MAX_TTL`], it gets at least [`UNKNOWN_POD_MAX_TTL`]. The granted lifetime is never longer than the requested lifetime,
-    /// because a client can have a reason for a short lifetime.
+    /// The granted lifetime can be shorter than the requested lifetime. The response states the granted lifetime, and every
+    /// client accepts it. If the client requests at least [`UNKNOWN_POD_MAX_TTL`], it gets at least [`UNKNOWN_POD_MAX_TTL`].
+    /// The granted lifetime is never longer than the requested lifetime, because a client can have a reason for a short
+    /// lifetime.
     fn of(self, asked: Duration, visitor: &TokenClient) -> Duration {
         let longest = if visitor.pod.is_some() { self.0 } else { UNKNOWN_POD_MAX_TTL };
         asked.min(longest)
@@ -160,8 +165,8 @@ impl TtlLimit {
 }
 
 impl Default for TtlLimit {
-    /// Returns a limit equal to [`MAX_TTL`]. Use this limit only with stored keys: without them, a restart of the agent invalidates
-    /// long-lived tokens.
+    /// Returns a limit equal to [`MAX_TTL`]. Use this limit only with stored keys: without them, a restart of the agent
+    /// invalidates long-lived tokens.
     fn default() -> Self {
         Self(MAX_TTL)
     }
@@ -185,7 +190,7 @@ impl GrantedToken {
 /// The number of bytes of a key. It equals the size of the hash (RFC 2104 section 3).
 pub const KEY_LENGTH: usize = 32;
 
-/// The keys that sign tokens: the current key and the previous one. Tokens of the previous key are still valid.
+/// Holds the keys that sign tokens: the current key and the previous key. Tokens that the previous key signed are still valid.
 #[derive(Debug)]
 pub struct TokenSigningKeys {
     current: Key,
@@ -212,8 +217,8 @@ impl fmt::Debug for Key {
 #[error("the content is damaged, is incomplete or does not hold session token keys")]
 pub struct InvalidStoredTokenKeys;
 
-/// The age at which a new key replaces the current key. It is four times the longest lifetime of a token, so all tokens of the previous key have
-/// expired before the agent drops that key.
+/// The age at which a new key replaces the current key. This age is four times the longest lifetime of a token. So all tokens
+/// of the previous key have expired before the agent drops that key.
 const KEY_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// The first bytes of stored keys. They identify the format and its version.
@@ -244,7 +249,8 @@ impl TokenSigningKeys {
         Self { current: Key::new(bytes, now), previous: Some(self.current) }
     }
 
-    /// Returns the bytes to store, so that tokens survive a restart of the agent. Keep the bytes as private as the agent's memory.
+    /// Returns the bytes to store, so that tokens survive a restart of the agent. These bytes need the same protection as the
+    /// agent's memory.
     ///
     /// An attacker with these bytes can sign tokens for this node's pods. The tokens help only an attacker who can already send
     /// requests in a pod's name.
@@ -309,7 +315,7 @@ impl TokenSigningKeys {
         now: UnixTime,
     ) -> Result<UnixTime, Refusal> {
         let mut sealed = [0; SEALED];
-        // The length is checked first. The later steps take the same time for every token of this length.
+        // The function checks the length first. The later steps take the same time for every token of this length.
         if token.len() != TOKEN_LENGTH || URL_SAFE_NO_PAD.decode_slice(token, &mut sealed) != Ok(SEALED) {
             return Err(BAD_TOKEN);
         }
@@ -359,11 +365,12 @@ struct TokenContent {
 /// The size of a token's content: the subject, and the expiry time in seconds in big-endian order.
 const CONTENT: usize = BEARER + 8;
 
-/// The size of the content with its signature. It is a multiple of three, so each token has exactly one base64 form.
+/// The size of the content with its signature. This size is a multiple of three, so each token has exactly one base64 form.
 const SEALED: usize = CONTENT + 32;
 
 impl TokenContent {
-    /// Returns the expiry time, rounded up. So a token is valid for at least the granted lifetime, even if that lifetime is one second.
+    /// Returns the expiry time, rounded up. So a token is valid for at least the granted lifetime, even if that lifetime is one
+    /// second.
     fn end(&self) -> UnixTime {
         self.expires.plus(Duration::from_secs(1))
     }

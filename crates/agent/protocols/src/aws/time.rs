@@ -1,6 +1,6 @@
-//! Times in the format of AWS's clients: whole seconds in UTC. This module does not read a clock.
+//! Converts times to the format that AWS's clients parse: whole seconds in UTC. This module does not read a clock.
 //!
-//! Session tokens survive a restart of the agent, so their times are wall-clock times and not monotonic times.
+//! Session tokens survive a restart of the agent, so the tokens contain wall-clock times and not monotonic times.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,7 +35,7 @@ impl From<SystemTime> for UnixTime {
 
 /// A time in the format `YYYY-MM-DDThh:mm:ssZ`. It has no fraction and ends with `Z`, because aws-config parses no UTC offset.
 ///
-/// Nearly every response contains such a time. So the formatting is cheap: about two hundred instructions.
+/// Nearly every response contains such a time. So the formatting must be fast. It takes about two hundred instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iso8601Time([u8; 20]);
 
@@ -69,8 +69,8 @@ fn digit(number: u64) -> u8 {
 
 /// Converts a day number since 1970 to year, month and day in the proleptic Gregorian calendar.
 ///
-/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`). Its years begin in March, so
-/// the leap day is the last day of a year. The calendar repeats every 146,097 days.
+/// The method is Howard Hinnant's ("chrono-Compatible Low-Level Date Algorithms", `civil_from_days`). Its years begin in March,
+/// so the leap day is the last day of a year. The calendar repeats every 146,097 days.
 fn date(days: u64) -> (u64, u64, u64) {
     const CYCLE: u64 = 146_097;
     // The days since 0000-03-01.

@@ -1,8 +1,9 @@
-//! Conceal mode: decides which requests go to the real metadata server, and rewrites them.
+//! Implements conceal mode: decides which requests go to the real metadata server, and rewrites these requests.
 //!
-//! The agent sends the real server only requests that [`admit_request`] has built.
+//! [`admit_request`] builds every request that the agent sends to the real server.
 //!
-//! The rules follow Google's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. A request needs, in this order:
+//! The rules follow Google's concealing proxy (GoogleCloudPlatform/k8s-metadata-proxy) and deny by default. A request needs, in
+//! this order:
 //!
 //! - GET or HEAD without a body;
 //! - no header of a proxy;
@@ -12,13 +13,14 @@
 //! - known query keys;
 //! - recursion only below `service-accounts`.
 //!
-//! The security argument: the agent *builds* the upstream request and does not forward the client's request. The path contains only the characters of
-//! [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET). The agent parses each query value and writes it again in characters that need no encoding. The upstream
-//! request contains no `%`, `+`, `;` or double slash. So a server that decodes the request again, any number of times, gets the same text. The rules
-//! therefore apply to exactly the text that the real server interprets.
+//! The security argument: the agent *builds* the upstream request and does not forward the client's request. The path contains
+//! only the characters of [`PLAIN_CHARSET`](seawall_http::path::PLAIN_CHARSET). The agent parses each query value and writes it
+//! again in characters that need no encoding. The upstream request contains no `%`, `+`, `;` or double slash. So a server gets
+//! the same text even if it decodes the request several times. The rules therefore apply to exactly the text that the real
+//! server interprets.
 //!
-//! The real server accepts names in any letter case. So the rules that deny a request ignore letter case, and for safety they also ignore
-//! punctuation. The one rule that allows recursion is stricter: it compares whole names at their positions.
+//! The real server accepts names in any letter case. So the rules that deny a request ignore letter case, and for safety they
+//! also ignore punctuation. The rule that allows recursion is stricter: it compares whole names at their positions.
 
 use std::borrow::Cow;
 
@@ -33,7 +35,8 @@ use seawall_http::path::{self, CanonicalPath};
 /// The refusal for a method other than GET and HEAD.
 pub const READ_ONLY_METHODS_REFUSAL: Refusal =
     Refusal::new(403, "method_not_allowed", "Pods may only read metadata, with GET or HEAD.");
-/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`READ_ONLY_METHODS_REFUSAL`].
+/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from
+/// [`READ_ONLY_METHODS_REFUSAL`].
 pub const CERTIFICATE_BINDING_UNSUPPORTED: Refusal =
     Refusal::new(403, "method_not_allowed", request_head_rules::CERTIFICATE_BINDING_MESSAGE);
 /// The refusal for a path outside the known API versions.
@@ -57,8 +60,8 @@ pub const ALT_NOT_ALLOWED: Refusal = Refusal::new(
 
 /// A request that the agent is allowed to send to the real server.
 ///
-/// The agent sends it as GET with `Metadata-Flavor: Google` and without the client's headers. It sends GET even for HEAD, because
-/// the real server's behaviour on HEAD is undocumented. The response writer then omits the body.
+/// The agent sends the request as GET with `Metadata-Flavor: Google` and without the client's headers. The agent sends GET even
+/// for HEAD, because the real server's behaviour on HEAD is undocumented. The response writer then omits the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmittedRequest<'b> {
     /// The canonical path and query. Equal requests have equal text.
@@ -102,8 +105,8 @@ pub fn admit_request<'b>(head: &RequestHead<'_, 'b>) -> Result<AdmittedRequest<'
 enum PathScope {
     /// A path above the API versions: `/`, `/0.1/`, `/computeMetadata/`.
     ///
-    /// Libraries that look for a metadata server read these paths without the flavour header. The directories at these paths list only the
-    /// names of versions.
+    /// Libraries that look for a metadata server read these paths without the flavour header. The directories at these paths
+    /// list only the names of versions.
     Discovery,
     /// The directory `instance/service-accounts`, or `service-accounts` in 0.1, and everything below it.
     ServiceAccounts,
@@ -114,9 +117,9 @@ enum PathScope {
 impl PathScope {
     /// Returns the scope of a path, or `None` for an unknown API version, whose content is unknown.
     ///
-    /// The real server once answered requests for 0.1 and v1beta1 without the flavour header, so attackers could avoid the check. Like
-    /// k8s-metadata-proxy, the agent admits these versions, but it requires the header. Legitimate clients can send the header; a forged request
-    /// cannot.
+    /// The real server once answered requests for 0.1 and v1beta1 without the flavour header, so attackers could avoid the
+    /// check. Like k8s-metadata-proxy, the agent admits these versions but requires the header. Legitimate clients can send the
+    /// header. An attacker who forges a request cannot add the header.
     fn of(path: &CanonicalPath<'_>) -> Option<Self> {
         let mut names = path.segments();
         let mut name = || names.next().unwrap_or_default();
@@ -135,15 +138,15 @@ impl PathScope {
         Some(if in_accounts { Self::ServiceAccounts } else { Self::Elsewhere })
     }
 
-    /// Checks the query parameters by the rules of this scope.
+    /// Checks the query parameters with the rules of this scope.
     ///
-    /// A recursive read above `service-accounts` would return `attributes/kube-env`, although the path does not contain that name. Below
-    /// `service-accounts` recursion is safe, because a recursive response contains no tokens. The Python and Java SDKs need recursion
-    /// there.
+    /// A recursive read above `service-accounts` would return `attributes/kube-env`, although the path does not contain that
+    /// name. Below `service-accounts` recursion is safe, because a recursive response contains no tokens. The Python and Java
+    /// SDKs need recursion there.
     ///
-    /// `alt` is useful on a leaf and with recursion. The real server's response to `alt` on a directory is undocumented (today it is 400).
-    /// So outside `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent conceals identity tokens, so it
-    /// refuses their query keys as it refuses unknown keys.
+    /// `alt` is useful on a leaf and with recursion. The real server's response to `alt` on a directory is undocumented (today
+    /// it is 400). So outside `service-accounts` the agent refuses `alt` where [`is_directory`] is true. The agent conceals
+    /// identity tokens, so it refuses the query keys for identity tokens like unknown keys.
     fn allows(self, path: &CanonicalPath<'_>, params: &QueryParams<'_>) -> Result<(), Refusal> {
         let is_outside = self != Self::ServiceAccounts;
         params.refuse_certificate_binding()?;
@@ -161,15 +164,16 @@ impl PathScope {
 
 /// True if the real server is known to have a directory at this path, with or without a final slash.
 ///
-/// The rule must recognise each directory *above* a concealed entry, in any spelling. Otherwise a client could read the entry with `alt` on the
-/// directory. All these directories are known. The rule finds them by their position, so a new metadata key does not make the rule incomplete:
+/// The rule must recognise each directory *above* a concealed entry, in any spelling. Otherwise a client could read the entry
+/// with `alt` on the directory. All these directories are known. The rule finds them by their position, so a new metadata key
+/// does not make the rule incomplete:
 ///
 /// - the discovery paths and the roots of the versions;
 /// - in `v1` and `v1beta1` each child of a root (`instance`, `project`, `universe`, `oslogin`; all of them are directories);
 /// - `attributes`.
 ///
-/// The directories of devices, such as `disks`, contain no concealed entry. [`DIRECTORIES`] includes them so that all directories follow one rule.
-/// Below `attributes` there are only leaves, with any names.
+/// The directories of devices, such as `disks`, contain no concealed entry. [`DIRECTORIES`] includes them so that all
+/// directories follow one rule. Below `attributes` there are only leaves, with any names.
 fn is_directory(path: &CanonicalPath<'_>) -> bool {
     let depth = path.segments().count();
     let is_root = match path.segments().next() {
@@ -205,8 +209,8 @@ const NUMBERED: [&str; 4] = ["accessconfigs", "disks", "licenses", "networkinter
 
 /// The concealed names, spelled as [`FoldedName`]s. A path that contains such a name at any position is concealed.
 ///
-/// k8s-metadata-proxy conceals only `kube-env`. The entries with the other names contain similar secrets on the same nodes, and no client
-/// library reads these entries:
+/// k8s-metadata-proxy conceals only `kube-env`. The entries with the other names contain similar secrets on the same nodes, and
+/// no client library reads these entries:
 ///
 /// - bootstrap and kubelet configuration;
 /// - cloud-init data;
@@ -242,8 +246,8 @@ const CONCEALED_FAMILIES: [&str; 7] = [
 
 /// True if any name on the path is concealed, or if `identity` occurs below `service-accounts`.
 ///
-/// The rule ignores depth and version. At worst the rule conceals a user's own key that has a concealed name. A narrower rule could expose the node's
-/// secrets.
+/// The rule ignores depth and version. At worst, the rule also conceals a user's own key with such a name. A narrower rule
+/// could expose the node's secrets.
 fn is_concealed(path: &CanonicalPath<'_>) -> bool {
     let mut in_accounts = false;
     path.segments().any(|name| {
@@ -264,7 +268,8 @@ struct FoldedName {
 }
 
 impl FoldedName {
-    /// The maximum length of a folded name. Every word in the lists of this file is shorter, so a name that was cut equals none of the words.
+    /// The maximum length of a folded name. Every word in the lists of this file is shorter, so a shortened name never equals
+    /// one of these words.
     const ROOM: usize = 24;
 
     fn of(name: &str) -> Self {
@@ -286,7 +291,7 @@ impl FoldedName {
 ///
 /// Parsed values need no encoding in a query (RFC 3986 section 3.4).
 ///
-/// Without `wait_for_change`, the keys `last_etag` and `timeout_sec` have no effect and are omitted.
+/// Without `wait_for_change`, the keys `last_etag` and `timeout_sec` have no effect, so the function omits them.
 fn upstream_query(params: &QueryParams<'_>, hold: Option<&WaitForChange<'_>>) -> Result<String, Refusal> {
     let mut query = String::new();
     let mut push = |key: &str, value: &str| {

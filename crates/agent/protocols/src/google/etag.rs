@@ -1,4 +1,4 @@
-//! Entity tags in the format of Google's server: sixteen hexadecimal digits without quotes.
+//! Computes entity tags in the format of Google's server: sixteen hexadecimal digits without quotes.
 
 use crate::hex::format_hex;
 

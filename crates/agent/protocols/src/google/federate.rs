@@ -1,8 +1,9 @@
-//! Federate mode: the metadata tree of one workload, and the parser of requests for it.
+//! Implements federate mode: builds the metadata tree of one workload, and parses requests for this tree.
 //!
-//! The tree contains only data that the workload is allowed to read, so no entry is concealed. An unknown path gets 404. Unknown query keys are
-//! ignored, because new SDK releases add keys. Three rules prevent *other parties* from sending requests in the workload's name: the flavour header
-//! is required, proxied requests are refused, and only GET and HEAD without a body are allowed.
+//! The tree contains only data that the workload is allowed to read, so no entry is concealed. An unknown path gets 404. The
+//! parser ignores unknown query keys, because new SDK releases add keys. Three rules prevent *other parties* from sending
+//! requests in the workload's name. The flavour header is required. Proxied requests are refused. Only GET and HEAD without a
+//! body are allowed.
 //!
 //! The sources of the paths and parameters are google-auth for Python, cloud.google.com/go/compute/metadata, Node's gcp-metadata
 //! and the guest agent. `tests/protocols/google_clients.rs` replays their requests.
@@ -24,10 +25,12 @@ use seawall_http::path::{self, CanonicalPath, RequestTarget};
 
 /// The refusal for a method other than GET and HEAD.
 ///
-/// SDKs treat 405 as final. The response has an `Allow` header (RFC 9110 section 15.5.6). With 403, users would search for a missing permission.
+/// SDKs treat 405 as final. The response has an `Allow` header (RFC 9110 section 15.5.6). With 403, users would search for a
+/// missing permission.
 pub const METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "method_not_allowed", "Use GET or HEAD to read metadata.");
-/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from [`METHOD_NOT_ALLOWED`].
+/// The refusal for the POST that google-auth sends if it finds a client certificate. Only the message differs from
+/// [`METHOD_NOT_ALLOWED`].
 pub const CERTIFICATE_BINDING_UNSUPPORTED: Refusal =
     Refusal::new(405, "method_not_allowed", request_head_rules::CERTIFICATE_BINDING_MESSAGE);
 /// The refusal for a path that does not exist.
@@ -37,7 +40,8 @@ pub const NO_ACCOUNT: Refusal =
     Refusal::new(404, "no_account", "No Google identity is configured for this Kubernetes ServiceAccount.");
 /// The refusal for an identity token if the workload impersonates no service account.
 ///
-/// The workload pool's own identity can get access tokens only. Other metadata servers also answer 404, and SDKs do not retry after a 404.
+/// The identity of the workload pool can get access tokens only. Other metadata servers also answer 404, and SDKs do not retry
+/// after a 404.
 pub const NO_ACCOUNT_FOR_ID_TOKEN: Refusal = Refusal::new(
     404,
     "no_account",
@@ -54,8 +58,8 @@ pub const RECURSIVE_REQUIRED: Refusal = Refusal::new(
 const TEXT: &str = "application/text";
 const JSON: &str = "application/json";
 
-/// All metadata of one workload. All trees share the node's metadata; a tree's own part takes about 1 KiB. Pods of one ServiceAccount can share a
-/// tree.
+/// All metadata of one workload. All trees share the node's metadata. The other data of a tree take about 1 KiB. Pods of one
+/// ServiceAccount can share a tree.
 #[derive(Debug)]
 pub struct MetadataTree {
     root: Directory,
@@ -73,10 +77,10 @@ pub struct TreeRequest<'t, 'b> {
     pub resource: TreeResource<'t, 'b>,
     /// The long poll, if the response must wait for a change.
     ///
-    /// With a [`TreeResponse::Text`], the parser sets this field only if the client sent the current etag or no etag. The caller then waits
-    /// until a new tree replaces this tree. With a credential, the parser does not know the current token's etag, so it sets this field for
-    /// every long poll. The caller then compares `last_etag` with the etag of the lease (the cached token). If the etags differ, the caller
-    /// answers at once. Otherwise it waits for the next lease.
+    /// With a [`TreeResponse::Text`], the parser sets this field only if the client sent the current etag or no etag. The
+    /// caller then waits until a new tree replaces this tree. With a credential, the parser does not know the current token's
+    /// etag, so it sets this field for every long poll. The caller then compares `last_etag` with the etag of the lease (the
+    /// cached token). If the etags differ, the caller answers at once. Otherwise it waits for the next lease.
     pub long_poll: Option<WaitForChange<'b>>,
 }
 
@@ -270,7 +274,8 @@ impl MetadataTree {
         }
     }
 
-    /// Finds the entry at a canonical path. Like the real server, the function finds no leaf if the path ends with a slash.
+    /// Finds the entry at a canonical path. If the path ends with a slash, the function finds no leaf. The real server behaves
+    /// in the same way.
     fn find(&self, path: &str) -> Result<FoundEntry<'_>, Refusal> {
         let found = match path.strip_prefix(ACCOUNTS) {
             Some(below) => self.accounts.find(path::segments(below)),
@@ -317,7 +322,7 @@ impl MetadataTree {
 
 const ACCOUNTS: &str = "/computeMetadata/v1/instance/service-accounts/";
 
-/// Answers `/` and `/computeMetadata/` without requiring the flavour header and with any query, because Go's library probes these paths.
+/// Answers `/` and `/computeMetadata/`, which Go's library probes. The request needs no flavour header and can have any query.
 ///
 /// The response reveals only that this is a metadata server.
 fn probe(path: &CanonicalPath<'_>) -> Option<TreeText<'static>> {

@@ -1,4 +1,4 @@
-//! The parts of the real server's response that the agent forwards to the pod: the status, six headers, and the body.
+//! Writes the parts of the real server's response that the agent forwards to the pod: the status, six headers, and the body.
 
 use seawall_http::{ResponseContext, ResponseFraming, head_writer};
 
@@ -6,15 +6,15 @@ use super::respond::MetadataServerKind;
 
 /// The real server's headers that the agent forwards to the client.
 ///
-/// The body can be compressed. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent requests no compression, but a
-/// server is free to compress.
+/// The body can be compressed. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent requests
+/// no compression, but a server may compress.
 const PASSED: [&str; 6] =
     ["Content-Type", "Content-Encoding", "ETag", "Location", "Cache-Control", "Retry-After"];
 
 impl MetadataServerKind {
     /// Writes the real server's response (conceal mode): its status, the headers that metadata clients read, and its body.
     ///
-    /// All other headers are dropped, such as hop-by-hop headers.
+    /// The function drops all other headers, such as hop-by-hop headers.
     pub fn write_forwarded<'h>(
         self,
         out: &mut Vec<u8>,

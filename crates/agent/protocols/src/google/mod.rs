@@ -1,8 +1,8 @@
-//! Google's dialect: the metadata server of Compute Engine and of GKE.
+//! Implements Google's dialect: the metadata server of Compute Engine and of GKE.
 //!
-//! The dialect has two modes. Both convert request paths to the canonical form of [`seawall_http::path`]. [`conceal`] forwards requests to the real
-//! server, except requests for data that pods must not read. [`federate`] answers from a metadata tree of the workload. [`respond`] writes the
-//! responses of both modes.
+//! The dialect has two modes. Both modes convert request paths to the canonical form of [`seawall_http::path`]. [`conceal`]
+//! forwards requests to the real server, except requests for data that pods must not read. [`federate`] answers from a metadata
+//! tree of the workload. [`respond`] writes the responses of both modes.
 
 pub mod conceal;
 pub mod etag;

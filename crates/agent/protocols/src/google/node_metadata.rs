@@ -1,6 +1,6 @@
-//! The sources of a workload's metadata tree (the node's metadata and the workload's account), and the directories built from them.
+//! Builds the directories of a workload's metadata tree from the node's metadata and the workload's account.
 //!
-//! This module does not know requests. [`super::federate`] answers requests from the trees.
+//! This module contains no code for requests. [`super::federate`] answers requests from the trees.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use super::tree::{Directory, KeyStyle, Leaf, TreeEntry};
 pub const DEFAULT_ACCOUNT_SCOPES: [&str; 2] =
     ["https://www.googleapis.com/auth/cloud-platform", "https://www.googleapis.com/auth/userinfo.email"];
 
-/// The metadata of the node and its cluster. A value of `None` is not in the tree, so the agent answers 404 at its path.
+/// The metadata of the node and its cluster. The tree omits a value that is `None`, so the agent answers 404 at the value's
+/// path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMetadata {
     /// Project id, for example `shop-prod`.
@@ -42,13 +43,14 @@ pub struct NodeMetadata {
 pub struct GoogleIdentity {
     /// The service account's e-mail address, or the workload pool (`PROJECT.svc.id.goog`) if no account is impersonated.
     pub email_or_workload_pool: String,
-    /// True if `email` is an impersonated service account. Identity tokens exist only for such accounts.
+    /// True if `email_or_workload_pool` names an impersonated service account. Identity tokens exist only for such accounts.
     pub is_impersonated: bool,
     /// The scopes in the listing, which also apply to requests without scopes. See [`DEFAULT_ACCOUNT_SCOPES`].
     pub scopes: AccountScopes,
 }
 
-/// An account's scopes in two forms: the listing and the canonical form. All accounts with the same scopes share one value, and cloning is cheap.
+/// An account's scopes in two forms: the listing and the canonical form. All accounts with the same scopes share one value.
+/// Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct AccountScopes {
     /// The scopes as they appear in the directory.
@@ -68,7 +70,7 @@ impl AccountScopes {
 
 type Children = Vec<(Cow<'static, str>, TreeEntry)>;
 
-/// The directories of the node's metadata. The trees of all accounts on the node share them.
+/// The directories of the node's metadata. The trees of all accounts on the node share these directories.
 #[derive(Debug)]
 pub(super) struct NodeDirectories {
     /// The children of `instance/`, except the accounts.

@@ -1,8 +1,8 @@
 //! Parses the query string. Each known key is allowed once, and the parser checks each value.
 //!
-//! Two servers can interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice. It decodes
-//! percent escapes in keys and values once. After that, a percent sign is an ordinary character. Known keys and valid values contain no
-//! percent sign, except audiences. So no rule interprets a doubly encoded value.
+//! Two servers can interpret `recursive=false&recursive=true` differently, so the parser refuses a known key that occurs twice.
+//! The parser decodes percent escapes in keys and values once. After that, a percent sign is an ordinary character. Except for
+//! audiences, known keys and valid values contain no percent sign. So no rule interprets a doubly encoded value.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::scopes::{self, Scopes};
 use seawall_http::Refusal;
 use seawall_http::path::decode_percent;
 
-/// The longest time for which the agent holds a long poll.
+/// The longest time for which the agent keeps a long poll open.
 ///
-/// The real server holds a long poll without limit if the client sends no `timeout_sec`. With this limit, a client gets an early reply with unchanged
-/// content every five minutes. The protocol allows early replies.
+/// The real server keeps a long poll open without limit if the client sends no `timeout_sec`. With this limit, a client gets an
+/// early reply with unchanged content every five minutes. The protocol allows early replies.
 pub const MAX_LONG_POLL_WAIT: Duration = Duration::from_secs(300);
 
 /// The longest audience of an identity token, in characters. In practice audiences are URLs of services.
@@ -41,14 +41,14 @@ pub const REPEATED_PARAMETER: Refusal = Refusal::new(
 /// The refusal for a value that its key does not allow.
 pub const BAD_PARAMETER_VALUE: Refusal =
     Refusal::new(400, "bad_parameter_value", "A query parameter has a value that is not allowed.");
-/// The refusal for an unknown key. Only conceal mode uses it.
+/// The refusal for an unknown key. Only conceal mode uses this refusal.
 pub const UNKNOWN_PARAMETER: Refusal =
     Refusal::new(403, "unknown_parameter", "Pods are not allowed to use this query parameter.");
 /// The refusal for a client that requires a certificate-bound token.
 ///
-/// A thief can use an unbound token, so a client must not mistake an unbound token for a bound token. SDKs treat 400 as final, and the SDKs for Java,
-/// Go and Python include the message in their error. With 403, users would search for a missing permission. With 404, the SDKs for Go and Java hide
-/// the body.
+/// A thief can use an unbound token. So a client that requires a bound token must not get an unbound token. SDKs treat 400 as
+/// final, and the SDKs for Java, Go and Python include the message in their error. With 403, users would search for a missing
+/// permission. With 404, the SDKs for Go and Java hide the body.
 pub const BOUND_TOKEN_UNSUPPORTED: Refusal = Refusal::new(
     400,
     "bound_token_unsupported",
@@ -77,7 +77,7 @@ pub struct WaitForChange<'b> {
     ///
     /// Any word is allowed; for example, the guest agent sends `NONE`. An unknown word matches no content.
     pub last_etag: Option<Cow<'b, str>>,
-    /// The longest time to hold the request. It is at most [`MAX_LONG_POLL_WAIT`].
+    /// The longest time for which the server keeps the request open, at most [`MAX_LONG_POLL_WAIT`].
     pub timeout: Duration,
 }
 
@@ -90,11 +90,11 @@ pub(super) enum UnknownKeyPolicy {
     RefusedUnlessHarmless,
 }
 
-/// The query keys by which newer SDKs request certificate-bound tokens.
+/// The query keys with which newer SDKs request certificate-bound tokens.
 ///
 /// Sources: google-auth-library-python, `google/auth/compute_engine/_metadata.py`; cloud.google.com/go/auth. The agent ignores
-/// these keys and returns an ordinary token, because a refusal would break those SDKs. It refuses only a client that requires the
-/// binding ([`BOUND_TOKEN_UNSUPPORTED`]).
+/// these keys and returns an ordinary token, because a refusal would break those SDKs. The agent refuses only a client that
+/// requires the binding ([`BOUND_TOKEN_UNSUPPORTED`]).
 const HARMLESS: [&str; 2] = ["transport", "bindCertificateFingerprint"];
 
 /// The known keys of one query, decoded and checked.
@@ -109,7 +109,7 @@ pub(super) struct QueryParams<'b> {
     scopes: Option<Cow<'b, str>>,
     /// The decoded audience before its check. See [`QueryParams::audience`].
     audience: Option<Cow<'b, str>>,
-    /// True if the query has `format=full`, `None` if it has no `format`.
+    /// True if the query has `format=full`; `None` if the query has no `format`.
     full: Option<bool>,
     licenses: Option<bool>,
     /// True if `binding-enforcement` is `on`.
@@ -124,7 +124,8 @@ impl<'b> QueryParams<'b> {
     pub(super) fn parse(raw: Option<&'b str>, unknown: UnknownKeyPolicy) -> Result<Self, Refusal> {
         let mut params = Self::default();
         let Some(raw) = raw else { return Ok(params) };
-        // The HTTP parser guarantees visible ASCII. The check is repeated here because a redirect copies the query into a header.
+        // The HTTP parser guarantees visible ASCII. This code repeats the check, because a redirect copies the query into a
+        // header.
         if !raw.bytes().all(|byte| byte.is_ascii_graphic()) || raw.split('&').count() > MAX_PAIRS {
             return Err(BAD_QUERY);
         }
@@ -194,7 +195,7 @@ impl<'b> QueryParams<'b> {
         self.scopes.as_deref().map_or(Ok(None), scopes::canonicalize_scopes)
     }
 
-    /// Returns the requested scopes, or the account's own scopes if the query has none.
+    /// Returns the requested scopes, or the account's own scopes if the query has no scopes.
     ///
     /// # Errors
     /// [`scopes::BAD_SCOPES`].

@@ -1,4 +1,4 @@
-//! The rules for request heads that conceal and federate mode share: the method, the headers of proxies, and the flavour header.
+//! Checks the request heads of conceal mode and federate mode: the method, the headers of proxies, and the flavour header.
 
 use seawall_http::RequestHead;
 
@@ -12,10 +12,10 @@ pub const MISSING_METADATA_FLAVOR: Refusal = Refusal::new(
     "The request lacks the required header Metadata-Flavor: Google.",
 );
 
-/// The message for a POST by which google-auth requests a certificate-bound token ([`asks_for_binding`]).
+/// The message for a POST with which google-auth requests a certificate-bound token ([`asks_for_binding`]).
 ///
-/// google-auth for Python (since 2.59) and for Java read the variable that the message names. With the value `false`, they send GET like every other
-/// client.
+/// google-auth for Python (since 2.59) and for Java read the variable that the message names. With the value `false`, they send
+/// GET like every other client.
 pub(super) const CERTIFICATE_BINDING_MESSAGE: &str = "Use GET or HEAD to read metadata. google-auth sends POST to request a certificate-bound \
     token, which the agent does not issue: set GOOGLE_API_ENABLE_RUNTIME_BOUND_TOKEN=false in the workload's environment.";
 
@@ -55,8 +55,9 @@ impl GuardHeaders {
 
 /// True for `Metadata-Flavor: Google`, or for the older `X-Google-Metadata-Request: True`, which the real server still accepts.
 ///
-/// The header protects the agent, because a cross-site form or a simple URL fetcher cannot add a header with this *name*. Like the real server, the
-/// function compares the value `Google` exactly. It ignores the letter case of the value `True`, because clients use different cases.
+/// The header protects the agent, because a cross-site form or a simple URL fetcher cannot add a header with this *name*. Like
+/// the real server, the function compares the value `Google` exactly. It ignores the letter case of the value `True`, because
+/// clients use different cases.
 fn is_flavor(name: &str, value: &[u8]) -> bool {
     (name.eq_ignore_ascii_case("Metadata-Flavor") && value == b"Google")
         || (name.eq_ignore_ascii_case("X-Google-Metadata-Request") && value.eq_ignore_ascii_case(b"true"))
@@ -78,10 +79,10 @@ pub(super) fn require_read_method(
     }
 }
 
-/// True for a POST by which google-auth requests a certificate-bound token.
+/// True for a POST with which google-auth requests a certificate-bound token.
 ///
-/// The body of this POST is the client's certificate chain (`compute_engine/_metadata.py`). The function checks only the end of the path, because the
-/// result only selects the message of a refusal.
+/// The body of this POST is the client's certificate chain (`compute_engine/_metadata.py`). The function checks only the end of
+/// the path, because the result only selects the message of a refusal.
 fn asks_for_binding(head: &RequestHead<'_, '_>) -> bool {
     let path = head.target.split('?').next().unwrap_or_default();
     head.method == "POST" && (path.ends_with("/token") || path.ends_with("/identity"))

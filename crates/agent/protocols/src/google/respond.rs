@@ -1,8 +1,9 @@
-//! Whole responses, head and body, appended to a buffer that the agent reuses.
+//! Writes whole responses (head and body) to a buffer that the agent reuses.
 //!
-//! Every response carries the headers that clients check. Libraries that look for a metadata server, and the Node library, refuse a response without
-//! `Metadata-Flavor: Google`. So errors carry this header, too. The Python library refuses a response without a content type. Only a redirect repeats
-//! parts of the request: the canonical path, and the query, which the parser has checked to be visible ASCII.
+//! Every response has the headers that clients check. The Node library, and libraries that search for a metadata server, refuse
+//! a response without `Metadata-Flavor: Google`. So errors have this header, too. The Python library refuses a response without
+//! a content type. Only a redirect repeats parts of the request: the canonical path, and the query, which the parser has
+//! checked to be visible ASCII.
 
 use seawall_http::head_writer;
 
@@ -105,7 +106,8 @@ impl MetadataServerKind {
 
     /// Writes a refusal as one line. SDKs include this line in their own error.
     ///
-    /// The line contains the program's name (`seawall`), the message, the code, the request's id in the agent's log, and whether a retry can help.
+    /// The line contains the program's name (`seawall`), the message, the code, the request's id in the agent's log, and
+    /// whether a retry can help.
     pub fn write_refusal(
         self,
         out: &mut Vec<u8>,
@@ -134,15 +136,16 @@ impl MetadataServerKind {
 /// An access token to write.
 #[derive(Clone, Copy)]
 pub struct AccessTokenBody<'a> {
-    /// The token. It contains no line end and no character that JSON escapes. The broker checks this when it receives the token.
+    /// The token. The token contains no line end and no character that needs an escape in JSON. The broker checks the token
+    /// when it receives the token.
     pub token: &'a str,
-    /// The remaining lifetime in whole seconds, rounded down. It is above zero, which Go's SDK requires.
+    /// The remaining lifetime in whole seconds, rounded down. It is above zero, because Go's SDK requires that.
     pub expires_in: u64,
     /// The requested format.
     pub response_format: ResponseFormat,
     /// The etag of the token ([`ETag::of_content`]). The agent computes the etag once per lease.
     ///
-    /// If an etag stayed the same after a renewal, a long poll would miss the renewal. With `None` the response has no etag.
+    /// If an etag stayed the same after a renewal, a long poll would miss the renewal. With `None`, the response has no etag.
     pub etag: Option<ETag>,
 }
 

@@ -1,7 +1,7 @@
-//! OAuth scopes in canonical form: sorted, without duplicates, joined by single spaces.
+//! Converts OAuth scopes to canonical form: sorted, without duplicates, joined by single spaces.
 //!
-//! The scopes are part of the key (principal) under which the agent caches a token. So requests of one account with equal scopes share a
-//! token. The broker limits the number of *different* sets of scopes that a pod can request.
+//! The scopes are part of the key (principal) under which the agent caches a token. So requests for the same account with equal
+//! scopes share a token. The broker limits the number of *different* sets of scopes that a pod can request.
 
 use std::sync::Arc;
 
@@ -41,8 +41,9 @@ impl Scopes<'_> {
 /// Commas (the documented form) or spaces (OAuth's own form, RFC 6749 section 3.3) separate the scopes.
 ///
 /// # Errors
-/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or a scope contains a character that no scope URL needs. The allowed characters
-/// exclude quotes, percent signs and separators, so the agent can insert scopes into other texts without escapes.
+/// [`BAD_SCOPES`]: there are too many scopes, a scope is too long, or a scope contains a character that no scope URL needs. The
+/// allowed characters exclude quotes, percent signs and separators, so the agent can insert scopes into other texts without
+/// escapes.
 pub fn canonicalize_scopes(list: &str) -> Result<Option<String>, Refusal> {
     let scopes: Vec<&str> = list.split([',', ' ']).filter(|scope| !scope.is_empty()).collect();
     if scopes.len() > MAX_SCOPES || !scopes.iter().all(|scope| is_scope(scope)) {

@@ -1,14 +1,15 @@
-//! Answers detection requests, by which client libraries check whether a metadata server exists.
+//! Answers detection requests, with which client libraries check whether a metadata server exists.
 //!
-//! Refused and unidentified clients also get these answers, because a library sends the request once per process and remembers a refusal
-//! until the process ends.
+//! Refused and unidentified clients also get these answers, because a library sends the request once per process and remembers
+//! a refusal until the process ends.
 //!
-//! The security argument: only the paths in [`ASKED`] are answered, from a tree without any project, zone or account. The client learns
-//! only that this server speaks Google's dialect. The headers of every refusal reveal that, too. The agent does not answer recursive reads
-//! and long polls here, because the response to a recursive read would also reveal entries below these paths.
+//! The security argument: this module answers only the paths in [`ASKED`], from a tree without any project, zone or account.
+//! The client learns only that this server uses Google's dialect. The headers of every refusal reveal the same fact. The agent
+//! does not answer recursive reads and long polls here, because the response to a recursive read would also reveal entries
+//! below these paths.
 //!
-//! Observed detection requests: Go's `metadata.OnGCE` and google-auth for Python and Java send `GET /`. gcp-metadata for Node sends
-//! `GET /computeMetadata/v1/instance` and follows the redirect.
+//! Observed detection requests: Go's `metadata.OnGCE` and google-auth for Python and Java send `GET /`. gcp-metadata for Node
+//! sends `GET /computeMetadata/v1/instance` and follows the redirect.
 
 use seawall_http::RequestHead;
 

@@ -1,7 +1,8 @@
-//! A metadata tree and its output forms: listing, leaf, recursive JSON, recursive text.
+//! Stores a metadata tree and writes its output forms: listing, leaf, recursive JSON, recursive text.
 //!
-//! This module does not know requests. [`super::node_metadata`] builds the tree, and [`super::federate`] reads it. The formats follow Google's test
-//! suite for a metadata emulator (as republished in public repositories) and recorded responses of real servers.
+//! This module contains no code for requests. [`super::node_metadata`] builds the tree, and [`super::federate`] reads it. The
+//! formats follow Google's test suite for a metadata emulator (as republished in public repositories) and recorded responses of
+//! real servers.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,13 +15,14 @@ use crate::json::write_string;
 pub(super) enum TreeEntry {
     Directory(Arc<Directory>),
     Leaf(Arc<Leaf>),
-    /// The access token. It is listed but excluded from recursive reads.
+    /// The access token. Listings contain this entry, but recursive reads omit it.
     AccessToken,
-    /// The identity token. Like [`TreeEntry::AccessToken`], it is listed but excluded from recursive reads.
+    /// The identity token. Listings contain this entry, but recursive reads omit it.
     IdToken,
     /// The entry of the identity token for an account that cannot get identity tokens.
     ///
-    /// Listings omit this entry, so clients see only working entries. A direct read finds this entry, so the refusal can state the reason.
+    /// Listings omit this entry, so clients see only working entries. A direct read finds this entry, so the refusal can state
+    /// the reason.
     IdTokenUnavailable,
 }
 
@@ -41,7 +43,7 @@ pub(super) enum KeyStyle {
     Verbatim,
 }
 
-/// A leaf: its value as text, and the JSON type of the value.
+/// A leaf of the tree: its value as text, and the JSON type of the value.
 #[derive(Debug)]
 pub(super) struct Leaf {
     form: LeafType,
@@ -54,7 +56,7 @@ pub(super) struct Leaf {
 enum LeafType {
     Text,
     Number,
-    /// A list with one item per line, each with a line end. In JSON it is an array.
+    /// A list with one item per line. Each line has a line end. In JSON, the list is an array.
     List,
 }
 
@@ -117,7 +119,7 @@ impl Directory {
     ) -> Self {
         let mut children: Vec<_> = children.into_iter().collect();
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Each account's tree stays in memory while pods use the account, so unused capacity is released.
+        // Each account's tree stays in memory while pods use the account, so this code releases unused capacity.
         children.shrink_to_fit();
         let mut directory = Self { children, keys, etag: ETag::of_content(b"") };
         directory.etag = ETag::of_content(directory.to_json().as_bytes());
@@ -136,8 +138,8 @@ impl Directory {
 
     /// Finds a child by its name. With [`KeyStyle::Camel`], an underscore in `name` also matches a dash in the child's name.
     ///
-    /// The real server treats `universe_domain` like `universe-domain`. gcloud and older Go clients request `universe_domain`, newer Go clients
-    /// `universe-domain`.
+    /// The real server treats `universe_domain` like `universe-domain`. gcloud and older Go clients request `universe_domain`;
+    /// newer Go clients request `universe-domain`.
     fn child(&self, name: &str) -> Option<FoundEntry<'_>> {
         let dashed = |byte| if byte == b'_' && self.keys == KeyStyle::Camel { b'-' } else { byte };
         let is_meant = |child: &str| {

@@ -1,13 +1,17 @@
-//! Limits the memory that each client's waiting connections use for buffered bytes. Each thread has one budget.
+//! Limits the memory that the connections of each client use for buffered bytes. Each thread has one budget.
 //!
-//! A connection buffers only a partial head, requests behind an answer that is not ready yet, or an answer that its client does not read.
-//! All three are rare on a node: a metadata client sends its head in one TCP segment and waits for the answer, and the answer fits into the
-//! socket's buffer. Therefore a limit far below the possible total of all connections affects no healthy client. Without the limit, a few
-//! hostile pods with a thousand partial heads each would take more memory than the whole agent may use.
+//! A connection buffers bytes in only three cases:
+//! - The connection has received a partial head.
+//! - The connection has received more requests while an answer is not ready yet.
+//! - The client does not read an answer.
+//!
+//! All three cases are rare on a node. A metadata client sends its head in one TCP segment and waits for the answer, and the
+//! answer fits into the socket's buffer. Therefore even a small limit for all connections together affects no healthy client.
+//! Without the limit, a few hostile pods with a thousand partial heads each would take more memory than the whole agent may use.
 //!
 //! Clients share the limit. The last quarter is reserved for clients that hold at most [`GUARANTEED_BUFFER_BYTES`] bytes. Therefore a new client finds
-//! room even if all other clients hold as much as they can. Of the other three quarters, a client can hold as many bytes as it
-//! leaves free ([`seawall_core::fair_share`]).
+//! room even if all other clients hold as much as they can. From the other three quarters, a client can hold as many bytes as
+//! then remain free ([`seawall_core::fair_share`]).
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -16,7 +20,7 @@ use std::rc::Rc;
 use seawall_core::fair_share;
 
 /// The number of bytes that each client can hold as long as the budget is not full.
-/// The largest head needs fewer bytes, and so does an answer together with the socket's buffer.
+/// This number is larger than the largest head. It is also larger than an answer plus the socket's buffer.
 const GUARANTEED_BUFFER_BYTES: usize = 40 * 1024;
 
 /// The budget for all buffered bytes of one thread.
@@ -37,7 +41,7 @@ pub(crate) struct BufferShare {
 #[derive(Debug)]
 pub(crate) struct BufferedBytes {
     bytes: Vec<u8>,
-    /// The number of bytes in the kernel's socket buffer, which also count toward the share.
+    /// The number of bytes in the kernel's socket buffer. These bytes also count toward the client's share.
     beside: usize,
     share: Rc<BufferShare>,
 }
@@ -54,7 +58,7 @@ impl BufferShare {
         Rc::new(Self { own: Cell::new(0), all: all.clone() })
     }
 
-    /// Returns a value that holds no bytes and allocates no buffer.
+    /// Returns an empty value, without allocating a buffer.
     pub(crate) fn new_empty_buffer(self: &Rc<Self>) -> BufferedBytes {
         BufferedBytes { bytes: Vec::new(), beside: 0, share: self.clone() }
     }
@@ -78,20 +82,21 @@ impl BufferShare {
 }
 
 impl BufferedBytes {
-    /// Replaces the held bytes by `bytes`. Returns false and holds no bytes if the client has no room for so many bytes.
+    /// Replaces the held bytes with `bytes`. If the client's share has no room for `bytes`, holds no bytes and returns false.
     ///
     /// If `bytes` is empty, the value frees its buffer, even a large one.
     pub(crate) fn replace_bytes(&mut self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), 0)
     }
 
-    /// Holds the rest of an answer that the socket did not accept. Returns false if the client has no room for so many bytes.
-    /// By then the socket's buffer is full. The `beside` bytes in it also count toward the client's share.
+    /// Holds the rest of an answer that the socket did not accept. Returns false if the client's share has no room for the rest.
+    /// At this point, the socket's buffer is full. The `beside` bytes in the socket's buffer also count toward the client's
+    /// share.
     pub(crate) fn hold_unsent_bytes(&mut self, bytes: &[u8], beside: usize) -> bool {
         bytes.is_empty() && self.bytes.is_empty() || self.hold(bytes.to_vec(), beside)
     }
 
-    /// Charges the held bytes to another client from now on. Returns false and drops the bytes if that client has no room for them.
+    /// Moves the held bytes to the share of another client. If that share has no room, drops the bytes and returns false.
     pub(crate) fn transfer_to(&mut self, share: &Rc<BufferShare>) -> bool {
         let bytes = self.release();
         self.share = share.clone();

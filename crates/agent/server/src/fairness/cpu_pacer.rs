@@ -1,32 +1,33 @@
-//! Keeps request storms from using up the CPU quota. The thread calls the pacer with the time and the used CPU time.
+//! Prevents request storms from using up the CPU quota. The thread passes the current time and the used CPU time to the pacer.
 //!
-//! If a process has used up its quota, the kernel stops the process until the period ends, up to 100 ms. During that time all
-//! clients wait, even clients with few requests (Linux, Documentation/scheduler/sched-bwc.rst). Therefore a thread paces its work
-//! while several clients are active. It serves connections only while the process has used less than [`PART`] of the CPU time that
-//! the quota has granted. The thread does not pace a client that is alone, because that would help no other client.
+//! If a process has used up its quota, the kernel stops the process until the quota's period ends, for up to 100 ms. During that
+//! time all clients wait, even clients with few requests (Linux, Documentation/scheduler/sched-bwc.rst). Therefore a thread paces
+//! its work while several clients are active: the thread serves connections only while the process has used less than [`PART`] of
+//! the CPU time that the quota has granted. While only one client is active, the thread does not pace its work, because no other
+//! client would gain from it.
 
 use std::time::Duration;
 
 use seawall_core::Moment;
 
-/// The part of the quota that request storms may use. The rest is for clients with few requests, for renewals and for the admin
-/// port.
+/// The fraction of the quota that request storms may use. The rest is for clients with few requests, for renewals and for the
+/// admin port.
 const PART: f64 = 0.85;
 
-/// The pacer saves the unused CPU time of at most this time. The process can use the saved CPU time at once.
-/// This time is much shorter than a period of the quota (100 ms), so the CPU use in any period stays below the quota.
+/// The pacer saves at most the unused CPU time of this period. The process can use the saved CPU time at once.
+/// This period is much shorter than the quota's period (100 ms), so the process stays below the quota in each period.
 const BURST: Duration = Duration::from_millis(5);
 
-/// The longest pause. The pacer forgets the part of a CPU debt that would need a longer pause.
+/// The longest pause. If a CPU debt needs a longer pause, the pacer cancels the rest of the debt.
 /// Therefore clients wait at most this long, even if another thread used the whole quota.
 const LONGEST: Duration = Duration::from_millis(20);
 
-/// Paces the rounds of one thread.
+/// Computes the pauses between the rounds of one thread.
 #[derive(Debug)]
 pub(crate) struct CpuPacer {
-    /// The CPU seconds that the pacer grants per second.
+    /// The number of CPU seconds that the pacer grants per second.
     rate: f64,
-    /// The CPU seconds that the process can still use. A negative value is a debt.
+    /// The number of CPU seconds that the process can still use. A negative value is a debt.
     credit: f64,
     last: Option<(Moment, Duration)>,
 }

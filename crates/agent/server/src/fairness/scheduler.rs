@@ -1,14 +1,17 @@
-//! Schedules the turns of clients on a traffic thread. A turn is one read of a connection and the answers to it.
+//! Schedules the turns of clients on a traffic thread. In a turn, the thread reads once from a connection and answers the
+//! requests.
 //!
-//! A thread serves all clients in *rounds*. In each round each client gets the same number of turns, its share, whatever its number
-//! of connections. When a client has used its share, its connections wait in the client's own queue for the next round. Therefore a
-//! storm of requests from one client delays only that client. All other clients wait for at most one round. The length of a round
-//! depends on the number of clients, not on the number of connections or requests. A round ends when the thread has checked all
-//! ready connections. Then the thread's round task begins the next round.
+//! A thread serves all clients in *rounds*. In each round, each client gets the same number of turns. This number is the client's
+//! share. The share does not depend on the client's number of connections. When a client has used its share, its connections wait
+//! in a separate queue for the next round. Therefore a storm of requests from one client delays only that client. All other
+//! clients wait for at most one round. The length of a round depends on the number of clients, not on the number of connections
+//! or requests. A round ends when the thread has checked all ready connections. Then the thread's round task begins the next
+//! round.
 //!
-//! A client that is alone gets a larger share, because each round has a fixed cost and no other client has to wait.
+//! While only one client is active, this client gets a larger share, because each round has a fixed cost and no other client
+//! waits.
 //!
-//! Only the thread uses this module. The module knows no sockets and no time.
+//! Only the thread uses this module. The module does not use sockets or a clock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,19 +22,19 @@ use tokio::sync::Notify;
 use crate::connection_table::ConnectionKey;
 
 /// The number of turns in a round, summed over all clients, when more than one client is active. Each client gets an equal part,
-/// at least [`AMONG_MANY`]. One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The thread
-/// charges several turns for pipelined requests. A round therefore takes less than 1 ms. Each round has a fixed cost, so with
-/// fewer turns the rounds themselves take most of a small CPU quota: with four turns per client and 30m, one busy pod beside a
-/// quiet one got 94 requests per second.
+/// but at least [`AMONG_MANY`] turns. One turn reads and answers one request and takes about 10 µs, mostly in the kernel. The
+/// thread charges several turns for pipelined requests. A round therefore takes less than 1 ms. Each round has a fixed cost, so
+/// with fewer turns the rounds themselves use most of a small CPU quota. For example, with four turns per client and a CPU quota
+/// of 30m, a busy pod got only 94 requests per second while a quiet pod was also active.
 const OF_ALL: u32 = 64;
 
 /// The minimum number of turns per round for each client.
 const AMONG_MANY: u32 = 4;
 
-/// The number of turns per round for a client that is alone. These turns take about 3 ms.
+/// The number of turns per round while only one client is active. These turns take about 3 ms.
 /// The first request of another client waits at most 3 ms. A smaller share costs CPU time, because the thread checks a connection twice if
-/// the connection waits for the next round. With a share of 64 turns, the thread checked most of 200 kept connections twice. This cost 6 %
-/// of the request rate under a CPU quota of 250m.
+/// the connection waits for the next round. With a share of 64 turns, the thread checked most of 200 open connections twice.
+/// Under a CPU quota of 250m, the second check lowered the request rate by 6 %.
 const ALONE: u32 = 256;
 
 /// The rounds of a thread.
@@ -42,9 +45,9 @@ pub(crate) struct FairScheduler {
     share: Cell<u32>,
     /// The clients that wait for turns. The first client gets turns first.
     waiting: RefCell<VecDeque<Rc<ClientTurns>>>,
-    /// Notified when a client waits for the next round.
+    /// Signals that a client waits for the next round.
     wanted: Notify,
-    /// Notified when a round begins.
+    /// Signals that a round begins.
     begun: Notify,
     /// The number of clients that had a turn in this activity period.
     callers: Cell<u32>,
@@ -77,19 +80,19 @@ impl Default for FairScheduler {
 }
 
 impl FairScheduler {
-    /// True if this client has used all its turns of the round.
+    /// True if this client has used all its turns in the current round.
     pub(crate) fn has_used_turns(&self, share: &ClientTurns) -> bool {
         let rounds = self.round.get().wrapping_sub(share.round.get());
         if rounds != 0 {
             share.round.set(self.round.get());
-            // The turns that the client used beyond its share count against the new round, too.
+            // If the client used more turns than its share, the surplus counts in the new round.
             share.taken.set(share.taken.get().saturating_sub(self.share.get().saturating_mul(rounds)));
         }
         share.taken.get() >= self.share.get()
     }
 
-    /// Charges work that costs as much as `turns` turns.
-    /// Later rounds pay for the turns beyond the client's share.
+    /// Charges the client for work that costs as much as `turns` turns.
+    /// If the client exceeds its share, it gets fewer turns in later rounds.
     pub(crate) fn charge_turns(&self, share: &ClientTurns, turns: u32) {
         share.taken.set(share.taken.get().saturating_add(turns));
     }
@@ -121,7 +124,7 @@ impl FairScheduler {
         self.wanted.notified().await;
     }
 
-    /// Returns when the next round has begun.
+    /// Waits until the next round has begun.
     pub(crate) async fn wait_for_round(&self) {
         self.begun.notified().await;
     }
@@ -168,7 +171,8 @@ impl FairScheduler {
 
 impl ClientTurns {
     /// Removes a closed connection from the queue.
-    /// The thread may soon give the same key to another connection, which would then be queued twice.
+    /// The thread may soon give the same key to another connection. Without the removal, the queue could then contain that
+    /// connection twice.
     pub(crate) fn remove(&self, key: ConnectionKey) {
         let mut waiting = self.waiting.borrow_mut();
         if let Some(place) = waiting.iter().position(|one| *one == key) {

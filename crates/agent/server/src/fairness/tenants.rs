@@ -2,8 +2,8 @@
 //!
 //! Each client has one tenant per thread, and only that thread uses the tenant. A pod is a client. Under the strategy `anyone`,
 //! which serves every address, each address is a client. All clients without entitlements count as *one* client, because a sender
-//! with many addresses must not get many shares. Such clients are unknown clients, processes of the node, and pods that are not
-//! known yet.
+//! with many addresses must not get many shares. Clients without entitlements are unknown clients, processes of the node, and
+//! pods that the agent does not know yet.
 //!
 //! This module assigns shares and never credentials. [`ClientResolver`](crate::connection_client::ClientResolver) identifies clients.
 
@@ -28,11 +28,11 @@ pub(crate) struct Tenant<P> {
     pub(crate) long_poll_counter: Arc<PermitCounter>,
     pub(crate) turns: Rc<scheduler::ClientTurns>,
     pub(crate) buffer_share: Rc<buffer_budget::BufferShare>,
-    /// The client's last request that a cached credential answered.
+    /// A recent request of the client that the thread answered with a cached credential.
     pub(crate) replay_cache: SingleRequestReplayCache<P>,
     /// The number of guests since the last sweep. A guest is a connection that ends after one answer.
     guests: Cell<u32>,
-    /// The number of other connections that must still end after their next answer.
+    /// The number of connections that the client must still give up. Each of them ends after its next answer.
     giving_back: Cell<u32>,
 }
 
@@ -80,14 +80,14 @@ impl<P> Tenant<P> {
         }
     }
 
-    /// Returns the client's shares of the resources that all threads share.
+    /// Returns the client's id and long-poll counter. The upstream limits count this client's requests by these values.
     pub(crate) fn client_shares(&self) -> UpstreamChargedClient<'_> {
         UpstreamChargedClient { client: self.id, long_poll_counter: &self.long_poll_counter }
     }
 }
 
 impl<P: ServedPod> Tenants<P> {
-    /// Returns an empty set of tenants that together may buffer `held` bytes.
+    /// Returns an empty set of tenants. All tenants together may buffer `held` bytes.
     /// `strangers` counts the connections of clients without entitlements, on all threads.
     pub(crate) fn new(held: usize, strangers: Arc<PermitCounter>) -> Self {
         let budget = buffer_budget::BufferBudget::new(held);
@@ -95,7 +95,7 @@ impl<P: ServedPod> Tenants<P> {
         Self { budget, strangers, pods: BTreeMap::new(), addresses: HashMap::new() }
     }
 
-    /// Returns the tenant of a client. While attestation has not finished, `likely` is the pod that probably has the address.
+    /// Returns the tenant of a client. Until attestation finishes, `likely` is the pod that probably has the client's address.
     pub(crate) fn tenant_of_client(
         &mut self,
         caller: &Client<P>,
@@ -119,8 +119,8 @@ impl<P: ServedPod> Tenants<P> {
         self.pods.entry(pod.id()).or_insert_with(new).clone()
     }
 
-    /// Removes all tenants that have no connection on this thread, and decides which clients give connections back.
-    /// If `is_memory_short` is true, the client with the most connections must give some back to free memory.
+    /// Removes all tenants that have no connection on this thread, and decides which clients must give up connections.
+    /// If `is_memory_short` is true, the client with the most connections must give up some connections to free memory.
     pub(crate) fn sweep(&mut self, is_memory_short: bool) {
         self.redistribute(is_memory_short);
         let has_connections = |tenant: &Rc<Tenant<P>>| Rc::strong_count(tenant) > 1;
@@ -128,12 +128,12 @@ impl<P: ServedPod> Tenants<P> {
         self.addresses.retain(|_, tenant| has_connections(tenant));
     }
 
-    /// Decides how many connections each client gives back.
+    /// Decides how many connections each client must give up. Such a connection ends after its next answer.
     ///
-    /// A client with guests gives back all its connections within a minute, a few at each sweep. Otherwise the processes of the client that
-    /// connected first would keep all its connections. In addition, the client with the most connections gives one back for each guest of a
-    /// client with less than half as many connections. While memory is short, it also gives back a sixteenth of its connections at each
-    /// sweep.
+    /// A client with guests gives up all its connections within a minute, a few at each sweep. Otherwise, those processes of the
+    /// client that connected first would keep all connections of the client. In addition, the client with the most connections
+    /// gives up one connection for each guest of a client with less than half as many connections. While memory is short, the
+    /// client with the most connections also gives up a sixteenth of its connections at each sweep.
     fn redistribute(&self, is_memory_short: bool) {
         /// One minute, as a number of sweeps (`connection_table::SWEEP_INTERVAL`).
         const SWEEPS: u32 = 240;

@@ -1,13 +1,13 @@
-//! Remembers the shards in which known clients recently connected, so that a thread accepts from these shards first.
+//! Records the shards in which known clients recently connected, so that a thread accepts from these shards first.
 //!
 //! A flood from unknown addresses then cannot delay the connections of a quiet pod.
 
 /// The shards in which the thread recently accepted a known client.
-/// Time is counted in sweeps, because reading the clock for each connection would cost more than the whole list.
+/// This type counts time in sweeps, because a clock read for each connection would cost more CPU time than the whole list.
 #[derive(Debug, Default)]
 pub struct RecentKnownClientShards {
-    /// For each shard, one plus the number of sweeps before the last accept of a known client. Zero means that there was no such
-    /// accept.
+    /// For each shard, the value of `sweeps` at the last accept of a known client, plus one. Zero means that the thread has
+    /// accepted no known client in this shard.
     last: Vec<u32>,
     sweeps: u32,
 }
@@ -24,7 +24,7 @@ impl RecentKnownClientShards {
         self.last[lane] = self.sweeps + 1;
     }
 
-    /// True if a known client was recently accepted in this shard.
+    /// True if the thread recently accepted a known client in this shard.
     pub fn had_recent_known_client(&self, lane: usize) -> bool {
         self.last.get(lane).is_some_and(|last| *last > 0 && self.sweeps - (last - 1) < Self::LATELY)
     }

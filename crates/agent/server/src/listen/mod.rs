@@ -1,16 +1,17 @@
 //! Binds the traffic listeners. Each address gets several sockets, called *shards*, which are spread over the traffic threads.
 //!
 //! The kernel chooses the shard of a new connection by the client's address ([`lane_of_address`]). If a client opens connections
-//! faster than the thread accepts them, it fills only the backlog of its own shard. Connections of other clients wait in other
-//! shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that client. The
-//! kernel's choice also puts all connections of a client on one thread.
+//! faster than the thread accepts them, the client fills only the backlog of its shard. Connections of other clients wait in
+//! other shards, and the thread accepts from its shards in turn. With a single backlog, all clients would wait behind that
+//! client. The kernel's choice also puts all connections of a client on one thread.
 //!
 //! Two clients share a shard if the last bits of their addresses are equal. There are up to 256 shards, one for each value of the last byte
-//! of an address, so pods of one node rarely share a shard. If two clients share a shard, each still has its own share of connections,
-//! turns and memory.
+//! of an address, so pods of one node rarely share a shard. If two clients share a shard, each client still has a separate share
+//! of connections, turns and memory.
 //!
-//! One more shard takes the connections whose source is the listener's own address. The agent's readiness request comes from there, and so
-//! do pods on the node's network. Pods with their own address cannot fill this shard, so they cannot make the agent look unready.
+//! One additional shard takes the connections whose source address equals the listener's address. The agent's readiness request
+//! and the pods on the node's network use this source address. All other pods have different addresses and cannot fill this
+//! shard, so they cannot make the agent appear unready.
 
 pub mod known_client_shards;
 mod port_reservation;
@@ -35,9 +36,9 @@ use self::port_reservation::PortGuard;
 /// The maximum number of connections that wait in one shard. The kernel also limits this number to `net.core.somaxconn`, by default 4096.
 const BACKLOG: i32 = 256;
 
-/// The time in seconds for which the kernel does not offer a connection to `accept` while its client has sent nothing. Meanwhile the
-/// connection costs the agent neither CPU time nor memory. A pod without CPU time may need seconds for its first byte, so the agent does
-/// not treat a silent client as an attacker.
+/// The number of seconds for which the kernel withholds a connection from `accept` until the client sends a byte.
+/// During this time, the connection costs the agent no CPU time and no memory. A pod without CPU time may need seconds for its
+/// first byte, so the agent does not treat a silent client as an attacker.
 const DEFERRED_SECONDS: u32 = 3;
 
 /// The socket option that delays `accept` until the client has sent a byte (tcp(7), TCP_DEFER_ACCEPT). The value is in seconds.
@@ -47,13 +48,14 @@ struct DeferAccept;
 setsockopt_impl!(DeferAccept, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, u32, SetStruct<'_, u32>);
 
 /// The time after which the kernel drops unacknowledged bytes of an answer.
-/// It equals `connection_table::WRITE_TIMEOUT`, after which the agent ends a connection whose client reads nothing.
+/// This time equals `connection_table::WRITE_TIMEOUT`. After that timeout, the agent ends a connection whose client reads
+/// nothing.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// The sizes in bytes of a connection's socket buffers in the kernel.
-/// The kernel doubles these sizes for its own bookkeeping (socket(7)). The buffers count toward the agent's memory (cgroup v2). By
-/// default, a buffer grows to several MiB if a client sends much or does not read. An answer fits into the send buffer. A request
-/// head fits into the receive buffer, except for the longest heads, which arrive in pieces.
+/// The kernel doubles these sizes for its bookkeeping (socket(7)). The buffers count toward the agent's memory (cgroup v2). With
+/// the kernel's default sizes, a buffer grows to several MiB if a client sends many bytes or does not read. An answer fits into
+/// the send buffer. A request head fits into the receive buffer, except for the longest heads, which arrive in pieces.
 const RECEIVE_BUFFER: usize = 4 * 1024;
 const SEND_BUFFER: usize = 8 * 1024;
 
@@ -89,7 +91,7 @@ impl Listeners {
     }
 }
 
-/// Returns the number of sockets for each address: one for each of its `lanes` shards, and one for the node's own connections.
+/// Returns the number of sockets per address: one for each of the `lanes` shards, and one for connections from the node itself.
 /// If `lanes` is 1, a single socket takes all connections.
 pub fn sockets_per_address(lanes: usize) -> usize {
     if lanes > 1 { lanes + 1 } else { 1 }
@@ -125,9 +127,9 @@ pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::R
     Ok(Listeners { shards_by_thread: of_thread, addresses: bound })
 }
 
-/// Raises the soft limit on open files to `wanted`, or to the hard limit if that is lower. Returns the resulting limit.
-/// The default soft limit is 1,024, which protects programs that use select(2) (systemd.exec(5)). The agent does not use select(2).
-/// If the hard limit is below `wanted`, the agent derives its connection limits from the hard limit.
+/// Raises the soft limit on open files to `wanted`, or to the hard limit if the hard limit is lower. Returns the resulting limit.
+/// The default soft limit is 1,024, which protects programs that use select(2) (systemd.exec(5)). The agent does not use
+/// select(2). If the hard limit is below `wanted`, the agent derives its connection limits from the hard limit.
 ///
 /// # Errors
 /// The kernel refuses to raise the limit, although the hard limit allows it.
@@ -142,17 +144,17 @@ pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
 }
 
 /// Checks that no other process listens at the address, and returns the address with its actual port.
-/// With SO_REUSEPORT, a second agent of the same user could silently bind the same address and take half of the connections. This
-/// function first binds without SO_REUSEPORT, which fails in that case.
+/// With SO_REUSEPORT, a second agent of the same user could silently bind the same address and take half of the connections.
+/// Therefore this function first binds without SO_REUSEPORT. That bind fails if another process already listens at the address.
 fn guard(address: SocketAddr) -> io::Result<SocketAddr> {
     open(address, false)?.local_addr()
 }
 
-/// Keeps other processes from sharing the port with the shards.
+/// Prevents other processes from sharing the port with the shards.
 /// If the guard fails, the agent logs a warning and still serves all clients.
 fn sealed(address: SocketAddr) -> Option<Arc<PortGuard>> {
     let seal = PortGuard::for_address(address).inspect_err(|error| {
-        tracing::warn!(%address, %error, "cannot guard the port: another process of this user could listen on it and take connections");
+        tracing::warn!(%address, %error, "cannot guard the port: another process of this user could listen on this port and take connections");
     });
     seal.ok().map(Arc::new)
 }
@@ -169,8 +171,9 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.set_tcp_nodelay(true)?;
     socket.set_send_buffer_size(SEND_BUFFER)?;
     socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
-    // This timeout also applies to closed sockets. A pod can die before it acknowledges an answer. Without the timeout, the kernel
-    // would still resend the answer when the next pod has that address. A pod on this node acknowledges within microseconds.
+    // This timeout also applies to closed sockets. A pod can die before it acknowledges an answer. Without the timeout, the
+    // kernel would continue to resend the answer, even when another pod has the address. A pod on this node acknowledges within
+    // microseconds.
     socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
@@ -179,14 +182,15 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Sets the number of seconds for which the kernel keeps silent connections of this listener.
+/// Sets the number of seconds for which the kernel withholds silent connections of this listener from `accept`.
 fn defer_accept(listener: &impl AsFd, seconds: u32) -> io::Result<()> {
     Ok(setsockopt(listener, DeferAccept, &seconds)?)
 }
 
-/// Makes the kernel assign connections to the shards of an address by their source address.
-/// If the kernel refuses the program (for example a kernel that only emulates Linux), it assigns connections by a hash of addresses
-/// and ports. Then the agent still serves every client, but many connections of one client can delay all clients.
+/// Makes the kernel assign each connection to a shard of an address by the connection's source address.
+/// The kernel can refuse the BPF program, for example if the kernel only emulates Linux. Then the kernel assigns connections by a
+/// hash of addresses and ports. In this case, the agent still serves every client, but many connections of one client can delay
+/// all clients.
 fn deal_by_address(listener: &TcpListener, lanes: usize) {
     let mut program = lane_of_address(lanes);
     let length = u16::try_from(program.len()).unwrap_or_default();
@@ -207,7 +211,7 @@ fn deal_by_address(listener: &TcpListener, lanes: usize) {
 fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
     /// The offset at which the network header begins for load instructions (SKF_NET_OFF in linux/filter.h).
     const NETWORK: u32 = 0u32.wrapping_sub(0x10_0000);
-    // The numbers of the program's instructions that are targets of jumps.
+    // The numbers of the instructions to which the program jumps.
     const OWN: u8 = 25;
     const LAST_BYTE_V6: u8 = 26;
     const MASK: u8 = 27;
@@ -222,7 +226,7 @@ fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
         load_byte(0),
         step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 6, 4),
-        // IPv4 (RFC 791, section 3.1): the source address is in bytes 12 to 15, the destination in 16 to 19.
+        // IPv4 (RFC 791, section 3.1): bytes 12 to 15 are the source address, and bytes 16 to 19 are the destination.
         load_word(12),
         keep,
         load_word(16),
@@ -230,7 +234,7 @@ fn lane_of_address(lanes: usize) -> Vec<libc::sock_filter> {
         load_byte(15),
         step(libc::BPF_JMP | libc::BPF_JA, 0, 0, u32::from(MASK - 9)),
     ];
-    // IPv6 (RFC 8200, section 3): the source address is in bytes 8 to 23, the destination in 24 to 39.
+    // IPv6 (RFC 8200, section 3): bytes 8 to 23 are the source address, and bytes 24 to 39 are the destination.
     for (word, next) in (0..4).zip([13, 17, 21, 25]) {
         let differ = if_kept(0, LAST_BYTE_V6 - next);
         program.extend([load_word(8 + 4 * word), keep, load_word(24 + 4 * word), differ]);

@@ -1,14 +1,14 @@
 //! Prevents other processes from listening on the agent's traffic addresses.
 //!
-//! All shards of an address bind to it with SO_REUSEPORT. The kernel lets any process of the same user bind to such an address,
-//! too. Therefore a pod on the node's network that runs as the agent's user (usually root) could take other pods' connections and
-//! answer them. To prevent this, the guard binds one more socket to the address. This socket accepts no connections and refuses to
-//! share the address. Then every later bind to the address fails.
+//! All shards bind to their address with SO_REUSEPORT. The kernel then lets any other process of the same user bind to this
+//! address. Therefore a pod on the node's network that runs as the agent's user (usually root) could take other pods' connections
+//! and answer them. To prevent this, the guard binds one more socket to the address. This socket accepts no connections and
+//! refuses to share the address. Then every later bind to the address fails.
 //!
-//! The kernel can skip the check of a later bind, because it remembers for each port whether the latest socket agreed to share. The guard
-//! resets this flag: it briefly binds a socket without SO_REUSEPORT to the same port of another address, where no socket conflicts
-//! (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and `inet_csk_update_fastreuse`). Finally the guard tests that a further bind
-//! fails.
+//! For each port, the kernel stores a flag that says whether the latest socket agreed to share the port. Because of this flag,
+//! the kernel can skip the check of a later bind. The guard resets the flag: it briefly binds a socket without SO_REUSEPORT to
+//! the same port of another address that causes no conflict (net/ipv4/inet_connection_sock.c, `sk_reuseport_match` and
+//! `inet_csk_update_fastreuse`). Finally the guard tests that a further bind fails.
 //!
 //! `[::]` covers all addresses, including IPv4 addresses, so no other address is left for this step. Therefore the guard cannot
 //! protect `[::]`. Only `listen` uses this module.
@@ -20,10 +20,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// The number of other addresses that the guard tries, because another process can already use the port of one of them.
+/// The number of other addresses that the guard tries. A try fails if another process already uses the port of that address.
 const TRIES: usize = 8;
 
-/// Prevents other processes from binding to an address while the guard exists. The shards are not affected.
+/// Prevents other processes from binding to an address while the guard exists. The guard does not affect the shards.
 #[derive(Debug)]
 pub(super) struct PortGuard {
     _bound: Socket,
@@ -70,8 +70,8 @@ fn end_short_cut(address: SocketAddr) -> io::Result<()> {
 }
 
 /// Returns an address of this machine at which a bind does not conflict with a listener at `ip`.
-/// For most addresses `ip`, this is an address of 127.0.0.0/8. The function draws that address at random, so no process can occupy
-/// it in advance.
+/// For most addresses `ip`, this is an address of 127.0.0.0/8. The function chooses this address at random, so no process can
+/// occupy the address in advance.
 fn beside(ip: IpAddr) -> Option<IpAddr> {
     match ip {
         IpAddr::V6(ip) if ip.is_unspecified() => None,

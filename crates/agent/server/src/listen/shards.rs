@@ -1,7 +1,7 @@
 //! Keeps the listening sockets (shards) of one traffic thread and finds the shards with waiting connections.
 //!
-//! Only that thread uses the shards, which have a poller of their own. The kernel keeps the connections that the thread has not accepted
-//! yet, in one backlog per shard.
+//! Only that thread uses the shards. The shards have a separate poller. Each shard has one backlog, in which the kernel keeps the
+//! connections that the thread has not accepted yet.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -22,7 +22,8 @@ pub struct ListenerShards {
     poller: EpollPoller,
     lanes: Vec<ListenerShard>,
     /// True if there may be waiting connections that the poller does not report.
-    /// Either one poll reported as many shards as it can, or the thread did not accept all connections of a shard.
+    /// The flag is set if one poll reported the maximum number of shards, or if the thread did not accept all connections of a
+    /// shard.
     may_have_more: bool,
     /// The shards that the poller does not watch, in the order in which the thread paused them.
     paused: VecDeque<usize>,
@@ -39,7 +40,7 @@ struct ShardWait {
     is_paused: bool,
     /// True if the thread has left connections waiting since the last call of [`ListenerShards::limit_backlogs`].
     was_left: bool,
-    /// The number of connections that the thread has accepted since that call.
+    /// The number of connections that the thread has accepted since the last call of [`ListenerShards::limit_backlogs`].
     accepted: u32,
     backlog: i32,
 }
@@ -51,10 +52,10 @@ impl Default for ShardWait {
 }
 
 impl ListenerShards {
-    /// Returns the shards of these sockets, watched by a new poller. Call this function inside the thread's runtime.
+    /// Returns the shards of these sockets. A new poller watches the shards. Call this function inside the thread's runtime.
     ///
     /// # Errors
-    /// The kernel provides no poller, or refuses to watch a socket.
+    /// The kernel cannot create an epoll instance, or refuses to watch a socket.
     pub fn new(lanes: Vec<ListenerShard>) -> io::Result<Self> {
         let poller = EpollPoller::new()?;
         for (number, lane) in lanes.iter().enumerate() {
@@ -89,7 +90,7 @@ impl ListenerShards {
         Ok(())
     }
 
-    /// Fills `found` with the shards in which connections wait now, without blocking.
+    /// Fills `found` with the shards that have waiting connections now. This function does not block.
     ///
     /// # Errors
     /// The poller failed.
@@ -144,7 +145,7 @@ impl ListenerShards {
     /// Records that the thread left connections waiting in a shard.
     pub fn record_left_waiting(&mut self, lane: usize) {
         if !self.needs_resume() {
-            // The counts of accepted connections start anew at the first connection that must wait.
+            // The counts of accepted connections restart at zero when the first connection must wait.
             self.waits.iter_mut().for_each(|wait| wait.accepted = 0);
             self.is_first_left = true;
         }
@@ -152,7 +153,8 @@ impl ListenerShards {
         self.must_bound = true;
     }
 
-    /// Returns true once after connections have begun to wait. The first period of [`Self::limit_backlogs`] begins at that call.
+    /// Returns true in the first call after connections began to wait, and false in later calls.
+    /// The first period of [`Self::limit_backlogs`] begins at the call that returns true.
     pub fn take_backlog_period_begun_flag(&mut self) -> bool {
         std::mem::take(&mut self.is_first_left)
     }
@@ -178,8 +180,8 @@ impl ListenerShards {
     }
 
     /// Makes the kernel offer connections to `accept` even if their clients have sent nothing yet.
-    /// Otherwise the kernel would reset these connections at the end of the process, although their clients believe that they are open. If
-    /// the kernel refuses this for a shard, only such connections are lost.
+    /// Otherwise the kernel would reset these connections at the end of the process, although the clients see these connections
+    /// as open. If the kernel refuses the change for a shard, only these connections of the shard are lost.
     pub fn disable_deferred_accept(&mut self) {
         for lane in &self.lanes {
             let _ = defer_accept(&lane.socket, 0);
@@ -192,7 +194,7 @@ impl ListenerShards {
         self.lanes[lane].listener_index
     }
 
-    /// Accepts one connection without blocking. Returns `None` if no connection waits.
+    /// Accepts one connection. Returns `None` at once if no connection waits.
     ///
     /// # Errors
     /// `accept` failed.

@@ -1,4 +1,4 @@
-//! Accepts connections: chooses the order of the shards, decides by [`mod@crate::admission`] which connections to accept, and
+//! Accepts connections: chooses the order of the shards, uses [`mod@crate::admission`] to decide which connections to accept, and
 //! identifies each client.
 
 use std::io::{ErrorKind, Read, Write};
@@ -30,20 +30,22 @@ const ACCEPTED: usize = 32;
 /// maximum.
 const ACCEPTED_OF_STRANGERS: usize = 8;
 
-/// The maximum number of accept rounds after the shutdown has begun. Together these rounds accept about 2,000 connections.
+/// The maximum number of accept rounds after the shutdown has begun. Together, these rounds accept at most about 2,000
+/// connections.
 const MAX_LAST_ROUNDS: usize = 64;
 
-/// The number of accepts after which the thread looks at the memory level again.
+/// The number of accepted connections after which the thread reads the memory level again.
 const MEMORY_CHECK: u32 = 128;
 
-/// The thread measures for one of this many connections how long the request has waited. The measurement costs 1 µs.
+/// Every 16th accepted connection is a sample: the thread measures how long the connection's request has waited.
+/// The measurement costs 1 µs.
 const WAIT_SAMPLE: u32 = 16;
 
 /// The decision about the next connection of a shard.
 enum Gate {
-    /// The thread may accept the connection, which probably stays open.
+    /// The thread may accept the connection. The connection will probably stay open.
     Open,
-    /// The thread may accept the connection, which is probably a guest. The guest budget has paid for it.
+    /// The thread may accept the connection. The connection is probably a guest, and the guest budget has paid for it.
     Guest,
     /// The thread must leave the connection in the backlog.
     Shut,
@@ -57,8 +59,8 @@ struct Admitted {
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Accepts connections until the shutdown has begun and no connection waits.
-    /// Each round accepts a few connections from each ready shard. An error never ends the loop, because most errors are temporary,
-    /// such as a reset client or missing descriptors.
+    /// Each round accepts a few connections from each ready shard. An error never ends the loop, because most errors are
+    /// temporary. Examples are a reset by the client and a lack of file descriptors.
     pub(super) async fn accept(self: Rc<Self>, mut lanes: ListenerShards) {
         let mut ready = Vec::new();
         let mut stop = self.stop.clone();
@@ -82,15 +84,16 @@ impl<P: ServedPod> TrafficThread<P> {
                 Err(error) => self.record_accept_error(&error),
             }
             lanes.mark_unfinished();
-            // This task requests the round and then waits for it, without another `await` between. Otherwise the task could miss
-            // the start of the round.
+            // Between the request for a round and the wait for this round, there must be no other `await`. Otherwise the task
+            // could miss the start of the round.
             self.scheduler.request_round();
             self.scheduler.wait_for_round().await;
         }
         lanes.disable_deferred_accept();
         self.accept_the_last(&mut lanes);
         if self.stop.is_agent_replaced() {
-            // The other agent gets all new connections. Within this time, the kernel offers the connections that it still defers.
+            // The other agent gets all new connections. Until this timer ends, `accept` still returns the connections that the
+            // kernel has deferred.
             let until = tokio::time::sleep(REPLACED_ACCEPTS);
             let late = async {
                 while lanes.wait_for_connections(&mut ready).await.is_ok() {
@@ -117,8 +120,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Accepts the connections that already wait when the shutdown begins. The runtime may not have reported these connections yet.
-    /// They are established, and most clients have already sent their requests. The number of accept rounds is limited, so a client
-    /// cannot prolong the shutdown.
+    /// The connections are established, and most clients have already sent their requests. The number of accept rounds is
+    /// limited, so a client cannot prolong the shutdown.
     fn accept_the_last(self: &Rc<Self>, lanes: &mut ListenerShards) {
         let mut ready = Vec::new();
         for _ in 0..MAX_LAST_ROUNDS {
@@ -129,7 +132,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Watches paused shards again, as many as the guest budget allows. Bounds the backlogs four times a second.
+    /// Watches as many paused shards again as the guest budget allows. Also limits the backlogs four times per second.
     fn resume_waiting(&self, lanes: &mut ListenerShards) -> std::io::Result<()> {
         if !lanes.needs_resume() {
             return Ok(());
@@ -152,9 +155,10 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(())
     }
 
-    /// Accepts connections from these shards. Returns true if no connection is left that the thread may accept now.
-    /// The ready shards divide the maximum of the round. Shards in which the thread recently accepted a known client come first. The other
-    /// shards divide the share of unknown clients, which count as one client, however many addresses they have.
+    /// Accepts connections from these shards. Returns true if the thread has accepted all connections that it may accept now.
+    /// Each ready shard gets an equal part of the round's maximum. Shards in which the thread recently accepted a known client
+    /// come first. The other shards together get only the share of unknown clients. All unknown clients count as one client, even
+    /// if they have many addresses.
     ///
     /// The total number of accepts per round is limited, so that the thread also serves the open connections.
     fn accept_some(
@@ -166,7 +170,7 @@ impl<P: ServedPod> TrafficThread<P> {
             return Ok(true);
         }
         self.heartbeat.set_activity(ThreadActivity::Accept);
-        // The ready shards divide the guest budget, so that the first shard does not use it up.
+        // Each ready shard gets an equal part of the guest budget, so that the first shard does not use up the budget.
         let budget = self.guest_budget.borrow().affordable_guests();
         self.guests_per_shard.set((budget / ready.len()).max(1));
         if let [lane] = ready {
@@ -190,7 +194,8 @@ impl<P: ServedPod> TrafficThread<P> {
         Ok(is_all)
     }
 
-    /// Accepts at most `most` connections from a shard. Returns true if the shard has no connection left that the thread may accept.
+    /// Accepts at most `most` connections from a shard. Returns true if the thread has accepted all connections that it may
+    /// accept from this shard now.
     fn accept_of(
         self: &Rc<Self>,
         lanes: &mut ListenerShards,
@@ -237,8 +242,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let is_exhausted = self.memory_level.get() == MemoryLevel::Exhausted;
         let shards = self.shard_admission.borrow();
         let shard = shards.get(lane);
-        // When the process ends, the kernel resets the connections in the backlog. So in a shutdown the thread also accepts from crowded
-        // shards. Every answer then closes its connection.
+        // When the process ends, the kernel resets the connections in the backlog. Therefore, during a shutdown, the thread also
+        // accepts from crowded shards. Each connection then closes after one answer.
         let is_ending = self.stop.has_begun();
         let is_crowded =
             !is_ending && shard.is_some_and(|shard| shard.expects_guest(|last| self.has_share_left(last)));
@@ -314,23 +319,23 @@ impl<P: ServedPod> TrafficThread<P> {
             );
             Rc::new(data)
         });
-        // Check the connection at once, because the first request has usually arrived with it.
+        // Check the connection at once, because the first request has usually arrived already.
         self.ready_queue.push(key);
         Admitted { is_known, is_guest }
     }
 
     /// Returns the tenant whose shares a connection uses.
-    /// If attestation has not identified the pod yet, the connection uses the tenant of the likely pod. This is safe, because shares are
-    /// not credentials. It is necessary, because otherwise a known pod would compete with unknown clients at each renewal of its
-    /// attestation.
+    /// If attestation has not identified the pod yet, the connection uses the tenant of the likely pod. This guess is safe,
+    /// because shares are not credentials. Without the guess, a known pod would compete with unknown clients at each renewal of
+    /// its attestation.
     fn tenant(&self, caller: &Client<P>, ends: &ConnectionEnds<'_>) -> Rc<Tenant<P>> {
         let likely =
             matches!(caller, Client::Unidentified).then(|| self.shared.resolver.likely_pod(ends)).flatten();
         self.tenants.borrow_mut().tenant_of_client(caller, likely.as_ref(), ends.peer.ip())
     }
 
-    /// Takes one permit of the process limit and one of the client limit. A client at its share becomes a guest instead.
-    /// Returns `None` if the client's pod is gone.
+    /// Takes one permit of the process and one permit of the client. If the client is at its share, the connection becomes a
+    /// guest. Returns `None` if the client's pod is gone.
     fn permits(&self, tenant: &Tenant<P>, lane: usize) -> Option<(ConnectionPermits, Option<GuestPlace>)> {
         let (bounds, open, own) =
             (&self.shared.limits, &self.shared.open_connection_counter, &tenant.connection_counter);
@@ -360,9 +365,10 @@ impl<P: ServedPod> TrafficThread<P> {
         ))
     }
 
-    /// True if a client with these connections may keep one more open.
-    /// While memory is low, only clients with few connections may, because the process counts as full for all other clients. While memory
-    /// is exhausted, no client may, because thousands of clients with few connections each would use up the last memory.
+    /// True if a client may keep one more connection open. `own` counts the client's connections.
+    /// While memory is low, only clients with few connections may keep one more. For all other clients, the process counts as
+    /// full. While memory is exhausted, no client may keep one more, because thousands of clients with few connections each would
+    /// use up the remaining memory.
     pub(super) fn has_share_left(&self, own: &PermitCounter) -> bool {
         let (open, most) = (&self.shared.open_connection_counter, self.shared.limits.max_process_connections);
         match self.memory_level.get() {
@@ -376,7 +382,8 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Ends one idle connection of the client with the most connections.
-    /// The thread does so only while memory or descriptors are short. It never ends a connection with an unread request.
+    /// The thread calls this function only while memory or file descriptors are short. The function never ends a connection with
+    /// an unread request.
     pub(super) fn end_longest_idle_of_largest_client(&self, now: seawall_core::Moment) -> bool {
         let timeouts = self.client_limits.get().timeouts;
         let is_ended = self.connections.borrow_mut().end_longest_idle_of_largest_client(&timeouts, now);

@@ -1,9 +1,9 @@
 //! Defines the settings of a thread that a reload can change: the dialects of its listeners, and the limits per client.
 //!
 //! The thread applies an update between two turns, so it answers each request under exactly one configuration. Open connections use
-//! the new dialects from their next turn on, like new connections ([`ActiveDialects`](crate::handler::ActiveDialects)). An answer
-//! that is not ready yet continues under the configuration of its request. The agent's `reload` module sends the updates and waits
-//! until every thread has applied them.
+//! the new dialects from their next turn on, like new connections ([`ActiveDialects`](crate::handler::ActiveDialects)). If an
+//! answer is not ready yet, it still uses the configuration under which its request arrived. The agent's `reload` module sends
+//! the updates and waits until every thread has applied them.
 
 use std::fmt;
 

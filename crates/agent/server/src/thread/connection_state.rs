@@ -1,7 +1,8 @@
 //! Defines the state of one connection, from its accept to its end.
 //!
-//! This module knows sockets and states. [`mod@super::connection_task`] has the actions of a connection. A connection that waits
-//! for its client consists only of this state and a row in the table. It holds no buffer.
+//! This module contains only data: the socket and the state of the connection. [`mod@super::connection_task`] implements the
+//! actions of a connection. A connection that waits for its client needs only this state and a row in the table. Such a
+//! connection holds no buffer.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -25,33 +26,34 @@ use crate::listen::MAX_SEND_BUFFER_BYTES;
 /// One connection. It is always in one of these situations:
 /// - The connection waits for its client.
 /// - The connection is in the thread's ready queue.
-/// - The connection waits for a turn (`parked`).
-/// - A task of the connection handles it (`task`). The task may also wait for a turn.
+/// - The connection waits for a turn (`parked_turn`).
+/// - A separate task handles the connection (`task_abort_handle`). The task may also wait for a turn.
 ///
 /// The order of the fields matters: every turn uses the first fields. With a small CPU quota, the kernel stops the process most of the
-/// time. When the process continues, its memory is in no CPU cache, and each loaded cache line costs 1 % of a request.
+/// time. When the process continues, the CPU caches no longer contain its memory. Loading one cache line takes 1 % of the time of
+/// a request.
 #[repr(C)]
 pub(super) struct ConnectionData<P: ServedPod> {
     pub(super) key: ConnectionKey,
     /// The dialects of the listener that accepted the connection.
     pub(super) dialects: Rc<ActiveDialects<P>>,
-    /// True if the connection is parked or has a task. Then an event of the poller starts no turn.
+    /// True if the connection waits for a turn or has a task. In this state, a poller event does not start a turn.
     pub(super) is_parked_or_has_task: Cell<bool>,
     /// True if the buffered bytes may contain complete requests. The next turn then parses these bytes and does not read.
     pub(super) has_buffered_request: Cell<bool>,
-    /// True if the connection ends after its next answer, because the client is at its share of connections.
+    /// True if the connection ends after its next answer, because the client has reached its share of connections.
     pub(super) is_guest: Cell<bool>,
     pub(super) connection_state: TimedState,
-    /// The bytes of a partial head, or of pipelined requests behind a request that takes time.
+    /// The bytes of a partial head, or of pipelined requests that wait because an earlier answer is not ready.
     pub(super) buffered_bytes: RefCell<Option<Box<BufferedBytes>>>,
     pub(super) client: RefCell<ConnectionClient<P>>,
     pub(super) socket: ClientSocket,
-    /// The arrival time of the request that waits for identity.
+    /// The arrival time of the request that waits for the client's identity.
     pub(super) waiting_request_received_at: Cell<Option<Moment>>,
     pub(super) parked_turn: RefCell<Option<WaitingForTurn>>,
     pub(super) task_abort_handle: RefCell<Option<AbortHandle>>,
     pub(super) peer: SocketAddr,
-    /// The place of a guest, held for its drop.
+    /// The slot of a guest. Dropping the connection frees the slot.
     _guest_place: Option<GuestPlace>,
 }
 
@@ -62,7 +64,7 @@ pub(super) struct ConnectionClient<P> {
     pub(super) tenant: Rc<Tenant<P>>,
 }
 
-/// A connection that waits for its next turn: the queue in which it waits, and the waker of its task if it has a task.
+/// The queue in which a connection waits for its next turn, and the waker of the connection's task, if it has a task.
 #[derive(Debug)]
 pub(super) struct WaitingForTurn {
     pub(super) queue: Rc<ClientTurns>,
@@ -101,7 +103,7 @@ impl<P: ServedPod> ConnectionData<P> {
         self.buffered_bytes.borrow().is_some()
     }
 
-    /// Charges the buffered bytes to the current tenant. Returns false if that tenant has no room for so many bytes.
+    /// Charges the buffered bytes to the current tenant. Returns false if the tenant's share has no room for these bytes.
     pub(super) fn transfer_buffer_charge(&self) -> bool {
         let share = &self.client.borrow().tenant.buffer_share;
         self.buffered_bytes.borrow_mut().as_mut().is_none_or(|kept| kept.transfer_to(share))
@@ -111,14 +113,14 @@ impl<P: ServedPod> ConnectionData<P> {
         self.client.borrow().identity.is_pod_gone()
     }
 
-    /// Holds the bytes that the socket did not accept. Returns `None` if the client has no room for so many bytes.
+    /// Buffers the bytes that the socket did not accept. Returns `None` if the client's share has no room for these bytes.
     pub(super) fn buffer_unsent(&self, rest: &[u8]) -> Option<BufferedBytes> {
         let mut unsent = self.client.borrow().tenant.buffer_share.new_empty_buffer();
         unsent.hold_unsent_bytes(rest, MAX_SEND_BUFFER_BYTES).then_some(unsent)
     }
 }
 
-/// Replaces the buffered bytes by `bytes`. Returns false and keeps no bytes if the client has no room for so many bytes.
+/// Replaces the buffered bytes with `bytes`. If the client's share has no room for `bytes`, keeps no bytes and returns false.
 pub(super) fn store_buffered<P>(
     kept: &mut Option<Box<BufferedBytes>>,
     tenant: &Tenant<P>,

@@ -1,7 +1,8 @@
 //! Handles one connection on its thread: takes turns, reads, and writes.
 //!
-//! [`mod@super::request`] and the dialect interpret the bytes. [`mod@super::deferred_response`] handles answers that take time. The
-//! state of a connection has a separate module ([`mod@super::connection_state`]), because the thread owns the states.
+//! [`mod@super::request`] and the dialect interpret the bytes. [`mod@super::deferred_response`] handles answers that are not
+//! ready yet. A separate module defines the state of a connection ([`mod@super::connection_state`]), because the thread owns the
+//! states.
 
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +24,8 @@ use crate::fairness::scheduler::ClientTurns;
 use crate::memory_levels::MemoryLevel;
 use crate::watchdog::ThreadActivity;
 
-/// The number of additional pipelined requests that cost as much as one turn. They are cheap, because they share one read and one
-/// write.
+/// The number of additional pipelined requests that cost as much as one turn. Pipelined requests are cheap, because they share
+/// one read and one write.
 const PIPELINED: u32 = 4;
 
 /// A connection and its thread.
@@ -51,7 +52,7 @@ impl<P: ServedPod> Deref for ConnectionOnThread<P> {
 enum TurnOutcome {
     /// The socket had no bytes to read.
     NothingToRead,
-    /// The connection is over.
+    /// The connection has ended.
     Over,
     /// The thread answered requests. The values are the bytes that the socket did not accept, and the next action.
     Answered(Option<BufferedBytes>, NextAction),
@@ -63,7 +64,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         if let Some(flags) = told {
             self.socket.on_event(flags);
         }
-        // Either the connection waits for a turn, or it has a task. `on_event` has woken a task that waits for the socket.
+        // Here the connection waits for a turn or has a task. If the task waits for the socket, `on_event` has woken the task.
         if self.is_parked_or_has_task.get() {
             return;
         }
@@ -87,7 +88,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         }
     }
 
-    /// Returns the connection to the ready queue, or waits for its client.
+    /// Puts the connection back into the ready queue, or waits for the connection's client.
     fn go_back(&self, looks: bool) {
         self.has_buffered_request.set(looks);
         if looks || self.socket.may_read() {
@@ -97,14 +98,15 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         }
     }
 
-    /// Waits for the next bytes of the client. During a drain an idle connection closes, unless it may send one more request.
+    /// Waits for the next bytes of the client. During a drain, closes an idle connection, unless the client may still send one
+    /// more request.
     fn wait_for_client(&self) {
         let ends = self.thread.draining.get() && !self.thread.is_patient.get();
         if ends && self.connection_state.is_idle() {
             return self.leave();
         }
         if let Err(error) = self.socket.watch(&self.thread.ready_queue.poller, self.key) {
-            tracing::debug!(%error, "cannot watch a connection; the agent closes it");
+            tracing::debug!(%error, "cannot watch a connection; the agent closes the connection");
             self.leave();
         }
     }
@@ -122,8 +124,8 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         self.thread.connections.borrow_mut().remove(self.key);
     }
 
-    /// True if the client has a turn left in this round. Otherwise the connection waits for a later round. That round then wakes `waker`,
-    /// if there is one.
+    /// True if the client has a turn left in this round. Otherwise the connection waits for a later round. The later round then
+    /// wakes `waker`, if the caller passed one.
     fn is_admitted(&self, waker: Option<&Waker>) -> bool {
         let who = self.client.borrow();
         let (turns, of) = (&self.thread.scheduler, &who.tenant.turns);
@@ -140,12 +142,12 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         is_admitted
     }
 
-    /// Is ready when the client has a turn left. Only the connection's task calls this function.
+    /// Returns ready when the client has a turn left. Only the connection's task calls this function.
     pub(super) fn poll_turn_left(&self, context: &Context<'_>) -> Poll<()> {
         if self.is_admitted(Some(context.waker())) { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Resumes the connection if it waits for a turn in this queue. Returns true if the connection waited there.
+    /// Resumes the connection if it waits for a turn in this queue. Returns true if the connection waited in this queue.
     pub(super) fn resume_if_waiting_for_turn(&self, of: &Rc<ClientTurns>) -> bool {
         let parked = self.parked_turn.borrow_mut().take_if(|parked| Rc::ptr_eq(&parked.queue, of));
         let Some(parked) = parked else { return false };
@@ -169,7 +171,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         self.thread.shared.clock.now()
     }
 
-    /// Performs one turn: reads once, or uses the buffered bytes, answers all complete requests and writes once.
+    /// Performs one turn: reads once or uses the buffered bytes, then answers all complete requests, then writes once.
     /// The turn borrows the scratch buffers only while it runs.
     fn turn(&self) -> TurnOutcome {
         self.thread.heartbeat.set_activity(ThreadActivity::Answer);
@@ -201,8 +203,8 @@ impl<P: ServedPod> ConnectionOnThread<P> {
 
     /// True if memory is short and the client sends requests although it does not read the answers.
     /// Unread answers stay in the kernel's buffers, up to 16 KiB for each connection. The unread answers of 1,500 connections would fill
-    /// the whole memory limit. The connection then ends by a reset, because a normal close would keep these bytes. A client that reads each
-    /// answer before its next request never has unsent bytes.
+    /// the whole memory limit. The thread then resets the connection, because a normal close would keep the unread answers in
+    /// memory. If a client reads each answer before it sends its next request, the socket never has unsent bytes.
     fn hoards_answers(&self) -> bool {
         let is_short = self.thread.memory_level.get() >= MemoryLevel::Scarce;
         let hoards = is_short && self.socket.has_unsent_bytes();
@@ -213,7 +215,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         hoards
     }
 
-    /// Answers the requests in `bytes`. Returns `None` if the connection is over.
+    /// Answers the requests in `bytes`. Returns `None` if the connection has ended.
     fn answer(
         &self,
         who: &ConnectionClient<P>,
@@ -243,7 +245,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
             batch.next_action = self.thread.refuse_unbufferable_head(dialects, &batch.next_action, out)?;
         }
         if batch.consumed_bytes > 0 && kept.is_some() {
-            // The client has sent complete requests, so the timeout for the next head starts anew.
+            // The client has sent complete requests, so the timeout for the next head starts again at zero.
             self.connection_state.set_state(ConnectionState::Idle, now);
         }
         self.connection_state.set_state(batch.next_action.connection_state(kept.is_some()), now);
@@ -258,8 +260,8 @@ impl<P: ServedPod> ConnectionOnThread<P> {
     }
 }
 
-/// A connection that is handled by its own task. Dropping this value ends the connection, unless the task has returned the connection to
-/// the event loop.
+/// A connection that a separate task handles. Dropping this value ends the connection, unless the task has returned the
+/// connection to the event loop.
 pub(super) struct ConnectionTask<P: ServedPod>(Option<ConnectionOnThread<P>>);
 
 impl<P: ServedPod> ConnectionTask<P> {
@@ -284,7 +286,8 @@ impl<P: ServedPod> Drop for ConnectionTask<P> {
     }
 }
 
-/// Is ready when the socket has bytes to read and the client has a turn left. Only the connection's task calls this function.
+/// Returns ready when the socket has bytes to read and the client has a turn left. Only the connection's task calls this
+/// function.
 pub(super) fn poll_turn_to_read<P: ServedPod>(
     connection: &ConnectionOnThread<P>,
     context: &mut Context<'_>,

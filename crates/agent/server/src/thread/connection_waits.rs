@@ -15,8 +15,8 @@ use crate::connection_table::ConnectionState;
 use crate::fairness::buffer_budget::BufferedBytes;
 
 impl<P: ServedPod> ConnectionOnThread<P> {
-    /// Waits for the event that the last turn requires. Returns true if the next turn parses buffered bytes, and false if it reads.
-    /// Returns `None` if the connection is over.
+    /// Waits for the event that the last turn requires. Returns true if the next turn parses buffered bytes, and false if the
+    /// next turn reads from the socket. Returns `None` if the connection has ended.
     pub(super) async fn perform_next_action(
         &self,
         unsent: Option<BufferedBytes>,
@@ -32,7 +32,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         match after {
             NextAction::Read => Some(false),
             NextAction::ReadBuffered => Some(true),
-            // The futures of rare waits are boxed. Otherwise the task of every connection would reserve memory for them.
+            // Box the futures of rare waits. Otherwise the task of every connection would reserve memory for these futures.
             NextAction::Deferred(pending) => {
                 let goes_on = Box::pin(self.send_deferred(*pending)).await;
                 goes_on.then(|| self.has_buffered_bytes())
@@ -40,8 +40,8 @@ impl<P: ServedPod> ConnectionOnThread<P> {
             NextAction::AwaitIdentity(cloud, patience) => {
                 let caller = Box::pin(self.identify_client(cloud, patience)).await;
                 self.client.borrow_mut().identity = caller;
-                // Until now the buffered bytes counted toward the previous tenant, usually that of unknown clients. If the new
-                // tenant has no room for them, the connection ends.
+                // Until now the buffered bytes counted toward the previous tenant, usually the tenant of unknown clients. If the
+                // new tenant has no room for the bytes, the connection ends.
                 self.transfer_buffer_charge().then_some(true)
             }
             NextAction::Close => None,
@@ -52,7 +52,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         }
     }
 
-    /// Writes the bytes that the socket did not accept at first. Returns false if the client is gone.
+    /// Writes the bytes that the socket did not accept at first. Returns false if the client has disconnected.
     pub(super) async fn flush(&self, mut unsent: &[u8]) -> bool {
         while !unsent.is_empty() {
             self.connection_state.set_state(ConnectionState::Writing, self.now());
@@ -72,7 +72,7 @@ impl<P: ServedPod> ConnectionOnThread<P> {
     }
 
     /// Writes an answer, and buffers the bytes that the socket does not accept at once.
-    /// Returns false if the client is gone or has no room for so many bytes.
+    /// Returns false if the client has disconnected, or if the client's share has no room for these bytes.
     pub(super) async fn write_answer(&self, out: Vec<u8>) -> bool {
         let Some(sent) = self.socket.send(&out) else { return false };
         if sent == out.len() {

@@ -1,4 +1,4 @@
-//! Awaits a response that is not ready yet and writes it. Meanwhile the thread serves all other connections.
+//! Awaits a response that is not ready yet, and then writes the response. Meanwhile, the thread serves all other connections.
 
 use std::future::poll_fn;
 use std::task::Context;
@@ -13,7 +13,7 @@ use crate::connection_table::ConnectionState;
 use crate::response::{WriteContext, WriteOutcome};
 
 impl<P: ServedPod> ConnectionOnThread<P> {
-    /// Waits for an answer and writes it. Returns false if the connection is over.
+    /// Waits for an answer, and then writes the answer. Returns false if the connection has ended.
     pub(super) async fn send_deferred(&self, pending: PendingResponse) -> bool {
         let PendingResponse {
             response: later,
@@ -32,8 +32,8 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         if is_poll {
             self.socket.mark_readable();
         }
-        // The pod may have been deleted during the wait, and another pod may have its address. The next sweep would end this connection,
-        // but possibly only after the answer was sent.
+        // The pod may have been deleted during the wait, and another pod may now have the same address. The next sweep would also
+        // end this connection, but perhaps only after the thread has sent the answer.
         if self.is_pod_gone() {
             return false;
         }

@@ -24,7 +24,7 @@ impl<P: ServedPod> TrafficThread<P> {
             poll_fn(|context| self.ready_queue.poll_pending(context)).await?;
             self.do_what_there_is()?;
             self.heartbeat.set_activity(ThreadActivity::Wait);
-            // Pause even if the pass gave no client a turn, because the pass itself costs CPU time.
+            // Pause even after a pass without turns, because the pass itself costs CPU time.
             self.rest();
             if self.ready_queue.has_pending() {
                 tokio::task::yield_now().await;
@@ -76,11 +76,11 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Completes the requests that are under way or have arrived, and closes all other connections.
+    /// Completes the requests that are in progress or have arrived, and closes all other connections.
     /// If another agent already accepts new connections, an idle connection first gets time for one more request. The answer to that
     /// request tells the client to close the connection. This avoids errors: if an idle connection simply closes, a request that is already
-    /// on the way fails. If no other agent runs yet, the drain gives no extra time, because that would only delay the start of the other
-    /// agent.
+    /// on the way fails. If no other agent runs yet, the drain gives no extra time, because extra time would only delay the start
+    /// of the other agent.
     ///
     /// `spent` is the part of [`DRAIN`] that the last accepts have already used.
     pub(super) async fn drain(self: &Rc<Self>, spent: Duration) {

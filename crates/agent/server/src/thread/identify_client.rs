@@ -10,9 +10,10 @@ use crate::connection_client::{Client, ServedPod};
 use crate::connection_table::ConnectionState;
 
 impl<P: ServedPod> ConnectionOnThread<P> {
-    /// Waits until the client is known and its entitlements at a cloud are decided, at most for `patience`.
-    /// If that takes longer, returns a refusal with the reason. For a client that is already identified, the function waits only for its
-    /// entitlements. It never identifies a connection twice, because the kernel reports the owner of each connection only once.
+    /// Waits until the client is known and its entitlements at a cloud are decided, but at most for `patience`.
+    /// If the wait takes longer than `patience`, returns a refusal with the reason. If the client is already identified, the
+    /// function waits only for the client's entitlements. The function never identifies a connection twice, because the kernel
+    /// reports the owner of each connection only once.
     pub(super) async fn identify_client(&self, cloud: CloudName, patience: Duration) -> Client<P> {
         let stream = self.socket.stream();
         let local = || stream.local_addr().ok();
@@ -57,8 +58,8 @@ impl<P: ServedPod> ConnectionOnThread<P> {
         }
     }
 
-    /// Counts the connection toward this pod from now on. If the pod has reached its connection limit, the connection becomes a guest: it
-    /// ends after its next answer. Returns false if the pod is gone.
+    /// Counts the connection toward this pod from now on. Returns false if the pod was deleted.
+    /// If the pod has reached its connection limit, the connection becomes a guest and ends after its next answer.
     fn counts_for(&self, pod: &P) -> bool {
         let thread = &self.thread;
         if self.client.borrow().tenant.id != pod.id() {

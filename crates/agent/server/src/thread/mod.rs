@@ -1,21 +1,21 @@
-//! The traffic threads: accept, read, answer, write.
+//! Implements the traffic threads. A traffic thread accepts connections, reads requests and writes answers.
 //!
-//! This file has the thread itself: its fields, its sweeps and its updates. The submodules have its other parts:
+//! This file contains the thread itself: its fields, its sweeps and its updates. The submodules contain the other parts:
 //! - [`mod@accept`] accepts connections.
-//! - [`event_loop`] serves the connections in the [`ready_queue`], and drains them at the end.
-//! - [`mod@connection_state`] has the state of one connection, which includes its [`socket`].
-//! - [`connection_task`] has the actions of a connection, and [`request`] turns the bytes that one turn read into answers.
-//! - [`connection_waits`] has the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), for the client's
-//!   [identity](identify_client).
+//! - [`event_loop`] serves the connections in the [`ready_queue`], and drains the connections at the end.
+//! - [`mod@connection_state`] defines the state of one connection. The state includes the [`socket`].
+//! - [`connection_task`] implements the actions of a connection. [`request`] answers the requests that a turn has read.
+//! - [`connection_waits`] implements the waits after a turn: for a [`deferred_response`], for its [body](streamed_body), or for
+//!   the client's [identity](identify_client).
 //!
-//! Each thread has its own listeners (SO_REUSEPORT) and a current-thread runtime. The threads share only three kinds of values that they
-//! write: counters of connections, counters of long polls, and upstream permits. A connection that waits for its client holds no buffer.
-//! When bytes arrive, the thread reads them into its scratch buffer, answers every complete request and writes the answers. A connection
-//! needs its own buffer only for a partial head, for requests behind an answer that is not ready yet, or for an answer that its client does
-//! not read.
+//! Each thread has separate listeners (SO_REUSEPORT) and a current-thread runtime. The threads share only three kinds of writable
+//! values: counters of connections, counters of long polls, and upstream permits. A connection that waits for its client holds no
+//! buffer. When bytes arrive, the thread reads them into its scratch buffer, answers every complete request and writes the
+//! answers. A connection needs a separate buffer only in three cases: for a partial head, for requests that wait because an
+//! earlier answer is not ready, and for an answer that its client does not read.
 //!
-//! The thread does not use hyper: a kept connection takes 11 KiB in hyper and 0.3 KiB here (docs/decisions/http-server.md). The
-//! dialects interpret the requests. This module knows only bytes, states and limits.
+//! The thread does not use hyper, because an open connection needs 11 KiB in hyper and only 0.3 KiB here
+//! (docs/decisions/http-server.md). The dialects interpret the requests. This module handles only bytes, states and limits.
 
 mod accept;
 mod config_update;
@@ -74,11 +74,11 @@ pub use self::testing::{TestNextAction, TestTurnOutcome};
 pub struct ServerContext<P> {
     /// The process's clock.
     pub clock: Clock,
-    /// Identifies the pod at the other end of a connection.
+    /// The resolver that identifies the pod at the other end of a connection.
     pub resolver: Arc<dyn ClientResolver<P>>,
     /// Counts all open connections.
     pub open_connection_counter: Arc<PermitCounter>,
-    /// Counts the open guests: connections that end after their next answer, because their client is at its share.
+    /// Counts the open guests. A guest is a connection that ends after its next answer, because its client has reached its share.
     pub guest_counter: Arc<PermitCounter>,
     /// Counts the connections of unknown clients.
     pub unknown_client_connection_counter: Arc<PermitCounter>,
@@ -105,7 +105,7 @@ impl<P> Clone for ServerContext<P> {
 /// The limits on connections and on the memory of one thread.
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadLimits {
-    /// The maximum number of open connections in the process, without guests.
+    /// The maximum number of open connections in the process. Guests do not count.
     pub max_process_connections: u32,
     /// The maximum number of open guests in the process.
     pub guest_connections: u32,
@@ -113,7 +113,7 @@ pub struct ThreadLimits {
     pub threads: usize,
     /// The maximum number of buffered bytes of all connections of this thread.
     pub buffered_bytes: usize,
-    /// The cores of the CPU quota; `None` if there is no quota.
+    /// The CPU quota of the process, as a number of cores, or `None` if there is no quota.
     pub cores: Option<f64>,
     /// The size limits for request heads.
     pub head_limits: seawall_http::HeadLimits,
@@ -121,19 +121,19 @@ pub struct ThreadLimits {
 
 /// The time limit of the drain. The whole shutdown takes less than 5 s.
 /// In the drain, the thread closes its listeners and its idle connections. If another agent already accepts new connections, idle
-/// connections first get time for one more request ([`LAST_ANSWERS`]). The thread answers requests under way and then closes their
-/// connections. At the time limit the thread closes all remaining connections.
+/// connections first get time for one more request ([`LAST_ANSWERS`]). The thread also answers all requests in progress, and then
+/// closes the connections of these requests. At the time limit, the thread closes all remaining connections.
 const DRAIN: Duration = Duration::from_secs(4);
 
 /// The time in which an idle connection may send one more request, if another agent already accepts new connections.
 /// This time is part of [`DRAIN`].
 const LAST_ANSWERS: Duration = Duration::from_secs(3);
 
-/// The refusal of a long poll on a connection beyond its client's share.
+/// The refusal of a long poll on a guest connection.
 const FULL: Refusal =
     Refusal::new(503, "too_many_connections", "Too many connections are open; try again shortly.");
 
-/// The refusal for a pod that was deleted while its connection is still open.
+/// The refusal for a deleted pod whose connection is still open.
 const GONE: Refusal =
     Refusal::new(503, "pod_gone", "The pod of this connection is gone; try again on a new connection.");
 
@@ -153,19 +153,20 @@ const ANSWERED_BETWEEN_LOOKS: usize = 256 * 1024;
 /// The maximum number of overdue connections that the thread ends in one round.
 const ENDED_AT_ONCE: usize = 8;
 
-/// The time after the start of the shutdown in which the thread still accepts waiting connections.
+/// The time for which the thread still accepts waiting connections after the shutdown begins.
 const LAST_ACCEPTS: Duration = Duration::from_millis(500);
 
-/// If another agent has replaced this one, the thread still accepts connections for this time after the start of the shutdown.
-/// The kernel defers connections whose clients have sent nothing. When the thread stops deferring, the kernel offers such a
-/// connection after its next retransmission. Retransmissions come one and three seconds after the connect.
+/// If another agent has replaced this agent, the thread still accepts connections for this time after the shutdown begins.
+/// The kernel withholds a connection from `accept` while the client has sent no bytes. After the thread has ended this delay,
+/// `accept` returns such a connection only after its next retransmission. Retransmissions come one and three seconds after the
+/// connect.
 const REPLACED_ACCEPTS: Duration = Duration::from_millis(2100);
 
 /// The CPU time that the quota grants during the longest pause between two checks for ready connections.
-/// A check costs less CPU time, so the CPU debt shrinks with each check and pause.
+/// One check costs less than this CPU time, so the CPU debt shrinks with each check and pause.
 const REST: Duration = Duration::from_millis(1);
 
-/// The pause after an `accept` that failed because a resource, such as descriptors, was used up.
+/// The pause after a failed `accept`. The usual cause is that the process has no free file descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(5);
 
 /// One traffic thread.
@@ -194,42 +195,42 @@ pub struct TrafficThread<P: ServedPod> {
     /// The number of guests that one shard may have in the current round.
     guests_per_shard: Cell<usize>,
     memory_level: Cell<MemoryLevel>,
-    /// The bytes of answers since the thread last read the memory level.
+    /// The number of answer bytes since the thread last read the memory level.
     answered_bytes: Cell<usize>,
     /// The number of accepted connections.
     accepted: Cell<u32>,
     last_resumed: Cell<Moment>,
     last_bounded: Cell<Moment>,
-    /// Counts the accept rounds, which rotates the order of the shards.
+    /// The number of accept rounds. The thread rotates the order of the shards by this number.
     accept_round: Cell<usize>,
-    /// True if an `accept` has failed since the last round.
+    /// True if an `accept` call has failed since the last round.
     is_accept_failing: Cell<bool>,
     /// Limits the rate of log lines about failed `accept` calls.
     accept_failures: Gcra,
-    /// A copy of `stop` for frequent reads. The copy may be slightly late.
+    /// A copy of the stop signal for frequent reads. The thread sets this copy shortly after the signal.
     draining: Cell<bool>,
     /// True during the drain while idle connections may send one more request.
     is_patient: Cell<bool>,
     requests: Cell<u64>,
 }
 
-/// The thread's buffers. A turn borrows them and never keeps them across an `await`.
+/// The thread's buffers. A turn borrows the buffers and never keeps them across an `await`.
 struct Scratch {
     read: Vec<u8>,
     write: Vec<u8>,
 }
 
-/// Returns an error for a task that should run forever and has ended.
+/// Returns an error for a task that has ended although it should run forever.
 fn died(ended: Result<(), JoinError>) -> io::Error {
     ended.map_or_else(io::Error::other, |()| io::Error::other("a thread's task ended unexpectedly"))
 }
 
 impl<P: ServedPod> TrafficThread<P> {
     /// Returns a thread that has not started. Call this function inside the thread's runtime.
-    /// `number` makes the request ids differ from those of other threads.
+    /// `number` must differ between threads, so that each thread has different request ids.
     ///
     /// # Errors
-    /// The kernel provides no poller.
+    /// The kernel cannot create an epoll instance.
     pub fn new(
         shared: ServerContext<P>,
         listeners: Vec<ListenerDialects<P>>,
@@ -238,8 +239,8 @@ impl<P: ServedPod> TrafficThread<P> {
         stop: StopSignal,
         number: u64,
     ) -> io::Result<Self> {
-        // The buffer has room for the largest head and the empty line that may precede a head. Otherwise a partial head could fill
-        // the buffer. A read with no free room would then look like the end of the stream.
+        // The buffer has room for the largest head and the empty line that may precede a head. With a smaller buffer, a partial
+        // head could fill the buffer, and a read into the full buffer would look like the end of the stream.
         let read = vec![0; shared.limits.head_limits.max_head_bytes + 2];
         let tenants = RefCell::new(Tenants::new(
             shared.limits.buffered_bytes,
@@ -286,7 +287,7 @@ impl<P: ServedPod> TrafficThread<P> {
     /// Serves these shards and applies these updates. Returns after the shutdown has begun and the drain is complete.
     ///
     /// # Errors
-    /// The poller failed, or the thread could not apply an update. The thread can then serve no clients.
+    /// The poller failed, or the thread could not apply an update. After such an error, the thread serves no clients.
     pub async fn run(self, lanes: ListenerShards, changes: UpdateReceiver<P>) -> io::Result<()> {
         let thread = Rc::new(self);
         let _beating = thread.heartbeat.mark_event_loop_begun();
@@ -309,7 +310,7 @@ impl<P: ServedPod> TrafficThread<P> {
             }
             thread.draining.set(true);
             thread.is_patient.set(thread.stop.is_agent_replaced());
-            // The accept task ends when no connection waits any more. The listeners close with that task.
+            // The accept task ends when no more connections wait. The end of this task closes the listeners.
             let longest =
                 if thread.is_patient.get() { REPLACED_ACCEPTS + LAST_ACCEPTS } else { LAST_ACCEPTS };
             let begun = tokio::time::Instant::now();
@@ -337,7 +338,7 @@ impl<P: ServedPod> TrafficThread<P> {
         ended
     }
 
-    /// Returns the pause that the CPU quota demands. The pause is zero unless several clients are active.
+    /// Returns the pause that the CPU quota requires. While at most one client is active, the pause is zero.
     fn owed_rest(&self) -> Duration {
         if !self.scheduler.is_contended() {
             return Duration::ZERO;
@@ -346,10 +347,10 @@ impl<P: ServedPod> TrafficThread<P> {
         self.pace.borrow_mut().as_mut().map_or(Duration::ZERO, rest)
     }
 
-    /// Sleeps between two passes if the CPU quota demands a pause.
+    /// Sleeps between two passes if the CPU quota requires a pause.
     ///
-    /// The whole thread sleeps, including its timers and other tasks. In an earlier version the thread paused inside the async runtime, and
-    /// every event ended the pause. Then two pods that sent single bytes used up the quota.
+    /// The whole thread sleeps, including its timers and other tasks. In an earlier version, the thread paused inside the async
+    /// runtime, and every event ended the pause. As a result, two pods that sent single bytes could use up the quota.
     #[expect(
         clippy::disallowed_methods,
         reason = "the pause must last its full time, and no event may end it early"
@@ -362,7 +363,7 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Writes the refusal of input that is not an HTTP request.
+    /// Writes a refusal for input that is not an HTTP request.
     fn write_refusal(&self, dialects: &ListenerDialects<P>, refusal: &Refusal, out: &mut Vec<u8>) {
         let mut date = self.date.borrow_mut();
         let date = date.at(&self.shared.clock, self.shared.clock.now());
@@ -379,8 +380,9 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Ends overdue connections and connections of deleted pods, four times a second.
-    /// Each round ends only a few overdue connections. To close one connection takes the kernel up to 0.2 ms (measured), because it also
-    /// frees the bytes that the client could not send yet. So closing hundreds of connections at once would delay every client.
+    /// Each round ends only a few overdue connections. The kernel needs up to 0.2 ms to close one connection (measured), because
+    /// it also frees the connection's buffered bytes. Therefore, closing hundreds of connections at once would delay every
+    /// client.
     async fn sweep(self: Rc<Self>) {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -404,7 +406,8 @@ impl<P: ServedPod> TrafficThread<P> {
         }
     }
 
-    /// Shows the watchdog that the event loop runs. This is a separate task, because a sweep can wait for many rounds.
+    /// Sends heartbeats to show the watchdog that the event loop runs.
+    /// A separate task runs this function, because a sweep can wait for many rounds.
     async fn beat(self: Rc<Self>) {
         loop {
             self.heartbeat.beat();
@@ -418,7 +421,7 @@ impl<P: ServedPod> TrafficThread<P> {
         self.answered_bytes.set(0);
     }
 
-    /// Reads the memory level again after each [`ANSWERED_BETWEEN_LOOKS`] bytes of answers.
+    /// Counts bytes of answers, and reads the memory level again after each [`ANSWERED_BETWEEN_LOOKS`] bytes.
     fn record_answered(&self, bytes: usize) {
         self.answered_bytes.set(self.answered_bytes.get() + bytes);
         if self.answered_bytes.get() > ANSWERED_BETWEEN_LOOKS {
@@ -455,7 +458,7 @@ impl<P: ServedPod> TrafficThread<P> {
             let spoken = spoken.ok_or_else(|| io::Error::other("a listener has no dialects"))?;
             self.listeners.iter().zip(spoken).for_each(|(listener, dialects)| listener.replace(dialects));
             self.client_limits.set(allowance);
-            // The sender of the update may have stopped waiting.
+            // The sender of the update may no longer wait for this message.
             let _ = made.send(());
         }
         std::future::pending().await

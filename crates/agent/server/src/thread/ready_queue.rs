@@ -1,9 +1,9 @@
 //! Queues the connections that have work to do, and waits for more such connections.
 //!
-//! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event, when its
-//! turn comes, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU time. With one task for all connections,
-//! a request takes 10.9 µs (docs/decisions/threads.md). Most of the difference was cache misses. A connection gets its own task only while
-//! it must wait for an event ([`mod@super::connection_waits`]).
+//! One task of the runtime serves all ready connections of its thread. A connection is ready when the poller reports an event,
+//! when the connection may take its next turn, or when its wait ends. With one task per connection, a request took 11.7 µs of CPU
+//! time. With one task for all connections, a request takes 10.9 µs (docs/decisions/threads.md). Most of the difference was cache
+//! misses. A connection has a separate task only while it must wait for an event ([`mod@super::connection_waits`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -16,12 +16,12 @@ use crate::epoll::EpollPoller;
 /// The work that is ready on a thread.
 pub(super) struct ReadyQueue {
     pub(super) poller: EpollPoller,
-    /// The keys of the ready connections. The queue can contain a key twice, or the key of a closed connection. Each superfluous key costs
-    /// only one check.
+    /// The keys of the ready connections. The queue can contain a key twice, or the key of a closed connection. Each unnecessary
+    /// key costs only one check.
     pub(super) ready_connection_keys: RefCell<VecDeque<ConnectionKey>>,
     /// True if more events may be pending than the last poll reported.
     pub(super) may_have_more: Cell<bool>,
-    /// The waker of the event loop, while the loop waits.
+    /// The waker of the event loop, or `None` while the event loop does not wait.
     pub(super) waker: Cell<Option<Waker>>,
 }
 
@@ -29,7 +29,7 @@ impl ReadyQueue {
     /// Returns an empty queue. Call this function inside the thread's runtime.
     ///
     /// # Errors
-    /// The kernel provides no poller.
+    /// The kernel cannot create an epoll instance.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             poller: EpollPoller::new()?,
@@ -46,7 +46,7 @@ impl ReadyQueue {
         }
     }
 
-    /// True if there is ready work that no event will report.
+    /// True if there is ready work that no later event will report.
     pub(super) fn has_pending(&self) -> bool {
         self.may_have_more.get() || !self.ready_connection_keys.borrow().is_empty()
     }

@@ -20,7 +20,7 @@ use crate::response::DeferredResponse;
 use crate::route;
 use crate::route::MetadataRoute;
 
-/// The next action of the connection after its collected answers are written.
+/// The next action of the connection, after the thread has written the answers of the turn.
 pub(super) enum NextAction {
     /// Wait for more bytes.
     Read,
@@ -28,17 +28,18 @@ pub(super) enum NextAction {
     ReadBuffered,
     /// Wait for an answer that is not ready yet.
     Deferred(Box<PendingResponse>),
-    /// Wait for the client's identity or for its entitlements at this cloud, at most for this duration.
-    /// Then parse the request again, because its bytes stay in the buffer.
+    /// Wait for the client's identity or for its entitlements at this cloud, but at most for this duration.
+    /// Then parse the request again. Its bytes stay in the buffer during the wait.
     AwaitIdentity(CloudName, Duration),
-    /// Close the connection. The thread has read and understood all bytes of the client.
+    /// Close the connection. The thread has read and parsed all bytes that the client has sent.
     Close,
     /// Close the connection after the client has had time to read the refusal.
-    /// Some bytes of the client are still unread. An immediate close would reset the connection, and the client could lose the refusal.
+    /// Some bytes of the client can still be unread. In that case, an immediate close would reset the connection, and the client
+    /// could lose the refusal.
     Linger,
 }
 
-/// The outcome of one batch of requests: the numbers of processed bytes and requests, and the next action.
+/// The outcome of one batch of requests: the number of processed bytes, the number of requests, and the next action.
 pub(super) struct BatchOutcome {
     pub(super) consumed_bytes: usize,
     pub(super) request_count: u32,
@@ -53,7 +54,7 @@ pub(super) struct RequestOrigin<'a, P> {
     pub(super) peer_ip: IpAddr,
     /// The arrival time of the first request in the buffer.
     pub(super) received_at: Moment,
-    /// True if the connection ends after this answer, because the client is at its share of connections.
+    /// True if the connection ends after this answer, because the client has reached its share of connections.
     pub(super) is_guest: bool,
 }
 
@@ -77,7 +78,7 @@ pub(super) struct PendingResponse {
 
 impl NextAction {
     /// Returns the state of the connection during this action. `kept` is true if the connection has buffered bytes.
-    /// A connection with complete requests in its buffer counts as busy, not as idle.
+    /// A connection with complete requests in its buffer is busy.
     pub(super) fn connection_state(&self, kept: bool) -> ConnectionState {
         match self {
             Self::Deferred(_) | Self::AwaitIdentity(..) => ConnectionState::Busy,
@@ -111,8 +112,8 @@ impl<P: ServedPod> TrafficThread<P> {
         BatchOutcome { next_action: NextAction::Read, ..batch }
     }
 
-    /// Answers the next request from the replay cache if it repeats the recorded request. Otherwise parses the request.
-    /// Returns the next action of the connection, or `None` if the next request follows.
+    /// Answers the next request from the replay cache if the request equals the recorded request. Otherwise parses the request.
+    /// Returns the next action of the connection, or `None` if the thread must continue with the next request.
     fn answer_again(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -136,7 +137,7 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Replays a recorded query.
-    /// Returns true if the connection stays open, and `None` if the thread must parse the request.
+    /// Returns whether the connection stays open, or `None` if the thread must parse the request.
     fn lend_again(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -175,7 +176,8 @@ impl<P: ServedPod> TrafficThread<P> {
         tenant.id == ClientId::UNKNOWN
     }
 
-    /// True if neither the client nor the thread requires this connection to close after the answer.
+    /// True if the state of the client and of the thread allows the connection to stay open after the answer.
+    /// The caller also checks the request.
     fn goes_on(&self, asker: RequestOrigin<'_, P>) -> bool {
         !self.draining.get()
             && !asker.is_guest
@@ -183,7 +185,8 @@ impl<P: ServedPod> TrafficThread<P> {
             && !asker.tenant.should_give_back_connection()
     }
 
-    /// Parses and answers the next request. Returns the next action of the connection, or `None` if the next request follows.
+    /// Parses and answers the next request.
+    /// Returns the next action of the connection, or `None` if the thread must continue with the next request.
     fn answer_next(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -214,8 +217,9 @@ impl<P: ServedPod> TrafficThread<P> {
     }
 
     /// Handles bytes that do not fit into the buffer.
-    /// If the bytes are an incomplete request head, the thread refuses the request. If the bytes are pipelined requests behind an
-    /// unanswered request, the thread cannot refuse them. In that case the function returns `None`, and the connection ends.
+    /// If the bytes are an incomplete request head, the thread refuses the request. If the bytes are pipelined requests that
+    /// follow an unanswered request, the thread cannot refuse these requests. In this case, the function returns `None`, and the
+    /// connection ends.
     pub(super) fn refuse_unbufferable_head(
         &self,
         dialects: &ListenerDialects<P>,
@@ -235,7 +239,8 @@ impl<P: ServedPod> TrafficThread<P> {
         Some(NextAction::Linger)
     }
 
-    /// Answers one request. Returns the next action of the connection, or `None` if the next request follows.
+    /// Answers one request.
+    /// Returns the next action of the connection, or `None` if the thread must continue with the next request.
     fn answer_one(
         &self,
         asker: RequestOrigin<'_, P>,
@@ -249,8 +254,8 @@ impl<P: ServedPod> TrafficThread<P> {
         let dialect = dialects.dialect_for_target(head.target);
         let request = self.next_request();
         let mut date = self.date.borrow_mut();
-        // Metadata requests have no body. The dialect refuses a request that announces a body. Then the connection ends, because
-        // otherwise the thread would parse the body as the next request. `Content-Length: 0` announces no body.
+        // Metadata requests have no body. The dialect refuses a request with a body. After this refusal, the connection ends,
+        // because otherwise the thread would parse the body as the next request. A request with `Content-Length: 0` has no body.
         let bodiless = matches!(head.framing, Framing::None | Framing::Length(0));
         let goes_on = head.keep_alive && bodiless && dialect.keeps_alive_after(head.method);
         let keep_alive = goes_on && self.goes_on(asker);
@@ -291,7 +296,7 @@ impl<P: ServedPod> TrafficThread<P> {
             HandlerOutcome::AwaitIdentity => {
                 Some(NextAction::AwaitIdentity(dialect.cloud(), dialect.identity_timeout(head)))
             }
-            // A long poll holds its connection for minutes, but places for guests are few.
+            // A long poll keeps its connection open for minutes, but a shard has only few slots for guests.
             HandlerOutcome::Deferred(later) if is_guest && later.is_long_poll => {
                 dialect.refuse(&FULL, &frame, request, out);
                 self.metrics.record_response(&route::REFUSED, FULL.status, Duration::ZERO);
@@ -324,8 +329,8 @@ fn owns<P: ServedPod>(caller: &Client<P>, tenant: &Tenant<P>) -> bool {
     matches!(caller, Client::Pod(pod) if pod.id() == tenant.id)
 }
 
-/// Lets the dialect answer the request. If the client's pod was deleted, the dialect answers only public requests, because another pod may
-/// already have the address of the deleted pod.
+/// Lets the dialect answer the request. For a deleted pod, the dialect answers only public requests.
+/// Another pod may already have the address of the deleted pod.
 fn answer<P: ServedPod>(
     dialect: &dyn MetadataDialect<P>,
     caller: &Client<P>,

@@ -1,9 +1,10 @@
-//! Reads and writes the socket of a connection without blocking, and remembers whether the socket is ready.
+//! Reads and writes the socket of a connection without blocking, and records whether the socket is ready.
 //!
-//! The poller watches a socket edge-triggered. The thread starts the watch only after a read has emptied the socket, so most
-//! connections without keep-alive are answered and closed without a watch. A read that does not fill the buffer means that the
-//! socket is empty (epoll(7), question 9). This rule saves one empty read per request. Reads and writes are raw system calls. The C
-//! library's versions are thread cancellation points, and each call costs about a hundred more instructions.
+//! The poller watches a socket edge-triggered. The thread starts the watch only after a read has emptied the socket. Therefore
+//! the thread answers and closes most connections without keep-alive before it needs a watch. A read that does not fill the
+//! buffer means that the socket is empty (epoll(7), question 9). This rule saves one empty read per request. Reads and writes are
+//! raw system calls. The functions of the C library are thread cancellation points, so each call would cost about a hundred more
+//! instructions.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
@@ -24,25 +25,26 @@ use crate::tcp_info;
 const READABLE: EventFlags =
     EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// The epoll events of a client that closed its sending side, or of a failed connection. epoll reports no later event for that socket.
+/// The epoll events after which epoll reports no more events for the socket.
+/// They mean that the client has closed its sending side, or that the connection has failed.
 const ENDS: EventFlags = EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR);
 
-/// A non-blocking socket of one thread.
+/// The non-blocking socket of one connection.
 #[repr(C)]
 pub(super) struct ClientSocket {
     stream: TcpStream,
     /// True if the socket may have bytes to read.
     may_read: Cell<bool>,
     /// True if a short read does not prove that the socket is empty.
-    /// There are two cases. The client may have closed its sending side, which epoll reports only once. Or the client sent urgent
-    /// data, and a read stops before that data (tcp(7)).
+    /// There are two cases. In the first case, the client has closed its sending side, and epoll reports this close only once. In
+    /// the second case, the client has sent urgent data, and a read stops before the urgent data (tcp(7)).
     is_doubted: Cell<bool>,
     may_write: Cell<bool>,
-    /// True after epoll reported the end of the client's stream. Unread bytes may still precede that end.
+    /// True after epoll reported the end of the client's stream. There may still be unread bytes before the end.
     has_ended: Cell<bool>,
     watched: Cell<EventFlags>,
     /// The waker of the task that waits for this socket.
-    /// This field is the last one, so the other fields share a cache line with the data that each turn uses.
+    /// This field is the last field, so that the other fields share a cache line with the data that each turn uses.
     waker: Cell<Option<Waker>>,
 }
 
@@ -91,12 +93,12 @@ impl ClientSocket {
         self.may_read.get()
     }
 
-    /// Leaves the present bytes unread until the next event. [`Self::mark_readable`] makes them readable again.
+    /// Leaves the received bytes unread until the next event or the next call of [`Self::mark_readable`].
     pub(super) fn defer_reading(&self) {
         self.may_read.set(false);
     }
 
-    /// True after epoll reported the end of the client's stream. Unread bytes may still precede that end.
+    /// True after epoll reported the end of the client's stream. There may still be unread bytes before the end.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.get()
     }
@@ -130,7 +132,7 @@ impl ClientSocket {
         self.waker.take();
     }
 
-    /// Starts to watch the socket for input. The poller also reports input that is already there.
+    /// Starts to watch the socket for input. The poller also reports input that has already arrived.
     ///
     /// # Errors
     /// The kernel refuses the registration.
@@ -141,7 +143,7 @@ impl ClientSocket {
         Ok(())
     }
 
-    /// Is ready when a read may return bytes. Otherwise the poller wakes the task later.
+    /// Returns ready when a read may return bytes. Otherwise the poller wakes the task later.
     ///
     /// # Errors
     /// The kernel refuses the registration with the poller.
@@ -154,7 +156,7 @@ impl ClientSocket {
         self.poll_one(&self.may_read, context, || self.watch(poller, key))
     }
 
-    /// Is ready when the socket accepts more bytes.
+    /// Returns ready when the socket accepts more bytes.
     ///
     /// # Errors
     /// The kernel refuses the registration with the poller.

@@ -1,12 +1,13 @@
 //! Limits how many requests of unknown clients wait for identity.
 //!
 //! All unknown clients count as one client ([`crate::fairness::tenants`]), and the thread cannot evict a connection with a waiting request.
-//! Without this limit, a sender with one or a few addresses could hold all connections that unknown clients may have. Then a pod that the
-//! cluster has not reported yet would get no connection, not even for a session token. If some AWS SDKs get no session token once, they
-//! work without session tokens until their process ends. Above this limit, the agent refuses an unknown client's request immediately,
-//! without the wait.
+//! Without this limit, a sender with one or a few addresses could hold all connections that unknown clients may have. Then a pod
+//! that the cluster has not reported yet would get no connection, and so no session token. If some AWS SDKs fail once to get a
+//! session token, they work without session tokens until their process ends. When the number of waiting requests reaches this
+//! limit, the agent refuses another request of an unknown client immediately.
 //!
-//! The module does not know connections. Each thread has a separate limit. All connections of an address are on one thread (`listen`).
+//! This module does not use connections. Each thread has a separate limit. All connections of one address are on the same thread
+//! (`listen`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -14,11 +15,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 /// The maximum number of waiting requests from one address.
-/// A process in a pod can start fifty SDK clients at once, and each client sends a request. For example, boto3 takes no lock for its first
-/// load of credentials, so fifty boto3 sessions load them at the same time.
+/// A process in a pod can start fifty SDK clients at once, and each client sends a request. For example, boto3 takes no lock when
+/// it loads credentials for the first time, so fifty boto3 sessions load their credentials at the same time.
 const PER_ADDRESS: u32 = 64;
 
-/// The number of waiting requests on a thread, and its limit.
+/// The number of waiting requests on a thread, and the limit for this number.
 #[derive(Debug)]
 pub(super) struct UnidentifiedWaitLimit {
     most: u32,
@@ -26,7 +27,7 @@ pub(super) struct UnidentifiedWaitLimit {
     by_address: RefCell<HashMap<IpAddr, u32>>,
 }
 
-/// The permit of one waiting request. Dropping it returns the permit.
+/// The permit of one waiting request. Dropping this value returns the permit.
 #[derive(Debug)]
 pub(super) struct UnidentifiedWaitPermit {
     of: Rc<UnidentifiedWaitLimit>,
@@ -41,7 +42,7 @@ impl UnidentifiedWaitLimit {
         Rc::new(Self { most: (connections / 4).max(1), taken: Cell::new(0), by_address: RefCell::default() })
     }
 
-    /// Takes a permit for this address, if one is free.
+    /// Takes a permit for this address, or returns `None` if the address or the thread is at its limit.
     pub(super) fn take(self: &Rc<Self>, address: IpAddr) -> Option<UnidentifiedWaitPermit> {
         let address = address.to_canonical();
         let mut by_address = self.by_address.borrow_mut();

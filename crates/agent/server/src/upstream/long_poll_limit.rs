@@ -1,4 +1,5 @@
-//! Limits long polls. One long poll costs little, but a pod could open any number without a limit. The module knows no dialect.
+//! Limits long polls. One long poll costs little, but without a limit a pod could open any number of them. The module does not
+//! depend on a dialect.
 
 use std::sync::Arc;
 
@@ -17,13 +18,15 @@ pub struct LongPollLimit {
     pub max_total: u32,
     /// The maximum number of long polls of one pod.
     pub max_per_pod: u32,
-    /// The stop signal of the agent. It ends all long polls, so that they do not delay the drain.
+    /// The stop signal of the agent. The signal ends all long polls, so that they do not delay the drain.
     pub stop_signal: StopSignal,
 }
 
 /// The permit of one long poll.
 #[derive(Debug)]
-pub struct LongPollPermit(#[expect(dead_code, reason = "held for its drop")] (Permit, Permit));
+pub struct LongPollPermit(
+    #[expect(dead_code, reason = "dropping this field releases the permits")] (Permit, Permit),
+);
 
 impl LongPollLimit {
     const FULL: Refusal = Refusal::new(
@@ -32,8 +35,9 @@ impl LongPollLimit {
         "Too many requests are waiting for a change; try again shortly.",
     );
 
-    /// Takes a permit for a client whose permits are counted by `own`, or returns a refusal with status 503.
-    /// A client can have at most `max_per_pod` long polls, and at most as many as it leaves free ([`seawall_core::fair_share`]).
+    /// Takes a permit for a client, or returns a refusal with status 503. `own` counts the client's permits.
+    /// A client can have at most `max_per_pod` long polls, and at most as many as then remain free
+    /// ([`seawall_core::fair_share`]).
     pub fn try_acquire(&self, own: &Arc<PermitCounter>) -> Result<LongPollPermit, Refusal> {
         let free = self.max_total.saturating_sub(self.total_counter.open_count());
         if !fair_share::may_take(own.open_count().into(), free.into()) {

@@ -1,10 +1,11 @@
 //! Forwards requests to a cloud's real metadata server. The dialect decides which requests the agent forwards.
 //!
-//! Each traffic thread has its own pool of upstream connections. Long polls use separate permits, so they cannot block short requests.
+//! Each traffic thread has a separate pool of upstream connections. Long polls use separate permits, so they cannot block short
+//! requests.
 //!
-//! The agent buffers at most one [`WINDOW`] of an answer. It forwards a larger answer in parts, as fast as the client reads. During
-//! that time the request holds its permit. Therefore the number of permits limits the memory of all unfinished answers. The clients
-//! share the permits ([`permits`]).
+//! The agent buffers at most [`WINDOW`] bytes of an answer. It forwards a larger answer in parts, as fast as the client reads.
+//! During this time, the request holds its permit. Therefore the number of permits limits the memory of all unfinished answers.
+//! The clients share the permits ([`permits`]).
 
 pub mod long_poll_limit;
 pub mod permits;
@@ -25,17 +26,18 @@ use self::long_poll_limit::{LongPollLimit, LongPollPermit};
 use self::permits::{UpstreamPermit, UpstreamPermits};
 use super::connection_client::{ClientId, UpstreamChargedClient};
 
-/// The time limit for the next bytes of an answer that the real server has begun.
+/// The time limit for the next bytes of an answer that the real server has begun to send.
 const GO_ON: Duration = Duration::from_secs(10);
 
-/// The time limit for a TCP connection to the real server.
-/// The server is on this node's own network. A connection succeeds within microseconds or not at all.
+/// The time limit to open a TCP connection to the real server.
+/// The server is on the network of this node, so a connect attempt succeeds within microseconds or fails.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// The maximum number of bytes of an answer that the agent buffers.
-/// Nearly every real answer is smaller. The largest is a recursive read of a service-account subtree, with a few KiB. With a smaller
-/// window, the same memory holds more simultaneous requests, which the agent needs if the real server is slow. For example, 13 pods that
-/// each send 20 requests per second need 26 permits if the server answers in 100 ms. Uneven arrivals need a few more permits.
+/// Nearly every real answer is smaller. The largest answer is a recursive read of a service-account subtree, with a few KiB. With
+/// a smaller window, more simultaneous requests fit into the same memory. The agent needs many simultaneous requests if the real
+/// server is slow. For example, if 13 pods each send 20 requests per second and the server answers in 100 ms, the pods need 26
+/// permits. Uneven arrivals need a few more permits.
 const WINDOW: usize = 8 * 1024;
 
 /// The time to wait for more bytes after the first bytes of a window have arrived.
@@ -70,15 +72,17 @@ const TOO_LARGE: Refusal = Refusal::new(
 /// A request to the real metadata server.
 #[derive(Clone, Debug)]
 pub struct UpstreamRequest<'a> {
-    /// The path and query, which the dialect has built.
+    /// The path and query of the request. The dialect has built both.
     pub target: &'a str,
     /// The method of the request.
     pub method: Method,
-    /// The headers to send. The dialect sets all of them; the client's headers are not forwarded.
+    /// The headers to send. The dialect sets all these headers. The agent does not forward the client's headers.
     pub headers: &'a [(&'static str, &'a str)],
-    /// The time limit for the answer, including the wait for a permit. It depends on the usual timeout of the dialect's clients.
+    /// The time limit for the answer, including the wait for a permit. The limit depends on the usual timeout of the dialect's
+    /// clients.
     pub timeout: Duration,
-    /// The time for which the real server may hold a long poll, in addition to `timeout`. `None` for other requests.
+    /// The time for which the real server may delay the answer to a long poll, in addition to `timeout`.
+    /// For other requests, the value is `None`.
     pub long_poll_wait: Option<Duration>,
 }
 
@@ -95,7 +99,7 @@ pub struct UpstreamResponse {
     pub remaining_body: Option<Box<BodyStream>>,
 }
 
-/// The remaining part of a large answer, which the agent forwards as fast as the client reads.
+/// The remaining part of the body of a large answer. The agent forwards this part as fast as the client reads.
 #[derive(Debug)]
 pub struct BodyStream {
     /// The length of the whole body, if the real server announced the length.
@@ -112,9 +116,9 @@ pub struct BodyStream {
 pub struct BodyChunk {
     /// The bytes of this part.
     pub bytes: Vec<u8>,
-    /// The number of pieces in which this part arrived. It measures the cost of reading the part.
+    /// The number of pieces in which this part arrived. More pieces cost more CPU time.
     pub piece_count: u32,
-    /// True if this part is the last one.
+    /// True if this part is the last part of the answer.
     pub is_last: bool,
 }
 
@@ -154,7 +158,7 @@ async fn take(body: &mut Incoming, part: &mut BodyChunk) -> hyper::Result<()> {
     Ok(())
 }
 
-/// One thread's HTTP client of the real metadata server. All threads share the permits. Cloning is cheap.
+/// One thread's HTTP client for the real metadata server. All threads share the permits. A clone of this value is cheap.
 #[derive(Clone, Debug)]
 pub struct Forwarder {
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -164,7 +168,7 @@ pub struct Forwarder {
 }
 
 impl Forwarder {
-    /// Returns a client for `upstream` (`http://HOST[:PORT]`) that keeps at most `idle` idle connections.
+    /// Returns a client for `upstream` (`http://HOST[:PORT]`). The client keeps at most `idle` idle connections.
     /// Each short request takes one of the permits in `places`.
     pub fn new(upstream: &str, places: Arc<UpstreamPermits>, idle: usize, long_polls: LongPollLimit) -> Self {
         let mut connector = HttpConnector::new();
@@ -179,7 +183,8 @@ impl Forwarder {
         Self { client, upstream: upstream.into(), places, long_polls }
     }
 
-    /// Returns a future that sends the request and yields the answer or a refusal. The flag is true if the request is a long poll.
+    /// Returns a flag and a future. The flag is true if the request is a long poll.
+    /// The future sends the request and yields the answer or a refusal.
     ///
     /// # Errors
     /// Too many long polls are open, or the target does not form a valid request.
@@ -195,7 +200,8 @@ impl Forwarder {
         Ok((poll.is_some(), self.asked(shares.client, poll, forward)?))
     }
 
-    /// Returns a future that sends a request other than a long poll, with an upstream permit of this client, and yields the answer.
+    /// Returns a future that sends a request other than a long poll and yields the answer.
+    /// The request uses an upstream permit of this client.
     ///
     /// # Errors
     /// The target does not form a valid request.
@@ -260,8 +266,8 @@ struct StartedResponse {
 }
 
 impl StartedResponse {
-    /// Returns the whole answer and releases the permit, if the answer fits into a window.
-    /// Otherwise returns the first part, and the rest as a stream that keeps the permit.
+    /// If the answer fits into one window, returns the whole answer and releases the permit.
+    /// Otherwise returns the first part of the answer, and the rest as a stream that keeps the permit.
     async fn whole_or_rest(
         self,
         place: Option<UpstreamPermit>,

@@ -2,8 +2,9 @@
 //!
 //! A request holds its permit until the agent has forwarded the whole answer. If the server answers slowly or the client reads slowly, the
 //! client holds its permits for a long time. Therefore a client's limit depends on the number of free permits
-//! ([`seawall_core::fair_share::may_take_and_keep`]). If all requests of one client hang, the client keeps eight of 64 permits. If fifteen
-//! such clients arrive in any order, each gets at least one permit. The agent serves waiting requests in turn, client by client.
+//! ([`seawall_core::fair_share::may_take_and_keep`]). If all requests of one client hang, the client holds eight of 64 permits.
+//! If fifteen such clients arrive in any order, each client gets at least one permit. The clients with waiting requests get
+//! permits in turn.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,24 +32,24 @@ struct ClientPermits {
     waiting: VecDeque<oneshot::Sender<UpstreamPermit>>,
 }
 
-/// One permit. Dropping it returns the permit.
+/// One upstream permit. Dropping this value returns the permit.
 #[derive(Debug)]
 pub struct UpstreamPermit {
     places: Arc<UpstreamPermits>,
     client: ClientId,
 }
 
-/// A granted permit, and the sender that delivers it to the waiting request.
+/// A granted permit, and the channel sender that delivers the permit to the waiting request.
 type Grant = (oneshot::Sender<UpstreamPermit>, UpstreamPermit);
 
 impl UpstreamPermits {
-    /// Returns `most` permits, or one if `most` is zero.
+    /// Returns a set of `most` permits, or of one permit if `most` is zero.
     pub fn new(most: u32) -> Arc<Self> {
         let state = State { free: most.max(1).into(), clients: HashMap::new(), turns: VecDeque::new() };
         Arc::new(Self(Mutex::new(state)))
     }
 
-    /// Waits for a permit for this client, in the client's turn.
+    /// Waits until this client gets a permit. The waiting clients get permits in turn.
     pub async fn acquire(self: &Arc<Self>, client: ClientId) -> Option<UpstreamPermit> {
         let (sender, place) = oneshot::channel();
         self.state().wait(client, sender);
@@ -58,12 +59,12 @@ impl UpstreamPermits {
 
     fn grant(self: &Arc<Self>) {
         let grants = self.state().grants(self);
-        // The thread sends the permits after it has released the lock. If a waiting request has just ended, the thread drops that request's
-        // permit here, and the drop takes the lock again.
+        // The thread sends the permits after it has released the lock. If a waiting request has already ended, the send fails and
+        // drops the permit. That drop takes the lock again.
         grants.into_iter().for_each(|(waiter, place)| drop(waiter.send(place)));
     }
 
-    /// A lock protects the state, because several threads share the permits. A thread holds the lock for a few instructions.
+    /// Returns the locked state. Several threads share the permits. A thread holds the lock only for a few instructions.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,7 +79,7 @@ impl State {
         own.waiting.push_back(waiter);
     }
 
-    /// Takes a permit for each waiting request that can have one now.
+    /// Takes a permit for each waiting request that can get a permit now.
     fn grants(&mut self, places: &Arc<UpstreamPermits>) -> Vec<Grant> {
         let mut grants = Vec::new();
         let mut refused_in_a_row = 0;

@@ -1,8 +1,8 @@
 //! The only module that reads the system's time.
 //!
-//! All code that waits or compares times takes a [`Clock`]. Tests use a manual clock and advance it, so a day passes in a second. The system clock is
-//! `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`), which also counts the time while the machine is suspended. A lease that expires during a suspension
-//! therefore counts as expired.
+//! All code that waits or compares times takes a [`Clock`]. Tests use a manual clock and advance it, so a test can simulate a day
+//! within a second. The system clock is `CLOCK_BOOTTIME` (Linux `clock_gettime(2)`), which also counts the time while the machine
+//! is suspended. A lease that expires during a suspension therefore counts as expired.
 
 use std::collections::BTreeMap;
 use std::ops::Add;
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 #[cfg(feature = "sleep")]
 mod sleep;
 
-/// A point on the monotonic clock, in nanoseconds. Moments of different processes must not be compared.
+/// A point on the monotonic clock, in nanoseconds. Do not compare moments of different processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -51,7 +51,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The source of the time, which also wakes sleeping tasks. Cloning is cheap.
+/// The source of the time. The clock also wakes sleeping tasks. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct Clock(Source);
 
@@ -142,7 +142,8 @@ impl ManualClock {
         Moment(self.lock().now)
     }
 
-    /// Locks the state, because the thread of the test and the threads of sleepers write it. No code holds the lock across an await.
+    /// Locks the state, because the thread of the test and the threads of sleepers write it. No code holds the lock across an
+    /// await.
     fn lock(&self) -> MutexGuard<'_, Manual> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

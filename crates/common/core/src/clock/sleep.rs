@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Clock, ManualClock, Moment, Source, system_now};
 
-/// The longest part of a sleep. A sleep is divided into parts because the runtime's timer stops while the machine is suspended.
-/// [`Clock::now`] counts the time of the suspension, so after a suspension a sleep ends at most 20 s late.
+/// The longest part of a sleep. The clock divides a sleep into parts because the runtime's timer stops while the machine is
+/// suspended. [`Clock::now`] counts the time of the suspension, so after a suspension a sleep ends at most 20 s late.
 const LONGEST_NAP: Duration = Duration::from_secs(20);
 
 impl Clock {
@@ -33,7 +33,8 @@ impl Clock {
     }
 }
 
-/// A future that waits on a manual clock. It is registered with the clock from the first poll until it is woken or dropped.
+/// A future that waits on a manual clock. The future is registered with the clock from its first poll until the clock wakes it or
+/// code drops it.
 struct Sleeper<'c> {
     hand: &'c ManualClock,
     at: u64,
@@ -51,8 +52,8 @@ impl Future for Sleeper<'_> {
         let number = self.number.unwrap_or(manual.slept);
         manual.slept += u64::from(self.number.is_none());
         let before = manual.sleepers.insert((self.at, number), context.waker().clone());
-        // Dropping a waker can drop a task, and the drop of that task's own sleepers takes the lock. The function therefore drops the waker after it
-        // has released the lock.
+        // Dropping a waker can drop a task, and dropping that task's sleepers takes the lock. The function therefore drops the
+        // waker after it has released the lock.
         drop((manual, before));
         self.number = Some(number);
         Poll::Pending

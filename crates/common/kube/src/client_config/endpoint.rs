@@ -29,7 +29,7 @@ pub struct KubeEndpoint {
     pub base_url: BaseUrl,
     /// The name in the server's certificate, if it differs from the host in the URL.
     pub server_name: Option<ServerName<'static>>,
-    /// The certificates to trust; `None` uses the public roots.
+    /// The certificates to trust; with `None`, the client trusts the public roots.
     pub roots: Option<CredentialSource>,
     /// The source of the bearer token.
     pub token: Option<CredentialSource>,
@@ -49,7 +49,7 @@ pub enum CredentialSource {
 /// The credentials of an endpoint at one moment.
 #[derive(Debug)]
 pub struct KubeCredentials {
-    /// The certificates to trust; `None` uses the public roots.
+    /// The certificates to trust; with `None`, the client trusts the public roots.
     pub roots: Option<Secret<String>>,
     /// The bearer token.
     pub token: Option<Secret<String>>,
@@ -138,7 +138,7 @@ impl KubeCredentials {
         Ok(Some(value))
     }
 
-    /// Returns a hash of the certificates and keys. Use it only to detect a replaced certificate or key.
+    /// Returns a hash of the certificates and keys. Use the hash only to detect a replaced certificate or key.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let identity = self.client_certificate.as_ref().map(|(chain, key)| (chain.expose(), key.expose()));
@@ -149,7 +149,7 @@ impl KubeCredentials {
     /// Creates the TLS configuration from these credentials.
     ///
     /// # Errors
-    /// A certificate or key is invalid; the error names it.
+    /// A certificate or key is invalid; the error names the certificate or the key.
     pub fn tls_config(&self, provider: Arc<CryptoProvider>) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()

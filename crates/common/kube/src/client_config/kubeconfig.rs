@@ -1,9 +1,9 @@
 //! Reads a kubeconfig file: the current context, and the settings of its cluster and user.
 //!
-//! The reader refuses settings that run a program, ask for a password, impersonate a user, use a proxy or skip the check of the
-//! server's certificate. The error names the setting. The agent runs unattended on a node. If the reader ignored such a
-//! setting, the agent would reach another server or act as another user. The reader ignores keys without such an effect
-//! (`preferences`, `extensions`). Source: Kubernetes reference, kubeconfig (v1).
+//! The reader refuses settings that run a program, impersonate a user, or use a password or a proxy. It also refuses a setting
+//! that skips the check of the server's certificate. The error names the setting. No user watches the agent on a node. If the
+//! reader ignored such a setting, the agent would reach another server or act as another user. The reader ignores keys without
+//! such an effect (`preferences`, `extensions`). Source: Kubernetes reference, kubeconfig (v1).
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ fn parse(text: &str, folder: &Path) -> Result<KubeEndpoint, String> {
     Ok(KubeEndpoint { token: user.token()?, client_certificate: user.client_certificate()?, ..endpoint })
 }
 
-/// A table of the kubeconfig file. Error messages show its path, never its content.
+/// A table of the kubeconfig file. Error messages show the table's path, never the table's content.
 pub struct KubeconfigSection<'a> {
     /// The table's value.
     pub value: &'a Value,
@@ -69,13 +69,13 @@ impl<'a> KubeconfigSection<'a> {
         Ok(KubeconfigSection { value, path, folder: self.folder })
     }
 
-    /// Returns the error message for a wrong key: its path and `what`.
+    /// Returns the error message for a wrong key. The message contains the key's path and the text `what`.
     pub fn error_at(&self, key: &str, what: &str) -> String {
         let dot = if self.path.is_empty() { "" } else { "." };
         format!("{}{dot}{key}: {what}", self.path)
     }
 
-    /// Returns the text of a key. `None` if the text is absent or empty, because Kubernetes treats both alike.
+    /// Returns the text of a key. Returns `None` if the text is absent or empty, because Kubernetes treats both cases alike.
     pub fn text(&self, key: &str) -> Result<Option<&'a str>, String> {
         match self.value.get(key) {
             None | Some(Value::Null) => Ok(None),
@@ -149,7 +149,7 @@ impl<'a> KubeconfigSection<'a> {
     /// Returns the sources of the client's certificate and key.
     ///
     /// # Errors
-    /// One of the two is present without the other.
+    /// The certificate is present without the key, or the key without the certificate.
     pub fn client_certificate(&self) -> Result<Option<(CredentialSource, CredentialSource)>, String> {
         match (self.credential_source("client-certificate")?, self.credential_source("client-key")?) {
             (Some(chain), Some(key)) => Ok(Some((chain, key))),

@@ -1,9 +1,9 @@
 //! Finds the API server's address and the client's credentials, in a pod's environment or in a kubeconfig.
 //!
 //! A [`KubeEndpoint`] names the sources of the credentials. [`endpoint::KubeCredentials`] contains the credentials at one
-//! moment. This module opens no connection and reads no clock. [`crate::transport`] does both, and reads the credentials again
-//! while the program runs. Every file must be a regular file of limited size (`core::file`). No error message contains content
-//! of a file.
+//! moment. This module opens no connection and reads no clock. [`crate::transport`] opens connections and reads the clock. It
+//! also reads the credentials again while the program runs. Every file must be a regular file of limited size (`core::file`).
+//! No error message contains content of a file.
 
 pub mod endpoint;
 pub mod kubeconfig;
@@ -15,8 +15,8 @@ use endpoint::{KubeEndpoint, SERVICE_ACCOUNT_FOLDER};
 /// The source of the API server's address, its CA and the client's own credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientConfigSource {
-    /// The environment and files that Kubernetes gives each pod. The client reads the token and the CA again, because they
-    /// rotate.
+    /// The environment variables and files that Kubernetes provides in each pod. The client reads the token and the CA again,
+    /// because they rotate.
     InCluster,
     /// The current context of a kubeconfig file.
     Kubeconfig(PathBuf),
@@ -46,7 +46,7 @@ impl KubeEndpoint {
     /// Reads the address and the sources of the credentials, without sending a request.
     ///
     /// # Errors
-    /// A part of the access is missing, invalid or not supported; the error names it.
+    /// A part of the access is missing, invalid or not supported; the error names this part.
     pub(crate) fn from_access(access: &ClientConfigSource) -> Result<Self, String> {
         match access {
             ClientConfigSource::InCluster => {

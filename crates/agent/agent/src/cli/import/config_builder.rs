@@ -1,4 +1,4 @@
-//! Builds a configuration from keys, each with the flag that set it, and from remarks on flags.
+//! Builds a configuration from keys and from remarks on flags. For each key, the builder records the flag that set the key.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,7 +16,7 @@ pub(super) struct ConfigBuilder {
     remarks: Vec<Remark>,
     /// The last value of each given flag.
     given: HashMap<&'static str, String>,
-    /// The flag that is being translated.
+    /// The flag that the import translates now.
     flag: Option<&'static str>,
 }
 
@@ -44,14 +44,15 @@ impl ConfigBuilder {
         }
     }
 
-    /// Runs `reading` for one flag, so that the keys and remarks that it adds are attributed to the flag.
+    /// Runs `reading` for one flag. The builder records this flag for the keys and remarks that `reading` adds.
     pub(super) fn with_current_flag(&mut self, flag: &'static str, reading: impl FnOnce(&mut Self)) {
         self.flag = Some(flag);
         reading(self);
         self.flag = None;
     }
 
-    /// Sets a key, given with the names of its tables (`aws.region`). Adds a remark if an earlier flag set another value.
+    /// Sets a key. `key` includes the names of its tables (`aws.region`).
+    /// Adds a remark if an earlier flag has set another value for the key.
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<Value>) {
         let (value, flag) = (value.into(), self.flag);
         let before = self.settings.insert(key, Setting { value: value.clone(), flag });
@@ -65,12 +66,12 @@ impl ConfigBuilder {
         self.settings.contains_key(key)
     }
 
-    /// Returns the value of a flag, if it was given.
+    /// Returns the value of a flag, or `None` if the flag is absent.
     pub(super) fn flag_value(&self, flag: &str) -> Option<&str> {
         self.given.get(flag).map(String::as_str)
     }
 
-    /// Adds a remark on the flag that is being translated. If no flag is being translated, the remark is on the whole configuration.
+    /// Adds a remark on the current flag. If there is no current flag, the remark applies to the whole configuration.
     pub(super) fn add_remark(&mut self, text: impl Into<Cow<'static, str>>) {
         let text = text.into();
         let at = self.remarks.iter().position(|remark| remark.text == text).unwrap_or(self.remarks.len());
@@ -82,7 +83,7 @@ impl ConfigBuilder {
         flags.extend(new);
     }
 
-    /// Returns the configuration as YAML, preceded by the remarks as comments.
+    /// Returns the configuration as YAML. The text begins with the remarks, as comments.
     pub(super) fn yaml(&self, title: &str) -> String {
         let mut out = format!(
             "# Translated from the flags of {title} by `seawall-agent import`. Run the agent on the node's network, and set the \
@@ -113,7 +114,7 @@ impl ConfigBuilder {
         })
     }
 
-    /// Explains mistakes in the written configuration. Names the flags that caused them.
+    /// Explains mistakes in the translated configuration. Each explanation names the flag that caused the mistake.
     pub(super) fn explain_errors(&self, mistakes: &ValidationErrors) -> Vec<String> {
         mistakes.0.iter().map(|mistake| self.blame_one(mistake)).collect()
     }

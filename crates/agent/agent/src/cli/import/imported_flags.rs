@@ -1,10 +1,10 @@
 //! Parses the command lines of other tools. Each tool's file lists the flags that the tool knows.
 //!
-//! The module knows the flag syntax of kingpin (KIAM) and pflag (kube2iam). It does not know the name of any flag.
+//! The module implements the flag syntax of kingpin (KIAM) and pflag (kube2iam). It contains no names of flags.
 
 use super::config_builder::ConfigBuilder;
 
-/// A tool whose flags can be imported. Each tool has its own file and one line in `TOOLS`.
+/// A tool whose flags `import` can translate. Each tool has a separate file and one line in `TOOLS`.
 #[derive(Debug)]
 pub(super) struct SourceTool {
     /// The tool's name on the command line.
@@ -14,13 +14,13 @@ pub(super) struct SourceTool {
     /// The words that can stand between flags and have no effect: the program and its subcommands.
     pub(super) ignored_words: &'static [&'static str],
     pub(super) flags: &'static [&'static [ToolFlag]],
-    /// The options for values that the tool detects at run time. They precede `--` on the command line.
+    /// The options for values that the tool detects at run time. These options precede `--` on the command line.
     pub(super) options: &'static [ImportOption],
     /// The settings that the options and flags must provide.
     pub(super) required_settings: &'static [RequiredSetting],
     /// Sets the tool's defaults. `import` calls this function before it applies the first flag.
     pub(super) set_defaults: fn(&mut ConfigBuilder),
-    /// Sets the keys that depend on several flags, or on an absent flag.
+    /// Sets the keys that depend on several flags, or on the absence of a flag.
     pub(super) set_dependent_keys: fn(&mut ConfigBuilder),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct ImportOption {
 #[derive(Debug)]
 pub(super) struct RequiredSetting {
     pub(super) is_missing: fn(&ConfigBuilder) -> bool,
-    /// The error text. It says what the user must give.
+    /// The error text. It tells the user which option or flag to add.
     pub(super) error_message: &'static str,
 }
 
@@ -51,11 +51,11 @@ pub(super) struct ToolFlag {
 
 #[derive(Debug)]
 enum FlagAction {
-    /// The flag's value sets keys.
+    /// The flag's value sets one or more configuration keys.
     Sets(fn(&str, &mut ConfigBuilder)),
-    /// The flag has no equivalent. The text says what to do instead.
+    /// The flag has no equivalent in the agent. The text tells the user what to do instead.
     Unsupported(&'static str),
-    /// The flag has an effect only together with other flags. [`SourceTool::set_dependent_keys`] handles it.
+    /// The flag has an effect only together with other flags. [`SourceTool::set_dependent_keys`] handles this flag.
     Deferred,
 }
 
@@ -77,12 +77,12 @@ impl ToolFlag {
         Self { name, is_switch: true, means: FlagAction::Sets(sets) }
     }
 
-    /// Returns a flag that takes a value and has no equivalent. `instead` says what to do.
+    /// Returns a flag that takes a value and has no equivalent. `instead` tells the user what to do instead.
     pub(super) const fn new_unsupported(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: false, means: FlagAction::Unsupported(instead) }
     }
 
-    /// Returns a boolean flag that has no equivalent. `instead` says what to do.
+    /// Returns a boolean flag that has no equivalent. `instead` tells the user what to do instead.
     pub(super) const fn new_unsupported_boolean(name: &'static str, instead: &'static str) -> Self {
         Self { name, is_switch: true, means: FlagAction::Unsupported(instead) }
     }
@@ -108,7 +108,7 @@ impl ToolFlag {
     }
 }
 
-/// Returns the flags of a command line, in their order.
+/// Returns the flags of a command line, in the same order.
 ///
 /// # Errors
 /// A flag is unknown; the error lists all unknown flags. If all flags are known, the error lists all misplaced words and
@@ -161,7 +161,7 @@ fn find(name: &str, tool: &SourceTool) -> Option<(&'static ToolFlag, bool)> {
     of_name(name).map(|flag| (flag, false)).or_else(off)
 }
 
-/// Converts a value as Go's `strconv.ParseBool` does, to `true` or `false`.
+/// Converts a value to `true` or `false`, by the rules of Go's `strconv.ParseBool`.
 fn switch(inline: Option<&str>, is_off: bool) -> Option<&'static str> {
     let is_on = match inline {
         None => !is_off,

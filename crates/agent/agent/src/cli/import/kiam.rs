@@ -1,4 +1,4 @@
-//! Defines the flags of KIAM's agent and server and their translation. One agent replaces both.
+//! Defines the translation of the flags of KIAM's agent and KIAM's server. One Seawall agent replaces both programs.
 
 use seawall_protocols::aws::Pattern;
 
@@ -23,10 +23,10 @@ pub(super) const KIAM: SourceTool = SourceTool {
 
 /// The remark on an unanchored expression.
 const UNANCHORED: &str = "KIAM matches part of a path, and the agent matches the whole path, so the translation allows any text around the \
-                          expression. Narrow aws.imds.passthroughPaths to the paths that pods need. The agent never passes on credentials, and passes \
-                          on user-data and managed-ssh-keys only for an expression that names them";
+                          expression. Narrow aws.imds.passthroughPaths to the paths that pods need. The agent never forwards credentials. It \
+                          forwards user-data and managed-ssh-keys only if the expression contains that name";
 
-/// The remark on user data. On most clusters, user data contains the credentials with which a node joins.
+/// The remark on user data. On most clusters, user data contains the credentials with which a node joins the cluster.
 const SECRET: &str = "this expression lets every pod read the user data, which holds the credentials with which nodes join the cluster. \
                       Remove the expression from aws.imds.passthroughPaths unless pods need it";
 
@@ -34,7 +34,7 @@ const AGENT: &[ToolFlag] = &[
     ToolFlag::new_taking_value("port", |port, draft| draft.set("listen", vec![format!("0.0.0.0:{port}")])),
     ToolFlag::new_unsupported_boolean(
         "allow-ip-query",
-        "leave it out: the agent identifies a pod by its connection, never by its request",
+        "leave this flag out: the agent identifies a pod by its connection, never by its request",
     ),
     ToolFlag::new_taking_value("allow-route-regexp", passthrough),
     ToolFlag::new_taking_value("whitelist-route-regexp", passthrough),
@@ -58,7 +58,7 @@ const SERVER: &[ToolFlag] = &[
     ToolFlag::new_taking_value("role-base-arn", |base, draft| draft.set("aws.baseRoleArn", base)),
     ToolFlag::new_unsupported_boolean(
         "role-base-arn-autodetect",
-        "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
+        "the agent does not detect the base of role ARNs: if a role is given only by its name, the agent uses the account in --account",
     ),
     ToolFlag::new_taking_value("session", |name, draft| {
         draft.set("aws.session.namePrefix", format!("{name}-"));
@@ -66,7 +66,7 @@ const SERVER: &[ToolFlag] = &[
     ToolFlag::new_taking_value("session-duration", kiam_and_kube2iam::set_session_duration),
     ToolFlag::new_unsupported(
         "session-refresh",
-        "nothing to do: the agent renews credentials when 25 minutes are left, so that no SDK gets credentials that are about to expire",
+        "nothing to do: the agent renews credentials 25 minutes before they expire, so that no SDK gets credentials that are about to expire",
     ),
     ToolFlag::new_taking_value("assume-role-arn", |role, draft| {
         if !role.is_empty() {
@@ -85,7 +85,7 @@ const SERVER: &[ToolFlag] = &[
     ),
     ToolFlag::new_unsupported_boolean(
         "disable-strict-namespace-regexp",
-        "the agent matches an expression in iam.amazonaws.com/permitted against the whole name or ARN of a role: to match a part, add .* before or after it",
+        "the agent matches an expression in iam.amazonaws.com/permitted against the whole name or ARN of a role: to match only a part, add .* before or after the expression",
     ),
 ];
 
@@ -136,10 +136,10 @@ const fn relay(name: &'static str) -> ToolFlag {
     ToolFlag::new_unsupported(name, NO_RELAY)
 }
 
-const NODES: &str = "KIAM's servers assumed the pods' roles; now the role of each node must be allowed to assume them. To avoid this, let \
-                     pods assume roles with their own tokens: set aws.credentials.source: pod-token, or use the role source irsa";
+const NODES: &str = "KIAM's servers assumed the pods' roles. Now the role of each node needs the permission to assume the pods' roles. To avoid this, \
+                     let pods assume roles with their own tokens: set aws.credentials.source: pod-token, or use the role source irsa";
 
-/// Sets KIAM's own defaults where they differ from the agent's defaults.
+/// Sets the defaults of KIAM that differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
     kiam_and_kube2iam::set_shared_defaults(draft);
     draft.set("listen", vec!["0.0.0.0:3100"]);
@@ -177,8 +177,8 @@ fn passthrough(expression: &str, draft: &mut ConfigBuilder) {
     if ["user-data", "managed-ssh-keys"].iter().any(|secret| expression.contains(secret)) {
         draft.add_remark(SECRET);
     }
-    // In parentheses, an invalid expression could become a valid one with another meaning. Keep it as it is: the configuration's
-    // parser then rejects it.
+    // Parentheses could turn an invalid expression into a valid expression with another meaning. Therefore keep an invalid
+    // expression unchanged. The configuration's parser then rejects the expression.
     if Pattern::new(expression).is_err() {
         draft.set("aws.imds.passthroughPaths", vec![expression]);
         return;

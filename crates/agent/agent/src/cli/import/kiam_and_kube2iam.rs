@@ -1,6 +1,7 @@
 //! Translates the settings that KIAM and kube2iam share: keys of the section `aws`, and the NAT rule that sends requests to the agent.
 //!
-//! Only `kiam` and `kube2iam` use this module. `mod.rs`, `config_builder` and `flags` contain no configuration key of a cloud.
+//! Only `kiam` and `kube2iam` use this module. `mod.rs`, `config_builder` and `imported_flags` contain no configuration key of a
+//! cloud.
 
 use std::time::Duration;
 
@@ -13,25 +14,26 @@ use super::imported_flags::{ImportOption, RequiredSetting};
 pub(super) const REGION_OPTION: ImportOption =
     ImportOption { seawall_option_name: "region", value_placeholder: "REGION", config_key: "aws.region" };
 
-/// The option for the AWS account of roles that are given by name only.
+/// The option for the AWS account of roles that annotations give only by name.
 pub(super) const ACCOUNT_OPTION: ImportOption =
     ImportOption { seawall_option_name: "account", value_placeholder: "ACCOUNT", config_key: "aws.account" };
 
-/// The required AWS region. Every tool needs it.
+/// The requirement to give the AWS region. It applies to every tool.
 pub(super) const REGION_REQUIREMENT: RequiredSetting = RequiredSetting {
     is_missing: |draft| !draft.has_key("aws.region"),
     error_message: "these flags do not name the AWS region: give --region REGION before `--`",
 };
 
-const NO_ACCOUNT: &str = "these flags do not name the AWS account, which is needed for roles that are given by name: give --account \
-                          ACCOUNT before `--`, or the flag for the base of role ARNs";
+const NO_ACCOUNT: &str = "these flags do not name the AWS account, and roles that are given only by name need the account: add --account \
+                          ACCOUNT before `--`, or add the flag for the base of role ARNs";
 
-/// Returns the requirement to give an account. `is_open` returns true if the tool gives roles by name and the account is unknown.
+/// Returns the requirement to give an account.
+/// `is_open` returns true if the tool gives roles only by name and the account is unknown.
 pub(super) const fn aws_account_id_requirement(is_open: fn(&ConfigBuilder) -> bool) -> RequiredSetting {
     RequiredSetting { is_missing: is_open, error_message: NO_ACCOUNT }
 }
 
-/// True if the account of roles that are given by name is unknown.
+/// True if the account of roles that are given only by name is unknown.
 pub(super) fn is_account_unknown(draft: &ConfigBuilder) -> bool {
     !draft.has_key("aws.account") && !draft.has_key("aws.baseRoleArn")
 }
@@ -49,8 +51,8 @@ pub(super) fn set_shared_defaults(draft: &mut ConfigBuilder) {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-const SHORT_SESSION: &str = "the agent requests sessions of at least 1h. SDKs refresh credentials that have less than 15 minutes left, so in a \
-                             session of 15 minutes they would fetch credentials on every call";
+const SHORT_SESSION: &str = "the agent requests sessions of at least 1h. SDKs refresh credentials that expire in less than 15 minutes. With \
+                             sessions of 15 minutes, SDKs would fetch credentials on every call";
 
 /// Sets the session duration from a flag's value.
 pub(super) fn set_session_duration(text: &str, draft: &mut ConfigBuilder) {
@@ -77,8 +79,8 @@ pub(super) fn add_redirect_remark(draft: &mut ConfigBuilder, interface: &str, to
     let name = if !name.is_empty() && is_name(name) { name } else { "INTERFACE" };
     let port = if is_name(to) { to } else { "PORT" };
     let rule = format!(
-        "the agent does not add or remove NAT rules on the node, and without such a rule pods reach the real metadata service. Keep the \
-         following rule, and load it before pods start: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
+        "the agent does not add or remove NAT rules on the node. Without the following rule, pods reach the real metadata service. Keep \
+         this rule, and load it before pods start: iptables -t nat -A PREROUTING {not}-i {name} -p tcp -d 169.254.169.254 --dport 80 -j DNAT \
          --to-destination NODE_ADDRESS:{port}"
     );
     draft.add_remark(rule);

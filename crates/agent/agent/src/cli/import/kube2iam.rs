@@ -61,14 +61,14 @@ const ROLES: &[ToolFlag] = &[
     ToolFlag::new_taking_value("namespace-restriction-format", |format, draft| {
         draft.set("aws.kube2iam.namespaceRestrictionFormat", format);
         if format == "regexp" {
-            draft.add_remark("the agent matches an entry of allowed-roles against the whole name or ARN of a role: to match a part, add .* before or after it");
+            draft.add_remark("the agent matches an entry of allowed-roles against the whole name or ARN of a role: to match only a part, add .* before or after the entry");
         }
     }),
     ToolFlag::new_boolean("iam-enable-pod-identity-tags", |is_on, draft| {
         if is_on == "true" {
             let tags = ["namespace", "service-account", "pod-name", "pod-uid"];
             draft.set("aws.session.tags", tags.map(|tag| format!("kubernetes-{tag}")).to_vec());
-            draft.add_remark("because the tags include the pod's name, each pod has its own session");
+            draft.add_remark("because the tags include the pod's name, each pod has a separate session");
         }
     }),
     ToolFlag::new_unsupported("eks-cluster-arn", NO_CLUSTER),
@@ -115,7 +115,7 @@ const REST: &[ToolFlag] = &[
             "trace" => "debug",
             as_ours => as_ours,
         };
-        // `--verbose` has priority, in any position.
+        // `--verbose` has priority over `--log-level`, in any order of the flags.
         if draft.flag_value("verbose") != Some("true") {
             draft.set("logLevel", level);
         }
@@ -135,7 +135,7 @@ const REST: &[ToolFlag] = &[
         "debug",
         "nothing to do: /debug/pods on the admin port shows the role of each pod",
     ),
-    ToolFlag::new_unsupported_boolean("version", "leave it out"),
+    ToolFlag::new_unsupported_boolean("version", "leave this flag out"),
     watched("backoff-max-interval"),
     watched("backoff-max-elapsed-time"),
     watched("cache-resync-period"),
@@ -150,15 +150,15 @@ const REST: &[ToolFlag] = &[
 const fn watched(name: &'static str) -> ToolFlag {
     ToolFlag::new_unsupported(
         name,
-        "nothing to do: the agent watches pods. It holds a request from a pod that it does not know yet, and answers before the client \
-         times out. /readyz reports whether the agent can serve",
+        "nothing to do: the agent watches pods. If the agent does not know a pod yet, the pod's request waits, but the agent answers before the \
+         client times out. /readyz reports whether the agent can serve",
     )
 }
 
 fn discover(is_on: &str, draft: &mut ConfigBuilder) {
     if is_on == "true" {
         draft.add_remark(
-            "the agent does not detect the base of role ARNs: it looks for roles that are given by name in the account that --account names",
+            "the agent does not detect the base of role ARNs: if a role is given only by its name, the agent uses the account in --account",
         );
     }
 }
@@ -173,12 +173,12 @@ fn is_discovered(draft: &ConfigBuilder) -> bool {
 fn annotation(key: &str, known: &'static str, draft: &mut ConfigBuilder) {
     if key != known {
         draft.add_remark(format!(
-            "the agent reads only the annotation {known}: add this annotation beside the existing annotation"
+            "the agent reads only the annotation {known}: add this annotation in addition to the existing annotation"
         ));
     }
 }
 
-/// Sets kube2iam's own defaults where they differ from the agent's defaults.
+/// Sets the defaults of kube2iam that differ from the agent's defaults.
 fn begin(draft: &mut ConfigBuilder) {
     kiam_and_kube2iam::set_shared_defaults(draft);
     draft.set("listen", vec!["0.0.0.0:8181"]);
@@ -210,7 +210,7 @@ fn finish(draft: &mut ConfigBuilder) {
         });
     }
     draft.add_remark(
-        "kube2iam passes all other metadata requests to the real service, and the agent does not. Set the node's metadata that pods need in \
-         aws.instance (such as availabilityZone). List other paths that pods need in aws.imds.passthroughPaths",
+        "kube2iam passes all other metadata requests to the real service, and the agent does not. If pods need metadata of the node, set \
+         it in aws.instance (such as availabilityZone). If pods need other paths, list them in aws.imds.passthroughPaths",
     );
 }

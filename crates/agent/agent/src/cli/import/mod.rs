@@ -1,9 +1,10 @@
 //! `seawall-agent import`: translates the command line of KIAM or kube2iam to an equivalent configuration.
 //!
-//! The printed configuration is valid: the configuration's own parser checks it first. Errors name the flag that has an invalid value. KIAM and
-//! kube2iam detect some values at run time. For these values `import` needs options, because a wrong guess could name another AWS account. For a flag
-//! without an equivalent, a remark says what to do instead. An unknown flag is an error, because the import cannot translate its effect. Each tool's
-//! file and `aws` define the keys and the required settings. Only `main` calls this module.
+//! The printed configuration is valid, because the configuration's parser checks it first. Errors name the flag that has an
+//! invalid value. KIAM and kube2iam detect some values at run time. For these values, `import` needs options, because a wrong
+//! guess could select another AWS account. For a flag without an equivalent, a remark says what to do instead. An unknown flag is
+//! an error, because the import cannot translate its effect. Each tool's file and `kiam_and_kube2iam` define the keys and the
+//! required settings. Only `main` calls this module.
 
 mod config_builder;
 mod imported_flags;
@@ -80,8 +81,8 @@ impl ImportCommand {
 }
 
 impl SourceTool {
-    /// Reads the options before `--`, which give the values that this tool detects at run time. Returns `None` if the user
-    /// requests help.
+    /// Reads the options before `--`. Returns `None` if the user requests help.
+    /// The options give the values that this tool detects at run time.
     fn read_own(
         &'static self,
         args: &[OsString],
@@ -120,7 +121,7 @@ fn how_to_use() -> Error {
 /// Translates a tool's command line.
 ///
 /// # Errors
-/// A flag is unknown or has an invalid value, or a required setting is missing. The error lists all of them.
+/// A flag is unknown or has an invalid value, or a required setting is missing. The error lists all these mistakes.
 pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportError> {
     let tool = request.tool;
     let given = imported_flags::parse_flags(&request.flags, tool).map_err(ImportError)?;
@@ -132,7 +133,8 @@ pub(crate) fn import(request: &ImportCommand) -> Result<ImportedConfig, ImportEr
         return Err(ImportError(open));
     }
     let yaml = draft.yaml(tool.title);
-    // The parser needs the name of a node. Any name is right here, because each node's agent reads its own name from NODE_NAME.
+    // The parser needs the name of a node. Any name works here, because the agent on each node reads the node's name from
+    // NODE_NAME.
     AgentConfig::parse(&yaml, Path::new(""), &DownwardApi::for_node("node"))
         .map_err(|mistakes| ImportError(draft.explain_errors(&mistakes)))?;
     Ok(ImportedConfig { yaml, remarks: draft.remarks() })

@@ -158,7 +158,7 @@ fn a_flag_without_an_equal_is_named_with_what_to_do() {
         (
             KIAM,
             "--allow-route-regexp=.*",
-            "user-data and managed-ssh-keys only for an expression that names them",
+            "user-data and managed-ssh-keys only if the expression contains that name",
         ),
         (KIAM, "--iptables --host-interface=!eth0 --port=1", "PREROUTING ! -i eth0 -p tcp"),
         (

@@ -30,8 +30,8 @@ Usage:
       Pods on the node's network (hostNetwork) keep the real metadata server, with and without an agent; ADDRESS is an address of the
       node. With --host-network-pods=seawall they get their own credentials from the agent, like all other pods.
   seawall-agent redirect status [PATHS]
-      Print what is attached to each hook and by which version, how many connections were captured and refused, and where they go.
-      Exit 1 if anything differs from what `attach` does.
+      Print the programs at each hook and their version, the numbers of captured and refused connections, and the agent that gets
+      captured connections. Exit 1 if the state differs from the state that `attach` creates.
   seawall-agent redirect detach [--bpffs DIR]
       Detach everything and remove the drop rules. Pods then reach the real metadata server.
   seawall-agent redirect keep-drop-rules [--status-file FILE]
@@ -39,7 +39,7 @@ Usage:
       FILE says after each look whether the rules are loaded. An agent whose adminSocket is PATH reports the content of PATH.drop-rules.
   seawall-agent redirect print drop-rules
       Print rules for the host's network namespace. The rules drop forwarded packets to metadata addresses, except DNS.
-      The programs do not see such packets: raw packets, and packets of gVisor and Kata pods.
+      The eBPF programs do not see these packets: raw packets, and packets of gVisor and Kata pods.
       Example: seawall-agent redirect print drop-rules | nft -f -
   seawall-agent redirect print dnat-rules --node-address ADDRESS [--node-address ADDRESS] --metadata-port PORT
                                           [--containers-port PORT] [PATHS]
@@ -53,13 +53,13 @@ Usage:
       Write the rules to a file, for a container that has nft but not this program.
 
 Paths:
-  --bpffs DIR             where a BPF file system is mounted (default /sys/fs/bpf). In a container, mount the host's at another path,
-                          because container runtimes deny writing below /sys.
+  --bpffs DIR             where a BPF file system is mounted (default /sys/fs/bpf). In a container, mount the host's BPF file
+                          system at another path, because container runtimes deny writes below /sys.
   --cgroup-root DIR       where the host's cgroup tree is mounted (default /sys/fs/cgroup)
   --kubepods-cgroup PATH  the kubelet's cgroup of pods in that tree (default: kubepods, kubepods.slice or kind's, whichever exists)
 
-`attach` first checks whether another program prevents the redirect. In each cgroup from the pods' cgroup up to the root, it attaches a
-program that does nothing and then detaches it. --conflict-check-root DIR ends this check at that directory.
+`attach` first checks whether another program prevents the redirect. In each cgroup from the pods' cgroup up to the root, `attach`
+attaches and detaches a program that does nothing. --conflict-check-root DIR ends this check at that directory.
 
 Requirements of `attach`: CAP_BPF and CAP_NET_ADMIN, Linux 5.15 or later, and cgroup v2 (alone or beside cgroup v1). If another program prevents
 the redirect, `attach` fails and names that program's cgroup.

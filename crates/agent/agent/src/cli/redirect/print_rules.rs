@@ -61,7 +61,7 @@ fn agent(flags: &Flags) -> Result<AgentAddress, Error> {
             IpAddr::V6(address) => agent.v6.replace(address).is_some(),
         };
         if twice {
-            return Err(Error::Custom(format!("--node-address: {address} is a second address of its family; give at most one IPv4 and one IPv6 address").into()));
+            return Err(Error::Custom(format!("--node-address: {address} is the second address of its IP family; give at most one IPv4 and one IPv6 address").into()));
         }
     }
     Ok(agent)

@@ -221,7 +221,7 @@ fn a_release_is_installed_changed_without_a_restart_and_removed_with_nothing_lef
     cluster.report(1);
     let said = cluster.end_job("seawall-uninstall-wait-for-nodes", job);
     assert!(
-        said.contains("all nodes are clean") && said.contains("from 1 node(s); no node has it now"),
+        said.contains("all nodes are clean") && said.contains("from 1 node(s); no node has this taint now"),
         "{said}"
     );
     let output = helm.wait_with_output().unwrap();

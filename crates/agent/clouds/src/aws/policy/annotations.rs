@@ -1,11 +1,11 @@
 //! The annotations that name a pod's role, and the keys that replace the annotations in an identity file.
 //!
-//! The annotations are those of KIAM, kube2iam and the EKS webhook, so manifests for these projects need no change. `policy` and `namespace`
-//! interpret the annotations.
+//! The agent uses the annotations of KIAM, kube2iam and the EKS webhook, so manifests for these projects need no change. `policy`
+//! and `namespace` interpret the annotations.
 //!
-//! Two annotations of the EKS webhook have no effect: `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints`. They configure a token and
-//! an endpoint inside the pod. The agent instead requests a token for the pod, with the lifetime `identity.podTokenLifetime`, and calls the endpoint
-//! `aws.stsUrl`.
+//! Two annotations of the EKS webhook have no effect: `eks.amazonaws.com/token-expiration` and `/sts-regional-endpoints`. They
+//! configure a token and an endpoint inside the pod. The agent instead requests a token for the pod, with the lifetime
+//! `identity.podTokenLifetime`, and calls the endpoint `aws.stsUrl`.
 
 use seawall_broker::aws::ExternalId;
 use seawall_core::annotations::AnnotationKeys;
@@ -13,25 +13,29 @@ use seawall_core::attestation::{AnnotatedObject, IdentityFileKey};
 
 use super::{role_arn, session};
 
-/// An annotation of a pod: the role that the pod requests. Source: uswitch/kiam and jtblin/kube2iam, README.
+/// The key of the pod annotation that names the role that the pod requests. Source: uswitch/kiam and jtblin/kube2iam, README.
 pub(in crate::aws) const ROLE_ANNOTATION: &str = "iam.amazonaws.com/role";
 
-/// An annotation of a pod: the name of its session at AWS. Source: uswitch/kiam, README.
+/// The key of the pod annotation that names the pod's session at AWS. Source: uswitch/kiam, README.
 pub(in crate::aws) const SESSION_NAME_ANNOTATION: &str = "iam.amazonaws.com/session-name";
 
-/// An annotation of a pod: the external ID that a role's trust policy can require. Source: uswitch/kiam, README.
+/// The key of the pod annotation for the external ID that a role's trust policy can require. Source: uswitch/kiam, README.
 pub(in crate::aws) const EXTERNAL_ID_ANNOTATION: &str = "iam.amazonaws.com/external-id";
 
-/// An annotation of a namespace: a regular expression for the roles that its pods may have. Source: uswitch/kiam, README.
+/// The key of the namespace annotation that permits roles to the namespace's pods. The value is a regular expression. Source:
+/// uswitch/kiam, README.
 pub(in crate::aws) const PERMITTED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/permitted";
 
-/// An annotation of a namespace: a JSON list of the roles that its pods may have. Source: jtblin/kube2iam, README.
+/// The key of the namespace annotation that permits roles to the namespace's pods. The value is a JSON list of roles. Source:
+/// jtblin/kube2iam, README.
 pub(in crate::aws) const ALLOWED_ROLES_ANNOTATION: &str = "iam.amazonaws.com/allowed-roles";
 
-/// An annotation of a ServiceAccount: the role of its pods. Source: aws/amazon-eks-pod-identity-webhook, README.
+/// The key of the ServiceAccount annotation that names the role of the ServiceAccount's pods. Source:
+/// aws/amazon-eks-pod-identity-webhook, README.
 pub(crate) const ROLE_ARN: &str = "eks.amazonaws.com/role-arn";
 
-/// An annotation of a ServiceAccount: the audience of the token that assumes the role. Source: aws/amazon-eks-pod-identity-webhook, README.
+/// The key of the ServiceAccount annotation for the audience of the token that assumes the role. Source:
+/// aws/amazon-eks-pod-identity-webhook, README.
 pub(in crate::aws) const AUDIENCE: &str = "eks.amazonaws.com/audience";
 
 const POD: &[&str] = &[ROLE_ANNOTATION, SESSION_NAME_ANNOTATION, EXTERNAL_ID_ANNOTATION];

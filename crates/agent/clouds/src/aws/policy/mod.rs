@@ -6,17 +6,17 @@
 //!
 //! - A pod that names a role itself (`iam.amazonaws.com/role`) needs the permission of its namespace.
 //! - If a pod's ServiceAccount names a role (`eks.amazonaws.com/role-arn`), the pod authenticates to AWS with its own token. The
-//!   role's trust policy decides.
+//!   role's trust policy decides whether the pod gets the role.
 //! - If the pod and its ServiceAccount name the same role, the pod's own token assumes the role. The role's trust policy then
 //!   need not name the agent.
-//! - If the pod and its ServiceAccount name different roles, the agent refuses both and informs the pod's owner. A wrong guess would give the pod
-//!   credentials of another role.
-//! - If neither the pod nor its ServiceAccount names a role, the pod gets the default role of its namespace (`aws.defaultRoles`). If its namespace
-//!   has no default role, the agent asks EKS for the role that EKS associates with the pod's ServiceAccount. If EKS has no association, the pod gets
-//!   no role.
+//! - If the pod and its ServiceAccount name different roles, the agent refuses both roles and informs the pod's owner. A wrong
+//!   guess would give the pod credentials of another role.
+//! - If neither the pod nor its ServiceAccount names a role, the pod gets the default role of its namespace (`aws.defaultRoles`).
+//!   If its namespace has no default role, the agent asks EKS for the role that EKS associates with the pod's ServiceAccount. If
+//!   EKS has no association, the pod gets no role.
 //!
-//! The agent does not decide before it has read all annotations. Other metadata agents used a default role until they had read the annotations, and
-//! gave pods the wrong role for a moment.
+//! The agent does not decide before it has read all annotations. Other metadata agents used a default role until they had read
+//! the annotations. So they gave pods the wrong role for a moment.
 
 pub(crate) mod annotations;
 pub(crate) mod namespace;
@@ -42,7 +42,7 @@ use self::session::PodTag;
 /// The operator's rules for roles.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RolePolicy {
-    /// The base ARN that completes the name of a role.
+    /// The ARN prefix that completes the name of a role.
     pub(super) role_arn_prefix: Option<BaseRoleArn>,
     /// The rules by which a namespace permits the roles that its pods name. `None` if pods may not name roles.
     pub(super) pod_role_rules: Option<namespace::NamespaceRules>,
@@ -87,7 +87,7 @@ pub(super) enum GrantMethod {
 /// The reason why a pod has no role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoleDenial {
-    /// The agent has not read all facts that decide the role.
+    /// The agent has not read all annotations that decide the role.
     Pending,
     /// Neither an annotation nor the configuration names a role for the pod. The pod's owner gets no event.
     NoRole(Refusal),
@@ -125,12 +125,12 @@ const CONFLICTING_ROLES: Refusal = Refusal::new(
     403,
     "conflicting_roles",
     "The annotations iam.amazonaws.com/role of this pod and eks.amazonaws.com/role-arn of its ServiceAccount name different roles; \
-     remove one.",
+     remove one of the two annotations.",
 );
 const INVALID_SESSION_TAG: Refusal = Refusal::new(
     403,
     "invalid_session_tag",
-    "aws.session.tags makes a name of this pod a session tag, but the name is not a valid tag value.",
+    "The setting aws.session.tags uses a name of this pod as a session tag, but this name is not a valid tag value.",
 );
 const NO_SERVICE_ACCOUNT: Refusal =
     Refusal::new(403, "no_service_account", "This pod's Kubernetes ServiceAccount does not exist.");

@@ -1,11 +1,11 @@
 //! Reads the namespace annotations of KIAM and kube2iam to decide which roles the namespace's pods may use.
 //!
 //! A user who is allowed to create pods in a namespace can write any role into the pods' own annotations. This check prevents
-//! pods of one namespace from using the roles of another namespace. A namespace permits a role only by an annotation, unless the
-//! operator turns the check off. In kube2iam the check is off by default.
+//! pods of one namespace from using the roles of another namespace. A namespace permits a role only if an annotation allows the
+//! role, unless the operator turns the check off. In kube2iam the check is off by default.
 //!
-//! An expression must match the whole name of a role. In KIAM and kube2iam a partial match can suffice. KIAM puts `^` and `$` around the expression,
-//! so each alternative of `a|b` is anchored at one side only. kube2iam adds no anchors.
+//! An expression must match the whole name of a role. In KIAM and kube2iam a partial match can suffice. KIAM puts `^` and `$`
+//! around the expression, so each alternative of `a|b` is anchored at one side only. kube2iam adds no anchors.
 
 use seawall_core::annotations::{AnnotationValue, Annotations};
 use seawall_http::Refusal;
@@ -26,8 +26,8 @@ pub(in crate::aws) struct NamespaceRules {
 /// The flags with which the operator ran kube2iam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct Kube2iamFlags {
-    /// True if `allowed-roles` decides, as with kube2iam's flag `--namespace-restrictions`. If it is true, a namespace without the annotation permits
-    /// no role.
+    /// True if the agent applies `allowed-roles`, as kube2iam does with its flag `--namespace-restrictions`.
+    /// In that case, a namespace without the annotation permits no role.
     pub(in crate::aws) namespace_restrictions: bool,
     /// The format of the list, as in kube2iam's flag `--namespace-restriction-format`.
     pub(in crate::aws) namespace_restriction_format: AllowedRolesFormat,
@@ -76,7 +76,8 @@ const NO_NAMESPACE: Refusal =
     Refusal::new(403, "no_namespace", "This pod's namespace does not exist, so it permits no role.");
 
 impl NamespaceRules {
-    /// Checks that a namespace permits a role. Each annotation that the namespace has and that the agent uses must permit the role.
+    /// Checks that a namespace permits a role. Each annotation that the namespace has and that the agent uses must permit the
+    /// role.
     ///
     /// At least one annotation must be present, unless only kube2iam without restrictions is configured.
     ///
@@ -106,13 +107,13 @@ impl NamespaceRules {
 
     /// Returns the settings for `allowed-roles`, or `None` if the agent ignores the list.
     ///
-    /// Without the flag `--namespace-restrictions`, kube2iam ignores the list. A namespace can therefore have an outdated list. If Seawall enforced
-    /// an outdated list, pods would lose roles at the migration from kube2iam.
+    /// Without the flag `--namespace-restrictions`, kube2iam ignores the list. A namespace can therefore have an outdated list.
+    /// If Seawall enforced an outdated list, pods would lose roles at the migration from kube2iam.
     fn restricting(self) -> Option<Kube2iamFlags> {
         self.kube2iam.filter(|kube2iam| kube2iam.namespace_restrictions)
     }
 
-    /// Decides for a namespace in which each annotation that the agent uses is absent or empty.
+    /// Decides about a namespace without annotations that the agent uses. An empty annotation counts as absent.
     fn without_any(self) -> Result<(), Refusal> {
         match self.kube2iam {
             _ if self.uses_kiam_annotation => Err(NO_PERMITTED_ANNOTATION),
@@ -128,9 +129,9 @@ fn is_empty(text: &AnnotationValue) -> bool {
 
 /// Checks that the expression of `permitted` matches the role.
 ///
-/// Since version 4, KIAM compares the expression with the ARN. Older versions compared the expression with the text of the pod's annotation.
-/// Therefore, for a role below the base ARN, either the ARN or the name must match. For other roles only the ARN counts, so `cart` never matches the
-/// role `cart` of another account.
+/// Since version 4, KIAM compares the expression with the ARN. Older versions compared the expression with the text of the pod's
+/// annotation. Therefore, for a role below the base ARN, either the ARN or the name must match. For other roles only the ARN
+/// counts, so `cart` never matches the role `cart` of another account.
 fn matches_permitted(
     expression: &AnnotationValue,
     role: &NamedRole,
@@ -185,8 +186,8 @@ fn is_entry_of(
 
 /// True if the pattern matches the whole text. `*` matches any text, including slashes.
 ///
-/// The function searches each part of the pattern once, from the end of the previous match. The time is therefore at most proportional to
-/// the length of the pattern times the length of the text. Both lengths are limited.
+/// The function searches each part of the pattern once, from the end of the previous match. The time is therefore at most
+/// proportional to the length of the pattern times the length of the text. Both lengths are limited.
 fn is_glob_of(pattern: &str, text: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -295,7 +296,8 @@ mod tests {
         assert_eq!(OPEN.check_role_permitted(None, &role, None), Err(NO_NAMESPACE));
     }
 
-    /// Regression: the agent enforced a list even if `namespace_restrictions` was false. Pods lost roles that kube2iam had given them.
+    /// Regression: the agent enforced a list even if `namespace_restrictions` was false. Pods lost roles that kube2iam had given
+    /// them.
     #[test]
     fn without_namespace_restrictions_a_list_decides_nothing() {
         let long = "x".repeat(seawall_core::annotations::MAX_VALUE_LENGTH + 1);

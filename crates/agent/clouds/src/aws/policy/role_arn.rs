@@ -1,6 +1,7 @@
 //! Identifies roles by their ARN, or by a name that the operator's base ARN completes.
 //!
-//! The agent never repairs an invalid ARN, because an ARN decides which role's credentials a pod gets and becomes part of a signed request.
+//! The agent never repairs an invalid ARN, because an ARN decides which role's credentials a pod gets and becomes part of a
+//! signed request.
 
 use std::sync::Arc;
 
@@ -41,12 +42,13 @@ impl NamedRole {
     }
 }
 
-/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. It can include the beginning of the role's path.
+/// The prefix that completes a role's name to an ARN, such as `arn:aws:iam::123456789012:role/`. The prefix can include the
+/// beginning of the role's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::aws) struct BaseRoleArn(Arc<str>);
 
 impl BaseRoleArn {
-    /// Returns the base ARN with this text, or `None` if the text followed by a name is not the ARN of a role.
+    /// Returns the base ARN with this text, or `None` if the text and a name together do not form the ARN of a role.
     pub(in crate::aws) fn new(text: &str) -> Option<Self> {
         let is_base = text.ends_with('/') && NamedRole::new(&format!("{text}a")).is_some();
         is_base.then(|| Self(text.into()))
@@ -62,8 +64,8 @@ impl BaseRoleArn {
         &self.0
     }
 
-    /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN does not begin with
-    /// this base.
+    /// Returns the part of a role's ARN after this base: the rest of the path and the name. Returns `None` if the ARN does not
+    /// begin with this base.
     pub(in crate::aws) fn path_below<'a>(&self, role: &'a NamedRole) -> Option<&'a str> {
         role.arn_str().strip_prefix(&*self.0)
     }
@@ -71,7 +73,7 @@ impl BaseRoleArn {
 
 /// Returns the role that an annotation names, either by its ARN in any account or by its name below the base ARN.
 ///
-/// A slash at the beginning of a name is ignored, as in KIAM.
+/// The function ignores a slash at the beginning of a name, as KIAM does.
 pub(in crate::aws) fn resolve_role(text: &str, base: Option<&BaseRoleArn>) -> Option<NamedRole> {
     if text.starts_with("arn:") {
         return NamedRole::new(text);

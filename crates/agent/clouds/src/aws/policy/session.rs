@@ -1,14 +1,15 @@
-//! The name and the tags of a pod's session at AWS. CloudTrail shows them, and policies can require them.
+//! The name and the tags of a pod's session at AWS. CloudTrail shows the name and the tags, and policies can require them.
 //!
-//! The name and the tags are part of the key under which the agent caches credentials. By default they contain only the ServiceAccount, so all pods
-//! of a ServiceAccount share one session. If they contain the name or UID of a pod, each pod has its own session.
+//! The name and the tags are part of the key under which the agent caches credentials. By default they contain only the
+//! ServiceAccount, so all pods of a ServiceAccount share one session. If they contain the name or UID of a pod, each pod has its
+//! own session.
 
 use std::sync::Arc;
 
 use seawall_broker::aws::{NameError, SessionName, SessionTags};
 use seawall_core::Pod;
 
-/// The maximum length of the prefix of session names. It is half of the 64 characters that a session name can have.
+/// The maximum length of the prefix of session names. The limit is half of the 64 characters that a session name can have.
 const LONGEST_PREFIX: usize = 32;
 
 /// Returns a valid session name. As in KIAM, each invalid character becomes `-`, and a long name is truncated.
@@ -45,9 +46,9 @@ pub(in crate::aws) fn is_valid_audience(text: &str) -> bool {
     seawall_core::name_syntax::needs_no_escape(text, 512)
 }
 
-/// A property of a pod that can become a tag of its session.
+/// A property of a pod that can become a tag of the pod's session.
 ///
-/// The keys are those of EKS Pod Identity (EKS user guide, "Grant Pods access to AWS resources based on tags").
+/// EKS Pod Identity uses the same keys (EKS user guide, "Grant Pods access to AWS resources based on tags").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::aws) enum PodTag {
     Namespace,

@@ -1,13 +1,14 @@
-//! The EC2 metadata service (IMDSv1 and IMDSv2). This module parses requests and checks their session tokens.
+//! Implements the EC2 metadata service (IMDSv1 and IMDSv2). This module parses requests and checks their session tokens.
 //!
-//! The service denies by default. Roles and credentials belong to the pod, and the node's metadata comes from the configuration. A pod can read a
-//! path of the real service only if an operator's expression allows the path. No expression can allow the node's credentials. All rules apply to the
-//! canonical path, so the encoding of a path does not matter.
+//! The service denies by default. Roles and credentials belong to the pod, and the node's metadata comes from the
+//! configuration. A pod can read a path of the real service only if an operator's expression allows the path. No expression can
+//! allow the node's credentials. All rules apply to the canonical path, so a client cannot avoid the rules with another
+//! encoding of a path.
 //!
-//! Two rules follow from the behaviour of clients. The service grants a token to every client, even to a client that is not identified yet:
-//! a client that is refused a token sends its later requests without a token, in some cases until its process ends. If a pod gets no
-//! credentials, the service refuses the *listing* of roles: a client that gets a role's name but no credentials can abort its process, as a
-//! client of the AWS CRT does.
+//! Two rules follow from the behaviour of clients. First, the service grants a token to every client, even to a client that is
+//! not identified yet. If the service refuses a token, the client sends its later requests without a token, in some cases until
+//! its process ends. Second, if a pod gets no credentials, the service refuses the *listing* of roles. A client that gets a
+//! role's name but no credentials can abort its process; a client of the AWS CRT does so.
 
 mod passthrough_paths;
 pub mod respond;
@@ -37,14 +38,15 @@ pub const TOKEN_METHOD_NOT_ALLOWED: Refusal =
     Refusal::new(405, "token_method_not_allowed", "Use PUT to request a session token.");
 /// The refusal for a token request without a valid lifetime.
 ///
-/// Clients treat 400 as final and conclude that this server supports tokens. After any other status most clients would continue without a token.
+/// Clients treat 400 as final and conclude that this server supports tokens. After any other status most clients would continue
+/// without a token.
 pub const BAD_TTL: Refusal = Refusal::new(
     400,
     "bad_ttl",
     "A request for a session token needs the header X-aws-ec2-metadata-token-ttl-seconds with a number from 1 to 21600.",
 );
-/// The refusal for a token request below a dated version, such as `/2021-01-03/api/token`. Like the real service, the agent grants tokens only below
-/// `latest`.
+/// The refusal for a token request below a dated version, such as `/2021-01-03/api/token`. Like the real service, the agent
+/// grants tokens only below `latest`.
 pub const TOKEN_ONLY_AT_LATEST: Refusal =
     Refusal::new(403, "token_only_at_latest", "Request session tokens at /latest/api/token.");
 /// The refusal for a request without a token if [`TokenRequirement::Required`] applies.
@@ -56,8 +58,8 @@ pub const NO_TOKEN: Refusal = Refusal::new(
 /// The refusal for a listing of roles if the pod has no role.
 pub const NO_ROLE: Refusal =
     Refusal::new(404, "no_role", "No AWS role is configured for this pod or its Kubernetes ServiceAccount.");
-/// The refusal for a role that the pod does not have. The agent does not return credentials of the pod's own role instead, because the client would
-/// not notice that it got another role.
+/// The refusal for a role that the pod does not have. The agent does not return credentials of the pod's own role instead,
+/// because the client would not notice that it got the wrong role.
 pub const WRONG_ROLE: Refusal =
     Refusal::new(403, "wrong_role", "The role in the path is not this pod's role.");
 
@@ -71,7 +73,7 @@ pub struct Imds {
     passed: PassthroughPathPatterns,
 }
 
-/// The setting that makes session tokens required or optional.
+/// Defines whether requests need a session token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRequirement {
     /// Requests need a token (IMDSv2 only).
@@ -80,12 +82,12 @@ pub enum TokenRequirement {
     Optional,
 }
 
-/// The rules by which the service grants and checks tokens.
+/// The settings with which the service grants and checks tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenRules<'a> {
     /// The keys that sign the tokens.
     pub keys: &'a TokenSigningKeys,
-    /// The setting that makes tokens required or optional.
+    /// Defines whether requests need a token.
     pub requirement: TokenRequirement,
     /// The longest lifetime of a token.
     pub ttl_limit: TtlLimit,
@@ -94,7 +96,8 @@ pub struct TokenRules<'a> {
 /// A parsed request.
 #[derive(Debug)]
 pub enum ImdsRequest<'t, 'b> {
-    /// A request for a session token. The caller answers at once ([`respond::write_token`]), even if the client is unknown, and keeps the connection open.
+    /// A request for a session token. The caller answers at once ([`respond::write_token`]), even if the client is unknown, and
+    /// keeps the connection open.
     Token(GrantedToken),
     /// A read of metadata. The caller answers after it has identified the client.
     Read(ImdsQuery<'t, 'b>),
@@ -107,7 +110,7 @@ pub struct ImdsQuery<'t, 'b> {
     pub resource: ImdsResource<'t, 'b>,
     /// The time at which the token of this request expires.
     ///
-    /// `None` if the request has no token. This occurs only with [`TokenRequirement::Optional`].
+    /// The value is `None` if the request has no token. Such requests occur only with [`TokenRequirement::Optional`].
     pub token_expires_at: Option<UnixTime>,
 }
 
@@ -116,7 +119,8 @@ pub struct ImdsQuery<'t, 'b> {
 pub enum ImdsResource<'t, 'b> {
     /// The name of the pod's role. The response is [`respond::write_role_name`] or [`NO_ROLE`].
     ///
-    /// Before the caller answers with a role's name, it must have the role's credentials, because the client requests them next.
+    /// Before the caller answers with a role's name, the caller must have the role's credentials, because the client requests
+    /// them next.
     RoleListing(DocumentFormat),
     /// The credentials of a role ([`respond::write_credentials`]). [`check_role`] checks that the pod has this role.
     RoleCredentials {
@@ -155,14 +159,14 @@ impl ImdsResource<'_, '_> {
     }
 }
 
-/// True if a canonical path belongs to this service: a version and any path below it. The agent selects the endpoint by this check, because several
-/// endpoints can share an address.
+/// True if a canonical path belongs to this service: a version and any path below it. The agent selects the endpoint with this
+/// check, because several endpoints can share an address.
 pub fn is_imds_path(path: &str) -> bool {
     below_version(path).is_some()
 }
 
-/// True if the connection stays open after a request with this method. PUT is included, because clients reuse the connection on which they requested
-/// a token.
+/// True if the connection stays open after a request with this method. PUT is included, because clients reuse the connection on
+/// which they requested a token.
 pub fn method_keeps_alive(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "PUT")
 }
@@ -180,10 +184,11 @@ pub fn check_role(asked: &str, own: Option<&str>) -> Result<(), Refusal> {
 }
 
 impl Imds {
-    /// Creates the service of this node. Pods can read a path of the real service if one of the patterns in `passed` matches the path.
+    /// Creates the service of this node. Pods can read a path of the real service if one of the patterns in `passed` matches
+    /// the path.
     ///
-    /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. A pattern allows such a
-    /// path only if the pattern also contains that word literally.
+    /// Some paths lead to secrets: `user-data`, `managed-ssh-keys`, and the signatures `pkcs7`, `signature` and `rsa2048`. A
+    /// pattern allows such a path only if the pattern also contains that word literally.
     pub fn new(node: &InstanceMetadata, passed: Vec<Pattern>) -> Self {
         Self {
             facts: InstanceMetadataByPath::from_metadata(node),
@@ -193,8 +198,8 @@ impl Imds {
 
     /// Parses a request.
     ///
-    /// If the error is [`UNEXPECTED_BODY`](crate::request_head_rules::UNEXPECTED_BODY), the caller must close the connection. A PUT without
-    /// a length has no body; five clients send such a PUT.
+    /// If the error is [`UNEXPECTED_BODY`](crate::request_head_rules::UNEXPECTED_BODY), the caller must close the connection. A
+    /// PUT without a length has no body; five clients send such a PUT.
     ///
     /// # Errors
     /// The rule that forbids the request:
@@ -310,8 +315,8 @@ fn role(text: Cow<'_, str>, start: usize) -> Result<ImdsResource<'static, '_>, R
 /// Grants a token to any client that requests one.
 ///
 /// # Errors
-/// [`METHOD_NOT_ALLOWED`] (405) for another path, [`TOKEN_ONLY_AT_LATEST`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`] (400).
-/// After every status except 400, most clients continue without a token.
+/// [`METHOD_NOT_ALLOWED`] (405) for another path, [`TOKEN_ONLY_AT_LATEST`] (403), [`BAD_TTL`] and [`super::REPEATED_HEADER`]
+/// (400). After every status except 400, most clients continue without a token.
 fn grant(
     head: &RequestHead<'_, '_>,
     path: &CanonicalPath<'_>,
@@ -328,7 +333,7 @@ fn grant(
     Ok(sessions.keys.issue(visitor, ttl, sessions.ttl_limit, now))
 }
 
-/// Parses a lifetime of one to five digits. It must be from 1 second to [`MAX_TTL`].
+/// Parses a lifetime of one to five digits. The lifetime must be from 1 second to [`MAX_TTL`].
 fn ttl(value: &[u8]) -> Option<Duration> {
     if !(1..=5).contains(&value.len()) {
         return None;
@@ -338,7 +343,7 @@ fn ttl(value: &[u8]) -> Option<Duration> {
     (Duration::from_secs(1)..=MAX_TTL).contains(&ttl).then_some(ttl)
 }
 
-/// Returns the time when the request's token expires, or `None` without a token.
+/// Returns the time when the request's token expires, or `None` if the request has no token.
 ///
 /// # Errors
 /// [`NO_TOKEN`] if a token is required but missing, the reason why a token is invalid (even if no token is required), or

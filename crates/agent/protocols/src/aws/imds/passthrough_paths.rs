@@ -1,4 +1,5 @@
-//! The paths of the real service that pods can read. An operator's expressions select these paths. Paths to credentials are always excluded.
+//! Selects the paths of the real service that pods can read. An operator's expressions allow these paths. Paths to credentials
+//! are always excluded.
 
 use crate::aws::full_match_regex::Pattern;
 
@@ -24,12 +25,12 @@ impl PassthroughPathPatterns {
 
 /// Words in paths that lead to secrets, although the paths do not contain the word "credential".
 ///
-/// User data often contains the secret by which nodes join their cluster. `managed-ssh-keys` contains keys of EC2 Instance Connect.
-/// The other words are signatures of the instance's identity document, which some services accept as proof of the instance (for
-/// example Vault's EC2 login).
+/// User data often contains the secret with which nodes join their cluster. `managed-ssh-keys` contains keys of EC2 Instance
+/// Connect. The other words are signatures of the instance's identity document, which some services (for example Vault's EC2
+/// login) accept as proof of the instance's identity.
 ///
-/// The author of an expression such as `.*` probably did not think of these secrets. So an expression allows a path with one of these words only if
-/// the expression contains the same word. The letter case of the path does not matter.
+/// The author of an expression such as `.*` probably did not think of these secrets. So an expression allows a path with one of
+/// these words only if the expression contains the same word. The check ignores the letter case of the path.
 const SECRETS: [&str; 5] = ["user-data", "managed-ssh-keys", "pkcs7", "signature", "rsa2048"];
 
 /// True if a path of the real service, in lower case, leads to credentials, at any depth.

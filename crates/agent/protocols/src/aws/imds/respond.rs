@@ -1,7 +1,7 @@
-//! Whole responses of the metadata service, appended to a buffer that the agent reuses.
+//! Writes whole responses of the metadata service to a buffer that the agent reuses.
 //!
-//! The header with a token's lifetime occurs only on a response that grants a token. Without the header, the SDKs for Go, Ruby and
-//! Rust accept no token. If a refusal had the header, the SDK for Rust would use the refusal's body as a token for hours.
+//! The header with a token's lifetime occurs only on a response that grants a token. Without this header, the SDKs for Go, Ruby
+//! and Rust accept no token. If a refusal had this header, the SDK for Rust would use the refusal's body as a token for hours.
 
 use seawall_http::head_writer;
 
@@ -18,7 +18,8 @@ const ALWAYS: &[u8] = b"Server: EC2ws\r\n";
 const TEXT: &[u8] = b"Content-Type: text/plain\r\n";
 const SECRET_TEXT: &[u8] = b"Cache-Control: no-store\r\nContent-Type: text/plain\r\n";
 
-/// Writes a session token and its lifetime. The body is only the token, because a line end after the token breaks all clients except two.
+/// Writes a session token and its lifetime. The body is only the token, because a line end after the token breaks all clients
+/// except two.
 pub fn write_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &GrantedToken) {
     frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TTL.as_bytes());
@@ -31,7 +32,8 @@ pub fn write_token(out: &mut Vec<u8>, frame: &ResponseContext<'_>, grant: &Grant
 
 /// Writes the name of the pod's role, without a line end.
 ///
-/// Three clients insert the response into the path of their next request. Two of these clients abort if the response has a line end.
+/// Three clients insert the response into the path of their next request. Two of these clients abort if the response has a line
+/// end.
 pub fn write_role_name(out: &mut Vec<u8>, frame: &ResponseContext<'_>, role: &RoleName) {
     frame.begin_head(out, 200, ALWAYS);
     out.extend_from_slice(TEXT);
@@ -50,7 +52,7 @@ pub fn write_credentials(
     credentials.write_imds_document(out, frame, shape);
 }
 
-/// The information about a pod's role. Its texts contain no character that JSON escapes.
+/// The information about a pod's role. Its texts contain no character that needs an escape in JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleInfo<'a> {
     /// The ARN of an instance profile. A pod has no instance profile, but some tools read the account from this ARN.
@@ -114,6 +116,6 @@ pub fn write_passthrough<'h>(
 
 /// The headers of the real service that the agent forwards to clients.
 ///
-/// The body can be compressed. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent does not forward the header
-/// with a token's lifetime, because the agent issues its own tokens.
+/// The body can be compressed. Without `Content-Encoding`, a client would mistake compressed bytes for text. The agent does not
+/// forward the header with a token's lifetime, because the agent issues its own tokens.
 const PASSED: [&str; 4] = ["Content-Type", "Content-Encoding", "ETag", "Last-Modified"];
