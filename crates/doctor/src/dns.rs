@@ -286,10 +286,10 @@ fn lossy(polled: &[ServerPoll], timeout: u64) -> (String, &'static str) {
     let refused = polled.iter().find_map(|polled| Some((shown(polled.server), polled.error()?)));
     match refused {
         Some((ip, error)) => {
-            (format!("{ip} is unreachable ({error}): a lookup goes on to the next server at once, and fails if there is none"), WAY)
+            (format!("{ip} is unreachable ({error}): a lookup continues with the next server at once, and fails if there is no next server"), WAY)
         }
         None => (
-            "the server gave no response over TCP, which long responses need: a lookup with a long response goes on to the next server, and fails if there is none".to_owned(),
+            "the server gave no response over TCP, which long responses need: a lookup with a long response continues with the next server, and fails if there is no next server".to_owned(),
             TCP,
         ),
     }
@@ -301,7 +301,7 @@ const TCP: &str = "allow TCP to port 53 of the server (network policies, firewal
 fn cannot_be_asked(foremost: &ServerPoll) -> Option<(DoctorStatus, String, &'static str)> {
     let error = foremost.error()?;
     let reason = format!(
-        "the first server is unreachable ({error}): every lookup goes on to the next server, or fails at once"
+        "the first server is unreachable ({error}): every lookup continues with the next server, or fails at once"
     );
     Some((DoctorStatus::Error, reason, WAY))
 }
@@ -318,7 +318,7 @@ fn useless(polled: &[ServerPoll]) -> Option<(DoctorStatus, String, &'static str)
         "REFUSED or a similar code"
     };
     let reason = format!(
-        "{} responded to every question with {said}: each lookup goes on to the next server, and fails if there is none",
+        "{} responded to every question with {said}: each lookup continues with the next server, and fails if there is no next server",
         who.join(", ")
     );
     let fix = "look at that server's log and at its upstream servers (in CoreDNS: the plugin forward, and whether network policies let CoreDNS reach these servers)";

@@ -355,9 +355,10 @@ const LEAST_NAT: u64 = 32;
 /// Judges the connections to one public destination, whose source address the node or the cloud translates.
 fn nat(look: &PortSnapshot) -> DoctorFinding {
     let fix = "each concurrent connection to one destination uses one NAT port of the node. Google's Cloud NAT gives a \
-               node 64 by default (32 if dynamic; metric nat/dropped_sent_packets_count, reason OUT_OF_RESOURCES), \
-               Azure's load balancer 1024 to 32, depending on the number of nodes (SNAT connection count, failed), AWS's NAT \
-               gateway 55000 for all nodes (ErrorPortAllocation)";
+               node 64 ports by default (32 if the allocation is dynamic; metric nat/dropped_sent_packets_count, reason \
+               OUT_OF_RESOURCES). Azure's load balancer gives a node 32 to 1024 ports, depending on the number of nodes \
+               (metric SNAT connection count, failed). AWS's NAT gateway gives 55000 ports to all nodes together \
+               (metric ErrorPortAllocation)";
     let sockets = match &look.sockets {
         Ok(sockets) => sockets,
         Err(why) => return DoctorFinding::unknown(NAT, why, fix),

@@ -188,11 +188,11 @@ fn backlog(before: &SocketSnapshot, after: &SocketSnapshot, somaxconn: &ProbeRes
     };
     let text = match still {
         0 => format!(
-            "no connection waited for accept at the start and at the end of this check at any of {} listeners; a backlog has at most {most} places",
+            "none of the {} listeners had connections that waited for accept both at the start and at the end of this check; a backlog has at most {most} places",
             listeners.len()
         ),
         _ => format!(
-            "at {}, {still} connections waited for accept at the start and at the end of this check; a backlog has at most {most} places",
+            "at {}, {still} connections waited for accept both at the start and at the end of this check; a backlog has at most {most} places",
             worst.local
         ),
     };

@@ -105,11 +105,11 @@ fn head(spec: &LoadJobSpec, command: &str) -> String {
     let lines = [
         format!("These objects send one load from {pods} pods. `seawall {command} --on kubernetes` creates them itself. To create them by hand:"),
         format!("  kubectl{within} apply --filename FILE"),
-        "The pods start and wait for orders. To start the load, add --attach-job to your command:".to_owned(),
+        "The pods start and wait for commands. To start the load, add --attach-job to your command:".to_owned(),
         format!("  seawall {command} ... --on kubernetes{within} --attach-job {name}"),
-        format!("Pods without orders end after {deadline_seconds} seconds. To delete everything:"),
+        format!("Pods that get no command end after {deadline_seconds} seconds. To delete everything:"),
         format!("  kubectl{within} delete job,secret {name}"),
-        "The Secret holds all files of the command: targets with their headers, bodies, certificates and keys.".to_owned(),
+        "The Secret contains all files of the command: targets with their headers, bodies, certificates and keys.".to_owned(),
     ];
     lines.map(|line| format!("# {line}\n")).concat()
 }

@@ -214,7 +214,7 @@ fn place(path: &Path, working_dir: &Path, taken: &[&str]) -> Result<String, &'st
         return Err("pods cannot mount files there: copy the file to another directory");
     }
     if taken.iter().any(is_in) {
-        return Err("the path is in a --volume or contains one: copy the file to another directory");
+        return Err("the path is in a --volume or contains a --volume: copy the file to another directory");
     }
     Ok(text.to_owned())
 }

@@ -426,10 +426,7 @@ fn acting(user: &KubeconfigSection<'_>) -> Result<Vec<(HeaderName, HeaderValue)>
     }
     headers.extend(extra(user)?);
     if name.is_none() && !headers.is_empty() {
-        return Err(user.error_at(
-            "as",
-            "found nothing, expected a user together with as-uid, as-groups or as-user-extra",
-        ));
+        return Err(user.error_at("as", "found nothing, but as-uid, as-groups and as-user-extra need a user"));
     }
     Ok(headers)
 }

@@ -106,7 +106,7 @@ impl CredentialPlugin {
     pub(crate) async fn run(&self, clock: &Clock) -> Result<PluginCredential, String> {
         let is_terminal = io::stdin().is_terminal();
         if self.mode == InteractiveMode::Always && !is_terminal {
-            return Err(self.wrong("interactiveMode", "Always needs a terminal on standard input"));
+            return Err(self.wrong("interactiveMode", "the value Always needs a terminal on standard input"));
         }
         let is_interactive = is_terminal && self.mode != InteractiveMode::Never;
         let mut command = Command::new(&self.command);

@@ -195,7 +195,10 @@ impl Quantile {
         if offered == 0 || offered as f64 >= least {
             return String::new();
         }
-        format!("; the slowest of only {offered} requests, {} needs at least {least}", self.name())
+        format!(
+            "; this is the slowest of only {offered} requests, but {} needs at least {least}",
+            self.name()
+        )
     }
 
     fn of(self, judged: &LatenciesOfAllOffered) -> Option<Nanos> {
@@ -619,7 +622,10 @@ mod tests {
             checked.into_iter().map(|one| one.measured_text).collect::<Vec<_>>()
         };
         let few = measured(5);
-        assert!(few[0].ends_with("; the slowest of only 5 requests, p99 needs at least 100"), "{few:?}");
+        assert!(
+            few[0].ends_with("; this is the slowest of only 5 requests, but p99 needs at least 100"),
+            "{few:?}"
+        );
         assert!(few[1..].iter().all(|text| !text.contains("needs")), "{few:?}");
         assert!(measured(100).iter().all(|text| !text.contains("needs")));
     }

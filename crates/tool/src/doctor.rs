@@ -31,16 +31,16 @@ pub(crate) struct DoctorArgs {
     /// Checks to run, as --list names them [default: all]
     #[arg(value_name = "CHECK", value_parser = check)]
     checks: Vec<&'static DoctorCheck>,
-    /// List the checks and what each can find, and check nothing
+    /// List the checks and what each check can find; run no check
     #[arg(long, conflicts_with_all = ["json", "checks"])]
     list: bool,
     /// File for the findings as JSON; - is standard output, and the text then goes to standard error
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Measure the lookup of this name, spelled as programs here spell it; may repeat
+    /// Measure the DNS lookup of this name; write the name exactly as your programs do; repeatable
     #[arg(long, value_name = "NAME", value_parser = checked_name)]
     lookup: Vec<String>,
-    /// The resolver's configuration [default: /etc/resolv.conf]
+    /// File with the resolver's configuration [default: /etc/resolv.conf]
     #[arg(long, value_name = "FILE")]
     resolv_conf: Option<String>,
     /// URL of Envoy's admin port [default: http://127.0.0.1:15000 (Istio's), then :9901]
@@ -60,10 +60,10 @@ fn check(name: &str) -> Result<&'static DoctorCheck, String> {
 }
 
 const HELP: &str = "\
-Looks at the machine, pod or container that it runs in, and changes nothing. It sends only DNS questions (check dns), requests to Envoy's \
-admin address (sidecar), and requests to metadata servers (identity). The requests of identity go to the addresses that SDKs use, such as those in GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_CONTAINER_CREDENTIALS_FULL_URI and IDENTITY_ENDPOINT. doctor names the servers of Azure's Service Fabric, Arc and Cloud Shell, but sends them no request. It shows no credential. A check takes at most five seconds. doctor does not need root, but sees less without it. It reports what it cannot see as unknown, and says where to look.
+doctor examines the machine, pod or container in which it runs, and changes nothing. It sends only DNS questions (check dns), requests to Envoy's \
+admin address (sidecar), and requests to metadata servers (identity). The requests of identity go to the addresses that SDKs use, such as those in GCE_METADATA_HOST, AWS_EC2_METADATA_SERVICE_ENDPOINT, AWS_CONTAINER_CREDENTIALS_FULL_URI and IDENTITY_ENDPOINT. doctor names the servers of Azure's Service Fabric, Arc and Cloud Shell, but sends them no request. It shows no credential. A check takes at most five seconds. doctor does not need root, but sees less without root. It reports what it cannot see as unknown, and says where to look.
 
-Exit code: 0 nothing is wrong; 9 an error (it does harm now, or almost); 10 a warning and no error; 8 doctor found nothing wrong, but could not see everything; 1 a file cannot be used; 2 a flag, a check or a value does not exist.
+Exit code: 0 nothing is wrong; 9 an error (a problem that does harm now or soon); 10 a warning and no error; 8 doctor found nothing wrong, but could not see everything; 1 a file cannot be used; 2 a flag, a check or a value does not exist.
 
 Example: seawall doctor
          seawall doctor dns --lookup api.example.com

@@ -18,13 +18,13 @@ use crate::report::output::ReportOutput;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct EncodeArgs {
-    /// gob, json or csv
+    /// Output format: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "json")]
     to: ResultFormat,
     /// Output file
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
-    /// Results in gob, JSON or CSV; formats are detected [default: stdin]
+    /// Results in gob, JSON or CSV; encode detects the format [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -38,12 +38,12 @@ The formats are vegeta's, byte for byte:
         5 bytes in, 6 error, 7 body (base64), 8 attack, 9 seq, 10 method, 11 url,
         12 response headers (base64 of a MIME block)
 
-timestamp is the instant at which a request was due. latency counts from there to the last byte
-of the response. CSV has no time zone, so instants read from CSV are in UTC.
+timestamp is the instant at which a request was scheduled. latency is the time from that instant
+to the last byte of the response. CSV has no time zone, so instants read from CSV are in UTC.
 
-Several inputs are merged in the order of time. If an input is cut or damaged, encode names it on
+encode merges several inputs in the order of time. If an input is cut or damaged, encode names it on
 standard error, keeps the results before the damage, and exits with 1. After the first Ctrl-C,
-encode reads the rest of a pipe; the second ends it at once.
+encode reads the rest of a pipe; a second Ctrl-C ends encode at once.
 
 Examples:
   echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s > results.gob

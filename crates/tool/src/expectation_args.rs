@@ -7,7 +7,8 @@ use seawall_load::expectation::{Expectation, ExpectationSet};
 /// The conditions, as typed. Pods get them as they were typed, too.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExpectationArgs {
-    /// Condition on each response, such as status=200 or body~ok; may repeat; seawall help conditions
+    /// Condition on each response, such as status=200 or body~ok; repeatable;
+    /// see seawall help conditions
     #[arg(long, value_name = "CONDITION")]
     expect: Vec<Expectation>,
 }

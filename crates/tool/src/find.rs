@@ -82,7 +82,10 @@ fn from_pods(
     asked: &DistributedOptions,
     files: &Read,
 ) -> anyhow::Result<ExitCode> {
-    ensure!(order.closed_loop.is_none(), "--closed-loop does not work with --on: pods send at rates");
+    ensure!(
+        order.closed_loop.is_none(),
+        "--closed-loop does not work with --on, because pods send at a given rate"
+    );
     let page = args.live_page.map(crate::live_page::PageServer::bind).transpose()?;
     ensure!(page.is_none() || !is_complete(&order)?, WHOLE);
     let drafts = ReportFiles::create(args.json.as_deref(), args.html.as_deref())?;

@@ -73,9 +73,11 @@ fn warning(results: &str) -> Option<String> {
     }
     let verdict = match document.generator_verdict {
         GeneratorVerdict::Valid => return None,
-        GeneratorVerdict::Degraded => "the generator was too slow; the latencies include its own delay",
+        GeneratorVerdict::Degraded => {
+            "the generator was too slow; the latencies include the generator's delay"
+        }
         GeneratorVerdict::GeneratorLimited => {
-            "the generator, not the target, was the limit; the figures say nothing about the target"
+            "the generator, not the target, was the limit; the results say nothing about the target"
         }
     };
     let reasons = document.findings.iter().map(|reason| format!("  {}: {}\n", reason.check, reason.measured));

@@ -40,7 +40,7 @@ const TOPICS: [(&str, &str, &str); 15] = [
     ("templates", "Placeholders in requests", include_str!("help/templates.txt")),
     (
         "steering",
-        "Commands that change, pause and end a run; its page in a browser",
+        "Commands that change, pause and end a run; the live page in a browser",
         include_str!("help/steering.txt"),
     ),
     ("generators", "Several machines that send one load", include_str!("help/generators.txt")),
@@ -60,7 +60,7 @@ const TOPICS: [(&str, &str, &str); 15] = [
     ("vegeta", "Where attack differs from vegeta", include_str!("help/vegeta.txt")),
     (
         "other-tools",
-        "Flags of hey, oha, ab, wrk and k6, and their counterparts here",
+        "Flags of hey, oha, ab, wrk and k6, and their counterparts in seawall",
         include_str!("help/other-tools.txt"),
     ),
 ];

@@ -45,10 +45,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     disable_help_subcommand = true
 )]
 struct Cli {
-    /// Maximum of sending threads that `attack` starts by itself [default: one per core]
+    /// Maximum number of sending threads that `attack` starts without --threads [default: one per core]
     #[arg(long, value_name = "N")]
     cpus: Option<NonZero<usize>>,
-    /// Vegeta's profile of itself, which is refused: it is not the load over time of `attack`
+    /// Not supported: vegeta's flag for a profile of vegeta itself; for load over time, see --stages of `attack`
     #[arg(long, value_name = "KIND", hide = true)]
     profile: Option<String>,
     #[command(subcommand)]
@@ -61,7 +61,7 @@ enum Command {
     Attack(Box<attack::AttackArgs>),
     /// Find the rate at which a target breaks, and why
     Find(Box<find::FindArgs>),
-    /// Find out which of several paths to a target is slower, and which are not
+    /// Compare several paths to a target, and find out which paths are slower
     Isolate(Box<isolate::IsolateArgs>),
     /// Find what is wrong with this node or pod, without any load
     Doctor(doctor::DoctorArgs),
@@ -168,7 +168,7 @@ fn matched(words: &[OsString]) -> Result<Cli, UsageError> {
 fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     ensure!(
         cli.profile.is_none(),
-        "-profile (vegeta's profile of itself) is not supported: use perf record. For load over time use seawall \
+        "-profile (vegeta's profile of itself) is not supported: use perf record. For load over time, use seawall \
          attack --stages …"
     );
     match cli.command {

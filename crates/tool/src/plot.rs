@@ -21,16 +21,17 @@ pub(crate) struct PlotArgs {
     /// Title of the page
     #[arg(long, default_value = "Load report")]
     title: String,
-    /// Maximum of points per line; a longer run gets wider intervals
+    /// Maximum number of points per line; a longer run has wider intervals
     #[arg(long, value_name = "POINTS", default_value_t = crate::report::series::MAX_POINTS, value_parser = points)]
     threshold: usize,
     /// Output file: .html for a page, .svg for a picture
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
-    /// html or svg [default: by the output's name, else html]
+    /// Output format: html or svg [default: from the name of the output file, else html]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Results (gob, JSON or CSV), also with HDR logs; or JSON of find and of attack summaries; formats are detected [default: stdin]
+    /// Results (gob, JSON or CSV), with or without HDR logs; or JSON of find --json and attack --summary=json; plot detects
+    /// the format [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -47,16 +48,16 @@ The page needs no network and no other file. It shows a percentile curve; respon
 counts, and targets. Drag over a chart to zoom, click a line's name to hide it. The SVG has the
 four charts.
 
-Each attack name in each file is a separate run. Several runs are drawn over each other, each from
-its own start, and compared in a table. Lost or cut results leave a gap only where they are missing.
+Each attack name in each file is a separate run. plot draws several runs over each other, each
+from its start, and compares them in a table. Lost or truncated results leave a gap in the charts.
 Memory does not depend on the run's length. HDR logs (tags lag and service) add send lag and
 service time if you give them together with results. Alone, they have no rate, status or error to
 draw: see `seawall report`.
 
-JSON of searches (find --json) and of attacks (--summary=json; a file can hold several summaries)
-is drawn as one SVG with a line per file: good responses, 99 % response time, and the share of late
-or failed requests, by offered rate. Bursts that use up a burst allowance and invalid trials are
-left out.
+JSON of searches (find --json) and of attacks (--summary=json; a file can contain several summaries)
+is drawn as one SVG with one line per file: good responses, 99 % response time, and the share of late
+or failed requests, by offered rate. The SVG leaves out invalid trials and
+bursts that use up a burst allowance.
 
 Examples:
   seawall plot results.gob > plot.html
@@ -118,7 +119,7 @@ impl PlotArgs {
             all if all == inputs.len() => Ok(PlotInputs::Curves(inputs)),
             _ => {
                 bail!(
-                    "some files hold results, others JSON of `find --json` or `attack --summary=json`: give files of one kind"
+                    "some files contain results, others contain JSON of `find --json` or `attack --summary=json`: give files of one kind"
                 )
             }
         }

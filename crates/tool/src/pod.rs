@@ -36,7 +36,7 @@ use self::pod_output::PodOutput;
 use self::trial_control::{PodExitReason, TrialController};
 use crate::{Cli, Command, exit, go_flags};
 
-/// The flags that a pod gets when it is made.
+/// The flags that a pod gets when it is created.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PodArgs {
     /// The user's command line after the program's name, as a JSON array of strings
@@ -45,7 +45,7 @@ pub(crate) struct PodArgs {
     /// Number of pods that share the load
     #[arg(long, value_name = "N", default_value = "1")]
     pods: NonZero<u64>,
-    /// Time without a message after which the coordinator counts as gone
+    /// Time without a message after which the pod treats the coordinator as lost
     #[arg(long, value_name = "DURATION", hide = true, value_parser = seawall_load::rate::parse_duration)]
     heartbeat: Option<Duration>,
 }

@@ -44,7 +44,7 @@ use crate::go_format::GoDuration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP, args_override_self = true)]
 pub(crate) struct ReportArgs {
-    /// summary, text, json, `hist[0,1ms,10ms]`, hdrplot or html
+    /// Report type: summary, text, json, `hist[0,1ms,10ms]`, hdrplot or html
     /// [default: summary on a terminal, else text]
     #[arg(long = "type", value_name = "TYPE", verbatim_doc_comment)]
     kind: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) struct ReportArgs {
     /// Output file
     #[arg(long, value_name = "FILE", default_value = "stdout")]
     output: String,
-    /// Results in gob, JSON or CSV, or intervals; formats are detected [default: stdin]
+    /// Results (gob, JSON or CSV), or intervals of attack --timeseries; report detects the format [default: stdin]
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
@@ -74,12 +74,12 @@ Types:
 What text and json say (vegeta's definitions, so that reports can be compared):
   Requests    total; rate = total / attack (N requests over N-1 intervals: a little above what
               was offered); throughput = good responses / (attack + wait)
-  Duration    total = attack + wait; attack = first to last request due; wait = last request
-              due to last response
-  Latencies   from the instant a request was due to its last byte or failure; failures and
+  Duration    total = attack + wait; attack = first to last scheduled send; wait = last
+              scheduled send to last response
+  Latencies   from the scheduled send of a request to its last byte or failure; failures and
               timeouts are included. min leaves out latencies of 0. Percentiles come from an HDR
               histogram: at most 0.1 % above the true value, never below. (vegeta interpolates
-              between about 200 points, so its 99 can be any percentile from 98.85 to 99.15.)
+              between about 200 points, so its 99th can be any percentile from 98.85 to 99.15.)
   Bytes       total and mean of response and request bodies
   Success     share of responses with status 200 to 399
   Status      count per code; code 0: no response, or a wrong one (--expect)
@@ -94,13 +94,13 @@ Inputs can be intervals (`attack --timeseries FILE`) instead of results. If they
 run, with one plan and one start, report adds them up exactly. text and summary print the lines of
 the attack's summary; json prints the summary's JSON object and each file's first line under
 generators. hist and hdrplot count the response times of sent requests, hist to 0.1 % of a bound.
-html also counts the requests that were never sent, which results do not hold, and compares runs
+html also counts the requests that were never sent, which results do not contain, and compares runs
 with different starts.
 
-Several inputs are merged in the order of time. If an input is cut or damaged, report names it on
-standard error, reports the results before the damage, and exits with 1. On a pipe, the first
-Ctrl-C waits for the remaining responses; the second ends at once. Memory does not depend on the
-length of the run.
+report merges several inputs in the order of time. If an input is cut or damaged, report names it on
+standard error, reports the results before the damage, and exits with 1. On a pipe, after the first
+Ctrl-C, report waits for the remaining responses; a second Ctrl-C ends report at once. Memory does
+not depend on the length of the run.
 
 Examples:
   echo 'GET http://127.0.0.1:8080/' | seawall attack -rate=100 -duration=10s | seawall report
@@ -200,7 +200,7 @@ pub(crate) fn report_problems(problems: &[String]) -> ExitCode {
 }
 
 /// Said of an input that was not read to its end.
-const KEPT: &str = "the report keeps the records before this point";
+const KEPT: &str = "the report includes the records before this point";
 
 /// Says what makes a report less than it seems to be, and gives the exit code.
 fn warn_and_exit_code(problems: impl Iterator<Item = String>) -> ExitCode {

@@ -772,7 +772,7 @@ fn whoever_steers_has_so_many_connections_and_so_long_a_line() {
     assert!(others.iter().all(|other| say(other, "status").starts_with("ok ")));
     let mut refused = String::new();
     UnixStream::connect(&path).unwrap().read_to_string(&mut refused).unwrap();
-    assert_eq!(refused, "error: 8 clients are connected, which is the limit: close one\n");
+    assert_eq!(refused, "error: 8 clients are connected, which is the limit: disconnect one client\n");
     let long = others.pop().unwrap();
     assert_eq!(say(&long, &"x".repeat(255)).find("is not a command"), Some(7 + 257 + 1));
     assert_eq!(say(&long, &"x".repeat(256)), "error: the line is too long: expected at most 256 bytes\n");

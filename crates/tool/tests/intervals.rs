@@ -249,7 +249,7 @@ fn a_page_of_intervals_leaves_out_the_offered_rate_over_time_and_no_error() {
     assert_eq!(errors, ["status 503"]);
     let data = page("report -type=html one other", place);
     assert_eq!(left_out(&data), ["Offered rate over time"]);
-    assert!(data["charts"]["leftOut"][0]["why"].as_str().unwrap().starts_with("Intervals do not hold"));
+    assert!(data["charts"]["leftOut"][0]["why"].as_str().unwrap().starts_with("Intervals do not contain"));
 }
 
 #[test]
@@ -277,19 +277,22 @@ fn what_needs_single_results_names_the_file_and_itself() {
     let results = ["-targets=targets -rate=100 -duration=100ms -live=none -summary=none -output=results"];
     assert!(seawall(&format!("attack {}", results[0]), place).status.code().is_some_and(|code| code != 1));
     for (words, expected) in [
-        ("encode -to=csv run", "run holds intervals, but `seawall encode` needs single results"),
-        ("plot run", "run holds intervals, but `seawall plot` needs single results"),
+        (
+            "encode -to=csv run",
+            "run contains intervals, but `seawall encode` needs results of single requests",
+        ),
+        ("plot run", "run contains intervals, but `seawall plot` needs results of single requests"),
         (
             "report -type=text -every=1s run",
-            "run holds intervals, but -every needs single results of a running attack",
+            "run contains intervals, but -every needs results of single requests from a running attack",
         ),
         (
             "report -type=json results run",
-            "run holds intervals and results holds results: give inputs of one kind",
+            "run contains intervals, but results contains results: give inputs of one kind",
         ),
         (
             "report -type=html run log",
-            "run holds intervals and log holds an HDR log: give inputs of one kind",
+            "run contains intervals, but log contains an HDR log: give inputs of one kind",
         ),
     ] {
         let said = refused(words, place);
@@ -317,12 +320,12 @@ fn what_is_nearly_a_file_of_intervals_is_named_for_what_it_is() {
         std::fs::write(place.join(name), held).unwrap();
     }
     let holds_a_summary =
-        "holds a summary: `seawall report` reads results and files of `attack --timeseries`";
+        "contains a summary: `seawall report` reads results and files of `attack --timeseries`";
     for (words, expected) in [
         ("-type=text headless", "headless: line 1 does not describe the run".to_owned()),
         ("-type=html end", "end: line 1 does not describe the run".to_owned()),
         ("-type=text empty run", "seawall: empty is empty\n".to_owned()),
-        ("-type=text summary", "summary holds a summary, not records: add --output -".to_owned()),
+        ("-type=text summary", "summary contains a summary, not records: add --output -".to_owned()),
         ("-type=html run added-up", format!("added-up {holds_a_summary}")),
     ] {
         let said = refused(&format!("report {words}"), place);
@@ -377,7 +380,7 @@ fn a_file_that_is_cut_or_damaged_is_named_and_what_stands_before_the_break_is_re
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output.stderr);
         assert!(
-            said.contains(&expected) && said.contains("the report keeps the records before this point"),
+            said.contains(&expected) && said.contains("the report includes the records before this point"),
             "{said}"
         );
         assert!((1..=100).contains(&kept(&output)), "{}", text(&output.stdout));

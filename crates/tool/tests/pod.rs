@@ -377,7 +377,7 @@ fn what_cannot_be_done_is_said_and_nothing_is_sent() {
     for (words, expected) in [
         (&["attack", "-rate", "often", "-targets", "/nowhere"][..], "often"),
         (&["attack", "-targets", "/nowhere/at/all"], "cannot read /nowhere/at/all"),
-        (&["attack"], "give a file of targets, because pods read orders"),
+        (&["attack"], "give a file of targets, because pods read commands"),
         (&["attack", "-targets", "x", "--shard", "1/2", "--start-at", "2027-01-31T12:00:00Z"], "--shard"),
         (&["report", "x"], "attack, find or isolate"),
         (&["no-such-command"], "no-such-command"),

@@ -332,7 +332,7 @@ fn hdr_logs_add_up_and_take_no_other_kind_of_report() {
     let done = seawall(&["report", "-type=hdrplot", log]).output().unwrap();
     assert!(text(&done.stdout).contains("14.057471     0.500000"), "{}", text(&done.stdout));
     let done = seawall(&["report", "-type=json", log]).output().unwrap();
-    assert!(text(&done.stderr).contains("holds only times"));
+    assert!(text(&done.stderr).contains("contains only times"));
 }
 
 /// `plot` left the named log aside and waited for results on standard input.
@@ -345,7 +345,7 @@ fn a_picture_of_hdr_logs_alone_is_refused_without_reading_standard_input() {
         let _ = child.stdin.take().unwrap().write_all(results("a", 0, 10, 3).as_bytes());
         let done = child.wait_with_output().unwrap();
         assert_eq!((done.status.code(), text(&done.stdout)), (Some(1), String::new()), "{command:?}");
-        assert!(text(&done.stderr).contains("or give the run's results together with it"), "{command:?}");
+        assert!(text(&done.stderr).contains("or give the results of the run, too"), "{command:?}");
     }
 }
 
@@ -369,7 +369,7 @@ fn an_hdr_log_beside_results_adds_the_generators_lag_to_the_page() {
     let lags = page.split("\"name\":\"lag\"").nth(1).unwrap();
     let lags = lags.split_once("\"points\":[").unwrap().1.split_once("]]").unwrap().0;
     assert_eq!(lags.matches('[').count(), 1, "{lags}");
-    assert!(page.contains("Log it with attack --hdr FILE"), "where lag comes from is not said");
+    assert!(page.contains("Log this time with attack --hdr FILE"), "where lag comes from is not said");
     let done = seawall(&["report", "-type=text"]).arg(&input).arg(&log).output().unwrap();
     assert!(
         text(&done.stderr).contains("HDR logs together with results need -type=html"),

@@ -303,7 +303,7 @@ fn what_a_lost_question_costs_is_the_timeout_that_is_set_and_nothing_where_the_s
     let cut = server(|_, _| Said::Cut, false);
     for all in [[good, nobody()], [good, cut]] {
         let why = why(&all);
-        assert!(why.contains("goes on to the next") && !why.contains(" s "), "{why}");
+        assert!(why.contains("continues with the next") && !why.contains(" s "), "{why}");
     }
 }
 

@@ -27,7 +27,8 @@ pub(super) fn judge_servers(outcomes: &[CloudServerOutcome], requests: u32) -> D
         serving.into_iter().chain(meant).collect::<Vec<_>>().join("; ")
     } else {
         let told = silent(outcomes.iter());
-        let told = if told.is_empty() { "the check could query none".to_owned() } else { told.join("; ") };
+        let told =
+            if told.is_empty() { "the check could query none of them".to_owned() } else { told.join("; ") };
         format!("no metadata server responds: {told}")
     };
     let found = DoctorFinding::ok(SERVERS, text)
@@ -143,7 +144,7 @@ fn misread(name: &str, why: InvalidServerVariable) -> Complaint {
     let (status, why, fix) = match why {
         InvalidServerVariable::UrlForHost => (
             DoctorStatus::Error,
-            "is a URL, but expected HOST or HOST:PORT: Google's libraries for Go, Python and Java add http:// and then request http://http://…",
+            "is a URL, but must be HOST or HOST:PORT: Google's libraries for Go, Python and Java add http:// and then request http://http://…",
             "remove the scheme and the path",
         ),
         InvalidServerVariable::NoHost => (
@@ -268,7 +269,7 @@ pub(super) fn judge_latency(server: &RespondingServer) -> DoctorFinding {
     if answered < asked {
         return found.with_status(
             DoctorStatus::Error,
-            format!("these requests returned no credentials: {}; most SDKs send only one request, wait at most a second for it, and then fail the call", others(server).join(", ")),
+            format!("these requests returned no credentials: {}; most SDKs send only one request, wait at most a second for its response, and then fail the call", others(server).join(", ")),
             "look at that server's log, its CPU (run the check cpu.throttling there) and its number of clients; the check identity.life shows whether SDKs refresh too often",
         );
     }
@@ -331,7 +332,7 @@ fn answers(server: &RespondingServer, answered: usize, count: usize, [median, wo
     match (asked, &server.principal) {
         (0, ServerPrincipal::NoIdentity) => {
             format!(
-                "{whose} has no credentials, so the check did not request any from it; the check sent {others} {within}"
+                "{whose} has no credentials, so the check did not request any from it; the server sent {others} {within}"
             )
         }
         (0, _) => format!("the check requested no credentials from {whose}, which sent {others} {within}"),
@@ -430,7 +431,7 @@ pub(super) fn judge_lifetime(server: &RespondingServer) -> DoctorFinding {
         Some((status, reason)) => found.with_status(
             status,
             reason,
-            "have the server issue longer sessions (AWS: MaxSessionDuration, an hour or more) and renew each session before \
+            "let the server issue longer sessions (AWS: MaxSessionDuration, an hour or more) and renew each session before \
              any of these SDKs starts to refresh it; or use newer releases of these SDKs",
         ),
         None => found,
@@ -466,7 +467,7 @@ fn thrashing(windows: &[SdkRefreshWindow], life: CredentialLifetime) -> Option<(
         ));
     }
     let text = format!(
-        "unless the server renews the credentials early, {anew} during more than four fifths of their lifetime: {soon}"
+        "unless the server renews the credentials early, {anew} during more than four fifths of the credentials' lifetime: {soon}"
     );
     (!soon.is_empty()).then_some((DoctorStatus::Warning, text))
 }
@@ -546,7 +547,7 @@ pub(super) fn judge_imds_tokens(tokens: &ImdsTokenStatus) -> DoctorFinding {
 pub(super) fn judge_google_name(asked: &Result<(), FetchError>) -> DoctorFinding {
     let found = |text: &str| DoctorFinding::ok(NAME, text.to_owned());
     match asked {
-        Ok(()) => found("metadata.google.internal leads to a metadata server"),
+        Ok(()) => found("metadata.google.internal resolves to a metadata server"),
         Err(FetchError::Timeout(_)) => found("metadata.google.internal: no response in time").with_status(
             DoctorStatus::Unknown,
             "the check cannot tell whether the name resolves or the server is slow",
@@ -554,7 +555,7 @@ pub(super) fn judge_google_name(asked: &Result<(), FetchError>) -> DoctorFinding
         ),
         Err(why) => found(&format!("metadata.google.internal: {why}")).with_status(
             DoctorStatus::Warning,
-            "Google's libraries for Python and Java and gcloud ask this name, and find no metadata server; those for Go ask 169.254.169.254",
+            "Google's libraries for Python and Java and gcloud use this name, and find no metadata server; the library for Go uses 169.254.169.254",
             "add the name to the cluster's DNS (CoreDNS, in the server block .:53: hosts { 169.254.169.254 metadata.google.internal and fallthrough, on two lines }), \
              or set GCE_METADATA_HOST=169.254.169.254 in the pod",
         ),

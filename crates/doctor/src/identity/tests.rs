@@ -181,7 +181,7 @@ fn a_variable_that_is_misread_is_told_by_what_was_expected() {
     let told = |name, value: &str| found(&Servers::default(), &[(name, value)]).swap_remove(0);
     let host = told("GCE_METADATA_HOST", "http://127.0.0.1:8080");
     assert_eq!(host.status, DoctorStatus::Error);
-    assert!(reason(&host).contains("expected HOST or HOST:PORT") && reason(&host).contains("http://http://"));
+    assert!(reason(&host).contains("must be HOST or HOST:PORT") && reason(&host).contains("http://http://"));
     for (name, value, why) in [
         ("GCE_METADATA_HOST", "a".repeat(100_000), "is not HOST or HOST:PORT"),
         ("GCE_METADATA_HOST", "a\u{1b}[31m".to_owned(), "is not HOST or HOST:PORT"),

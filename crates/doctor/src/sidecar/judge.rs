@@ -342,7 +342,7 @@ fn connections(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
         None => found,
         Some(_) => found.with_status(
             DoctorStatus::Warning,
-            "nearly every request opens a connection: each pays for handshakes, TLS included, and leaves a port in TIME_WAIT (ports.use)",
+            "nearly every request opens a connection: each request waits for handshakes (TCP and TLS) and leaves a port in TIME_WAIT (ports.use)",
             "let the server keep connections alive for longer than Envoy's idle timeout, and look for maxRequestsPerConnection: 1 in a DestinationRule",
         ),
     }
@@ -374,7 +374,7 @@ fn protocol(before: &EnvoyStats, after: &EnvoyStats) -> DoctorFinding {
     };
     found.with_status(
         status,
-        "Envoy cannot detect protocols in which the server speaks first (MySQL, SMTP): each connection waits the whole listener_filters_timeout",
+        "Envoy cannot detect protocols in which the server speaks first (MySQL, SMTP): each connection waits for the whole listener_filters_timeout",
         "declare the protocol of the port (Kubernetes: appProtocol, or a port name such as tcp-mysql), so that Envoy skips detection",
     )
 }

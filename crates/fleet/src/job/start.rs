@@ -130,7 +130,7 @@ impl PodStartup {
     }
 
     fn late(&self, runs: usize, obstacle: Option<Obstacle>) -> Obstacle {
-        let so_far = format!("after {:?} only {runs} of {} pods are running", self.within, self.pods);
+        let so_far = format!("after {:?}, only {runs} of {} pods are running", self.within, self.pods);
         let shown_by = self.place.kubectl(&format!(
             "get pods --selector {}={}",
             crate::manifest::JOB_NAME_LABEL,

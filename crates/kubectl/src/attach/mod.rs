@@ -96,7 +96,7 @@ pub enum StdinError {
     #[error("too many messages wait to be sent: the limit is {WAITING}")]
     Full,
     /// The attachment has ended.
-    #[error("the attachment has ended")]
+    #[error("the connection to the pod has ended")]
     Ended,
 }
 
@@ -263,7 +263,7 @@ async fn next<R: AsyncRead>(
 }
 
 fn ended() -> KubeError {
-    KubeError::Unreachable("the connection of an attachment ended".into())
+    KubeError::Unreachable("the connection to a pod (kubectl attach) ended".into())
 }
 
 /// Converts a message to an event; `None` for an empty message or an unknown stream.

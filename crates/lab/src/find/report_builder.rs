@@ -109,7 +109,7 @@ fn contradiction(report: &SearchReport) -> Option<String> {
     let bracket = report.cliff.bracket?;
     Some(match report.contradiction()? {
         report::BracketContradiction::BadBelow(rate) => format!(
-            "a trial at {rate:.3}/s was bad, below the interval of {:.3} to {:.3}/s: continue with --resume, which repeats it",
+            "a trial at {rate:.3}/s was bad, below the interval of {:.3} to {:.3}/s: continue with --resume, which repeats this trial",
             bracket.lower, bracket.upper
         ),
         report::BracketContradiction::EndsAbove(offered) => format!(

@@ -566,7 +566,7 @@ fn in_words(cut: &IsolateStopReason, ways: &[&VariantStats]) -> String {
             (way, _) => {
                 let name = way.map_or("?", |way| way.name.as_str());
                 format!(
-                    "too many requests have no response (as many as are sent in two seconds), and most of these are requests of {name:?}: lower --rate, because it is above the limit of {name:?}"
+                    "too many requests have no response (as many as are sent in two seconds), and most of these are requests of {name:?}: lower --rate, because this rate is above the limit of {name:?}"
                 )
             }
         },

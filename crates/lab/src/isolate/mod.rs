@@ -162,7 +162,7 @@ pub fn isolate(
     // Requests that this machine sent late queue at the target without its fault.
     if answer.outcome == IsolateOutcome::Overloaded && is_own {
         let detail =
-            "too many requests were in flight (as many as are due in two seconds), because this generator sent requests late".to_owned();
+            "too many requests were in flight (as many as are scheduled in two seconds), because this generator sent requests late".to_owned();
         return IsolateReport {
             outcome: IsolateOutcome::GeneratorLimited,
             stop_reason: Some(ReportedStopReason::GeneratorLimited),

@@ -114,7 +114,7 @@ mod deflated {
         from: D,
     ) -> Result<T, D::Error> {
         let text = String::deserialize(from)?;
-        unpack(&text).ok_or_else(|| D::Error::custom("expected figures in base64"))
+        unpack(&text).ok_or_else(|| D::Error::custom("expected statistics in base64"))
     }
 }
 

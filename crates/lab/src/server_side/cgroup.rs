@@ -27,7 +27,7 @@ pub enum CgroupError {
     Unread(ProbeError),
     /// The directory has none of the files.
     #[error(
-        "{0} has no control group files: name the group's own directory (cgroup v1: one directory per controller)"
+        "{0} has no control group files: give the directory of the control group itself (cgroup v1: one directory per controller)"
     )]
     NotACgroupDirectory(String),
 }

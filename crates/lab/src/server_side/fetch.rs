@@ -30,7 +30,7 @@ pub struct MetricsEndpoint {
 pub enum MetricsUrlError {
     /// The URL does not begin with `http://`.
     #[error(
-        "{0}: expected an http:// URL; if the server offers its metrics only over TLS, use a local proxy that ends TLS"
+        "{0}: expected an http:// URL; if the server offers its metrics only over TLS, use a local proxy that terminates TLS"
     )]
     Scheme(String),
     /// The URL has no host, contains a user name, or has an invalid target.
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(parts("http://[::1]?x=1"), ("[::1]:80".into(), "/metrics?x=1".into()));
         assert_eq!(parts("http://[::1]:2/a?x"), ("[::1]:2".into(), "/a?x".into()));
         let refused = |url| MetricsEndpoint::resolve(url).unwrap_err().to_string();
-        assert!(refused("https://127.0.0.1/metrics").contains("a local proxy that ends TLS"));
+        assert!(refused("https://127.0.0.1/metrics").contains("a local proxy that terminates TLS"));
         assert!(refused("127.0.0.1:9901").contains("expected an http:// URL"));
         for url in [
             "http://",

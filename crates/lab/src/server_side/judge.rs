@@ -138,10 +138,10 @@ fn span<A, B>(begin: &Timestamped<A>, end: &Timestamped<B>) -> Result<f64, &'sta
     let span = length(begin.from, end.to) - (first + last) / 2.0;
     match () {
         () if length(begin.to, end.from) < SHORTEST.as_secs_f64() => {
-            Err("the time between the two reads of the server's figures is too short")
+            Err("the time between the two reads of the server's measurements is too short")
         }
         () if (first + last) / 2.0 > MOST_BLUR * span => Err(
-            "each read of the server's figures took too long compared with the time between the two reads",
+            "each read of the server's measurements took too long compared with the time between the two reads",
         ),
         () => Ok(span),
     }
@@ -187,17 +187,17 @@ mod tests {
         };
         assert_eq!(
             untested(&look(0, 10, page), &look(400, 410, later)),
-            "metrics: the time between the two reads of the server's figures is too short"
+            "metrics: the time between the two reads of the server's measurements is too short"
         );
         let blurred = untested(&look(0, 900, page), &look(1500, 2500, later));
         assert_eq!(
             blurred,
-            "metrics: each read of the server's figures took too long compared with the time between the two reads"
+            "metrics: each read of the server's measurements took too long compared with the time between the two reads"
         );
         let same = look(0, 10, page);
         assert_eq!(
             untested(&same, &same),
-            "metrics: the time between the two reads of the server's figures is too short"
+            "metrics: the time between the two reads of the server's measurements is too short"
         );
     }
 

@@ -85,7 +85,7 @@ impl TryFrom<IntervalJson> for IntervalStats {
             (None, Some(digits @ 0..=MOST_DIGITS), Some(packed)) => LoadStats::unpacked(&packed, digits),
             _ => None,
         };
-        stats.map(|stats| Self { from, to, stats }).ok_or("the figures of the interval contradict each other")
+        stats.map(|stats| Self { from, to, stats }).ok_or("the numbers of the interval contradict each other")
     }
 }
 

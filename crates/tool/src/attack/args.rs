@@ -21,14 +21,14 @@ use crate::distributed::{DistributedArgs, DistributedOptions, LoadCommand, LoadC
 use crate::expectation_args::ExpectationArgs;
 use crate::live_page::LoopbackAddress;
 
-/// vegeta's flags with vegeta's defaults, then ours.
+/// The flags of `attack`: vegeta's flags with vegeta's defaults, then Seawall's flags.
 #[derive(Debug, clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct AttackArgs {
-    /// Target URLs, used in turn (http:// can be left out); without a URL, see --targets
+    /// Target URLs, requested in turn; http:// is optional; without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,
-    /// Name of the attack, in each result and in the header X-Vegeta-Attack
+    /// Name of the attack; each result and the request header X-Vegeta-Attack contain this name
     #[arg(long, default_value = "", hide_default_value = true)]
     pub(crate) name: String,
     /// Targets file
@@ -43,22 +43,22 @@ pub(crate) struct AttackArgs {
     /// Format of the results: gob, json or csv
     #[arg(long, value_name = "FORMAT", default_value = "gob")]
     pub(crate) to: results::ResultFormat,
-    /// Add the request's connection to each result (json and csv only): its number, its count of earlier requests, and
-    /// the nanoseconds that it was idle, connected, shook hands for TLS and waited for the first byte; six columns in csv
+    /// Add six values to each result (json and csv only): the number of the connection, its number of earlier requests, and
+    /// the nanoseconds of idle time, of the connect, of the TLS handshake and of the wait for the first byte
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) connection_timings: bool,
     #[command(flatten)]
     pub(crate) request_args: RequestArgs,
-    /// Send bodies in chunked transfer coding
+    /// Send bodies with chunked transfer encoding
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) chunked: bool,
-    /// Read targets during the attack, which ends with the last target
+    /// Read targets while the attack runs; the attack ends after the last target
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) lazy: bool,
-    /// Fill {{placeholders}} in paths, header values and bodies for each request; seawall help templates
+    /// Fill {{placeholders}} in paths, header values and bodies for each request; see seawall help templates
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) template: bool,
@@ -68,92 +68,95 @@ pub(crate) struct AttackArgs {
     /// How long to send; 0: until stopped [default: 10s with a URL, else 0]
     #[arg(short = 'z', long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// Time limit to connect, then to respond; 0: none
+    /// Time limit to connect, and again to respond; 0: none
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::parse_duration)]
     pub(crate) timeout: Duration,
-    /// Time limit from the scheduled send to the end of the response; a request past it is not sent
+    /// Time limit from the scheduled send to the end of the response; after this limit, seawall does not send the request
     #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) deadline: Option<Duration>,
     /// Requests per second of all clients together; hey's -q is per client [default: 50]
     #[arg(short = 'q', long, visible_alias = "rps", value_name = "N[/UNIT]")]
     pub(crate) rate: Option<RateSetting>,
-    /// Accepted as in vegeta, without effect
+    /// Has no effect; seawall accepts this flag because vegeta has it
     #[arg(long, value_name = "N", default_value = "10", hide_default_value = true)]
     pub(crate) workers: u64,
-    /// Maximum of requests in flight [default: what the open-files limit allows]
+    /// Maximum number of requests in flight [default: as many as the open-files limit allows]
     #[arg(long, value_name = "N", default_value = "18446744073709551615", hide_default_value = true)]
     pub(crate) max_workers: u64,
-    /// Rate over time, such as "ramp 0 to 500/s for 1m"; seawall help stages
+    /// Rate over time, e.g. "ramp 0 to 500/s for 1m"; see seawall help stages
     #[arg(long, value_name = "STAGES", conflicts_with_all = ["rate", "concurrency"])]
     pub(crate) stages: Option<String>,
     /// How requests are spaced: constant, poisson or burst:N
     #[arg(long, value_name = "SPACING", default_value = "constant")]
     pub(crate) arrivals: ArrivalSpacingFlag,
-    /// Send only shard I of N of the schedule, such as 2/3, while other machines send the rest; seawall help generators
+    /// Send only shard I of N of the schedule, such as 2/3; other machines send the other shards; see seawall help generators
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true)]
     pub(crate) shard: ScheduleShard,
-    /// When the schedule begins, such as 2027-01-31T12:00:00Z [default: at once]
+    /// Start time of the schedule, such as 2027-01-31T12:00:00Z [default: now]
     #[arg(long, value_name = "INSTANT")]
     pub(crate) start_at: Option<StartAt>,
-    /// Number of requests; the run ends at the first of -n and -z
+    /// Number of requests; with -z, the first limit reached ends the run
     #[arg(short = 'n', long, value_name = "N")]
     pub(crate) requests: Option<u64>,
-    /// Clients of a closed loop, with kept connections (ab -k); with a rate: maximum of requests in flight
+    /// Number of clients in a closed loop, with keep-alive (ab -k); with a rate: maximum number of
+    /// requests in flight
     #[arg(short, long, value_name = "N", conflicts_with = "max_workers")]
     pub(crate) concurrency: Option<u64>,
-    /// Stop the attack, within a tenth of a second, at more errors than this number, or than a share such as 5% (of at least
-    /// 100 requests)
+    /// Stop the attack within 0.1 s if there are more errors than this number, or than this share of at least 100 requests,
+    /// such as 5%
     #[arg(long, value_name = "N|SHARE")]
     pub(crate) max_errors: Option<MaxErrors>,
-    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; seawall help slo
+    /// Objectives, such as "p99<100ms,errors<0.1%"; repeatable; exit code 3 if missed; see seawall help slo
     #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
     pub(crate) slo: Vec<Objectives>,
-    /// With -max-workers requests in flight, the next request waits (queue), or is counted and not sent (drop)
+    /// What happens while -max-workers requests are in flight: the next request waits (queue), or seawall counts the request
+    /// and does not send it (drop)
     #[arg(long, value_name = "POLICY", default_value = "queue")]
     pub(crate) on_saturation: OnSaturationFlag,
-    /// If the reader of the records is too slow, senders wait (wait), or drop and count records (drop)
+    /// What happens if the reader of the records is too slow: the sending threads wait (wait), or they drop records and
+    /// count them (drop)
     #[arg(long, value_name = "POLICY", default_value = "wait")]
     pub(crate) on_slow_output: OnSlowOutputFlag,
-    /// Redirects to follow; -1: a redirect is the response
+    /// Maximum number of redirects to follow; -1: take the redirect as the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
-    /// Bytes of each body to keep in the results; -1: all, up to 64 MiB of each
+    /// Maximum number of bytes of each response body in the results; -1: the whole body, up to 64 MiB
     #[arg(long, value_name = "SIZE", default_value = "-1", allow_hyphen_values = true)]
     pub(crate) max_body: MaxBody,
     /// Number of sample responses per outcome in --summary=json, each with status, headers and the first KiB of the body
     #[arg(long, value_name = "N", default_value = "0", hide_default_value = true)]
     pub(crate) sample_responses: usize,
-    /// Sending threads [default: as many as the rate needs, at most one per core or -cpus]
+    /// Number of sending threads [default: as many as the rate needs, at most one per core or -cpus]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// Busy-poll instead of sleeping in waits shorter than this; more precise, but uses CPU [default: 100µs with a free
-    /// core and without a CPU quota, else 0]
+    /// Busy-poll, instead of sleeping, in waits shorter than this; the send times are more precise, but seawall uses more
+    /// CPU [default: 100µs with a free core and without a CPU quota, else 0]
     #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) busy_poll: Option<Duration>,
-    /// Length of the warm-up, which the statistics and the results leave out
+    /// Length of the warm-up; the statistics and the results exclude the warm-up
     #[arg(long, value_name = "DURATION", default_value = "0", hide_default_value = true, value_parser = rate::parse_duration)]
     pub(crate) warm_up: Duration,
     /// File for an HDR log of response time, service time and send lag per interval; `seawall plot` reads it together with results
     #[arg(long, value_name = "FILE")]
     pub(crate) hdr: Option<String>,
-    /// File for all measurements, a line of JSON per interval; `seawall report` reads such files and merges several
+    /// File for all measurements, with one line of JSON per interval; `seawall report` reads and merges such files
     #[arg(long, value_name = "FILE")]
     pub(crate) timeseries: Option<String>,
     /// Length of an interval of --timeseries, --hdr and -prometheus-addr: at least 50ms
     #[arg(long, value_name = "DURATION", default_value = "1s")]
     pub(crate) interval: SamplingInterval,
-    /// Serve Prometheus metrics at HOST:PORT while the attack runs, on any path; the metrics show the targets' URLs,
-    /// so prefer loopback, such as 127.0.0.1:8880
+    /// Serve Prometheus metrics at HOST:PORT, on any path, while the attack runs; the metrics show the targets' URLs,
+    /// so prefer a loopback address, such as 127.0.0.1:8880
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub(crate) prometheus_addr: String,
-    /// Show the run while it goes on: view (fills the terminal, keys change the rate), lines (one per second on standard
-    /// error), none, or auto (the view on a terminal, lines in a pipe)
+    /// Show the progress of the run: view (a full-screen view; keys change the rate), lines (one line per second on
+    /// standard error), none, or auto (view on a terminal, lines in a pipe)
     #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true)]
     pub(crate) live: LiveMode,
-    /// Unix socket that takes commands for the attack, from this user only; seawall help steering
+    /// Unix socket on which the attack accepts commands, from this user only; see seawall help steering
     #[arg(long, value_name = "PATH")]
     pub(crate) control_socket: Option<PathBuf>,
-    /// Serve the run's page at this loopback address, such as 127.0.0.1:0
+    /// Serve a live page of the run at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<LoopbackAddress>,
     /// Summary: text, json or none [default: text; none if stdout has records]
@@ -191,19 +194,19 @@ impl AttackArgs {
         let refused = [
             (
                 self.lazy,
-                "-lazy does not work with --on, because pods get their targets before the run: leave it out",
+                "-lazy does not work with --on, because pods get their targets before the run: leave out -lazy",
             ),
             (
                 !self.shard.is_whole(),
-                "--shard does not work with --on, because each pod sends a shard of its own: leave it out",
+                "--shard does not work with --on, because seawall gives each pod a shard: leave out --shard",
             ),
             (
                 self.sample_responses > 0,
-                "--sample-responses does not work with --on, because pods report figures only: sample responses without --on",
+                "--sample-responses does not work with --on, because pods report only statistics: to sample responses, leave out --on",
             ),
             (
                 !self.prometheus_addr.is_empty(),
-                "-prometheus-addr does not work with --on, because pods report no figures per target: use --live-page or --timeseries",
+                "-prometheus-addr does not work with --on, because pods report no statistics per target: use --live-page or --timeseries",
             ),
         ];
         let refused = refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why.to_owned());
@@ -211,21 +214,21 @@ impl AttackArgs {
     }
 }
 
-/// `--on-saturation`.
+/// The values of `--on-saturation`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum OnSaturationFlag {
-    /// Wait for room.
+    /// The request waits until it may be sent.
     Queue,
-    /// Count the request, and do not send it.
+    /// Seawall counts the request and does not send it.
     Drop,
 }
 
-/// `--on-slow-output`.
+/// The values of `--on-slow-output`.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum OnSlowOutputFlag {
-    /// Senders wait.
+    /// The sending threads wait.
     Wait,
-    /// Records are dropped and counted.
+    /// The sending threads drop records and count them.
     Drop,
 }
 
@@ -238,27 +241,27 @@ impl From<OnSlowOutputFlag> for record_output::SlowOutputPolicy {
     }
 }
 
-/// `--summary`.
+/// The values of `--summary`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SummaryFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For programs, on one line.
+    /// JSON for programs, on one line.
     Json,
-    /// Not at all.
+    /// No summary.
     None,
 }
 
-/// `--live`.
+/// The values of `--live`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LiveMode {
-    /// The view on a terminal to which no other program writes, lines elsewhere.
+    /// `view` on a terminal to which no other program writes; `lines` elsewhere.
     Auto,
-    /// A page that fills the terminal; keys change the rate.
+    /// A full-screen terminal view; keys change the rate.
     View,
     /// One line per second on standard error.
     Lines,
-    /// Not at all.
+    /// No progress output.
     None,
 }
 

@@ -31,9 +31,7 @@ pub(crate) fn describe_missing_verdict(judgement: &Judgement) -> String {
     let checks: Vec<_> = judgement.reasons.iter().map(|reason| reason.check.as_ref()).collect();
     let lead = match judgement.generator_verdict {
         GeneratorVerdict::GeneratorLimited => "this machine, not the target, was the limit",
-        _ => {
-            "without the delay that this machine added, the run would have met the objectives that it missed"
-        }
+        _ => "the run missed objectives only because of the delay that this machine added",
     };
     format!("no verdict: {lead} ({})", checks.join(", "))
 }

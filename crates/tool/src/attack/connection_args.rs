@@ -22,58 +22,59 @@ use seawall_load::tls::TlsOptions;
 
 use super::targets::RequestLimits;
 
-/// vegeta's flags with vegeta's defaults, then ours.
+/// The connection flags: vegeta's flags with vegeta's defaults, then Seawall's flags.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Connections")]
 pub(crate) struct ConnectionArgs {
-    /// Keep connections open
+    /// Keep connections open after a response
     #[arg(short = 'k', long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     keepalive: bool,
-    /// Repeat, as Go does, a request that the server lost when it closed an idle connection, or did not process
+    /// Send a request again, as Go does, if the server closed an idle connection or did not process the request
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     retries: bool,
-    /// Maximum of idle connections per host
+    /// Maximum number of idle connections per host
     #[arg(long, value_name = "N", default_value_t = IDLE_CONNECTIONS)]
     connections: usize,
-    /// Maximum of connections per host; 0: no limit
+    /// Maximum number of connections per host; 0: no limit
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) max_connections: usize,
-    /// Requests after which a connection is closed
+    /// Number of requests after which seawall closes a connection
     #[arg(long, value_name = "N")]
     requests_per_connection: Option<u64>,
-    /// Age at which a connection stops taking requests
+    /// Maximum age of a connection; an older connection gets no new request
     #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     connection_age: Option<Duration>,
-    /// Source addresses, used in turn; may repeat, or a comma list
+    /// Source addresses; connections use the addresses in turn; repeatable, or a comma-separated list
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     laddr: Vec<IpAddr>,
     /// Connect to this Unix socket instead of the target's address
     #[arg(long, value_name = "PATH", default_value = "", hide_default_value = true)]
     unix_socket: String,
-    /// Connect to another address, host:port:host:port; may repeat; destinations of one source are used in turn
+    /// Connect to another address, host:port:host:port; repeatable; if one source has several destinations,
+    /// connections use them in turn
     #[arg(long, value_name = "FROM:TO")]
     connect_to: Vec<ConnectTo>,
-    /// DNS servers, IP or IP:PORT, instead of the system's resolver; a comma list
+    /// Comma-separated list of DNS servers, IP or IP:PORT, to use instead of the system's resolver
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     resolvers: Vec<Resolver>,
-    /// How long a resolved address is used; 0: for ever, -1: for one connection
+    /// How long seawall uses a resolved address; 0: forever; -1: for one connection only
     #[arg(long, value_name = "DURATION", default_value = "0s", allow_hyphen_values = true)]
     dns_ttl: DnsTtl,
-    /// HTTP proxy: a URL, env for HTTP_PROXY, HTTPS_PROXY and NO_PROXY, or none
+    /// HTTP proxy: a URL, env (uses HTTP_PROXY, HTTPS_PROXY and NO_PROXY) or none
     #[arg(long, value_name = "PROXY", default_value = "env")]
     proxy: String,
-    /// Header of CONNECT requests to a proxy; may repeat
+    /// Header of CONNECT requests to a proxy; repeatable
     #[arg(long, value_name = "HEADER")]
     proxy_header: Vec<String>,
-    /// Client certificate, PEM
+    /// Client certificate (PEM file)
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     cert: String,
-    /// Key of the client certificate, PEM, if it is in another file
+    /// Key of the client certificate (PEM file), if the file of --cert has no key
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     key: String,
-    /// Certificates to trust instead of the system's, PEM; a comma list
+    /// Comma-separated list of PEM files with certificates to trust, instead of the system's certificates
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     root_certs: Vec<PathBuf>,
     /// Accept any server certificate
@@ -84,18 +85,18 @@ pub(crate) struct ConnectionArgs {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     session_tickets: bool,
-    /// Speak HTTP/2 where the TLS handshake allows it
+    /// Use HTTP/2 if the server selects HTTP/2 in the TLS handshake
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     http2: bool,
-    /// Speak HTTP/2 without TLS
+    /// Use HTTP/2 without TLS
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     h2c: bool,
-    /// Maximum of streams on one HTTP/2 connection
+    /// Maximum number of streams on one HTTP/2 connection
     #[arg(long, value_name = "N", default_value_t = 100)]
     streams: usize,
-    /// HTTP/2 connections per host and thread; seawall opens more when all streams are in use
+    /// Number of HTTP/2 connections per host and thread; seawall opens more when all streams are in use
     #[arg(long, value_name = "N", default_value_t = 1)]
     http2_connections: usize,
 }
@@ -123,7 +124,9 @@ impl FromStr for ConnectTo {
             rest.is_empty().then_some(Self { from, to })
         };
         parse().ok_or_else(|| {
-            format!("{text:?} is not a mapping: expected host:port:host:port, IPv6 addresses in brackets")
+            format!(
+                "{text:?} is not a mapping: expected host:port:host:port, with IPv6 addresses in brackets"
+            )
         })
     }
 }
@@ -203,7 +206,7 @@ impl ConnectionArgs {
             (!self.laddr.is_empty(), "-laddr does not work with --on, because each pod has its own address"),
             (
                 !self.unix_socket.is_empty(),
-                "-unix-socket does not work with --on, because pods do not have the socket",
+                "-unix-socket does not work with --on, because the socket does not exist in the pods",
             ),
         ];
         refused.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, why)| why.to_owned()).collect()
@@ -231,7 +234,7 @@ impl ConnectionArgs {
             // Nothing is lost if nobody can read it.
             let _ = writeln!(
                 stderr(),
-                "seawall: requests use the proxies of the environment; --proxy=none turns them off"
+                "seawall: the environment variables name a proxy, and requests use that proxy; --proxy=none turns the proxy off"
             );
         }
         for line in &self.proxy_header {

@@ -125,7 +125,7 @@ fn accept_loop(listener: &UnixListener, hand: &Arc<CommandHandler>) {
             // Who is gone does not hear it.
             let _ = answer(
                 &client,
-                &format!("error: {CLIENTS} clients are connected, which is the limit: close one"),
+                &format!("error: {CLIENTS} clients are connected, which is the limit: disconnect one client"),
             );
             continue;
         }

@@ -84,7 +84,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
     refuse(has_urls && args.targets != "stdin", "a URL and -targets exclude each other: give one");
     refuse(
         has_urls && args.lazy,
-        "-lazy reads targets from a file until its end: give -targets instead of a URL",
+        "-lazy reads targets until the end of a file: give -targets instead of a URL",
     );
     refuse(
         has_urls && args.connection_args.has_custom_idle_limit(),
@@ -169,7 +169,7 @@ fn in_flight(
     if least > room {
         let needed = least.saturating_add(RESERVED_DESCRIPTORS);
         bail!(
-            "{least} requests in flight need {needed} open files, but the limit is {files}: raise it in this shell, as \
+            "{least} requests in flight need {needed} open files, but the limit is {files}: raise the limit in this shell, as \
              root, with prlimit --pid $$ --nofile={needed}"
         );
     }
@@ -256,7 +256,7 @@ fn warn_of_cut_body(bytes: u64) {
         // Nothing is lost if nobody can read it.
         let _ = writeln!(
             stderr(),
-            "seawall: the results keep the first 64 MiB of a body of {bytes} bytes, whatever -max-body says"
+            "seawall: the results keep only the first 64 MiB of a body of {bytes} bytes, even with a larger -max-body"
         );
     });
 }

@@ -6,13 +6,13 @@ use seawall_load::target::parse_header;
 /// The flags about requests, except their URLs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RequestArgs {
-    /// Method of requests to URLs [default: GET; POST with a body]
+    /// HTTP method for the URLs [default: GET; POST with a body]
     #[arg(short, long, value_name = "METHOD", value_parser = method)]
     method: Option<String>,
-    /// Request header, "Key: value"; may repeat
+    /// Request header, "Key: value"; repeatable
     #[arg(short = 'H', long, value_name = "HEADER")]
     header: Vec<String>,
-    /// Body for targets without a body, as typed
+    /// Text to send, unchanged, as the body of targets without a body
     #[arg(short, long, value_name = "TEXT", conflicts_with = "body")]
     data: Option<String>,
     /// File with the body for targets without a body
@@ -47,7 +47,7 @@ impl RequestArgs {
         let mut mistakes: Vec<String> =
             self.header.iter().filter_map(|line| Some(parse_header(line).err()?.to_string())).collect();
         if self.method.is_some() && !has_urls {
-            mistakes.push("--method needs a URL: targets of a file have methods of their own".to_owned());
+            mistakes.push("--method needs a URL: targets in a file name their own methods".to_owned());
         }
         mistakes
     }

@@ -31,7 +31,7 @@ pub(crate) fn format_summary(judgement: &Judgement, summary: &Summary) -> String
     row(
         &mut out,
         "Duration",
-        "schedule, last answer at",
+        "schedule, last response at",
         &format!("{}, {}", format_brief_time(summary.duration), format_brief_time(summary.elapsed)),
     );
     after(&mut out, summary);
@@ -73,7 +73,7 @@ pub(crate) fn format_headline(load: &str, judgement: &Judgement, has_spent_error
     } else {
         let word = match judgement.meets_objectives() {
             Some(true) if has_spent_errors => {
-                "STOPPED: there were more errors than --max-errors; met until then"
+                "STOPPED: there were more errors than --max-errors; until then, these objectives were met"
             }
             Some(true) => "PASSED",
             Some(false) => "MISSED",
@@ -107,22 +107,22 @@ fn verdict(judgement: &Judgement, summary: &Summary) -> String {
         GeneratorVerdict::Valid => String::new(),
         // The delay lengthens latencies, so objectives that are met with the delay are also met without it.
         GeneratorVerdict::Degraded if !judgement.objectives.is_empty() && judgement.meets_objectives() == Some(true) => {
-            "Note: this machine was slow at times; the objectives are met although the latencies below include its delay\n".to_owned()
+            "Note: this machine was slow at times; the objectives are met although the latencies below include this machine's delay\n".to_owned()
         }
         // Without this machine's delay, the objectives are missed, too: else there is no verdict.
         GeneratorVerdict::Degraded if judgement.meets_objectives() == Some(false) => {
-            "Note: this machine was slow at times; the objectives are missed without its delay, too, but it is part of the latencies below\n"
+            "Note: this machine was slow at times; the objectives are missed even without this machine's delay, which the latencies below include\n"
                 .to_owned()
         }
         GeneratorVerdict::Degraded if summary.sent > 0 && summary.status_codes.is_empty() => {
-            "Note: this machine was slow at times; there was no response whose latency its delay could lengthen\n".to_owned()
+            "Note: this machine was slow at times; no response arrived, so the delay changed no latency\n".to_owned()
         }
         GeneratorVerdict::Degraded => {
-            "GENERATOR DEGRADED: this machine was too slow; the latencies below include its own delay\n"
+            "GENERATOR DEGRADED: this machine was too slow; the latencies below include this machine's delay\n"
                 .to_owned()
         }
         GeneratorVerdict::GeneratorLimited => {
-            "GENERATOR LIMITED: this machine, not the target, was the limit; the figures below say nothing about the target\n"
+            "GENERATOR LIMITED: this machine, not the target, was the limit; the results below say nothing about the target\n"
                 .to_owned()
         }
     };
@@ -145,7 +145,7 @@ fn after(out: &mut String, summary: &Summary) {
     let AfterSchedule { completed: ended, good } = summary.after_schedule;
     if ended > 0 {
         let time = format_brief_time(summary.elapsed.saturating_sub(summary.duration));
-        row(out, "After it", "ended, good, in", &format!("{ended}, {good}, {time}"));
+        row(out, "Afterwards", "ended, good, in", &format!("{ended}, {good}, {time}"));
     }
 }
 
@@ -179,7 +179,10 @@ pub(crate) fn format_warnings(judgement: &Judgement, summary: &Summary) -> Strin
     let given_up = ["dropped", "shed", "template"].iter().filter_map(|kind| summary.failures.get(kind));
     let unsent = summary.not_sent.saturating_sub(given_up.sum());
     if unsent > 0 {
-        let _ = writeln!(out, "seawall: {unsent} requests of the schedule were not sent before its end");
+        let _ = writeln!(
+            out,
+            "seawall: {unsent} requests of the schedule were not sent before the schedule ended"
+        );
     }
     if summary.records_dropped > 0 {
         let _ = writeln!(
@@ -297,7 +300,7 @@ mod tests {
         let late = MachineFinding { id: "lag", grade, measured: None, limit: None, unit: "", text };
         let summary = Summary::new(&outcome);
         let said = verdict(&Judgement::new(&outcome, &summary, vec![late], None), &summary);
-        assert!(said.starts_with("Note: this machine was slow at times; there was no response"), "{said}");
+        assert!(said.starts_with("Note: this machine was slow at times; no response arrived"), "{said}");
     }
 
     #[test]
@@ -345,7 +348,10 @@ mod tests {
         };
         let stopped = "STOPPED: there were more errors than --max-errors";
         assert_eq!(of(None), stopped);
-        assert_eq!(of(Some("p50<1s")), format!("{stopped}; met until then: p50 < 1s (measured 988ms)"));
+        assert_eq!(
+            of(Some("p50<1s")),
+            format!("{stopped}; until then, these objectives were met: p50 < 1s (measured 988ms)")
+        );
         assert!(of(Some("errors<1%")).starts_with("MISSED: errors < 1 %"));
     }
 

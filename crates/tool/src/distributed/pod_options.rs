@@ -220,10 +220,7 @@ impl DistributedArgs {
         };
         refuse(
             self.max_pods.is_some() && beside.command != LoadCommand::Find,
-            format!(
-                "--max-pods works with find only: {} always uses the number of --pods",
-                beside.command.name()
-            ),
+            format!("--max-pods works with find only: {} always uses --pods pods", beside.command.name()),
         );
         refuse(
             self.max_pods.is_some_and(|most| most < self.pods.unwrap_or(1)),
@@ -231,14 +228,14 @@ impl DistributedArgs {
         );
         refuse(
             self.dry_run && self.keep_job,
-            "--keep-job does not work with --dry-run, which creates no Job: leave it out".to_owned(),
+            "--keep-job does not work with --dry-run, which creates no Job: leave out --keep-job".to_owned(),
         );
         let is_in_volume = |path: &str| self.volume.iter().any(|volume| volume_contains(volume.path(), path));
         let is_by_pods = (!self.volume.is_empty() || self.dry_run) && self.attach_job.is_none();
         refuse(
             is_by_pods && beside.output.is_some_and(|path| path != STDOUT_NAME && !is_in_volume(path)),
             format!(
-                "-output={}: the pods write the records, and the pods do not have this path; give --volume pvc:CLAIM:/PATH and an -output below /PATH, or give -output=none",
+                "-output={}: the pods write the records, but this path does not exist in the pods: give --volume pvc:CLAIM:/PATH and an -output below /PATH, or give -output=none",
                 beside.output.unwrap_or_default()
             ),
         );

@@ -12,7 +12,7 @@ pub(super) struct FaultArgs {
     /// Delay of every response
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::parse_duration)]
     latency: Duration,
-    /// Additional random delay, uniform from 0 to this
+    /// Additional random delay of every response, uniform from 0 to this duration
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse::parse_duration)]
     jitter: Duration,
     /// Share of requests that fail
@@ -33,7 +33,7 @@ pub(super) struct FaultArgs {
     /// Share of requests answered with half of the JSON
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse::parse_share)]
     garbage_rate: f64,
-    /// Limit requests per second, per endpoint
+    /// Limit of requests per second for each endpoint
     #[arg(long, value_name = "RATE[:BURST]", value_parser = parse::parse_throttle)]
     throttle: Option<Throttle>,
     /// What happens to requests above the limit
@@ -45,7 +45,7 @@ pub(super) struct FaultArgs {
 enum ExcessPolicy {
     /// Respond 429 with Retry-After
     Refuse,
-    /// Queue the request: latency without limit
+    /// Queue the request; the latency can grow without limit
     Queue,
     /// Never respond
     Hang,

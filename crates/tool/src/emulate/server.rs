@@ -25,9 +25,9 @@ A request passes the faults in the given order, but bandwidth always comes last.
 With a real quota instead of a simulated one:
   systemd-run --user --scope -p CPUQuota=20% seawall emulate server --fault cpu,work=1ms
 
-When it listens, it prints one line of JSON: url, address, pid, and what find should report: classes (the causes, by find's
-names), limit (requests/s; null if no formula gives it), limit_exact (true if the server breaks exactly there),
-each fault with its parameters, and the seed.
+When the server listens, seawall prints one line of JSON: url, address, pid, the seed, each fault with its parameters, and what
+find should report: classes (the causes, in find's words), limit (requests/s; null if no formula gives the limit) and
+limit_exact (true if the server breaks exactly at the limit).
 Exit code: 0 after SIGTERM or SIGINT, 1 if a fault or the address cannot be used, 2 if a flag is wrong.";
 
 /// Flags of `seawall emulate server`.
@@ -37,19 +37,19 @@ pub(crate) struct EmulateServerArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     listen: SocketAddr,
-    /// File for the printed JSON; it exists once the server listens
+    /// File for the printed JSON; seawall creates the file when the server listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// No effect: this command always prints JSON
+    /// Has no effect: this command always prints JSON
     #[arg(long, hide = true)]
     json: bool,
-    /// Fault of the server: NAME[,KEY=VALUE]…; may repeat
+    /// Fault of the server: NAME[,KEY=VALUE]…; repeatable
     #[arg(long, value_name = "FAULT", conflicts_with = "random")]
     fault: Vec<String>,
     /// Choose random faults
     #[arg(long)]
     random: bool,
-    /// Choose faults of this cause; may repeat for several at once
+    /// Choose a random fault of this cause; repeat the flag to combine several causes
     #[arg(long, value_name = "SLUG", requires = "random", value_parser = cause)]
     cause: Vec<String>,
     /// Seed of --random [default: a random one, which is printed]
@@ -58,7 +58,7 @@ pub(crate) struct EmulateServerArgs {
     /// Service time of every request before the faults
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = service_time)]
     service_time: Duration,
-    /// Bytes of a response body
+    /// Size of each response body, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 2, value_parser = clap::value_parser!(u32).range(..=i64::from(plant::kind::MOST_BODY)))]
     body_bytes: u32,
 }
@@ -90,7 +90,7 @@ async fn serve(args: &EmulateServerArgs, options: &FaultServerOptions) -> anyhow
     let running = plant::start(options).with_context(|| format!("cannot listen on {}", args.listen))?;
     lifecycle::announce_ready(&ready_document(&running, options), args.ready_file.as_deref(), true, &[])?;
     end.wait().await;
-    running.shutdown().context("the server had stopped")?;
+    running.shutdown().context("the server had stopped before the shutdown")?;
     lifecycle::remove_ready_file(args.ready_file.as_deref())
 }
 
@@ -149,7 +149,9 @@ fn fresh() -> u64 {
 fn help() -> String {
     let mut text = format!("{HELP}\n\nFaults:\n");
     for kind in FaultKind::ALL {
-        let class = kind.cause_class.map_or("disturbs others".to_owned(), |class| format!("class {class}"));
+        let class = kind
+            .cause_class
+            .map_or("adds noise to other faults".to_owned(), |class| format!("class {class}"));
         let _ = writeln!(text, "\n{} ({class})\n  {}.", kind.name, kind.about);
         let keys = kind.parameters.iter().map(|key| format!(",{}={}", key.name, key.default));
         let _ = writeln!(text, "  --fault '{}{}'", kind.name, keys.collect::<String>());

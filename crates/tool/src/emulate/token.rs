@@ -38,7 +38,7 @@ pub(super) struct EmulateTokenArgs {
     /// Node of that pod
     #[arg(long, value_name = "NAME", requires = "pod")]
     node: Option<String>,
-    /// Audience (`aud`); may repeat
+    /// Audience (`aud`); repeatable
     #[arg(long, value_name = "AUD", required = true)]
     audience: Vec<String>,
     /// How long the token is valid

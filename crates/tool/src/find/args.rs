@@ -24,16 +24,16 @@ use crate::live_page::LoopbackAddress;
 /// The flags of `find`: the target, the search and the output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FindArgs {
-    /// Target (http:// can be left out); without a URL, see --targets
+    /// Target URL; http:// is optional; without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// Objectives, such as "p99<250ms,errors<0.1%"; seawall help slo [default: errors<0.1%]
+    /// Objectives, such as "p99<250ms,errors<0.1%"; see seawall help slo [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
     pub(crate) slo: Vec<Objectives>,
-    /// Take about a minute (the default)
+    /// Search for about a minute (the default)
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Take some minutes, to find the limit three times as precisely
+    /// Search for some minutes, and find the limit three times as precisely
     #[arg(long)]
     pub(crate) thorough: bool,
     /// Highest rate to offer
@@ -42,37 +42,38 @@ pub(crate) struct FindArgs {
     /// Time limit of the whole run [default: 90s; none with --thorough]
     #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(crate) budget: Option<Duration>,
-    /// Search for a number of clients, each of which waits for its response, instead of a rate
+    /// Search for the maximum number of clients instead of the maximum rate; each client waits for its response
     #[arg(long)]
     pub(crate) closed_loop: bool,
-    /// With --closed-loop: maximum of clients [default: 4096]
+    /// With --closed-loop: maximum number of clients [default: 4096]
     #[arg(long, value_name = "N", value_parser = clients, allow_negative_numbers = true)]
     pub(crate) max_clients: Option<NonZero<u32>>,
     /// How requests are spaced: constant, or poisson (random: the limit is lower)
     #[arg(long, value_name = "SPACING", default_value = "constant", hide_possible_values = true)]
     pub(crate) arrivals: FindArrivals,
-    /// Prometheus metrics of the target (http:// URL), to read before and after trials that break it
+    /// http:// URL of the target's Prometheus metrics; find reads them before and after each trial that breaks the target
     #[arg(long, value_name = "URL")]
     pub(crate) server_metrics: Option<String>,
-    /// Directory of the target's control group on this machine, read at the same times; cgroup v1: one per controller
+    /// Directory of the target's control group on this machine; find reads this directory, too, before and after each such
+    /// trial; with cgroup v1, give one directory per controller
     #[arg(long, value_name = "PATH")]
     pub(crate) server_cgroup: Vec<String>,
     /// Do not look for the cause
     #[arg(long)]
     pub(crate) no_cause: bool,
-    /// File for the run as JSON; - is standard output
+    /// File for the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// File for the run as one offline HTML page; - is standard output
+    /// File for the result as one offline HTML page; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Serve the run's page at this loopback address, such as 127.0.0.1:0
+    /// Serve a live page of the run at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) live_page: Option<LoopbackAddress>,
-    /// Continue the run that --json has written to this file; --json keeps the result
+    /// Continue the run whose --json result is in this file; --json writes the new result
     #[arg(long, value_name = "FILE")]
     pub(crate) resume: Option<PathBuf>,
-    /// Compare two files of --json; send nothing
+    /// Compare two result files of --json; send nothing
     #[arg(long, num_args = 2, value_names = ["BEFORE", "AFTER"], exclusive = true)]
     pub(crate) compare: Vec<PathBuf>,
     /// Targets file
@@ -83,7 +84,7 @@ pub(crate) struct FindArgs {
     pub(crate) format: target::TargetFormat,
     #[command(flatten)]
     pub(crate) request_args: RequestArgs,
-    /// Send bodies in chunked transfer coding
+    /// Send bodies with chunked transfer encoding
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false",
         value_parser = BoolishValueParser::new(), action = ArgAction::Set, hide_possible_values = true)]
     pub(crate) chunked: bool,
@@ -94,10 +95,10 @@ pub(crate) struct FindArgs {
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Time limit to connect, then to respond
+    /// Time limit to connect, and again to respond
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::parse_duration)]
     pub(crate) timeout: Duration,
-    /// Redirects to follow; -1: a redirect is the response
+    /// Maximum number of redirects to follow; -1: take the redirect as the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(crate) redirects: i64,
     #[command(flatten)]
@@ -108,12 +109,12 @@ pub(crate) struct FindArgs {
     pub(crate) distributed_args: DistributedArgs,
 }
 
-/// `--arrivals`.
+/// The values of `--arrivals`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FindArrivals {
-    /// Equally far apart.
+    /// Equal gaps between requests.
     Constant,
-    /// As many independent users make them.
+    /// Random gaps between requests, as many independent users make them.
     Poisson,
 }
 
@@ -187,7 +188,7 @@ impl FindArgs {
         );
         refuse(
             self.timeout.is_zero(),
-            "-timeout=0 has no limit, but a trial must end: give a duration above 0",
+            "-timeout=0 sets no time limit, but a trial must end: give a duration above 0",
         );
         self.check_closed(&mut refuse);
         refuse(self.redirects < -1, "-redirects must be at least -1");

@@ -129,7 +129,7 @@ const WORDS: [(&str, &str); 7] = [
     ("latency knee", "Above this rate, more responses are late than the goal allows."),
     (
         "97 % interval",
-        "The limit lies in this interval with a probability of 97 %, given all trials. Without an interval only the tested rates are known.",
+        "The limit lies in this interval with a probability of 97 %, given all trials. Without an interval, only the tested rates are known.",
     ),
     (
         "verdict",
@@ -141,7 +141,7 @@ const WORDS: [(&str, &str); 7] = [
     ),
     (
         "burst-drain, recovery-probe",
-        "Overloads that use up the burst allowance (requests above its limit that the target serves before it breaks), and single requests until the target is fast again. They are not in the charts by rate.",
+        "Overloads that use up the burst allowance (requests above the limit that the target serves before it breaks), and single requests until the target is fast again. The charts by rate exclude both.",
     ),
     (
         "times likelier",
@@ -257,7 +257,7 @@ fn charts(answer: &FindReport) -> Charts {
         if panel.lines.is_empty() {
             charts
                 .left_out
-                .push(OmittedLine { name: panel.name.to_owned(), why: "No trial has this figure." });
+                .push(OmittedLine { name: panel.name.to_owned(), why: "No trial has this value." });
         } else {
             charts.panels.push(panel);
         }

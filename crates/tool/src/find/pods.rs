@@ -366,7 +366,7 @@ impl TargetDriver for FindPodGroup {
         let pods = self.present().len();
         let how = match (least, told.first()) {
             (Some(rate), Some(first)) => format!(
-                "{pods} of at most {} pods run; the slowest pod can send {rate:.0} requests/s; in the first pod, this rate is {}",
+                "{pods} of at most {} pods run; the slowest pod can send {rate:.0} requests/s; the rate of the first pod is {}",
                 self.max_pods, first.how
             ),
             _ => "the pods' own limit could not be measured, but each trial checks whether the pods keep up"

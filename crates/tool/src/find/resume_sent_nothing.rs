@@ -11,7 +11,7 @@ pub(super) fn why_nothing_was_sent(before: &FindReport, after: &FindReport) -> O
     let is_cut = matches!(after.stop_reason, Some(FindStopReason::Budget | FindStopReason::Inconclusive));
     let why = match after.outcome {
         _ if after.stop_reason == Some(FindStopReason::Signal) => return None,
-        _ if is_cut => "the time of --budget is too short for the next step: raise --budget",
+        _ if is_cut => "--budget is too short for the next step: raise --budget",
         FindOutcome::Found | FindOutcome::Metastable => {
             "the run is complete: to narrow the range of the limit, start a new run with --thorough"
         }

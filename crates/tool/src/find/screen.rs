@@ -285,7 +285,9 @@ fn disturbed_trials(answer: &FindReport) -> Option<String> {
     let share = match (invalid, delayed) {
         (0, 0) => return None,
         (_, 0) => "disturbed trials do not count".to_owned(),
-        (0, _) => "the delay does not change the verdicts of these trials, and they count less".to_owned(),
+        (0, _) => {
+            "the delay does not change the verdicts of these trials, but these trials count less".to_owned()
+        }
         _ => format!(
             "{invalid} disturbed trials do not count, and the delay does not change the verdicts of the others"
         ),

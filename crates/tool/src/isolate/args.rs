@@ -23,49 +23,49 @@ use crate::live_page::LoopbackAddress;
 /// The flags of `isolate`: the variants, the load and the output.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IsolateArgs {
-    /// Target (http:// can be left out); without a URL, see --targets
+    /// Target URL; http:// is optional; without a URL, see --targets
     #[arg(value_name = "URL")]
     pub(super) url: Option<String>,
-    /// File of variants, YAML or JSON; see seawall help comparison
+    /// YAML or JSON file with the variants; see seawall help comparison
     #[arg(long, value_name = "FILE")]
     pub(super) experiment: Option<PathBuf>,
     /// Built-in variants, comma-separated, such as keep-alive,proxy=none
     #[arg(long, value_name = "FACTORS", value_delimiter = ',')]
     pub(super) factors: Vec<FactorSpec>,
-    /// First of two builds or configurations, the reference
+    /// URL of the first of two builds or configurations (the reference)
     #[arg(long, value_name = "URL", requires = "b")]
     pub(super) a: Option<String>,
-    /// Second of the two builds or configurations
+    /// URL of the second of the two builds or configurations
     #[arg(long, value_name = "URL", requires = "a")]
     pub(super) b: Option<String>,
-    /// Rate of all variants together, below the limit of the target
+    /// Total rate of all variants; choose a rate below the limit of the target
     #[arg(long, value_name = "N[/UNIT]", default_value = "200/s", allow_negative_numbers = true)]
     pub(super) rate: IsolateRate,
     /// Time limit of the experiment [default: 2m; 6m with --capacity]
     #[arg(long, value_name = "DURATION", value_parser = rate::parse_duration)]
     pub(super) budget: Option<Duration>,
-    /// "not the cause" means: equal within this share; a smaller difference is reported if it is certain
+    /// "not the cause" means: equal within this share; isolate still reports a smaller difference that is certain
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub(super) margin: Margin,
-    /// Continue until the 99th percentile is decided, too
+    /// Continue until the verdict on the 99th percentile is decided, too
     #[arg(long)]
     pub(super) until_p99: bool,
     /// After the comparison, search for the limits of the reference and of the variants that differ from it
     #[arg(long)]
     pub(super) capacity: bool,
-    /// With --capacity: objectives of each variant, one quantile, errors, or both [default: errors<0.1%]
+    /// With --capacity: objectives for each variant: one percentile, errors, or both [default: errors<0.1%]
     #[arg(long, value_name = "CONDITIONS", action = clap::ArgAction::Append)]
     pub(super) slo: Vec<Objectives>,
     /// With --capacity: highest rate to offer
     #[arg(long, value_name = "N[/UNIT]", allow_negative_numbers = true)]
     pub(super) max_rate: Option<MaxRate>,
-    /// File for the experiment as JSON; - is standard output
+    /// File for the result as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
-    /// File for the experiment as one offline HTML page; - is standard output
+    /// File for the result as one offline HTML page; - is standard output
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
-    /// Serve the experiment's page at this loopback address, such as 127.0.0.1:0
+    /// Serve a live page of the experiment at this loopback address, such as 127.0.0.1:0
     #[arg(long, value_name = "ADDRESS")]
     pub(super) live_page: Option<LoopbackAddress>,
     /// Targets file
@@ -79,10 +79,10 @@ pub(crate) struct IsolateArgs {
     /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Time limit to connect, then to respond
+    /// Time limit to connect, and again to respond
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = rate::parse_duration)]
     pub(super) timeout: Duration,
-    /// Redirects to follow; -1: a redirect is the response
+    /// Maximum number of redirects to follow; -1: take the redirect as the response
     #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
     pub(super) redirects: i64,
     #[command(flatten)]
@@ -202,7 +202,7 @@ impl IsolateArgs {
         refuse(self.rate.0 < SLOWEST, &format!("--rate must be at least {SLOWEST}/s"));
         refuse(
             self.timeout.is_zero(),
-            "-timeout=0 has no limit, but an experiment must end: give a duration above 0",
+            "-timeout=0 sets no time limit, but an experiment must end: give a duration above 0",
         );
         refuse(self.redirects < -1, "-redirects must be at least -1");
         refuse(

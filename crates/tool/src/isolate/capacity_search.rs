@@ -59,7 +59,7 @@ fn announced(next: &NextSearch) -> String {
         1 => "one more search follows".to_owned(),
         more => format!("{more} more searches follow"),
     };
-    format!("searching the limit of {} ({more})", next.name)
+    format!("searching for the limit of {} ({more})", next.name)
 }
 
 fn carry_out(

@@ -239,7 +239,8 @@ fn connections(aimed: &FactorContext<'_>, number: usize) -> Result<Vec<VariantDr
         return Err(format!("the reference already has this limit (--max-connections {number})"));
     }
     let name = if number == 1 { "one connection".to_owned() } else { pluralize(number as u64, "connection") };
-    let what = "at most this many connections; alternates with the reference, each at the whole rate";
+    let what =
+        "at most this many connections; this variant and the reference take turns, each at the whole rate";
     Ok(vec![VariantDraft { connections: Some(number), ..VariantDraft::new(name, what) }])
 }
 

@@ -493,7 +493,7 @@ fn words(out: &mut String, answer: &IsolateReport) -> fmt::Result {
         ("not the cause", format!("The response times are the same within {margin}. A smaller difference may exist.")),
         ("undecided", "The measurements show neither a difference nor equality. The table shows how much more time isolate probably needs to decide.".to_owned()),
         ("time bucket", "Variants are compared within each time bucket. It is two seconds long if the variants are interleaved, and one second if each variant runs alone.".to_owned()),
-        ("p (difference), p (equivalence)", "The two p-values are the probability of such measurements if the variant equals the reference, and if the variant differs from the reference by the margin. They are adjusted for the number of variants (Holm).".to_owned()),
+        ("p (difference), p (equivalence)", "p (difference) is the probability of such measurements if the variant equals the reference. p (equivalence) is the probability of such measurements if the variant differs from the reference by the margin. Both are adjusted for the number of variants (Holm).".to_owned()),
     ];
     writeln!(out, "<dl>")?;
     for (name, meaning) in words {

@@ -116,14 +116,14 @@ fn enough(args: &IsolateArgs, asked: &StudyConfig, pods: usize) -> anyhow::Resul
     let least = min_rate(asked.designs.len() + 1, pods, asked.times);
     ensure!(
         asked.rate >= least,
-        "--rate must be at least {least:.0}/s from {pods} pods, so that each pod sends every variant in each time bucket"
+        "--rate must be at least {least:.0}/s from {pods} pods, so that each pod sends to every variant in each time bucket"
     );
     enough_time(asked, args.capacity)
 }
 
 /// The error for `--capacity` with `--on`.
 pub(crate) const CAPACITY_NOT_WITH_PODS: &str =
-    "--capacity does not work with --on: search the limit of each variant with seawall find --on";
+    "--capacity does not work with --on: find the limit of each variant with seawall find --on";
 
 fn prepare_variants(
     args: &IsolateArgs,
@@ -492,7 +492,7 @@ fn repetitions(drafts: &[&VariantDraft], ways: &[VariantRequests], travel: &Tran
     let variants = drafts.iter().zip(ways).skip(1);
     let same = variants.filter(|(draft, way)| VariantKey::of(draft, way, travel) == reference);
     let told = |(draft, _): (&&VariantDraft, &VariantRequests)| {
-        format!("{}: it does not differ from {}", draft.name, drafts[0].name)
+        format!("{}: the variant does not differ from {}", draft.name, drafts[0].name)
     };
     same.map(told).collect()
 }

@@ -135,7 +135,7 @@ fn compared(answer: &IsolateReport) -> String {
                 .map(|way| way.stats.name.as_str())
                 .collect();
             let rest = answer.variants.len() - equal;
-            format!("not the cause: {}; other variants that are undecided: {rest}", names.join(", "))
+            format!("not the cause: {}; number of undecided variants: {rest}", names.join(", "))
         }
         _ => "nothing is decided yet".to_owned(),
     }
@@ -365,8 +365,12 @@ pub(super) fn describe_suspicious_tail(answer: &IsolateReport, way: &VariantResu
 
 /// How near one that is equal is.
 pub(super) fn describe_equal(answer: &IsolateReport, way: &VariantResult) -> String {
-    let hardly_answers =
-        || format!("hardly any response is good, both with this variant and with {}", answer.reference.name);
+    let hardly_answers = || {
+        format!(
+            "almost no response is good with this variant, and almost none with {}",
+            answer.reference.name
+        )
+    };
     way.time_saved_ratio.map_or_else(hardly_answers, |_| of_gain(way))
 }
 
@@ -388,7 +392,7 @@ pub(super) fn why_not_equal(answer: &IsolateReport, way: &VariantResult) -> Opti
     way.decided_after_seconds?;
     if way.stats.responses == 0 {
         return Some(format!(
-            "hardly any response is good, both with this variant and with {}",
+            "almost no response is good with this variant, and almost none with {}",
             answer.reference.name
         ));
     }

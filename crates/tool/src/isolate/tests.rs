@@ -246,11 +246,12 @@ fn who_hardly_answers_is_no_faster_and_what_makes_it_answer_stands_first() {
         "{text}"
     );
     assert!(
-        text.contains("as bad  hardly any response is good, both with this variant and with mesh"),
+        text.contains("as bad  almost no response is good with this variant, and almost none with mesh"),
         "{text}"
     );
     assert!(
-        page::render(&answer).contains("hardly any response is good, both with this variant and with mesh")
+        page::render(&answer)
+            .contains("almost no response is good with this variant, and almost none with mesh")
     );
 }
 
@@ -586,11 +587,11 @@ fn a_way_that_comes_out_as_the_reference_is_refused() {
         ("variants: [{name: z, keep-alive: false}, {name: x, url: 'http://127.0.0.1:1/'}]", ""),
     ] {
         let told = refused(planned(file, &format!("http://127.0.0.1:1/ {flags}")));
-        assert_eq!(told, "x: it does not differ from reference", "{file}");
+        assert_eq!(told, "x: the variant does not differ from reference", "{file}");
     }
     let file = "reference: {address: '127.0.0.1:2'}\nvariants: [{name: x, keep-alive: false}]";
     let told = refused(planned(file, "http://127.0.0.1:1/ --factors connect-to=127.0.0.1:2"));
-    assert!(told.starts_with("connect-to=127.0.0.1:2: it does not differ from"), "{told}");
+    assert!(told.starts_with("connect-to=127.0.0.1:2: the variant does not differ from"), "{told}");
     plan::plan_local_run(
         &typed("--a http://127.0.0.1:1/ --b http://127.0.0.1:1/"),
         1,

@@ -247,7 +247,7 @@ impl<C: PageContent> Server<C> {
 fn refused(refusal: PageRefusal) -> PageResponse {
     let text = match refusal {
         PageRefusal::Forbidden => {
-            "this page needs its whole link: see the line of standard error that begins with \"page:\""
+            "the link is incomplete: copy the whole link from the line of standard error that begins with \"page:\""
         }
         PageRefusal::NotFound => "unknown path: expected /, /events, /report.html or /control",
         PageRefusal::WrongMethod(_) => "wrong method",

@@ -60,7 +60,7 @@ pub(super) fn run(
     let memory = max_in_flight_for_memory(&LocalFiles).unwrap_or(usize::MAX);
     if args.concurrency.is_some_and(|clients| clients > memory as u64) {
         bail!(
-            "a pod's share of the clients exceeds its memory, which has room for {memory}: raise --pods or --memory"
+            "a pod's memory has room for {memory} clients, but the pod's share is larger: raise --pods or --memory"
         );
     }
     plan.load.in_flight.limit = plan.load.in_flight.limit.min(memory);
@@ -91,7 +91,7 @@ fn check(args: &AttackArgs) -> anyhow::Result<()> {
         );
     }
     if args.urls.is_empty() && matches!(args.targets.as_str(), "stdin" | "-") {
-        bail!("-targets: give a file of targets, because pods read orders from standard input");
+        bail!("-targets: give a file of targets, because pods read commands from standard input");
     }
     Ok(())
 }
@@ -303,7 +303,9 @@ impl AttackHandle {
         match command {
             ControlSocketCommand::Rate(rate) => {
                 let changed = control.set_rate_from(from, rate);
-                changed.then_some(Some("changed its rate")).ok_or_else(|| "the rate has ended".into())
+                changed
+                    .then_some(Some("changed its rate"))
+                    .ok_or_else(|| "the load is a closed loop or has ended".into())
             }
             ControlSocketCommand::Pause => {
                 control.pause_from(from);

@@ -67,7 +67,7 @@ impl<W: DeserializeOwned + Send + 'static> TrialReceiver<W> {
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> anyhow::Result<()> {
-    thread::Builder::new().name(name.into()).spawn(run).context("cannot start a thread for orders")?;
+    thread::Builder::new().name(name.into()).spawn(run).context("cannot start a thread for commands")?;
     Ok(())
 }
 

@@ -38,11 +38,11 @@ pub(super) fn run(
     args.check()?;
     ensure!(args.compare.is_empty(), "--compare does not work with --on: it sends no load");
     if args.closed_loop {
-        bail!("--closed-loop does not work with --on: pods send at rates");
+        bail!("--closed-loop does not work with --on, because pods send at a given rate");
     }
     ensure!(
         args.url.is_some() || !matches!(args.targets.as_str(), "stdin" | "-"),
-        "-targets: give a file of targets, because pods read orders from standard input"
+        "-targets: give a file of targets, because pods read commands from standard input"
     );
     (args.resume, args.server_metrics, args.server_cgroup) = (None, None, Vec::new());
     let (_, mut kit) = plan::plan_find(&args, cpus, &InputFiles::default())?;

@@ -32,7 +32,7 @@ pub(super) fn run(
     ensure!(!args.searches_capacity(), plan::CAPACITY_NOT_WITH_PODS);
     ensure!(
         !args.reads_stdin(),
-        "-targets: give a file of targets, because pods read orders from standard input"
+        "-targets: give a file of targets, because pods read commands from standard input"
     );
     let plan::IsolateRun { plan, runner: bench, reach_checks: reaches, .. } =
         plan::plan_inside_pod(args, cpus, &InputFiles::default())?;

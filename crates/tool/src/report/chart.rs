@@ -79,9 +79,9 @@ pub(crate) fn run_colour(at: usize) -> &'static str {
 /// The reason for a line of which nothing is known over time, or at all.
 const NO_TIMES: &str = "No request has a response time.";
 const NOTHING_OVER_TIME: &str = "The run is too short, or it has no counted requests.";
-const NOT_DUE: &str = "Intervals do not hold the scheduled time of each request. The figures show the offered rate of the whole run.";
+const NOT_DUE: &str = "Intervals do not contain the scheduled time of each request. The page shows only the offered rate of the whole run.";
 const NOTHING_DUE: &str = "A closed loop has no schedule.";
-const NOT_SENT: &str = "Results do not hold the real send time. Log it with attack --hdr FILE and give that file \
+const NOT_SENT: &str = "Results do not contain the real send time. Log this time with attack --hdr FILE, and give that file \
                         together with the results.";
 
 /// The charts of these runs: one run shows its quantiles and outcomes, several show one line each.

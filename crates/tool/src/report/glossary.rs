@@ -20,7 +20,7 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "after the schedule",
-        "Responses and failures after the end of the schedule. No rate counts them: a server that needs 10 s for the requests of 5 s has half the good rate.",
+        "Responses and failures after the end of the schedule. The rates exclude them: if a server needs 10 s for the requests of 5 s, the good rate is half the offered rate.",
     ),
     (
         "good responses",
@@ -28,7 +28,7 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ),
     (
         "percentiles",
-        "p99 is the response time that 99 % of all requests did not exceed, failures and timeouts included. From an HDR histogram: never below the true value and at most 0.1 % above it (1 % in charts over time and per target). Percentiles of parts are never averaged.",
+        "p99 is the response time that 99 % of all requests did not exceed, failures and timeouts included. The value comes from an HDR histogram: it is never below the true value and at most 0.1 % above (1 % in charts over time and per target). Percentiles of parts are never averaged.",
     ),
     (
         "fewer than 4 responses",
@@ -42,14 +42,14 @@ pub(crate) const GLOSSARY: &[(&str, &str)] = &[
     ("lag", "Real send minus scheduled send. If it grows, the generator was the limit, not the server."),
     (
         "charts over time",
-        "Requests appear at their scheduled time; responses and errors appear when they came.",
+        "Requests appear at their scheduled time; responses and errors appear at the time of their arrival.",
     ),
 ];
 
 /// The note about the limits of results, for each report that explains its figures.
-pub(crate) const RESULTS_LIMITS_NOTE: &str = "Results hold only requests that ended. Requests that still waited at the end of \
-the run were never sent and are missing here, so the schedule can be longer than shown. The attack's own summary and its \
---timeseries count them.";
+pub(crate) const RESULTS_LIMITS_NOTE: &str = "Results contain only requests that ended. Requests that still waited at the end of \
+the run were never sent and are missing here, so the schedule can be longer than shown. The summary of the attack and its \
+--timeseries count these requests.";
 
 /// Terms with another meaning on a page of intervals, which hold sums instead of single requests.
 const OF_INTERVALS: &[(&str, &str)] = &[
@@ -59,11 +59,11 @@ const OF_INTERVALS: &[(&str, &str)] = &[
     ),
     (
         "percentiles",
-        "p99 is the response time that 99 % of the ended requests did not exceed, failures and timeouts included; an unsent request has none. From an HDR histogram: never below the true value and at most 0.1 % above it (1 % in charts over time). Percentiles of parts are never averaged.",
+        "p99 is the response time that 99 % of the ended requests did not exceed, failures and timeouts included; an unsent request has none. The value comes from an HDR histogram: it is never below the true value and at most 0.1 % above (1 % in charts over time). Percentiles of parts are never averaged.",
     ),
     (
         "offered rate",
-        "Requests per second that the schedule planned. A closed loop has no schedule, so this number counts the requests that found a free client. Intervals do not hold the scheduled time of each request, so the chart has no line for this rate.",
+        "Requests per second that the schedule planned. A closed loop has no schedule, so this number counts the requests that found a free client. Intervals do not contain the scheduled time of each request, so the chart has no line for this rate.",
     ),
     ("in flight", "Sent requests without a response: the mean of the numbers at both ends of an interval."),
     (

@@ -18,7 +18,7 @@ use super::{ReportArgs, ReportKind, hdrplot, report_problems};
 use crate::go_format::{GoDuration, align_columns};
 
 /// The error for reports that HDR logs alone cannot make: they have no rate, status or error.
-pub(crate) const LOG_HOLDS_ONLY_TIMES: &str = "an HDR log holds only times: use `seawall report` with -type=text or -type=hdrplot, or give the run's results together with it";
+pub(crate) const LOG_HOLDS_ONLY_TIMES: &str = "an HDR log contains only times: use `seawall report` with -type=text or -type=hdrplot, or give the results of the run, too";
 
 /// Adds to each run what the logs say about its time; names what is wrong with them.
 pub(crate) fn add_logs_to_runs(runs: &mut Runs, logs: Vec<InputSource>) -> Vec<String> {

@@ -77,7 +77,7 @@ impl ClassifiedInputs {
             let head = input.peek_start()?;
             ensure!(
                 !POSSIBLE_SUMMARY_BEGINNINGS.iter().any(|text| head.starts_with(text.as_bytes())),
-                "{} holds a summary, not records: add --output - to the attack, as in seawall attack --output - URL | \
+                "{} contains a summary, not records: add --output - to the attack, as in seawall attack --output - URL | \
                  seawall report",
                 input.name
             );
@@ -118,7 +118,7 @@ pub(crate) fn reject_mixed_inputs(
         ([], []) => return Ok(()),
     };
     let name = intervals.first().map_or("", |input| &input.name);
-    bail!("{name} holds intervals and {} holds {held}: give inputs of one kind", other.name)
+    bail!("{name} contains intervals, but {} contains {held}: give inputs of one kind", other.name)
 }
 
 /// Inputs that hold results, as one.

@@ -36,7 +36,7 @@ use crate::attack::timeseries_file::IntervalsFooter;
 /// The error for a report that needs single results, about a file that has intervals only.
 pub(crate) fn needs_results_error(name: &str, wanted: &str) -> anyhow::Error {
     anyhow!(
-        "{name} holds intervals, but {wanted} needs single results; every type of `seawall report` takes intervals"
+        "{name} contains intervals, but {wanted} needs results of single requests; every type of `seawall report` takes intervals"
     )
 }
 
@@ -47,7 +47,10 @@ pub(super) fn report_from_interval_files(
     inputs: Vec<InputSource>,
 ) -> anyhow::Result<ExitCode> {
     if let (Some(input), true) = (inputs.first(), args.every.0 > 0) {
-        bail!("{} holds intervals, but -every needs single results of a running attack", input.name);
+        bail!(
+            "{} contains intervals, but -every needs results of single requests from a running attack",
+            input.name
+        );
     }
     let generators = inputs.into_iter().map(GeneratorFile::open).collect::<anyhow::Result<Vec<_>>>()?;
     let runs = group_by_run(generators);

@@ -54,7 +54,7 @@ impl MetricsPagePair<'_> {
             sample.kind == MetricKind::Counter && begin.is_some_and(|begin| begin.value > sample.value)
         };
         (started || self.end.samples().any(fell)).then(|| {
-            let says = "the counters started again, because the server was restarted or another server answered; these metrics are ignored";
+            let says = "the counters restarted, because the server was restarted or another server responded; seawall ignores these metrics";
             Fact::new(says.to_owned(), &[])
         })
     }
@@ -308,7 +308,7 @@ envoy_cluster_upstream_rq_pending_active{envoy_cluster_name=\"a\"} 1
     #[test]
     fn of_a_process_that_began_anew_nothing_else_is_said() {
         let restarted = change("process_start_time_seconds 100\n", "process_start_time_seconds 205\n", None);
-        assert!(restarted[0].text.starts_with("the counters started again"));
+        assert!(restarted[0].text.starts_with("the counters restarted"));
         let mut fell = change(&overflown(), ENVOY, Some(400));
         assert_eq!((fell.len(), fell.remove(0).likelihood_ratios), (1, vec![]));
     }

@@ -104,8 +104,8 @@ pub(crate) fn check_records_fit(load: &LoadSpec, pods: u64) -> anyhow::Result<()
     let room = (MAX_RECORD_BYTES_PER_TRIAL as u64).saturating_mul(pods).min(MOST_HELD as u64) / LEAST;
     let Some(hits) = hits(load).filter(|&hits| hits > room) else { return Ok(()) };
     bail!(
-        "-output: pods cannot send the records of {hits} requests (limit {} MiB per pod and {} MiB together; {pods} \
-         pods: fewer than {room} requests). Let the pods write the records with --volume pvc:CLAIM:/PATH and -output \
+        "-output: pods cannot send the records of {hits} requests. The limit is {} MiB per pod and {} MiB together, so {pods} \
+         pods can send fewer than {room} records. Let the pods write the records with --volume pvc:CLAIM:/PATH and -output \
          in it, or use -output=none and --timeseries FILE",
         MAX_RECORD_BYTES_PER_TRIAL >> 20,
         MOST_HELD >> 20,

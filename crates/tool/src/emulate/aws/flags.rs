@@ -23,14 +23,14 @@ Example, with two pods, a node whose role can assume their roles, and an STS tha
   seawall emulate aws --demo-pods ./pods reef/coral reef/kelp=arn:aws:iam::210987654321:role/kelp \\
     --node-may-assume --throttle 5 --ready-file ./aws.json
 
-STS, EKS Auth and the metadata service share the address; --fault-on tells them apart. Tokens and signatures are checked.
-To see whose credentials you have: aws sts get-caller-identity --endpoint-url http://127.0.0.1:8791. Requests so far: GET /emulator/counts.
+STS, EKS Auth and the metadata service share the address; --fault-on selects some of them. Tokens and signatures are checked.
+To see whose credentials you have: aws sts get-caller-identity --endpoint-url http://127.0.0.1:8791. To see how many requests arrived: GET /emulator/counts.
 Exit code: 0 after SIGTERM or SIGINT, 1 if a file or the address cannot be used, 2 if a flag is wrong.")]
 pub(crate) struct EmulateAwsArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8791")]
     pub(super) listen: SocketAddr,
-    /// File for the addresses as JSON; it exists once everything listens
+    /// File for the addresses as JSON; seawall creates the file when all servers listen
     #[arg(long, value_name = "FILE")]
     pub(super) ready_file: Option<PathBuf>,
     /// Print the JSON of --ready-file on one line instead of text
@@ -53,19 +53,19 @@ pub(crate) struct EmulateAwsArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tokens and roles")]
 pub(super) struct AwsTrustArgs {
-    /// Published keys of the issuer (a JSON web key set)
+    /// File with the published keys of the issuer (a JSON web key set)
     #[arg(long, value_name = "FILE", required_unless_present = "demo_pods", conflicts_with = "demo_pods")]
     pub(super) jwks: Option<PathBuf>,
     /// Issuer (`iss`) of the Kubernetes tokens
     #[arg(long, value_name = "URL", default_value = ISSUER)]
     pub(super) issuer: String,
-    /// Audience (`aud`) that STS expects in Kubernetes tokens; may repeat; EKS Auth expects pods.eks.amazonaws.com
+    /// Audience (`aud`) that STS expects in Kubernetes tokens; repeatable; EKS Auth expects pods.eks.amazonaws.com
     #[arg(long, value_name = "AUD", default_value = "sts.amazonaws.com")]
     pub(super) audience: Vec<String>,
-    /// Let a ServiceAccount assume a role (name or ARN), and associate the two at EKS; may repeat
+    /// Let a ServiceAccount assume a role (name or ARN), and associate the two at EKS; repeatable
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::parse_role_grant)]
     pub(super) allow: Vec<RoleGrantArg>,
-    /// Associate a ServiceAccount at EKS with this role instead of its role of --allow; may repeat
+    /// At EKS, associate a ServiceAccount with this role instead of the role that --allow names; repeatable
     #[arg(long, value_name = "NS/SA=ROLE", value_parser = parse::parse_role_grant)]
     pub(super) associate: Vec<RoleGrantArg>,
     /// Let every caller assume any role that no other flag names
@@ -74,7 +74,7 @@ pub(super) struct AwsTrustArgs {
     /// Let the instance's role assume every role given by a flag
     #[arg(long)]
     pub(super) node_may_assume: bool,
-    /// Create a user that can assume every role given by a flag, and write its keys to a file; may repeat
+    /// Create a user that can assume every role given by a flag, and write the user's access keys to a file; repeatable
     #[arg(long, value_name = "NAME=FILE", value_parser = parse::parse_user_key_file)]
     pub(super) user: Vec<UserKeyFileArg>,
     /// ExternalId that a signed request must carry to assume a role given by a flag
@@ -85,10 +85,10 @@ pub(super) struct AwsTrustArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Sessions")]
 pub(super) struct SessionArgs {
-    /// Longest session that a caller can request of a role given by a flag
+    /// Longest session that a caller can request for a role given by a flag
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::parse_lifetime)]
     pub(super) max_session: Duration,
-    /// Longest life of a session, whatever life was requested and allowed
+    /// Maximum lifetime of a session, even if a longer lifetime is requested and allowed
     #[arg(long, value_name = "DURATION", default_value = "12h", value_parser = parse::parse_lifetime)]
     pub(super) session_lifetime: Duration,
     /// Write expiry times of sessions with fractions of a second
@@ -99,10 +99,10 @@ pub(super) struct SessionArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Instance of the metadata service")]
 pub(super) struct InstanceArgs {
-    /// Account
+    /// AWS account of the instance
     #[arg(long, value_name = "ID", default_value = "123456789012", value_parser = parse::parse_aws_account)]
     pub(super) account: String,
-    /// Region
+    /// AWS region of the instance
     #[arg(long, value_name = "REGION", default_value = "eu-west-1")]
     pub(super) region: String,
     /// Id of the instance
@@ -119,7 +119,7 @@ pub(super) struct InstanceArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
 pub(super) struct AwsFaultOnArgs {
-    /// Break only these endpoints [default: all four]
+    /// Apply the faults only to these endpoints [default: all four]
     #[arg(long, value_enum, value_name = "ENDPOINT")]
     fault_on: Vec<AwsFaultTarget>,
 }
@@ -135,7 +135,8 @@ enum AwsFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct AwsDemoArgs {
-    /// Create an issuer, and write a token file for each pod in PODS to this directory; with its token, a pod can assume its role
+    /// Create an issuer, and write a token file for each pod in PODS to this directory; with this token, the pod can assume
+    /// its role
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=ROLE]; the default role is SERVICEACCOUNT

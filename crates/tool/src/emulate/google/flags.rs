@@ -24,13 +24,13 @@ Example, with three pods and a slow cloud that throttles above 50 requests per s
   seawall emulate google --demo-pods ./pods reef/coral reef/kelp deep/squid \\
     --latency 80ms --jitter 40ms --throttle 50 --ready-file ./google.json
 
-Requests so far: GET /emulator/counts. Owner of a token: GET /tokeninfo?access_token=TOKEN.
+To see how many requests arrived: GET /emulator/counts. To see whose token it is: GET /tokeninfo?access_token=TOKEN.
 Exit code: 0 after SIGTERM or SIGINT, 1 if a file or the address cannot be used, 2 if a flag is wrong.")]
 pub(crate) struct EmulateGoogleArgs {
     /// Address to listen on; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8790")]
     pub(super) listen: SocketAddr,
-    /// File for the addresses as JSON; it exists once everything listens
+    /// File for the addresses as JSON; seawall creates the file when all servers listen
     #[arg(long, value_name = "FILE")]
     pub(super) ready_file: Option<PathBuf>,
     /// Print the JSON of --ready-file on one line instead of text
@@ -51,28 +51,28 @@ pub(crate) struct EmulateGoogleArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tokens")]
 pub(super) struct GoogleTrustArgs {
-    /// Published keys of the issuer (a JSON web key set)
+    /// File with the published keys of the issuer (a JSON web key set)
     #[arg(long, value_name = "FILE", required_unless_present = "demo_pods", conflicts_with = "demo_pods")]
     pub(super) jwks: Option<PathBuf>,
     /// Issuer (`iss`) of the Kubernetes tokens
     #[arg(long, value_name = "URL", default_value = ISSUER)]
     pub(super) issuer: String,
-    /// Audience (`aud`) that STS expects in Kubernetes tokens; may repeat [default: the provider's name]
+    /// Audience (`aud`) that STS expects in Kubernetes tokens; repeatable [default: the provider's name]
     #[arg(long, value_name = "AUD")]
     pub(super) audience: Vec<String>,
     /// Name of the workload identity provider (`audience` of an exchange) [default: a provider of the project]
     #[arg(long, value_name = "//iam.googleapis.com/…")]
     pub(super) provider: Option<String>,
-    /// Let a Kubernetes ServiceAccount impersonate a Google service account; may repeat
+    /// Let a Kubernetes ServiceAccount impersonate a Google service account; repeatable
     #[arg(long, value_name = "NS/SA=EMAIL", value_parser = parse::parse_impersonation_grant, conflicts_with = "allow_all")]
     pub(super) allow: Vec<ImpersonationGrant>,
     /// Let every ServiceAccount impersonate every service account
     #[arg(long)]
     pub(super) allow_all: bool,
-    /// Longest life of a token, whatever life was requested
+    /// Maximum lifetime of a token, even if a longer lifetime is requested
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = parse::parse_lifetime)]
     pub(super) token_lifetime: Duration,
-    /// Allow lifetimes above one hour, up to twelve, as an organisation policy can
+    /// Allow token lifetimes of up to twelve hours instead of one hour, as an organisation policy can
     #[arg(long)]
     pub(super) long_lifetimes: bool,
     /// RSA key (PEM) that signs identity tokens [default: a new key]
@@ -95,7 +95,7 @@ pub(super) struct MachineArgs {
     /// Name of the machine
     #[arg(long, value_name = "NAME", default_value = "node-1")]
     pub(super) node: String,
-    /// Service account of the machine [default: one of the project]
+    /// Service account of the machine [default: a service account of the project]
     #[arg(long, value_name = "EMAIL")]
     pub(super) node_service_account: Option<String>,
     /// Name of the cluster
@@ -106,7 +106,7 @@ pub(super) struct MachineArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Faults")]
 pub(super) struct GoogleFaultOnArgs {
-    /// Break only these endpoints [default: all four]
+    /// Apply the faults only to these endpoints [default: all four]
     #[arg(long, value_enum, value_name = "ENDPOINT")]
     fault_on: Vec<GoogleFaultTarget>,
 }
@@ -122,8 +122,8 @@ enum GoogleFaultTarget {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Demo")]
 pub(super) struct GoogleDemoArgs {
-    /// Create an issuer, and write a token file for each pod in PODS to this directory; with its token, a pod can impersonate its
-    /// account
+    /// Create an issuer, and write a token file for each pod in PODS to this directory; with this token, the pod can impersonate
+    /// its service account
     #[arg(long, value_name = "DIR", requires = "pods")]
     pub(super) demo_pods: Option<PathBuf>,
     /// NAMESPACE/SERVICEACCOUNT[=EMAIL]; the default is SERVICEACCOUNT@PROJECT.iam.gserviceaccount.com

@@ -101,7 +101,7 @@ impl GeneratorFile {
         })?;
         ensure!(
             about.get("error_ratio").is_none(),
-            "{name} holds a summary: `seawall report` reads results and files of `attack --timeseries`"
+            "{name} contains a summary: `seawall report` reads results and files of `attack --timeseries`"
         );
         ensure!(
             about["kind"] == TIMESERIES_KIND,

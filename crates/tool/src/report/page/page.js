@@ -357,7 +357,7 @@ function comparison() {
     return h("td", { class: "n" + (judged && worse ? " more" : judged && better ? " less" : "") }, figure + by);
   })));
   return h("section", { class: "card wide" }, h("h2", {}, "Runs side by side"),
-    h("p", { class: "note" }, "Changes are relative to the first run. One run each proves little: repeat whole runs before you trust a small difference."),
+    h("p", { class: "note" }, "Changes are relative to the first run. A single run of each proves little: repeat whole runs before you trust a small difference."),
     ...(data.otherLoad.includes(true) ? [h("p", { class: "note" }, "Runs with this mark had another load than the first run: their times and rates are not comparable, so changes are not judged.")] : []),
     h("div", { class: "scroll runs" }, h("table", {}, head, ...rows)));
 }
