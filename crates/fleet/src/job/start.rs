@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(fed.judge(&lacking, at(1)), StartVerdict::Waiting(0));
         assert_eq!(fed.judge(&growing, at(100)), StartVerdict::Waiting(0));
         let told = never(fed.judge(&growing, at(120)));
-        assert!(told.starts_with("after 120s only 0 of 1 pods are running: no node has room"), "{told}");
+        assert!(told.starts_with("after 120s, only 0 of 1 pods are running: no node has room"), "{told}");
     }
 
     #[test]
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(start.judge(&seen(vec![runs(0), creating(1)]), at(119)), StartVerdict::Waiting(1));
         assert_eq!(
             never(start.judge(&seen(vec![runs(0), creating(1)]), at(120))),
-            "after 120s only 1 of 2 pods are running"
+            "after 120s, only 1 of 2 pods are running"
         );
     }
 }

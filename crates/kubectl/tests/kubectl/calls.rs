@@ -380,7 +380,7 @@ async fn a_program_that_must_ask_a_person_is_not_run_without_one() {
     }
     let reason = world.open_as(&plugin(json!({"interactiveMode": "Always"}))).await.unwrap_err().to_string();
     assert!(
-        reason.contains("user.exec.interactiveMode: Always needs a terminal on standard input"),
+        reason.contains("user.exec.interactiveMode: the value Always needs a terminal on standard input"),
         "{reason}"
     );
 }

@@ -421,7 +421,7 @@ async fn a_session_of_another_role_than_was_asked_for_is_refused() {
         for (issued, _) in [web, signed, long] {
             let error = issued.unwrap_err();
             assert_eq!(error.fault, ExchangeFault::ExchangeRejected, "{other}: {error}");
-            assert!(error.to_string().contains("another role"), "{error}");
+            assert!(error.to_string().contains("a role that the agent did not request"), "{error}");
         }
     }
     // STS leaves a role's path out, and no two of an account differ in it, or in the case of letters, alone.
