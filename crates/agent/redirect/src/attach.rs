@@ -150,7 +150,7 @@ fn attach_one(
     Ok(())
 }
 
-/// Unpins all links that are not in `wanted`, and all pins of other map layouts. Returns true if it found any.
+/// Unpins all links that are not in `wanted`, and all pins of newer map layouts. Returns true if it found any.
 fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
     let mut found = false;
     for hook in Hook::ALL {
@@ -159,11 +159,9 @@ fn remove_others(pins: &Pins, wanted: &[LinkPin]) -> Result<bool, Error> {
             found = true;
         }
     }
-    for layout in pins.other_layouts()? {
-        pins.remove_layout(&layout)?;
-        found = true;
-    }
-    Ok(found)
+    // An older layout stays until this version's agent is the target (`TargetMap::remove_older_layouts`). Its programs run first, because
+    // they were attached first, and serve pods with the older agent until then. Both versions' programs refuse what they cannot decide.
+    Ok(pins.remove_newer_layouts()? || found)
 }
 
 /// A program that the kernel has loaded.

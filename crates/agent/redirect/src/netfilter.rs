@@ -23,9 +23,16 @@ use seawall_core::endpoint::{DNS_PORT, MetadataEndpoint};
 
 use crate::error::Error;
 
-/// The names of the table and of its chain.
+/// The name of the table.
 const TABLE: &[u8] = b"seawall\0";
-const CHAIN: &[u8] = b"drop_rules\0";
+
+/// The chains: the drop rules for packets that arrive, and the exceptions from connection tracking for packets that arrive and for
+/// packets that the node sends.
+const CHAINS: [(&[u8], u32); 3] =
+    [(DROP_RULES, PREROUTING), (UNTRACKED, PREROUTING), (UNTRACKED_OUTPUT, OUTPUT)];
+const DROP_RULES: &[u8] = b"drop_rules\0";
+const UNTRACKED: &[u8] = b"untracked\0";
+const UNTRACKED_OUTPUT: &[u8] = b"untracked_output\0";
 
 /// The time limit for an answer of the kernel, which otherwise answers within the system call that sends the request.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,9 +68,10 @@ const INET: u8 = 1;
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 
-/// The hook `NF_INET_PRE_ROUTING` and the priority `NF_IP_PRI_RAW`. The chain must run before connection tracking and every address
-/// translation.
+/// The hooks `NF_INET_PRE_ROUTING` and `NF_INET_LOCAL_OUT`, and the priority `NF_IP_PRI_RAW`. The chains must run before connection
+/// tracking and every address translation.
 const PREROUTING: u32 = 0;
+const OUTPUT: u32 = 3;
 const PRIORITY_RAW: i32 = -300;
 
 const DROP: u32 = 0;
@@ -71,27 +79,50 @@ const ACCEPT: u32 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Loads the drop rules into the network namespace of this process. They replace all rules of the table.
+/// The agents' addresses and fixed ports, whose packets bypass connection tracking and with it every address translation.
+///
+/// Whoever can create a Service with the node's address in `externalIPs`, or a pod with a `hostPort`, could otherwise lead other pods'
+/// requests, with their tokens, from the agent's port to a pod of his own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UntrackedPorts {
+    /// The node's addresses at which agents listen.
+    pub addresses: Vec<IpAddr>,
+    /// The ports at which agents listen.
+    pub ports: Vec<u16>,
+}
+
+/// Loads the drop rules into the network namespace of this process, and the exceptions for these ports. They replace all rules of the
+/// table.
 ///
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses a message.
-pub fn load_drop_rules() -> Result<(), Error> {
+pub fn load_drop_rules(untracked: &UntrackedPorts) -> Result<(), Error> {
     let mut batch = Batch::new();
     batch.remove_table();
     batch.push(NEW_TABLE, CREATE, &attribute(1, TABLE));
-    let hook = [attribute(1, &PREROUTING.to_be_bytes()), attribute(2, &PRIORITY_RAW.to_be_bytes())].concat();
-    let chain = [
+    let rules = rules(untracked);
+    for (name, hook) in CHAINS {
+        if rules.iter().any(|(chain, _)| *chain == name) {
+            batch.push(NEW_CHAIN, CREATE, &chain(name, hook));
+        }
+    }
+    for (chain, expressions) in rules {
+        let rule = [attribute(1, TABLE), attribute(2, chain), attribute(4 | NESTED, &expressions)];
+        batch.push(NEW_RULE, CREATE | APPEND, &rule.concat());
+    }
+    batch.send()
+}
+
+fn chain(name: &[u8], hook: u32) -> Vec<u8> {
+    let hook = [attribute(1, &hook.to_be_bytes()), attribute(2, &PRIORITY_RAW.to_be_bytes())].concat();
+    let attributes = [
         attribute(1, TABLE),
-        attribute(3, CHAIN),
+        attribute(3, name),
         attribute(4 | NESTED, &hook),
         attribute(5, &ACCEPT.to_be_bytes()),
         attribute(7, b"filter\0"),
     ];
-    batch.push(NEW_CHAIN, CREATE, &chain.concat());
-    for rule in drop_rules() {
-        batch.push(NEW_RULE, CREATE | APPEND, &rule);
-    }
-    batch.send()
+    attributes.concat()
 }
 
 /// Removes all rules of the table. Does nothing if there is no such table, or if the kernel has no nf_tables.
@@ -107,68 +138,93 @@ pub fn remove_rules() -> Result<(), Error> {
     }
 }
 
-/// True if the chain of the drop rules has as many rules as [`load_drop_rules`] loads. Only root can change single rules.
+/// True if the table has as many rules as [`load_drop_rules`] loads. Only root can change single rules.
 ///
 /// # Errors
 /// The kernel has no nf_tables, the process lacks CAP_NET_ADMIN, or the kernel refuses the request.
-pub fn has_drop_rules() -> Result<bool, Error> {
+pub fn has_drop_rules(untracked: &UntrackedPorts) -> Result<bool, Error> {
     let socket = open_socket()?;
-    let request =
-        message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &[attribute(1, TABLE), attribute(2, CHAIN)].concat());
+    let request = message(GET_RULE, REQUEST | DUMP, INET, 0, 1, &attribute(1, TABLE));
     send(&socket, &request, SendFlags::empty()).map_err(refused("read the rules"))?;
-    let mut rules = 0;
+    let mut found = 0;
     loop {
         for Answer { kind, body } in receive(&socket)? {
             match kind {
-                DONE => return Ok(rules == drop_rules().len()),
+                DONE => return Ok(found == rules(untracked).len()),
                 // Without the table, new kernels answer ENOENT and old kernels send no rule.
                 ERROR => match error_of(&body) {
                     Some(Errno::NOENT) => return Ok(false),
                     Some(error) => return Err(refused("read the rules")(error)),
                     None => {}
                 },
-                NEW_RULE if is_ours(&body) => rules += 1,
+                NEW_RULE if is_ours(&body) => found += 1,
                 _ => {}
             }
         }
     }
 }
 
-/// True if a rule is in the chain of the drop rules. Some kernels ignore the names in the request and send all rules.
+/// True if a rule is in the table. Some kernels ignore the name in the request and send all rules.
 fn is_ours(body: &[u8]) -> bool {
-    let (mut table, mut chain) = (false, false);
+    let mut is_ours = false;
     // The message begins with four bytes of nfnetlink, the first of which is the family.
     let mut rest = body.get(4..).unwrap_or_default();
     while let Some((kind, value, after)) = next_attribute(rest) {
-        table |= kind == 1 && value == TABLE;
-        chain |= kind == 2 && value == CHAIN;
+        is_ours |= kind == 1 && value == TABLE;
         rest = after;
     }
-    body.first() == Some(&INET) && table && chain
+    body.first() == Some(&INET) && is_ours
 }
 
-/// Returns the attributes of all rules: per address, DNS by TCP and by UDP is accepted and everything else is dropped.
+/// Returns all rules: the chain and the expressions of each.
+fn rules(untracked: &UntrackedPorts) -> Vec<(&'static [u8], Vec<u8>)> {
+    let dropping = drop_rules().into_iter().map(|rule| (DROP_RULES, rule));
+    let exceptions = |chain| untracked_rules(untracked).into_iter().map(move |rule| (chain, rule));
+    dropping.chain(exceptions(UNTRACKED)).chain(exceptions(UNTRACKED_OUTPUT)).collect()
+}
+
+/// Returns the drop rules: per address, DNS by TCP and by UDP is accepted and everything else is dropped.
 ///
 /// One rule that drops all ports except DNS would not match later fragments, because such fragments have no port.
 fn drop_rules() -> Vec<Vec<u8>> {
     let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| endpoint.addresses());
     let rules = addresses.flat_map(|address| {
-        let dns = |protocol| [to_address(*address), to_dns(protocol), verdict(ACCEPT)].concat();
+        let dns = |protocol| [to(*address), to_port(protocol, DNS_PORT), verdict(ACCEPT)].concat();
         let counted = expression("counter", &[]);
-        [dns(TCP), dns(UDP), [to_address(*address), counted, verdict(DROP)].concat()]
+        [dns(TCP), dns(UDP), [to(*address), counted, verdict(DROP)].concat()]
     });
-    rules
-        .map(|expressions| {
-            [attribute(1, TABLE), attribute(2, CHAIN), attribute(4 | NESTED, &expressions)].concat()
-        })
-        .collect()
+    rules.collect()
 }
 
-/// Matches packets to an address: the family, and the bytes of the destination address in the network header.
-fn to_address(address: IpAddr) -> Vec<u8> {
+/// Returns the exceptions: packets to and from each port of each address.
+fn untracked_rules(untracked: &UntrackedPorts) -> Vec<Vec<u8>> {
+    let ends =
+        untracked.addresses.iter().flat_map(|address| untracked.ports.iter().map(|port| (*address, *port)));
+    let notrack = || expression("notrack", &[]);
+    let rules = ends.flat_map(|(address, port)| {
+        [
+            [to(address), to_port(TCP, port), notrack()].concat(),
+            [from(address), from_port(TCP, port), notrack()].concat(),
+        ]
+    });
+    rules.collect()
+}
+
+/// Matches packets to an address, by the bytes of the destination address in the network header (RFC 791, RFC 8200).
+fn to(address: IpAddr) -> Vec<u8> {
+    address_at(address, [16, 24])
+}
+
+/// Matches packets from an address.
+fn from(address: IpAddr) -> Vec<u8> {
+    address_at(address, [12, 8])
+}
+
+/// Matches the family, and an address at the offset for IPv4 or for IPv6.
+fn address_at(address: IpAddr, [v4_offset, v6_offset]: [u32; 2]) -> Vec<u8> {
     let (family, at, bytes) = match address {
-        IpAddr::V4(v4) => (IPV4, 16, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (IPV6, 24, v6.octets().to_vec()),
+        IpAddr::V4(v4) => (IPV4, v4_offset, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (IPV6, v6_offset, v6.octets().to_vec()),
     };
     const NETWORK_HEADER: u32 = 1;
     // Without the family, the bytes of a packet of the other family could match.
@@ -176,17 +232,22 @@ fn to_address(address: IpAddr) -> Vec<u8> {
     [meta(META_NFPROTO), equals(&[family]), payload(NETWORK_HEADER, at, bytes.len()), equals(&bytes)].concat()
 }
 
-/// Matches packets of a transport protocol to the DNS port.
-fn to_dns(protocol: u8) -> Vec<u8> {
+/// Matches packets of a transport protocol to a port.
+fn to_port(protocol: u8, port: u16) -> Vec<u8> {
+    port_at(protocol, port, 2)
+}
+
+/// Matches packets of a transport protocol from a port.
+fn from_port(protocol: u8, port: u16) -> Vec<u8> {
+    port_at(protocol, port, 0)
+}
+
+/// Matches a port at this offset of the transport header (RFC 768, RFC 9293).
+fn port_at(protocol: u8, port: u16, offset: u32) -> Vec<u8> {
     const TRANSPORT_HEADER: u32 = 2;
     const META_L4PROTO: u32 = 16;
-    [
-        meta(META_L4PROTO),
-        equals(&[protocol]),
-        payload(TRANSPORT_HEADER, 2, 2),
-        equals(&DNS_PORT.to_be_bytes()),
-    ]
-    .concat()
+    let port = port.to_be_bytes();
+    [meta(META_L4PROTO), equals(&[protocol]), payload(TRANSPORT_HEADER, offset, 2), equals(&port)].concat()
 }
 
 /// The register that each expression writes or reads (`NFT_REG_1`), and the register of the verdict.
@@ -393,6 +454,10 @@ mod tests {
     #[test]
     fn each_metadata_address_has_two_exceptions_for_dns_and_a_rule_that_drops() {
         let addresses: usize = MetadataEndpoint::ALL.iter().map(|endpoint| endpoint.addresses().len()).sum();
-        assert_eq!(drop_rules().len(), 3 * addresses);
+        assert_eq!(rules(&UntrackedPorts::default()).len(), 3 * addresses);
+        let untracked =
+            UntrackedPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
+        // Two directions in two chains.
+        assert_eq!(rules(&untracked).len(), 3 * addresses + 2 * 2 * 2);
     }
 }

@@ -165,6 +165,38 @@ impl Pins {
         Ok(names)
     }
 
+    /// Returns the directory names of older layouts. Their programs can still serve an agent of the version before.
+    pub(crate) fn older_layouts(&self) -> Result<Vec<String>, Error> {
+        let mut names = self.other_layouts()?;
+        names.retain(|name| layout_number(name) < layout_number(LAYOUT));
+        Ok(names)
+    }
+
+    /// Removes the pins of all layouts that are not older: a process of a newer version created them.
+    pub(crate) fn remove_newer_layouts(&self) -> Result<bool, Error> {
+        let older = self.older_layouts()?;
+        let mut newer = self.other_layouts()?;
+        newer.retain(|name| !older.contains(name));
+        newer.iter().try_for_each(|layout| self.remove_layout(layout))?;
+        Ok(!newer.is_empty())
+    }
+
+    /// Removes the links of the connect programs in all older layouts. Their other programs stay.
+    pub(crate) fn detach_older_connect_programs(&self) -> Result<(), Error> {
+        for layout in self.older_layouts()? {
+            let directory = self.bpffs.join(FAMILY).join(layout);
+            for name in names(&directory)?.iter().filter(|name| name.starts_with("connect")) {
+                unpin(&directory.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the path of a pin in another layout.
+    pub(crate) fn path_in_layout(&self, layout: &str, name: &str) -> PathBuf {
+        self.bpffs.join(FAMILY).join(layout).join(name)
+    }
+
     /// Removes all pins of a layout. Removes the links of the connect programs first, so that no connection is captured without a record.
     pub(crate) fn remove_layout(&self, layout: &str) -> Result<(), Error> {
         let directory = self.bpffs.join(FAMILY).join(layout);
@@ -206,6 +238,11 @@ pub(crate) fn unpin(path: &Path) -> Result<(), Error> {
     gone(fs::remove_file(path), "unpin", path)?;
     drop(held);
     Ok(())
+}
+
+/// Returns the number in the name of a layout. An unknown name counts as newer than all layouts.
+fn layout_number(name: &str) -> u32 {
+    name.strip_prefix('v').and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
 }
 
 /// Treats the error of a missing file as success.

@@ -148,7 +148,57 @@ impl TargetMap {
     /// # Errors
     /// The kernel refuses to write.
     pub fn exempt_pod(&mut self, pod: u64) -> Result<(), Error> {
-        self.change(LOCK_TIMEOUT, |target| target.with_exempt_pod(pod))
+        self.change(LOCK_TIMEOUT, |target| target.with_exempt_pod(pod))?;
+        self.exempt_pod_in_older_layouts(pod)
+    }
+
+    /// Exempts the pod in older layouts, too: until this agent is the target, their programs see each connect first. A layout with
+    /// another format of the target stays as it is. There an agent that needs the real server is ready only once it is the target.
+    fn exempt_pod_in_older_layouts(&self, pod: u64) -> Result<(), Error> {
+        let _turn = self.pins.lock(LOCK_TIMEOUT)?;
+        for layout in self.pins.older_layouts()? {
+            let Ok(map) = MapData::from_pin(self.pins.path_in_layout(&layout, TARGET_MAP)) else { continue };
+            let has_this_format =
+                map.info().is_ok_and(|info| usize::try_from(info.value_size()) == Ok(TARGET_BYTES));
+            if !has_this_format {
+                continue;
+            }
+            let mut map: HashMap<MapData, u32, [u8; TARGET_BYTES]> =
+                HashMap::try_from(Map::HashMap(map)).map_err(Error::for_map(TARGET_MAP))?;
+            if let Ok(bytes) = map.get(&ONLY, 0) {
+                let target = RedirectTarget::decode(&bytes).with_exempt_pod(pod);
+                map.insert(ONLY, target.encode(), 0).map_err(Error::for_map(TARGET_MAP))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if programs of an older layout are attached, which an agent of the version before uses.
+    ///
+    /// # Errors
+    /// The pins cannot be read.
+    pub fn has_older_layouts(&self) -> Result<bool, Error> {
+        Ok(!self.pins.older_layouts()?.is_empty())
+    }
+
+    /// Detaches the connect programs of older layouts. This layout's programs capture all connections from then on, so the target must be
+    /// set. The older agent still finds the records of connections that the older programs captured.
+    ///
+    /// # Errors
+    /// The pins are locked or cannot be removed.
+    pub fn detach_older_connect_programs(&self) -> Result<(), Error> {
+        let _turn = self.pins.lock(NOW)?;
+        self.pins.detach_older_connect_programs()
+    }
+
+    /// Removes all pins of older layouts. Call [`Self::detach_older_connect_programs`] some time before: a process can be between its
+    /// connect and its first packet, for which the older program `sockops` writes the record.
+    ///
+    /// # Errors
+    /// The pins are locked or cannot be removed.
+    pub fn remove_older_layouts(&self) -> Result<(), Error> {
+        let _turn = self.pins.lock(NOW)?;
+        self.pins.older_layouts()?.iter().try_for_each(|layout| self.pins.remove_layout(layout))
     }
 
     /// Detects the node's network namespace, so that hostNetwork pods can be identified.

@@ -51,9 +51,10 @@ use self::detected_cpu_and_memory::DetectedLimits;
 use self::hang_history::HangHistory;
 use self::signals::{AgentSignals, SignalAction};
 use self::thread_watch::ThreadWatch;
-use crate::config::{AgentConfig, IdentityConfig};
+use crate::config::{AgentConfig, IdentityConfig, ListenConfig};
 use crate::log::{AgentLog, LogLevelHandle};
 use crate::reload::{LoadedConfig, ReloadTargets, Reloader};
+use crate::sandbox::SyscallProfile;
 use crate::{reload, sandbox};
 use seawall_identity::entitlement_swap::{SwapCommand, SwapCommandReceiver};
 use seawall_identity::pod_resolver::SelfProbeSourceAddress;
@@ -80,7 +81,7 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let threads = config.threads.count();
     let clock = Clock::system();
     let (room, memory) = client_caps(config, &clock)?;
-    let addresses: Vec<SocketAddr> = config.listen.iter().map(|listen| listen.address).collect();
+    let addresses: Vec<_> = config.listen.iter().map(ListenConfig::listen_address).collect();
     let listeners = listen::bind(&addresses, threads, room.shards_per_address)?;
     let control = control_runtime()?;
     // Install the handlers before the agent reports that it serves. Without the handlers, an early signal would kill the agent.
@@ -92,7 +93,9 @@ pub(crate) fn serve(loaded: LoadedConfig, log: &AgentLog, loudness: LogLevelHand
     let strategy = strategy.with_kernel_records(capture.as_deref().map(RedirectHandle::records));
     let kept = capture.as_ref().map_or(CapabilitySet::empty(), |_| RedirectHandle::required_capabilities());
     sandbox::harden_process(kept).context("cannot give up privileges")?;
-    config.seccomp.install(config.syscall_profile()).context("cannot install the seccomp filter")?;
+    let removes_pins = capture.as_ref().is_some_and(|capture| capture.removes_pins());
+    let profile = SyscallProfile { removes_pins, ..config.syscall_profile() };
+    config.seccomp.install(profile).context("cannot install the seccomp filter")?;
 
     let identity = strategy.name();
     let (stopper, stop) = shutdown::stop_channel();

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use seawall_clouds::CloudsConfig;
 use seawall_config::{Document, DocumentNode, DocumentTable, ValidationErrors, values};
 use seawall_core::cloud::{CloudName, DialectName};
+use seawall_server::listen::ListenAddress;
 use serde::{Serialize, Serializer};
 
 use crate::sandbox::{Seccomp, SyscallProfile};
@@ -57,8 +58,12 @@ pub(crate) struct AgentConfig {
 
 /// An address for pods' requests, and the dialects of that address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct ListenConfig {
     pub(crate) address: SocketAddr,
+    /// The port that the agent takes while another process has the port of `address`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) second_port: Option<u16>,
     /// The dialects of this address, at least one. If there are several dialects, the request path selects the dialect.
     pub(crate) dialects: Vec<DialectName>,
 }
@@ -68,6 +73,13 @@ pub(crate) struct ListenConfig {
 pub(crate) enum ThreadCount {
     Auto,
     Fixed(usize),
+}
+
+impl ListenConfig {
+    /// Returns the address to bind.
+    pub(crate) fn listen_address(&self) -> ListenAddress {
+        ListenAddress { address: self.address, second_port: self.second_port }
+    }
 }
 
 impl AgentConfig {
@@ -118,13 +130,13 @@ impl AgentConfig {
     fn read(root: &DocumentTable<'_>, base: &Path, downward: &DownwardApi) -> Self {
         let is_old = refuse_old_keys(root);
         let addresses = addresses(&root.key("listen"), downward);
-        let own: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
+        let own: Vec<SocketAddr> = addresses.iter().flat_map(ListenEntry::own_addresses).collect();
         let clouds = CloudsConfig::read(root, base, &own);
         let configured = clouds.dialects();
         if configured.is_empty() && !is_old {
             root.key(CloudName::ALL[0].as_str()).reject("the section of at least one cloud");
         }
-        let listen = addresses.into_iter().map(|(address, place)| listen(address, place, &configured));
+        let listen = addresses.into_iter().map(|entry| listen(entry, &configured));
         let listen: Vec<_> = listen.collect();
         let spoken: Vec<_> = listen.iter().map(|listen| (listen.address, &listen.dialects[..])).collect();
         Self {
@@ -160,22 +172,43 @@ fn refuse_old_keys(root: &DocumentTable<'_>) -> bool {
 
 const LEVEL: &str = "error, warn, info or debug";
 
-/// Returns the listen addresses. Each address comes with its list of dialects, if the file has this list.
-fn addresses<'d>(
-    node: &DocumentNode<'d>,
-    downward: &DownwardApi,
-) -> Vec<(SocketAddr, Option<DocumentNode<'d>>)> {
+/// An entry of `listen` before its dialects are known to be valid.
+struct ListenEntry<'d> {
+    address: SocketAddr,
+    second_port: Option<u16>,
+    dialects: Option<DocumentNode<'d>>,
+}
+
+impl ListenEntry<'_> {
+    /// Returns the addresses that this entry can use.
+    fn own_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        let second = self.second_port.map(|port| SocketAddr::new(self.address.ip(), port));
+        [Some(self.address), second].into_iter().flatten()
+    }
+
+    /// Returns the addresses that no other entry may use. Port 0 stands for any free port, so it never collides.
+    fn fixed_addresses(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        self.own_addresses().filter(|address| address.port() != 0)
+    }
+}
+
+/// Returns the entries of `listen`.
+fn addresses<'d>(node: &DocumentNode<'d>, downward: &DownwardApi) -> Vec<ListenEntry<'d>> {
     if !node.is_present() {
-        return vec![(loopback_address(8988), None)];
+        return vec![ListenEntry { address: loopback_address(8988), second_port: None, dialects: None }];
     }
     let items = node.list();
     if items.is_empty() {
         node.reject("at least one address and port");
     }
-    let mut all: Vec<(SocketAddr, Option<DocumentNode<'d>>)> = Vec::new();
+    let mut all: Vec<ListenEntry<'d>> = Vec::new();
     for item in &items {
         let Some(entry) = address(item, downward) else { continue };
-        if entry.0.port() != 0 && all.iter().any(|(known, _)| *known == entry.0) {
+        let known: Vec<_> = all.iter().flat_map(ListenEntry::fixed_addresses).collect();
+        let own: Vec<_> = entry.fixed_addresses().collect();
+        if own.iter().any(|address| known.contains(address))
+            || matches!(own[..], [first, second] if first == second)
+        {
             item.reject("an address that is not already in the list");
         }
         all.push(entry);
@@ -198,17 +231,19 @@ fn admin(node: &DocumentNode<'_>, listen: &[SocketAddr]) -> SocketAddr {
     admin
 }
 
-fn address<'d>(
-    item: &DocumentNode<'d>,
-    downward: &DownwardApi,
-) -> Option<(SocketAddr, Option<DocumentNode<'d>>)> {
+fn address<'d>(item: &DocumentNode<'d>, downward: &DownwardApi) -> Option<ListenEntry<'d>> {
     if !item.is_table() {
-        return Some((own_address(item, downward)?, None));
+        return Some(ListenEntry {
+            address: own_address(item, downward)?,
+            second_port: None,
+            dialects: None,
+        });
     }
     let table = item.as_table();
     let address = own_address(&table.required_node("address", LISTEN_ADDRESS_FORMAT_HINT), downward);
-    let dialects = table.required_node("dialects", "a list of dialects");
-    Some((address?, Some(dialects)))
+    let second_port = table.key("secondPort").number(1..=65_535).and_then(|port| port.try_into().ok());
+    let dialects = table.key("dialects");
+    Some(ListenEntry { address: address?, second_port, dialects: dialects.is_present().then_some(dialects) })
 }
 
 /// Reads an address of this machine, or a port on the node's address.
@@ -229,14 +264,11 @@ fn own_address(item: &DocumentNode<'_>, downward: &DownwardApi) -> Option<Socket
 }
 
 /// Returns a listener. If the file lists no dialects, the listener has the default dialects of all configured clouds.
-fn listen(
-    address: SocketAddr,
-    dialects: Option<DocumentNode<'_>>,
-    configured: &[DialectName],
-) -> ListenConfig {
+fn listen(entry: ListenEntry<'_>, configured: &[DialectName]) -> ListenConfig {
+    let ListenEntry { address, second_port, dialects } = entry;
     let Some(place) = dialects else {
         let by_default = configured.iter().copied().filter(|dialect| dialect.is_enabled_by_default());
-        return ListenConfig { address, dialects: by_default.collect() };
+        return ListenConfig { address, second_port, dialects: by_default.collect() };
     };
     let known = |text: &str| configured.iter().find(|dialect| dialect.as_str() == text).copied();
     let expected = "a dialect of a cloud that has a section in this file";
@@ -244,7 +276,7 @@ fn listen(
     if dialects.is_empty() {
         place.reject("at least one dialect of a cloud that has a section in this file");
     }
-    ListenConfig { address, dialects }
+    ListenConfig { address, second_port, dialects }
 }
 
 fn log_level(text: &str) -> Option<tracing::Level> {
@@ -257,6 +289,7 @@ impl AgentConfig {
         SyscallProfile {
             uses_bpf_maps: matches!(self.identity, IdentityConfig::Kernel(_)),
             writes_files: self.clouds.writes_files(),
+            removes_pins: false,
         }
     }
 }
@@ -419,6 +452,19 @@ google:
         };
         let twice = with("[\"127.0.0.1:1\", \"127.0.0.1:1\"]", "127.0.0.1:2").unwrap_err();
         assert!(twice.contains("listen[1]: found \"127.0.0.1:1\""), "{twice}");
+        for (listen, mistake) in [
+            ("[{ address: \"127.0.0.1:1\", secondPort: 3 }, \"127.0.0.1:3\"]", "listen[1]"),
+            ("[{ address: \"127.0.0.1:1\", secondPort: 1 }]", "listen[0]"),
+            ("[{ address: \"127.0.0.1:1\", secondPort: 0 }]", "listen[0].secondPort"),
+        ] {
+            let shown = with(listen, "127.0.0.1:9").unwrap_err();
+            assert!(shown.contains(mistake), "{listen}: {shown}");
+        }
+        assert!(
+            with("[{ address: \"127.0.0.1:1\", secondPort: 9 }]", "127.0.0.1:9")
+                .unwrap_err()
+                .contains("admin")
+        );
         for listen in ["127.0.0.1:2", "0.0.0.0:2"] {
             let shown = with(&format!("[\"{listen}\"]"), "127.0.0.1:2").unwrap_err();
             assert!(shown.contains("admin: found \"127.0.0.1:2\""), "{shown}");

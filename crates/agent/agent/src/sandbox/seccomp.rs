@@ -151,7 +151,8 @@ mod tests {
         answers.reduce(|best, next| if strictness(next) < strictness(best) { next } else { best }).unwrap()
     }
 
-    const ALL: SyscallProfile = SyscallProfile { uses_bpf_maps: true, writes_files: true };
+    const ALL: SyscallProfile =
+        SyscallProfile { uses_bpf_maps: true, writes_files: true, removes_pins: true };
     const EPERM: u32 = ERRNO | libc::EPERM.unsigned_abs();
 
     #[track_caller]

@@ -32,6 +32,8 @@ pub(crate) struct SyscallProfile {
     pub(crate) uses_bpf_maps: bool,
     /// True if the agent writes a file.
     pub(crate) writes_files: bool,
+    /// True if the agent removes the redirect's pins of an older layout.
+    pub(crate) removes_pins: bool,
 }
 
 impl SyscallProfile {
@@ -40,7 +42,12 @@ impl SyscallProfile {
         let plain = ALWAYS.iter().chain(OLDER).map(|number| (*number, &[][..]));
         let maps = self.uses_bpf_maps.then_some(MAPS).into_iter().flatten();
         let writing = self.writes_files.then_some(WRITING).into_iter().flatten();
-        plain.chain(IN_A_WAY.iter().copied()).chain(maps.copied()).chain(writing.copied())
+        let removing = self.removes_pins.then_some(REMOVING).into_iter().flatten();
+        plain
+            .chain(IN_A_WAY.iter().copied())
+            .chain(maps.copied())
+            .chain(writing.copied())
+            .chain(removing.copied())
     }
 }
 
@@ -256,6 +263,15 @@ const WRITING: &[SyscallRule] = &[
     (libc::SYS_unlink, &[]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_rename, &[]),
+];
+
+/// The calls that remove files and directories.
+const REMOVING: &[SyscallRule] = &[
+    (libc::SYS_unlinkat, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_unlink, &[]),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_rmdir, &[]),
 ];
 
 /// The calls that the agent never makes, but that an attacker would make first.

@@ -39,6 +39,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause before the next check of the target, after a check has failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 
+/// The time that the older programs still have to write the record of a connection whose connect they captured. The kernel needs microseconds,
+/// unless the process is preempted there.
+const BETWEEN_CONNECT_AND_FIRST_PACKET: Duration = Duration::from_millis(500);
+
 /// Explains to the operator that the redirect that this agent opened was removed.
 const GONE: &str = "the redirect that this agent opened was removed. Run `seawall-agent redirect attach`. Until then, pods reach the real metadata server; if another version of the redirect is attached, that version refuses the pods' connections";
 const ANOTHER: &str = "the redirect was removed and attached again; the agent must restart, because it cannot open the new redirect";
@@ -60,6 +64,8 @@ pub struct RedirectHandle {
     /// The redirect's attachment at the time when the agent opened this handle.
     pub attachment: AttachmentSnapshot,
     has_claimed_target: AtomicBool,
+    /// True if programs of an older layout of the pins were attached when this handle was opened.
+    replaces_older_layout: bool,
     /// True if the redirect was attached again after this agent opened it.
     is_superseded: AtomicBool,
 }
@@ -109,6 +115,7 @@ impl RedirectHandle {
         told(gate.exempt_pod(own))?;
         let address = agent.v4.map(Into::into).or(agent.v6.map(Into::into)).context("no listener address")?;
         told(gate.detect_node_netns(&mut callers, own, address))?;
+        let replaces_older_layout = told(gate.has_older_layouts())?;
         let seat = told(gate.register_listener(socket))?;
         let heartbeat = told(AgentHeartbeat::open(&pins, seat))?;
         Ok(Self {
@@ -119,6 +126,7 @@ impl RedirectHandle {
             records: KernelRecords::new(callers, site, pods, clock.clone()),
             attachment,
             has_claimed_target: AtomicBool::new(false),
+            replaces_older_layout,
             is_superseded: AtomicBool::new(false),
         })
     }
@@ -201,12 +209,44 @@ impl RedirectHandle {
             let pointed = self.gate().set_target(self.agent);
             match pointed {
                 Ok(()) => {
+                    self.remove_older_layouts(stop).await;
                     self.has_claimed_target.store(true, Ordering::Release);
                     tracing::info!(agent = ?self.agent, "the redirect sends captured connections to this agent");
                     return;
                 }
                 Err(error) => {
                     tracing::error!(%error, "cannot make the redirect send captured connections to this agent; the agent tries again");
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+    }
+
+    /// True if this process must be able to remove pins: those of an older layout.
+    pub fn removes_pins(&self) -> bool {
+        self.replaces_older_layout
+    }
+
+    /// Removes the programs of an older layout, now that this agent is the target. Retries until it succeeds or shutdown begins.
+    ///
+    /// The older programs run first and send connections to the older agent, so this agent is not ready before.
+    async fn remove_older_layouts(&self, stop: &StopSignal) {
+        if !self.replaces_older_layout {
+            return;
+        }
+        self.retry(stop, TargetMap::detach_older_connect_programs).await;
+        tokio::time::sleep(BETWEEN_CONNECT_AND_FIRST_PACKET).await;
+        self.retry(stop, TargetMap::remove_older_layouts).await;
+        tracing::info!("removed the programs of an older layout of the redirect's pins");
+    }
+
+    async fn retry(&self, stop: &StopSignal, step: impl Fn(&TargetMap) -> Result<(), Error>) {
+        while !stop.has_begun() {
+            let done = step(&self.gate());
+            match done {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::error!(%error, "cannot remove the programs of an older layout of the redirect's pins; the agent tries again");
                     tokio::time::sleep(LOOK).await;
                 }
             }

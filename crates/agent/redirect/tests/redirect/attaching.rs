@@ -6,6 +6,7 @@ use std::sync::Arc;
 use seawall_redirect::attach::AttachOutcome;
 use seawall_redirect::{AttachmentSnapshot, AttachmentState, Hook, RedirectCounts, detach, read_status};
 
+use crate::support::agent::{gate, learn};
 use crate::support::*;
 
 #[test]
@@ -98,11 +99,52 @@ fn pretend_another_version(lab: &Lab, hook: Hook) {
     fs::rename(directory.join(&name), directory.join(format!("{}-00ff-{group}", hook.name()))).unwrap();
 }
 
+/// In the upgrade to another layout, all pods of the node were refused until the next agent was ready.
 #[test]
 #[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
-fn another_layout_goes_once_this_one_is_attached() {
+fn an_older_layout_serves_until_the_next_agent_is_the_target_and_no_connection_is_missed() {
     let lab = Arc::new(Lab::attached());
+    let _older = Agent::start(&lab);
+    let (mut one, mut host) = (lab.pod(ONE), lab.pod(HOST));
+    // The agent has opened its maps.
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
     let others = lab.pins.directory().with_file_name("v0");
+    fs::rename(lab.pins.directory(), &others).unwrap();
+    const TIMES: u32 = 3_000;
+    for pod in [&mut one, &mut host] {
+        pod.send_line(&format!("load 169.254.169.254 80 {TIMES}"));
+    }
+    assert_eq!(lab.attach(), AttachOutcome::Attached);
+    assert!(others.exists() && !read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    // The next agent's own pod reaches the real server, although the older programs see its connects first.
+    gate(&lab).exempt_pod(lab.id(AGENT)).unwrap();
+    assert_eq!(lab.pod(AGENT).fetch_from_address("169.254.169.254"), "real");
+    learn(&lab);
+    let next = Agent::saying(&lab, "next");
+    assert!(gate(&lab).has_older_layouts().unwrap());
+    gate(&lab).set_target(next.at()).unwrap();
+    gate(&lab).detach_older_connect_programs().unwrap();
+    until(|| captured(&lab) > 100);
+    gate(&lab).remove_older_layouts().unwrap();
+    for (pod, name) in [(&mut one, "one"), (&mut host, "host")] {
+        let answers = pod.read_answer();
+        let counted = |agent: &str| -> u32 {
+            let prefix = format!("{agent}:{name}=");
+            let count = answers.split(' ').find_map(|answer| answer.strip_prefix(&prefix));
+            count.map_or(0, |count| count.parse().unwrap())
+        };
+        assert_eq!(counted("agent") + counted("next"), TIMES, "{answers}");
+    }
+    assert!(!others.exists() && read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert_eq!(one.fetch_from_address("169.254.169.254"), "next:one");
+}
+
+/// A version before knows no newer layout, and cannot tell whether its agent lives.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn a_newer_layout_goes_once_this_one_is_attached() {
+    let lab = Arc::new(Lab::attached());
+    let others = lab.pins.directory().with_file_name("v99");
     fs::rename(lab.pins.directory(), &others).unwrap();
     let mut one = lab.pod(ONE);
     assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");

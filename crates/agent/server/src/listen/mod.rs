@@ -82,6 +82,24 @@ pub struct Listeners {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// An address to listen on, and a second port that the agent takes while another process has the first.
+///
+/// In an upgrade, the next agent starts while the agent before still listens. With two ports, both can listen, and a network policy can
+/// name the ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenAddress {
+    /// The address with its first port.
+    pub address: SocketAddr,
+    /// The second port. If it is `None`, the agent does not start while another process has the first port.
+    pub second_port: Option<u16>,
+}
+
+impl From<SocketAddr> for ListenAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, second_port: None }
+    }
+}
+
 impl Listeners {
     /// Returns a socket of the first listener with this port.
     pub fn socket_on_port(&self, port: u16) -> Option<&TcpListener> {
@@ -101,12 +119,20 @@ pub fn sockets_per_address(lanes: usize) -> usize {
 ///
 /// # Errors
 /// An address cannot be bound: it is in use, it does not belong to this machine, or the bind is not permitted.
-pub fn bind(addresses: &[SocketAddr], threads: usize, lanes: usize) -> anyhow::Result<Listeners> {
+pub fn bind(
+    addresses: &[impl Into<ListenAddress> + Copy],
+    threads: usize,
+    lanes: usize,
+) -> anyhow::Result<Listeners> {
     let mut of_thread: Vec<Vec<ListenerShard>> = (0..threads).map(|_| Vec::new()).collect();
     let mut bound = Vec::new();
-    for (listener, address) in addresses.iter().enumerate() {
-        let failed = || format!("cannot listen on {address}");
-        let address = guard(*address).with_context(failed)?;
+    for (listener, wanted) in addresses.iter().enumerate() {
+        let wanted = (*wanted).into();
+        let failed = || match wanted.second_port {
+            Some(second) => format!("cannot listen on {}, nor on port {second}", wanted.address),
+            None => format!("cannot listen on {}", wanted.address),
+        };
+        let address = guard_either(wanted).with_context(failed)?;
         let lanes = lanes.max(threads);
         let sockets = 0..sockets_per_address(lanes);
         let sockets = sockets.map(|_| open(address, lanes > 1)).collect::<Result<Vec<_>, _>>();
@@ -141,6 +167,34 @@ pub fn raise_open_files_limit(wanted: u64) -> anyhow::Result<u64> {
     setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit })
         .context("cannot raise the limit on open files")?;
     Ok(raised)
+}
+
+/// The time for which an agent with two ports waits until one of them is free. In two quick upgrades, the agent before last can still
+/// end its connections.
+const PORT_WAIT: Duration = Duration::from_secs(15);
+
+/// The time between two attempts to bind a port.
+const PORT_RETRY: Duration = Duration::from_millis(100);
+
+/// Returns the address with the first port that no other process has. With a second port, waits for up to [`PORT_WAIT`].
+#[expect(
+    clippy::disallowed_methods,
+    reason = "runs once, before the agent serves requests; the kernel reports no free port"
+)]
+fn guard_either(wanted: ListenAddress) -> io::Result<SocketAddr> {
+    let Some(second_port) = wanted.second_port else { return guard(wanted.address) };
+    let second = SocketAddr::new(wanted.address.ip(), second_port);
+    let mut attempts = PORT_WAIT.as_millis() / PORT_RETRY.as_millis();
+    loop {
+        for address in [wanted.address, second] {
+            match guard(address) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts > 0 => {}
+                result => return result,
+            }
+        }
+        attempts -= 1;
+        std::thread::sleep(PORT_RETRY);
+    }
 }
 
 /// Checks that no other process listens at the address, and returns the address with its actual port.
@@ -270,14 +324,26 @@ mod tests {
     #[test]
     fn a_second_agent_cannot_share_the_port_in_silence() {
         let first = bind(&[any()], 2, 8).unwrap();
-        let error = bind(&first.addresses, 2, 8).unwrap_err();
+        let error = bind(&first.addresses[..], 2, 8).unwrap_err();
         assert!(format!("{error:#}").contains("in use"), "{error:#}");
+    }
+
+    /// The next agent starts while the agent before still has the first port.
+    #[test]
+    fn an_agent_takes_its_second_port_while_another_one_has_the_first() {
+        let free: Vec<_> = [(); 2].map(|()| guard(any()).unwrap()).into();
+        let wanted = ListenAddress { address: free[0], second_port: Some(free[1].port()) };
+        let first = bind(&[wanted], 2, 8).unwrap();
+        let second = bind(&[wanted], 2, 8).unwrap();
+        assert_eq!((&first.addresses[..], &second.addresses[..]), (&free[..1], &free[1..]));
+        drop(first);
+        assert_eq!(bind(&[wanted], 2, 8).unwrap().addresses, free[..1]);
     }
 
     #[test]
     fn nobody_of_the_same_user_can_join_the_lanes_however_willing_to_share() {
         for address in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0"] {
-            let listeners = bind(&[address.parse().unwrap()], 2, 8).unwrap();
+            let listeners = bind(&[address.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
             let (at, port) = (listeners.addresses[0], listeners.addresses[0].port());
             let wildcard = if at.is_ipv6() { "[::]" } else { "0.0.0.0" };
             let wildcard = format!("{wildcard}:{port}").parse().unwrap();
@@ -307,7 +373,7 @@ mod tests {
     #[test]
     fn a_connection_is_in_the_lane_of_its_source_address() {
         for listen in ["127.0.0.1:0", "[::]:0"] {
-            let listeners = bind(&[listen.parse().unwrap()], 2, 8).unwrap();
+            let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
             let port = listeners.addresses[0].port();
             for last in 2..=40u8 {
                 let from = IpAddr::from([127, 0, 0, last]);
@@ -374,7 +440,7 @@ mod tests {
         let cases =
             [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.9"), ("[::]:0", "::1"), ("[::1]:0", "::1")];
         for (listen, own) in cases {
-            let listeners = bind(&[listen.parse().unwrap()], 2, 8).unwrap();
+            let listeners = bind(&[listen.parse::<SocketAddr>().unwrap()], 2, 8).unwrap();
             let own = own.parse().unwrap();
             let _client = connect(own, own, listeners.addresses[0].port());
             let accepted = listeners.shards_by_thread[0][4].socket.accept();

@@ -7,11 +7,14 @@ mod drop_rule_keeper;
 mod node_paths;
 mod print_rules;
 
+use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use lexopt::{Error, Parser};
 use seawall_redirect::attach::AttachOutcome;
+use seawall_redirect::netfilter::UntrackedPorts;
 use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, netfilter, read_status};
 
 use self::node_paths::{NodePaths, PATH_FLAGS};
@@ -22,8 +25,8 @@ pub(crate) const HELP: &str = "\
 seawall-agent redirect: sends pods' requests to the clouds' metadata addresses (169.254.169.254 and others, port 80) to the agent.
 
 Usage:
-  seawall-agent redirect attach --node-address ADDRESS [--no-drop-rules] [PATHS]
-  seawall-agent redirect attach --host-network-pods=seawall [--no-drop-rules] [PATHS]
+  seawall-agent redirect attach --node-address ADDRESS [RULES] [PATHS]
+  seawall-agent redirect attach --host-network-pods=seawall [RULES] [PATHS]
       Attach this version's eBPF programs to the cgroup of the node's pods. They replace the programs of another version. While no agent
       is ready, the kernel refuses pods' connections to metadata addresses (EPERM). Then load the drop rules (see `print drop-rules`),
       unless --no-drop-rules is given or the kernel has no nf_tables. A second run changes nothing.
@@ -34,7 +37,7 @@ Usage:
       captured connections. Exit 1 if the state differs from the state that `attach` creates.
   seawall-agent redirect detach [--bpffs DIR]
       Detach everything and remove the drop rules. Pods then reach the real metadata server.
-  seawall-agent redirect keep-drop-rules [--status-file FILE]
+  seawall-agent redirect keep-drop-rules [--status-file FILE] [--node-address ADDRESS --untracked-ports PORTS]
       Look at the drop rules each minute and load them again if another program removed them, until SIGTERM. Needs CAP_NET_ADMIN.
       FILE says after each look whether the rules are loaded. An agent whose adminSocket is PATH reports the content of PATH.drop-rules.
   seawall-agent redirect print drop-rules
@@ -51,6 +54,11 @@ Usage:
       Print rules that remove the drop rules and the dnat rules.
   seawall-agent redirect print RULES --output FILE
       Write the rules to a file, for a container that has nft but not this program.
+
+Rules:
+  --no-drop-rules         load no rules
+  --untracked-ports PORTS ports of the agents at ADDRESS, such as 8988,8986. Their packets bypass connection tracking, so no Service with
+                          externalIPs and no hostPort leads other pods' requests from these ports to another pod.
 
 Paths:
   --bpffs DIR             where a BPF file system is mounted (default /sys/fs/bpf). In a container, mount the host's BPF file
@@ -72,11 +80,13 @@ pub(crate) enum RedirectCommand {
     Attach {
         places: NodePaths,
         host_network_pods: HostNetworkPods,
-        drop_rules: bool,
+        /// The ports without connection tracking beside the drop rules; `None` to load no rules.
+        rules: Option<UntrackedPorts>,
         conflict_check_root: Option<PathBuf>,
     },
     KeepDropRules {
         status_file: Option<PathBuf>,
+        untracked: UntrackedPorts,
     },
     Status(NodePaths),
     Detach(NodePaths),
@@ -107,10 +117,11 @@ impl RedirectCommand {
                 "no-drop-rules",
                 "conflict-check-root=",
                 HOST_NETWORK_PODS,
-                "node-address=",
+                "node-address=*",
+                UNTRACKED_PORTS,
             ],
             ["status" | "detach"] => &PATH_FLAGS,
-            ["keep-drop-rules"] => &["status-file="],
+            ["keep-drop-rules"] => &["status-file=", "node-address=*", UNTRACKED_PORTS],
             ["print", "drop-rules" | "cleanup-rules"] => &["output="],
             ["print", "dnat-rules"] => &[
                 bpffs,
@@ -131,14 +142,17 @@ impl RedirectCommand {
         let places = || NodePaths::from_flags(&flags);
         Ok(match *words {
             ["attach"] => Self::Attach {
-                drop_rules: !flags.has("no-drop-rules"),
+                rules: if flags.has("no-drop-rules") { None } else { Some(untracked_ports(&flags)?) },
                 conflict_check_root: flags.path("conflict-check-root"),
                 host_network_pods: host_network_pods(&flags)?,
                 places: places(),
             },
             ["status"] => Self::Status(places()),
             ["detach"] => Self::Detach(places()),
-            ["keep-drop-rules"] => Self::KeepDropRules { status_file: flags.path("status-file") },
+            ["keep-drop-rules"] => Self::KeepDropRules {
+                status_file: flags.path("status-file"),
+                untracked: untracked_ports(&flags)?,
+            },
             ["print", what] => {
                 Self::Print { rules: RuleSet::parse(what, &flags)?, output: flags.path("output") }
             }
@@ -163,8 +177,36 @@ fn leaves_host_network_pods(flags: &Flags) -> Result<bool, Error> {
     }
 }
 
+/// The flag with the agents' ports that bypass connection tracking.
+const UNTRACKED_PORTS: &str = "untracked-ports=";
+
+fn node_addresses(flags: &Flags) -> Result<Vec<IpAddr>, Error> {
+    flags.values("node-address", "an IP address of the node")
+}
+
+/// Returns the node's addresses and the agents' ports. Without ports, the rules have no exceptions.
+///
+/// # Errors
+/// A port is invalid, or there are ports without an address.
+fn untracked_ports(flags: &Flags) -> Result<UntrackedPorts, Error> {
+    let name = UNTRACKED_PORTS.trim_end_matches('=');
+    let wanted = "ports such as 8988,8986";
+    let Some(text) = flags.value::<String>(name, wanted)? else { return Ok(UntrackedPorts::default()) };
+    let port = |port: &str| port.parse::<NonZeroU16>().map(NonZeroU16::get).ok();
+    let ports: Option<Vec<u16>> = text.split(',').map(port).collect();
+    let ports = ports.ok_or_else(|| flags.invalid_value_error(name, wanted))?;
+    let addresses = node_addresses(flags)?;
+    if addresses.is_empty() {
+        return Err(Error::Custom(
+            format!("--{name} needs --node-address: expected the node's address at which agents listen")
+                .into(),
+        ));
+    }
+    Ok(UntrackedPorts { addresses, ports })
+}
+
 fn host_network_pods(flags: &Flags) -> Result<HostNetworkPods, Error> {
-    let address = flags.value("node-address", "an IP address of the node")?;
+    let address = node_addresses(flags)?.first().copied();
     match (leaves_host_network_pods(flags)?, address) {
         (false, _) => Ok(HostNetworkPods::Seawall),
         (true, Some(address)) => Ok(HostNetworkPods::Node(address)),
@@ -183,10 +225,12 @@ fn host_network_pods(flags: &Flags) -> Result<HostNetworkPods, Error> {
 pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
     match request {
         RedirectCommand::Help => Ok(HELP.to_owned()),
-        RedirectCommand::Attach { places, host_network_pods, drop_rules, conflict_check_root } => {
-            attached(places, *host_network_pods, *drop_rules, conflict_check_root.as_deref())
+        RedirectCommand::Attach { places, host_network_pods, rules, conflict_check_root } => {
+            attached(places, *host_network_pods, rules.as_ref(), conflict_check_root.as_deref())
         }
-        RedirectCommand::KeepDropRules { status_file } => drop_rule_keeper::run(status_file.as_deref()),
+        RedirectCommand::KeepDropRules { status_file, untracked } => {
+            drop_rule_keeper::run(status_file.as_deref(), untracked)
+        }
         RedirectCommand::Status(places) => told(places),
         RedirectCommand::Detach(places) => detached(places),
         RedirectCommand::Print { rules, output } => {
@@ -198,7 +242,7 @@ pub(crate) fn run(request: &RedirectCommand) -> anyhow::Result<String> {
 fn attached(
     places: &NodePaths,
     host_network_pods: HostNetworkPods,
-    drop_rules: bool,
+    rules: Option<&UntrackedPorts>,
     conflict_check_root: Option<&Path>,
 ) -> anyhow::Result<String> {
     let (pins, mut site) = (places.pins()?, places.find_cgroup_tree()?);
@@ -207,7 +251,7 @@ fn attached(
     }
     let outcome = attach(&pins, &site, host_network_pods)?;
     // Load the drop rules last. In the opposite order, the rules would drop pods' packets until the programs are attached.
-    let rules = match drop_rules.then(netfilter::load_drop_rules) {
+    let rules = match rules.map(netfilter::load_drop_rules) {
         None => "",
         Some(Ok(())) => "the drop rules are loaded\n",
         // The programs work without the rules. The agent's notes in /readyz repeat this line (`keep-drop-rules`).
@@ -279,7 +323,7 @@ mod tests {
             Ok(RedirectCommand::Attach {
                 places: places(),
                 host_network_pods: HostNetworkPods::Node([10, 0, 0, 1].into()),
-                drop_rules: true,
+                rules: Some(UntrackedPorts::default()),
                 conflict_check_root: None
             })
         );
@@ -295,15 +339,20 @@ mod tests {
                     kubepods_cgroup: Some("a/kubepods".into())
                 },
                 host_network_pods: HostNetworkPods::Seawall,
-                drop_rules: false,
+                rules: None,
                 conflict_check_root: Some("/host/cgroup/a".into())
             })
         );
         assert_eq!(parsed("status"), Ok(RedirectCommand::Status(places())));
         assert_eq!(parsed("detach"), Ok(RedirectCommand::Detach(places())));
         assert_eq!(
-            parsed("keep-drop-rules --status-file /run/a"),
-            Ok(RedirectCommand::KeepDropRules { status_file: Some("/run/a".into()) })
+            parsed(
+                "keep-drop-rules --status-file /run/a --node-address 10.0.0.1 --untracked-ports=8988,8986"
+            ),
+            Ok(RedirectCommand::KeepDropRules {
+                status_file: Some("/run/a".into()),
+                untracked: UntrackedPorts { addresses: vec![[10, 0, 0, 1].into()], ports: vec![8988, 8986] },
+            })
         );
         assert_eq!(
             parsed("print drop-rules"),
@@ -354,6 +403,8 @@ mod tests {
             ("print dnat-rules --metadata-port 0", "a port"),
             ("print dnat-rules --node-address 10.0.0.1 --node-address 10.0.0.2", "10.0.0.2"),
             ("attach", "--node-address is missing"),
+            ("keep-drop-rules --untracked-ports 8988", "needs --node-address"),
+            ("keep-drop-rules --node-address 10.0.0.1 --untracked-ports 8988,0", "8988,0"),
             ("attach --host-network-pods node", "--node-address is missing"),
             ("attach --host-network-pods both", "expected node or seawall"),
             ("print dnat-rules --agent-pod-uid a", "--host-network-pods=seawall"),
