@@ -188,12 +188,20 @@ fn rules(untracked: &UntrackedPorts) -> Vec<(&'static [u8], Vec<u8>)> {
 /// One rule that drops all ports except DNS would not match later fragments, because such fragments have no port.
 fn drop_rules() -> Vec<Vec<u8>> {
     let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| endpoint.addresses());
-    let rules = addresses.flat_map(|address| {
+    let of_addresses = addresses.flat_map(|address| {
         let dns = |protocol| [to(*address), to_port(protocol, DNS_PORT), verdict(ACCEPT)].concat();
         let counted = expression("counter", &[]);
         [dns(TCP), dns(UDP), [to(*address), counted, verdict(DROP)].concat()]
     });
-    rules.collect()
+    std::iter::once(own_packets()).chain(of_addresses).collect()
+}
+
+/// Accepts what the node sends to itself. Where a metadata address is the node's own, the node's processes reach it over `lo`, and no
+/// packet of another network does. `lo` has the index 1 in each network namespace (`LOOPBACK_IFINDEX`, Linux `include/net/flow.h`).
+fn own_packets() -> Vec<u8> {
+    const META_IIF: u32 = 4;
+    const LOOPBACK: u32 = 1;
+    [meta(META_IIF), equals(&LOOPBACK.to_ne_bytes()), verdict(ACCEPT)].concat()
 }
 
 /// Returns the exceptions: packets to and from each port of each address.
@@ -454,10 +462,10 @@ mod tests {
     #[test]
     fn each_metadata_address_has_two_exceptions_for_dns_and_a_rule_that_drops() {
         let addresses: usize = MetadataEndpoint::ALL.iter().map(|endpoint| endpoint.addresses().len()).sum();
-        assert_eq!(rules(&UntrackedPorts::default()).len(), 3 * addresses);
+        assert_eq!(rules(&UntrackedPorts::default()).len(), 1 + 3 * addresses);
         let untracked =
             UntrackedPorts { addresses: vec![IpAddr::from([10, 0, 0, 1])], ports: vec![8988, 8986] };
         // Two directions in two chains.
-        assert_eq!(rules(&untracked).len(), 3 * addresses + 2 * 2 * 2);
+        assert_eq!(rules(&untracked).len(), 1 + 3 * addresses + 2 * 2 * 2);
     }
 }

@@ -147,6 +147,10 @@ fn chain(name: &str, hook: &str, rules: &[String]) -> String {
     text + "  }\n"
 }
 
+/// Accepts what the node sends to itself. Where a metadata address is the node's own, the node's processes reach it over `lo`, and no
+/// packet of another network does.
+const OWN_PACKETS: &str = "iif \"lo\" accept";
+
 fn drop_chain(priority: &str) -> String {
     let addresses = MetadataEndpoint::ALL.iter().flat_map(|endpoint| endpoint.addresses());
     let rules = addresses.flat_map(|address| {
@@ -157,7 +161,8 @@ fn drop_chain(priority: &str) -> String {
         let dns = |protocol| format!("{to} {protocol} dport {DNS_PORT} accept");
         [dns("tcp"), dns("udp"), format!("{to} counter drop")]
     });
-    chain("drop_rules", &format!("filter hook prerouting priority {priority}"), &rules.collect::<Vec<_>>())
+    let rules: Vec<_> = std::iter::once(OWN_PACKETS.to_owned()).chain(rules).collect();
+    chain("drop_rules", &format!("filter hook prerouting priority {priority}"), &rules)
 }
 
 /// Returns one rule for each endpoint and address family of the agent.

@@ -23,7 +23,7 @@ app.kubernetes.io/component: agent
 {{- end -}}
 {{- end }}
 
-{{/* Set if two agents can run on one node at the same time, because each agent takes free ports. */}}
+{{/* Set if two agents can run on one node at the same time, because each port has a second one. */}}
 {{- define "seawall.hasSurge" -}}
 {{- if eq .Values.mode "kernel" }}true{{ end -}}
 {{- end }}
@@ -78,6 +78,25 @@ app.kubernetes.io/component: agent
 - --cgroup-root=/host/cgroup
 {{- with .Values.redirect.kubepodsCgroup }}
 - --kubepods-cgroup={{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The flags with the agents' fixed ports, whose packets bypass connection tracking. */}}
+{{- define "seawall.untrackedPorts" -}}
+- --node-address=$(NODE_IP)
+- --untracked-ports={{ include "seawall.ports" . }}
+{{- end }}
+
+{{/* The agents' ports in mode kernel. */}}
+{{- define "seawall.ports" -}}
+{{ int .Values.port }},{{ int .Values.secondPort }}{{ if .Values.containersEndpoint }},{{ int .Values.containersPort }},{{ int .Values.secondContainersPort }}{{ end }}
+{{- end }}
+
+{{/* The ports that a network policy of a mode opens. */}}
+{{- define "seawall.policyPorts" -}}
+{{- if eq .Values.mode "address" }}80
+{{- else if eq .Values.mode "kernel" }}{{ include "seawall.ports" . }}
+{{- else }}{{ int .Values.port }}{{ if .Values.containersEndpoint }},{{ int .Values.containersPort }}{{ end }}
 {{- end }}
 {{- end }}
 
@@ -189,21 +208,21 @@ securityContext:
 {{- $config := deepCopy .Values.config -}}
 {{- $identity := dict "strategy" "source-ip" -}}
 {{- $port := printf "node:%d" (int .Values.port) -}}
-{{- $containers := printf "node:%d" (int .Values.containersPort) -}}
+{{- $containers := dict "address" (printf "node:%d" (int .Values.containersPort)) -}}
 {{- $redirect := dict "cgroupRoot" "/host/cgroup" -}}
 {{- with .Values.redirect.kubepodsCgroup }}{{ $_ := set $redirect "kubepodsCgroup" . }}{{ end -}}
 {{- if eq .Values.mode "kernel" -}}
   {{- $identity = dict "strategy" "kernel" "redirect" (set $redirect "bpffs" "/bpf") -}}
-  {{- $port = "node:0" -}}
-  {{- $containers = "node:0" -}}
+  {{- $port = dict "address" $port "secondPort" (int .Values.secondPort) -}}
+  {{- $_ := set $containers "secondPort" (int .Values.secondContainersPort) -}}
 {{- else if eq .Values.mode "address" -}}
   {{- $port = "169.254.169.254:80" -}}
-  {{- $containers = "169.254.170.23:80" -}}
+  {{- $containers = dict "address" "169.254.170.23:80" -}}
 {{- end -}}
 {{- with .Values.startupTaint }}{{ $_ := set $identity "startupTaint" . }}{{ end -}}
 {{- $listen := list $port -}}
 {{- if .Values.containersEndpoint -}}
-  {{- $listen = append $listen (dict "address" $containers "dialects" (list "aws-containers")) -}}
+  {{- $listen = append $listen (set $containers "dialects" (list "aws-containers")) -}}
 {{- end -}}
 {{- $decided := dict "listen" $listen "admin" .Values.adminAddress "adminSocket" "/run/seawall/admin.sock" "identity" $identity -}}
 {{- if include "seawall.sessionTokenKeysDirectory" . -}}
@@ -253,13 +272,14 @@ securityContext:
 {{- if and .Values.nft.image (ne .Values.mode "nft") -}}
   {{- fail (printf "nft.image: mode %s does not use it (in mode kernel, `redirect.dropRules` needs no image); expected mode nft" .Values.mode) -}}
 {{- end -}}
-{{- if eq (int .Values.port) (int .Values.containersPort) -}}
-  {{- fail (printf "containersPort: `port` is %d, too; expected another port" (int .Values.port)) -}}
+{{- $ports := list .Values.port .Values.secondPort .Values.containersPort .Values.secondContainersPort -}}
+{{- if ne (len $ports) (len (uniq $ports)) -}}
+  {{- fail (printf "port, secondPort, containersPort, secondContainersPort: found %s; expected four different ports" (join ", " $ports)) -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.adminAddress) -}}
   {{- fail (printf "metrics.serviceMonitor: Prometheus cannot reach the adminAddress %s; expected an address such as 0.0.0.0:8989 (it shows pods and accounts to every client that reaches it)" .Values.adminAddress) -}}
 {{- end -}}
-{{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.nodeCidrs) -}}
+{{- if and .Values.networkPolicy.namespaces (not .Values.networkPolicy.cilium) (not .Values.networkPolicy.nodeCidrs) -}}
   {{- fail "networkPolicy.nodeCidrs: expected the networks of the nodes, such as [10.0.0.0/16]" -}}
 {{- end -}}
 {{- if lookup "apps/v1" "DaemonSet" .Release.Namespace "seawall-uninstall" -}}

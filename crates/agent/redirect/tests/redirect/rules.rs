@@ -1,5 +1,7 @@
 //! Netfilter rules: the drop rules beside the programs, and the DNAT rules without the programs.
 
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -65,6 +67,27 @@ fn the_drop_rules_as_text_and_over_netlink_are_the_same() {
             && by_text.contains("ip daddr 169.254.169.254 tcp dport 53 accept"),
         "{by_text}"
     );
+}
+
+/// A node's own metadata server, or a proxy of the node at the metadata address, timed out for the node's processes.
+#[test]
+#[ignore = "SKIPPED: needs root and bpffs: run scripts/redirect-test"]
+fn what_the_node_sends_to_an_address_of_its_own_is_not_dropped() {
+    let lab = Arc::new(Lab::attached());
+    assert!(ip("-n node address add 169.254.169.254/32 dev lo"));
+    let server = within("node", || TcpListener::bind(("169.254.169.254", 80)).unwrap());
+    std::thread::spawn(move || {
+        for stream in server.incoming() {
+            let _ = stream.unwrap().write_all(b"own");
+        }
+    });
+    for load_rules in [
+        || netfilter::load_drop_rules(&UntrackedPorts::default()),
+        || nft_rules::load_rules(&nft_rules::format_drop_rules()),
+    ] {
+        within("node", load_rules).unwrap();
+        assert_eq!(lab.outside().fetch_from_address("169.254.169.254"), "own");
+    }
 }
 
 /// firewalld flushes all rules when it starts, and an operator can remove single ones.

@@ -4,6 +4,7 @@
 //! Attached programs intentionally stay attached after the process has ended.
 
 mod drop_rule_keeper;
+mod host_network_flag;
 mod node_paths;
 mod print_rules;
 
@@ -17,6 +18,7 @@ use seawall_redirect::attach::AttachOutcome;
 use seawall_redirect::netfilter::UntrackedPorts;
 use seawall_redirect::{self as redirect, HostNetworkPods, attach, detach, netfilter, read_status};
 
+use self::host_network_flag::{HOST_NETWORK_PODS, leaves_host_network_pods};
 use self::node_paths::{NodePaths, PATH_FLAGS};
 use self::print_rules::{RuleSet, write_or_return_text};
 use super::flag_parser::{Flags, next_word};
@@ -158,22 +160,6 @@ impl RedirectCommand {
             }
             _ => Self::Help,
         })
-    }
-}
-
-/// The flag that selects the identity of pods on the node's network.
-const HOST_NETWORK_PODS: &str = "host-network-pods=";
-
-/// True if the flags let pods on the node's network keep the real metadata server. This is the default.
-///
-/// # Errors
-/// The flag has another value than `node` or `seawall`.
-fn leaves_host_network_pods(flags: &Flags) -> Result<bool, Error> {
-    let name = HOST_NETWORK_PODS.trim_end_matches('=');
-    match flags.value::<String>(name, "node or seawall")?.as_deref() {
-        None | Some("node") => Ok(true),
-        Some("seawall") => Ok(false),
-        Some(_) => Err(flags.invalid_value_error(name, "node or seawall")),
     }
 }
 

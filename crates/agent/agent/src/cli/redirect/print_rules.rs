@@ -8,7 +8,7 @@ use lexopt::Error;
 use seawall_core::PodUid;
 use seawall_redirect::{self as redirect, AgentAddress, nft_rules};
 
-use super::leaves_host_network_pods;
+use super::host_network_flag::leaves_host_network_pods;
 use super::node_paths::NodePaths;
 use crate::cli::flag_parser::Flags;
 

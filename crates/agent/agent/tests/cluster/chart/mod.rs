@@ -95,7 +95,7 @@ fn helms_own_reviewer_finds_nothing_and_what_nobody_knows_is_refused() {
         ("config.identity.strategy=static", "config.identity.strategy"),
         ("config.identity.startupTaint=x", "config.identity.startupTaint"),
         ("containersEndpoint=true", "config.aws"),
-        ("containersPort=8988", "containersPort"),
+        ("containersEndpoint=false,containersPort=8986", "four different ports"),
         ("metrics.serviceMonitor.enabled=true", "adminAddress"),
         ("networkPolicy.namespaces={a}", "networkPolicy.nodeCidrs"),
     ] {
