@@ -38,6 +38,18 @@ pub const PERSON_NAME: &str = "jane";
 /// The token of somebody whose group may have pods send load, if deploy/load-rbac.yaml says so.
 pub const LOADER_TOKEN: &str = "loader-token";
 
+/// Admission as GKE has it: a pod of the system's priority classes needs a ResourceQuota in its namespace that selects its class
+/// (<https://kubernetes.io/docs/concepts/policy/resource-quotas/#limit-priority-class-consumption-by-default>).
+const CRITICAL_PODS_NEED_A_QUOTA: &str = r#"{
+    "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+    "plugins": [{ "name": "ResourceQuota", "configuration": {
+        "apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration",
+        "limitedResources": [{ "resource": "pods", "matchScopes": [{
+            "scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical", "system-cluster-critical"]
+        }] }]
+    } }]
+}"#;
+
 /// `iss` of the ServiceAccounts' tokens.
 pub const ISSUER: &str = "https://issuer.test";
 
@@ -51,6 +63,7 @@ pub struct ControlPlane {
     _etcd: ServiceProcess,
     etcd_port: u16,
     door: Door,
+    limits_critical_pods: bool,
 }
 
 /// The address to which clients of the API server connect, and the address at which it listens.
@@ -77,6 +90,13 @@ impl ControlPlane {
         Self::behind(folder, Door { asked: (node, 443).into(), listens: Ipv4Addr::UNSPECIFIED })
     }
 
+    /// The API server will admit pods of the system's priority classes only where a ResourceQuota selects their class, as on GKE.
+    #[must_use]
+    pub fn limiting_critical_pods(mut self) -> Self {
+        self.limits_critical_pods = true;
+        self
+    }
+
     fn behind(folder: &Path, door: Door) -> Self {
         let programs = programs();
         let (etcd_port, peer_port) = (free_port(), free_port());
@@ -94,13 +114,19 @@ impl ControlPlane {
                 .args(["--initial-cluster", &format!("default={peers}"), "--unsafe-no-fsync"]),
             &folder.join("etcd.log"),
         );
-        Self { programs, folder: folder.into(), api_server: None, _etcd: etcd, etcd_port, door }
+        let folder = folder.into();
+        Self { programs, folder, api_server: None, _etcd: etcd, etcd_port, door, limits_critical_pods: false }
     }
 
     /// Starts the API server, which takes some seconds to be ready.
     pub fn launch_api_server(&mut self) {
         let folder = &self.folder;
         let key = folder.join("service-account.key").display().to_string();
+        let admission = folder.join("admission.json");
+        let admission = self.limits_critical_pods.then(|| {
+            fs::write(&admission, CRITICAL_PODS_NEED_A_QUOTA).unwrap();
+            format!("--admission-control-config-file={}", admission.display())
+        });
         self.api_server = Some(ServiceProcess::start(
             Command::new(self.programs.join("kube-apiserver"))
                 .arg(format!("--bind-address={}", self.door.listens))
@@ -114,7 +140,8 @@ impl ControlPlane {
                 .arg(format!("--cert-dir={}", folder.join("certificates").display()))
                 .arg(format!("--token-auth-file={}", folder.join("tokens.csv").display()))
                 .arg(format!("--service-account-key-file={key}"))
-                .arg(format!("--service-account-signing-key-file={key}")),
+                .arg(format!("--service-account-signing-key-file={key}"))
+                .args(admission),
             &self.log(),
         ));
     }

@@ -80,11 +80,21 @@ impl Node {
     /// One that is about to be ready, has these images (`NAME.oci.tar` among those that `scripts/e2e` made) beside [`PAUSE_IMAGE`], and joins with
     /// these taints, as `key=value:effect`. The tests' namespace is there.
     pub fn launch(images: &[&str], taints: &[&str]) -> Self {
+        Self::launch_with(images, taints, |plane| plane)
+    }
+
+    /// The same, with a control plane that `change` has changed before it starts.
+    pub fn launch_with(
+        images: &[&str],
+        taints: &[&str],
+        change: impl FnOnce(ControlPlane) -> ControlPlane,
+    ) -> Self {
         let folder = Path::new(NODE_FOLDER);
         fs::create_dir(folder).unwrap();
         let containerd = configure_and_start_containerd(folder);
         have_network();
-        let plane = ReadyControlPlane::from_control_plane(ControlPlane::for_node(folder, NODE_ADDRESS));
+        let plane = change(ControlPlane::for_node(folder, NODE_ADDRESS));
+        let plane = ReadyControlPlane::from_control_plane(plane);
         let api = plane.admin_api();
         let parts = [start_controllers(&plane, folder), start_scheduler(&plane, folder)];
         until_true("containerd", is_answering);

@@ -12,7 +12,7 @@ pub mod google;
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Lines, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -20,6 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::installed_test_parts::cached_test_part_path;
+use crate::objects::NAMESPACE;
 
 /// One client library.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,28 @@ impl ResolverFiles {
         }
         Self { folder: folder.to_owned() }
     }
+
+    /// Writes the files that a kubelet gives to a pod of a cluster whose name server has this address. The hosts file names no metadata server.
+    pub fn of_cluster(folder: &Path, name_server: IpAddr) -> Self {
+        let local = "127.0.0.1 localhost\n";
+        let search = format!("{NAMESPACE}.svc.cluster.local svc.cluster.local cluster.local");
+        let resolv = format!("search {search}\nnameserver {name_server}\noptions ndots:5\n");
+        for (name, text) in [("hosts", local), ("hosts-named", local), ("resolv", &resolv)] {
+            std::fs::write(folder.join(name), text).unwrap();
+        }
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Builds a command that runs the program of its first argument with these files, from a command for `unshare` in a pod's network.
+    pub fn enclose(&self, unshare: Command) -> Command {
+        self.enclose_with("hosts", unshare)
+    }
+
+    fn enclose_with(&self, hosts: &str, mut unshare: Command) -> Command {
+        unshare.args(["--mount", "--", "sh", "-euc", INSIDE, "sh"]);
+        unshare.arg(self.folder.join(hosts)).arg(self.folder.join("resolv"));
+        unshare
+    }
 }
 
 /// The place where a program runs.
@@ -96,7 +119,7 @@ impl ClientLibrary {
     /// Starts the program of the library with these steps.
     pub fn start(&self, names: &ResolverFiles, steps: &[String], place: ProgramLocation<'_>) -> LibraryRun {
         let mut command = match place {
-            ProgramLocation::Network(enter, _) => self.enclosed(names, enter("unshare")),
+            ProgramLocation::Network(enter, _) => names.enclose_with(self.hosts(), enter("unshare")),
             ProgramLocation::Pod(enter) => enter("/usr/bin/env"),
             ProgramLocation::EnvironmentVariables(_) => Command::new("env"),
         };
@@ -112,12 +135,6 @@ impl ClientLibrary {
             }
         };
         LibraryRun::of(*self, command)
-    }
-
-    fn enclosed(&self, names: &ResolverFiles, mut unshare: Command) -> Command {
-        unshare.args(["--mount", "--", "sh", "-euc", INSIDE, "sh"]);
-        unshare.arg(names.folder.join(self.hosts())).arg(names.folder.join("resolv"));
-        unshare
     }
 
     /// Go's libraries ask the address alone; whether there is a metadata server they ask the address and DNS, and believe

@@ -1,11 +1,16 @@
 //! The libraries that pods use, unmodified: processes in a pod's network that find the metadata server by themselves.
 
+use std::path::Path;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::support::*;
 
 use crate::support::client_library::google::GOOGLE_LIBRARIES;
-use crate::support::client_library::{ClientLibrary, LibraryRun, assert_no_complaints};
+use crate::support::client_library::{ClientLibrary, LibraryRun, ResolverFiles, assert_no_complaints};
+use crate::support::name_server::{NameServer, lines_of_the_page};
+use crate::support::network::GATEWAY;
 use crate::support::scene::Scene;
 
 /// Any sentence of the agent about a caller whom it does not know: that the cluster may still tell is part of it, or not.
@@ -74,6 +79,56 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let unknown =
         strangers.runs.iter().map(|run| run.check_error_contains(run.library.credentials_step, NOBODY_KNOWN));
     assert_no_complaints(known.chain(unknown));
+}
+
+/// Outside Google nothing resolved `metadata.google.internal`, and Python's library found no server. The other tests hid it by a hosts file.
+#[test]
+#[ignore = "SKIPPED: needs kube-apiserver, etcd and CoreDNS: run scripts/cluster-test"]
+fn every_library_finds_the_agent_by_coredns_with_the_lines_of_the_page_and_doctor_warns_without_them() {
+    let mut world = World::start(&["cart"], "");
+    let pod = world.pod("cart-0", "cart");
+    until_true("the pod is known", || pod.ask(TOKEN).status == 200);
+    let folder = world.folder.path();
+    let names = ResolverFiles::of_cluster(folder, GATEWAY.into());
+
+    let without = NameServer::start(folder, "");
+    let python = &GOOGLE_LIBRARIES[..1];
+    let mut lost = Scene::with_name_server(&pod.sandbox, python, &names, ClientLibrary::first_steps);
+    let name = doctor_on_the_name(&pod, &names);
+    assert_eq!(name["status"], "warning", "{name}");
+    let fix = name["fix"].as_str().unwrap();
+    assert!(
+        fix.contains("CoreDNS") && fix.contains("hosts { 169.254.169.254 metadata.google.internal"),
+        "{fix}"
+    );
+    lost.finish();
+    let lost = &lost.runs[0];
+    assert_no_complaints([
+        lost.check_error_contains(lost.library.credentials_step, "metadata.google.internal")
+    ]);
+    drop(without);
+
+    let _with = NameServer::start(folder, &lines_of_the_page());
+    let mut scene = Scene::with_name_server(&pod.sandbox, &GOOGLE_LIBRARIES, &names, own_things);
+    scene.finish();
+    assert_no_complaints(scene.runs.iter().map(|run| check(&world, &pod, run)));
+    let name = doctor_on_the_name(&pod, &names);
+    assert_eq!(name["status"], "ok", "{name}");
+}
+
+/// What `seawall doctor identity` finds about the name of Google's metadata server in a pod.
+fn doctor_on_the_name(pod: &Pod, names: &ResolverFiles) -> Value {
+    let agent =
+        std::env::var_os("SEAWALL_AGENT").unwrap_or_else(|| panic!("SKIPPED: run scripts/cluster-test"));
+    let mut command = names.enclose(pod.sandbox.command("unshare"));
+    // The tool of the same build.
+    command.arg(Path::new(&agent).with_file_name("seawall"));
+    command.args(["doctor", "identity", "--json", "-"]).env("KUBERNETES_SERVICE_HOST", "10.90.0.1");
+    let output = command.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    let mut findings = report["findings"].as_array().unwrap().iter();
+    findings.find(|finding| finding["id"] == "identity.name").unwrap_or_else(|| panic!("{report}")).clone()
 }
 
 /// gcloud and the libraries' detection ask for the bare address and look for the flavour in the answer's head.

@@ -1,7 +1,7 @@
 //! The chart as it is shipped, installed by helm, with the image as it is built.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use seawall_testkit::objects::NODE_NAME;
 use serde_json::{Value, json};
@@ -38,6 +38,13 @@ impl Node {
     pub(crate) fn install_with(&self, more: &Value) -> Child {
         let mut command = self.helm(&["install", "seawall", CHART, "--create-namespace"], more);
         command.stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    /// Installs it as far as its hook lets helm. Returns whether helm succeeded, and what it printed.
+    pub(crate) fn try_install(&self, more: &Value) -> (bool, String) {
+        let mut command = self.helm(&["install", "seawall", CHART, "--create-namespace"], more);
+        let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
+        (status.success(), String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned())
     }
 
     /// Another revision of it.
@@ -99,7 +106,7 @@ impl Node {
     pub(crate) fn agents(&self) -> Vec<String> {
         let list = self.api.call_expecting_success(
             "GET",
-            &format!("{AGENTS}?labelSelector=app.kubernetes.io/name"),
+            &format!("{AGENTS}?labelSelector=app.kubernetes.io/component=agent"),
             None,
         );
         let pods = list["items"].as_array().unwrap().iter();

@@ -23,6 +23,7 @@ mod real_metadata_server;
 
 mod agent_ends;
 mod churn;
+mod gke;
 mod host_network;
 mod install;
 mod libraries;

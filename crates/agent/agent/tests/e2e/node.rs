@@ -4,6 +4,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use seawall_testkit::control_plane::ControlPlane;
 use seawall_testkit::node;
 pub(crate) use seawall_testkit::node::{
     NODE_ADDRESS, ctr_command, e2e_artifact_path, kubepods_cgroup, required_env_var, run_successfully,
@@ -27,9 +28,19 @@ impl Node {
 
     /// The same, with taints with which the node joins, as `key=value:effect`.
     pub(crate) fn with(accounts: &[&str], taints: &[&str]) -> Self {
+        Self::launched(accounts, |images| node::Node::launch(images, taints))
+    }
+
+    /// One whose API server admits pods of the system's priority classes only where a ResourceQuota allows them, as on GKE.
+    pub(crate) fn like_gke(accounts: &[&str]) -> Self {
+        let limiting = ControlPlane::limiting_critical_pods;
+        Self::launched(accounts, |images| node::Node::launch_with(images, &[], limiting))
+    }
+
+    fn launched(accounts: &[&str], launch: impl FnOnce(&[&str]) -> node::Node) -> Self {
         // The address of the metadata server is the node's own: whoever is not captured reaches the stand-in.
         node::run_ip_command(&format!("address add {}/32 dev lo", crate::support::network::METADATA));
-        let node = node::Node::launch(&["seawall-agent", "seawall"], taints);
+        let node = launch(&["seawall-agent", "seawall"]);
         let accounts: Vec<_> = accounts.iter().map(|name| (name.to_string(), google(name))).collect();
         for (name, email) in &accounts {
             node.api.create_service_account(name, email.as_deref());

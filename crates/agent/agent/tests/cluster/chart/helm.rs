@@ -68,6 +68,11 @@ impl Helm {
         self.run(&[&[step, "seawall", CHART], flags].concat())
     }
 
+    /// Starts to install or upgrade (`step`) the chart, which waits for the Job of its hook.
+    pub(super) fn start_bringing(&self, step: &str, flags: &[&str]) -> Child {
+        self.start(&[&[step, "seawall", CHART, "--timeout", "120s"], flags].concat())
+    }
+
     /// The objects of the chart with these values, each with the path where it is made.
     pub(super) fn render(&self, flags: &[&str]) -> Vec<(String, Value)> {
         let text = self.must(&[&["template", "seawall", CHART, "--kube-version", VERSION], flags].concat());

@@ -6,6 +6,7 @@
 pub(crate) mod aws;
 pub(crate) mod captured;
 pub(crate) mod cloud;
+pub(crate) mod name_server;
 pub(crate) mod network;
 pub(crate) mod scene;
 

@@ -10,8 +10,8 @@ use super::network::Sandbox;
 /// What runs in a pod's network.
 pub(crate) struct Scene {
     pub(crate) runs: Vec<LibraryRun>,
-    /// A name server in there that never says a word.
-    _silence: UdpSocket,
+    /// A name server in there that never says a word, where there is no other.
+    _silence: Option<UdpSocket>,
 }
 
 impl Scene {
@@ -27,7 +27,19 @@ impl Scene {
         let enter = |program: &str| -> Command { sandbox.command(program) };
         let names = ResolverFiles::new(world.folder.path());
         let runs = start_all(libraries, &names, ProgramLocation::Network(&enter, variables), steps);
-        Self { runs, _silence: silence }
+        Self { runs, _silence: Some(silence) }
+    }
+
+    /// Starts a program for each of these, which ask the cluster's name server.
+    pub(crate) fn with_name_server(
+        sandbox: &Sandbox,
+        libraries: &[ClientLibrary],
+        names: &ResolverFiles,
+        steps: impl Fn(&ClientLibrary) -> Vec<String>,
+    ) -> Self {
+        let enter = |program: &str| -> Command { sandbox.command(program) };
+        let runs = start_all(libraries, names, ProgramLocation::Network(&enter, &[]), steps);
+        Self { runs, _silence: None }
     }
 
     /// Reads all of them to their ends.
