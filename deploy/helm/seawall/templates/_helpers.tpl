@@ -272,9 +272,9 @@ securityContext:
 {{- if and .Values.nft.image (ne .Values.mode "nft") -}}
   {{- fail (printf "nft.image: mode %s does not use it (in mode kernel, `redirect.dropRules` needs no image); expected mode nft" .Values.mode) -}}
 {{- end -}}
-{{- $ports := list .Values.port .Values.secondPort .Values.containersPort .Values.secondContainersPort -}}
+{{- $ports := list (int .Values.port) (int .Values.secondPort) (int .Values.containersPort) (int .Values.secondContainersPort) -}}
 {{- if ne (len $ports) (len (uniq $ports)) -}}
-  {{- fail (printf "port, secondPort, containersPort, secondContainersPort: found %s; expected four different ports" (join ", " $ports)) -}}
+  {{- fail (printf "port, secondPort, containersPort, secondContainersPort: found %s; expected four different ports" (toJson $ports)) -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (hasPrefix "127." .Values.adminAddress) -}}
   {{- fail (printf "metrics.serviceMonitor: Prometheus cannot reach the adminAddress %s; expected an address such as 0.0.0.0:8989 (it shows pods and accounts to every client that reaches it)" .Values.adminAddress) -}}

@@ -1,6 +1,6 @@
 //! Netfilter rules: the drop rules beside the programs, and the DNAT rules without the programs.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::Command;
 use std::sync::Arc;
@@ -78,7 +78,9 @@ fn what_the_node_sends_to_an_address_of_its_own_is_not_dropped() {
     let server = within("node", || TcpListener::bind(("169.254.169.254", 80)).unwrap());
     std::thread::spawn(move || {
         for stream in server.incoming() {
-            let _ = stream.unwrap().write_all(b"own");
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            let _ = stream.write_all(b"own");
         }
     });
     for load_rules in [
