@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::*;
 
 use crate::support::client_library::google::GOOGLE_LIBRARIES;
-use crate::support::client_library::{ClientLibrary, LibraryRun, assert_no_complaints};
+use crate::support::client_library::{ClientLibrary, LibraryRun, assert_all_ok};
 use crate::support::scene::Scene;
 
 /// Any sentence of the agent about a caller whom it does not know: that the cluster may still tell is part of it, or not.
@@ -23,12 +23,12 @@ fn question(step: &str) -> &str {
 
 /// That what a library of Google's was given is this pod's own.
 pub(crate) fn check(world: &World, pod: &Pod, run: &LibraryRun) -> Result<(), String> {
-    world.check(run.value(run.library.credentials_step)?, &pod.account);
+    world.check(run.value_of_step(run.library.credentials_step)?, &pod.account);
     for step in run.library.other_steps {
         match question(step) {
-            "project" => assert_eq!(run.value(step)?, "seawall-emulator", "{}", run.library.name),
+            "project" => assert_eq!(run.value_of_step(step)?, "seawall-emulator", "{}", run.library.name),
             "identity" => {
-                let claims = world.cloud.identity(run.value(step)?);
+                let claims = world.cloud.identity(run.value_of_step(step)?);
                 assert_eq!(claims["email"], cloud::email(&pod.account), "{}", run.library.name);
             }
             _ => {}
@@ -47,7 +47,7 @@ fn every_library_gets_the_pods_own_tokens() {
     scenes.iter_mut().for_each(Scene::finish);
     let pairs =
         pods.iter().zip(&scenes).flat_map(|(pod, scene)| scene.runs.iter().map(move |run| (pod, run)));
-    assert_no_complaints(pairs.map(|(pod, run)| check(&world, pod, run)));
+    assert_all_ok(pairs.map(|(pod, run)| check(&world, pod, run)));
 }
 
 /// Some libraries decide once per process whether there is a metadata server; one that has been told no never asks again. Six
@@ -60,7 +60,8 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let mut world = World::start(&["cart"], "");
     let pod = world.bound("cart-0", "cart");
     let nobody = world.network.sandbox();
-    let mut strangers = Scene::start(&world, &nobody, &GOOGLE_LIBRARIES, &[], ClientLibrary::first_steps);
+    let mut strangers =
+        Scene::start(&world, &nobody, &GOOGLE_LIBRARIES, &[], ClientLibrary::steps_up_to_credentials);
     let mut early = Scene::start(&world, &pod.sandbox, &GOOGLE_LIBRARIES, &[], own_things);
     for run in &mut early.runs {
         run.read_until_step("begin");
@@ -73,7 +74,7 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
     let known = early.runs.iter().map(|run| check(&world, &pod, run));
     let unknown =
         strangers.runs.iter().map(|run| run.check_error_contains(run.library.credentials_step, NOBODY_KNOWN));
-    assert_no_complaints(known.chain(unknown));
+    assert_all_ok(known.chain(unknown));
 }
 
 /// gcloud and the libraries' detection ask for the bare address and look for the flavour in the answer's head.
@@ -82,7 +83,7 @@ fn every_library_gets_its_token_once_its_pod_is_known_and_says_why_while_it_is_n
 fn a_root_probe_finds_a_metadata_server() {
     let mut world = World::start(&["cart"], "");
     let pod = world.pod("cart-0", "cart");
-    until_true("the pod is known", || pod.ask(TOKEN).status == 200);
+    wait_until_true("the pod is known", || pod.ask(TOKEN).status == 200);
     for path in ["/", "/computeMetadata/"] {
         let answer = pod.ask(path);
         assert_eq!((answer.status, answer.header("metadata-flavor")), (200, "Google"), "{path}: {answer:?}");

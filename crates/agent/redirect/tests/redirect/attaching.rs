@@ -17,8 +17,8 @@ fn attaching_twice_changes_nothing() {
     let before = (lab.pin_names(), programs(&lab));
     assert_eq!(lab.attach(), AttachOutcome::AlreadyAttached);
     assert_eq!((lab.pin_names(), programs(&lab)), before);
-    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
-    assert_eq!(lab.pod(ONE).fetch_from_address("169.254.169.254"), "agent:one");
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
+    assert_eq!(lab.pod(ONE).fetch_from_server("169.254.169.254"), "agent:one");
 }
 
 #[test]
@@ -54,11 +54,11 @@ fn a_link_that_was_lost_is_attached_again() {
     let mut one = lab.pod(ONE);
     let lost = lab.pin_names().into_iter().find(|name| name.starts_with("connect4-")).unwrap();
     fs::remove_file(lab.pins.directory().join(&lost)).unwrap();
-    until(|| one.fetch_from_address("169.254.169.254") == "real");
-    assert!(!read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    until(|| one.fetch_from_server("169.254.169.254") == "real");
+    assert!(!read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
     assert_eq!(lab.attach(), AttachOutcome::Attached);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
-    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn another_version_is_replaced_under_load_and_nobody_is_missed() {
         assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
         assert_eq!(host.read_answer(), format!("agent:host={TIMES}"));
     }
-    assert!(read_status(&lab.pins, &lab.site).unwrap().is_complete());
+    assert!(read_status(&lab.pins, &lab.site).unwrap().is_fully_attached());
     // Three links and nine maps.
     assert_eq!(lab.pin_names().len(), 12);
 }
@@ -105,11 +105,11 @@ fn another_layout_goes_once_this_one_is_attached() {
     let others = lab.pins.directory().with_file_name("v0");
     fs::rename(lab.pins.directory(), &others).unwrap();
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     assert_eq!(lab.attach(), AttachOutcome::Replaced);
     assert!(!others.exists());
     let _agent = Agent::start(&lab);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn one_agent_takes_over_from_another_with_one_write() {
     let second = Agent::start(&lab);
     assert_eq!(one.read_answer(), format!("agent:one={TIMES}"));
     drop(first);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
     drop(second);
 }
 
@@ -133,17 +133,17 @@ fn one_agent_takes_over_from_another_with_one_write() {
 fn status_tells_what_was_captured_and_refused() {
     let lab = Arc::new(Lab::attached());
     let mut one = lab.pod(ONE);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "EPERM");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "EPERM");
     let _agent = Agent::start(&lab);
-    assert_eq!(one.fetch_from_address("169.254.169.254"), "agent:one");
-    assert_eq!(one.fetch_from_address("fd20:ce::254"), "agent:one");
+    assert_eq!(one.fetch_from_server("169.254.169.254"), "agent:one");
+    assert_eq!(one.fetch_from_server("fd20:ce::254"), "agent:one");
     let told = read_status(&lab.pins, &lab.site).unwrap();
     let counts = told.counts;
     assert_eq!((counts.connect4.captured, counts.connect4.refused()), (1, 1));
     assert_eq!((counts.connect6.captured, counts.connect6.refused()), (1, 0));
     // The agent met itself once.
     assert_eq!(
-        (counts.recorded, counts.closed_early, counts.unrecorded, told.waiting_connections),
+        (counts.recorded, counts.closed_early, counts.unrecorded, told.waiting_connection_count),
         (3, 0, 0, 0)
     );
     let text = told.to_string();
